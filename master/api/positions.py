@@ -1,0 +1,192 @@
+"""Sets of data positions: the one currency of the protocol.
+
+A position is a single integer, `epoch * size + index`, so a whole job is the range [0, epochs * size) and a finished
+epoch collapses into the leading range by itself.  Batches, leases, acks, marks, data states and quarantines are all
+`PositionSet`s.  Sets stay small because training is nearly in order: a leading range and a few holes behind it.
+
+Pure.  The permutation from positions to records is the trainer's business (`trainer_sdk.permutation`).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_FORMAT: Final = b"P1"
+_BOUND_BYTES: Final = 8
+MAX_POSITION: Final = 2**62
+
+
+class PositionsError(ValueError):
+    """These bytes or ranges are no set of positions; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionSet:
+    """Integers in [0, 2**62) as sorted, disjoint, non-touching half-open ranges.
+
+    `bounds` is (start, stop, start, stop, ...), strictly increasing: one set has exactly one form, so equality and
+    hashing are those of the set.  Build one with `span`, `of`, `EMPTY` or `decode`; the operators never fail.
+    """
+
+    bounds: tuple[int, ...] = ()
+
+    @classmethod
+    def span(cls, start: int, stop: int) -> PositionSet:
+        """The positions start, ..., stop - 1; empty when stop <= start.  Raises PositionsError outside [0, 2**62]."""
+        if stop <= start:
+            return EMPTY
+        if start < 0 or stop > MAX_POSITION:
+            raise PositionsError(f"positions [{start}, {stop}) are outside [0, 2**62)")
+        return cls((start, stop))
+
+    @classmethod
+    def of(cls, *positions: int) -> PositionSet:
+        """Exactly these positions, in any order, repeats allowed."""
+        return cls.from_ranges((p, p + 1) for p in positions)
+
+    @classmethod
+    def from_ranges(cls, ranges: Iterable[tuple[int, int]]) -> PositionSet:
+        """The union of these half-open ranges, in any order, overlapping or not."""
+        bounds: list[int] = []
+        for start, stop in sorted(ranges):
+            piece = cls.span(start, stop)
+            if not piece:
+                continue
+            if bounds and start <= bounds[-1]:
+                bounds[-1] = max(bounds[-1], stop)
+            else:
+                bounds += (start, stop)
+        return cls(tuple(bounds))
+
+    # ---- what is in it ------------------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        return bool(self.bounds)
+
+    def __len__(self) -> int:
+        """How many positions (not ranges)."""
+        return sum(self.bounds[1::2]) - sum(self.bounds[::2])
+
+    def __contains__(self, position: int) -> bool:
+        return bisect_right(self.bounds, position) % 2 == 1
+
+    def __iter__(self) -> Iterator[int]:
+        """Every position in order; for small sets such as a batch."""
+        for start, stop in self.ranges():
+            yield from range(start, stop)
+
+    def ranges(self) -> Iterator[tuple[int, int]]:
+        """The maximal half-open ranges, in order."""
+        return zip(self.bounds[::2], self.bounds[1::2], strict=True)
+
+    def isdisjoint(self, other: PositionSet) -> bool:
+        return not self & other
+
+    def __le__(self, other: PositionSet) -> bool:
+        return not self - other
+
+    # ---- making others of it ------------------------------------------------------------------------------------
+
+    def __or__(self, other: PositionSet) -> PositionSet:
+        small, large = sorted((self, other), key=lambda s: len(s.bounds))
+        bounds = large.bounds
+        for start, stop in small.ranges():  # each piece replaces what it touches: O(log n) to find, one copy to splice
+            left, right = bisect_left(bounds, start), bisect_right(bounds, stop)
+            inner = ((start,) if left % 2 == 0 else ()) + ((stop,) if right % 2 == 0 else ())
+            bounds = bounds[:left] + inner + bounds[right:]
+        return PositionSet(bounds)
+
+    def __sub__(self, other: PositionSet) -> PositionSet:
+        if len(other.bounds) > len(self.bounds):
+            return self & other.complement()
+        bounds = self.bounds
+        for start, stop in other.ranges():
+            left, right = bisect_left(bounds, start), bisect_right(bounds, stop)
+            inner = ((start,) if left % 2 == 1 else ()) + ((stop,) if right % 2 == 1 else ())
+            bounds = bounds[:left] + inner + bounds[right:]
+        return PositionSet(bounds)
+
+    def __and__(self, other: PositionSet) -> PositionSet:
+        small, large = sorted((self.bounds, other.bounds), key=len)
+        out: list[int] = []
+        for start, stop in zip(small[::2], small[1::2], strict=True):
+            left, right = bisect_right(large, start), bisect_left(large, stop)
+            if left % 2 == 1:
+                out.append(start)
+            out += large[left:right]
+            if right % 2 == 1:
+                out.append(stop)
+        return PositionSet(tuple(out))
+
+    def complement(self) -> PositionSet:
+        """All positions that are not in it, up to 2**62."""
+        inner = self.bounds[1:] if self.bounds[:1] == (0,) else (0, *self.bounds)
+        return PositionSet(inner[:-1] if inner[-1:] == (MAX_POSITION,) else (*inner, MAX_POSITION))
+
+    def first(self, count: int) -> PositionSet:
+        """The `count` lowest positions, or all when there are fewer."""
+        out: list[int] = []
+        for start, stop in self.ranges():
+            if count <= 0:
+                break
+            out += (start, min(stop, start + count))
+            count -= stop - start
+        return PositionSet(tuple(out))
+
+    # ---- the wire form ------------------------------------------------------------------------------------------
+
+    def encode(self) -> bytes:
+        """Two bytes of format, then each bound as a little-endian 64-bit integer: 16 bytes a range."""
+        packed = array("q", self.bounds)
+        if sys.byteorder == "big":
+            packed.byteswap()
+        return _FORMAT + packed.tobytes()
+
+    @classmethod
+    def decode(cls, data: bytes) -> PositionSet:
+        """The inverse of `encode`.  Raises PositionsError on anything that `encode` cannot have written."""
+        if not data:
+            return EMPTY
+        body = data[len(_FORMAT) :]
+        if data[: len(_FORMAT)] != _FORMAT:
+            raise PositionsError(
+                f"positions begin with {data[:2]!r}, not {_FORMAT!r}: written by another version of EDL?"
+            )
+        if len(body) % (2 * _BOUND_BYTES):
+            raise PositionsError(f"positions are cut short: {len(body)} bytes is no whole number of 16-byte ranges")
+        packed = array("q")
+        packed.frombytes(body)
+        if sys.byteorder == "big":
+            packed.byteswap()
+        bounds = tuple(packed)
+        if bounds and (bounds[0] < 0 or bounds[-1] > MAX_POSITION or any(a >= b for a, b in pairwise(bounds))):
+            raise PositionsError("positions are not sorted, disjoint ranges in [0, 2**62): the bytes were altered")
+        return cls(bounds)
+
+    def __str__(self) -> str:
+        """For logs and messages: `0-99,120` (inclusive ends, as people count)."""
+        return ",".join(str(a) if b == a + 1 else f"{a}-{b - 1}" for a, b in self.ranges()) or "none"
+
+
+EMPTY: Final = PositionSet()
+
+
+def union(sets: Iterable[PositionSet]) -> PositionSet:
+    """The positions that are in any of the sets."""
+    return PositionSet.from_ranges(r for s in sets for r in s.ranges())
+
+
+def common(sets: Iterable[PositionSet]) -> PositionSet:
+    """The positions that are in all of the sets; of no sets, none."""
+    result: PositionSet | None = None
+    for s in sets:
+        result = s if result is None else result & s
+    return result or EMPTY
