@@ -1,0 +1,72 @@
+"""Where a job's durable values lie: everything under `/edl/v1/jobs/<job>/` (M6: few keys, small values)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NewType
+
+from master.errors import InvalidSettingError
+
+Key = NewType("Key", str)
+
+JOB_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class JobKeys:
+    """The keys of one job.  `job` is a DNS subdomain (`digits`, or `team-a.digits` for a namespace and a name)."""
+
+    job: str
+
+    def __post_init__(self) -> None:
+        if not JOB_NAME.fullmatch(self.job):
+            raise InvalidSettingError(
+                "EDL_JOB",
+                f"{self.job!r} is no job name",
+                hint="Lower-case letters, digits, '-' and '.', as in Kubernetes",
+            )
+
+    @property
+    def prefix(self) -> Key:
+        return Key(f"/edl/v1/jobs/{self.job}/")
+
+    def named(self, name: str) -> Key:
+        return Key(f"{self.prefix}{name}")
+
+    @property
+    def leader(self) -> Key:
+        """Bound to the leader's lease; its create revision is the term.  Written by campaigns only."""
+        return self.named("leader")
+
+    @property
+    def lineage(self) -> Key:
+        """Number, base manifest, quarantine (rules 2, 26)."""
+        return self.named("lineage")
+
+    @property
+    def dataset(self) -> Key:
+        return self.named("dataset")
+
+    @property
+    def tables(self) -> Key:
+        return self.named("tables")
+
+    @property
+    def high_water(self) -> Key:
+        """Positions below may have been granted; reserved in blocks (rule 18)."""
+        return self.named("high-water")
+
+    @property
+    def head(self) -> Key:
+        """Id of the newest committed manifest (rule 23)."""
+        return self.named("head")
+
+    @property
+    def route(self) -> Key:
+        """Who owns which bucket (rule 37)."""
+        return self.named("route")
+
+    @property
+    def quarantine(self) -> Key:
+        return self.named("quarantine")
