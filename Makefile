@@ -33,6 +33,53 @@ $(STAMP): requirements/build.txt requirements/lock.txt pyproject.toml | $(BIN)/p
 .PHONY: install
 install: $(STAMP) ## create .venv and install the project
 
+# The etcd server that the demo, the tests and `edl run` start: found on PATH or built once into the user's cache.
+.PHONY: etcd
+etcd: $(STAMP)
+	@$(BIN)/python -m master.etcd_server --ensure
+
+.PHONY: demo
+demo: $(STAMP) etcd ## two training jobs give way to a web service and take the room back (ARGS="--seed 7 --no-faults")
+	@$(BIN)/python -m experiments.demo $(ARGS)
+
+.PHONY: lint
+lint: $(STAMP) ## format, lint, types, import contracts
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+.PHONY: test
+test: lint etcd ## everything a change must pass (ARGS="-k planner")
+	@$(BIN)/pytest $(ARGS)
+
+.PHONY: check-protocol
+check-protocol: $(STAMP) ## twenty times the protocol states that `make test` explores
+	@$(BIN)/python -m tests.protocol $(ARGS)
+
+.PHONY: chaos
+chaos: $(STAMP) etcd ## 200 faults on real processes, at most 20 minutes
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
+.PHONY: bench
+bench: $(STAMP) etcd ## measure; writes docs/benchmarks.json and docs/benchmarks.md
+	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: format
+format: $(STAMP) ## let ruff format and mend
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+.PHONY: stubs
+stubs: $(STAMP) ## generate the gRPC stubs from master.proto
+	@$(BIN)/python tools/generate_stubs.py
+
+# Names, versions and hashes only; needs `uv`, which is not part of the project's environment.
+.PHONY: requirements
+requirements: ## resolve pyproject.toml into requirements/lock.txt
+	uv pip compile -q --generate-hashes --universal --python-version 3.11 --no-header --no-annotate \
+		pyproject.toml --extra dev -o requirements/lock.txt
+
 .PHONY: clean
 clean: ## remove .venv and what was built; run folders stay
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
