@@ -1,0 +1,1 @@
+"""The port `Cluster` (`port`) and its adapters, one package each."""

@@ -1,0 +1,134 @@
+"""What stands on the cluster: nodes, pods, other people's workloads.
+
+A pod occupies its node from binding until it is gone, terminating included (`kubernetes.md` 13).  Pods that have
+finished are not in a view.  Jobs are in `jobs`, the whole picture in `view`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NewType
+
+from autoscaler.domain.resources import NOTHING, Resources
+
+NodeName = NewType("NodeName", str)
+PodName = NewType("PodName", str)  # unique in a view; with its namespace in front where the cluster has namespaces
+JobName = NewType("JobName", str)  # likewise
+WorkloadName = NewType("WorkloadName", str)
+
+Labels = frozenset[tuple[str, str]]
+
+
+class Role(StrEnum):
+    """What a pod is for.  OTHER: not EDL's, never created, deleted or moved by it."""
+
+    TRAINER = "trainer"
+    SERVER = "server"
+    MASTER = "master"
+    OTHER = "other"
+
+
+class Tier(StrEnum):
+    """Fixed when the pod is created.  CORE: its job cannot run without it.  SURPLUS: above the minimum."""
+
+    CORE = "core"
+    SURPLUS = "surplus"
+    FOREIGN = "foreign"  # not EDL's
+
+
+class PodPhase(StrEnum):
+    """Where a pod is in its life, as far as room and size are concerned."""
+
+    GATED = "gated"  # exists, may not be scheduled yet: no room, no size
+    PENDING = "pending"  # wants a node
+    STARTING = "starting"  # bound, not ready
+    READY = "ready"
+    TERMINATING = "terminating"  # told to leave, still occupies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a pod asks of a node.  Pods of one shape are interchangeable to the planner."""
+
+    requests: Resources
+    node_selector: Labels = frozenset()  # the node carries all of these
+    tolerations: frozenset[str] = frozenset()  # taints that it may stand beside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine.  `allocatable` is what pods may request in total."""
+
+    name: NodeName
+    allocatable: Resources
+    labels: Labels = frozenset()
+    taints: frozenset[str] = frozenset()  # those that keep pods away
+    is_ready: bool = True
+    is_cordoned: bool = False  # nothing new comes; its surplus is the first voluntary victim
+    is_draining: bool = False  # EDL's pods leave it; implies cordoned
+
+    def is_open(self) -> bool:
+        """Whether new pods may come here."""
+        return self.is_ready and not self.is_cordoned and not self.is_draining
+
+    def accepts(self, shape: Shape) -> bool:
+        """Whether the shape's selector and tolerations allow this node, room apart."""
+        return shape.node_selector <= self.labels and self.taints <= shape.tolerations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One pod, EDL's or not.  Times are seconds on the cluster's clock (`Cluster.now`)."""
+
+    name: PodName
+    role: Role
+    tier: Tier
+    shape: Shape
+    phase: PodPhase
+    priority: int = 0  # the pod's own value, never a class name (`kubernetes.md` 3)
+    node: NodeName | None = None  # bound there
+    nominated_node: NodeName | None = None  # not bound, but the room there is spoken for
+    job: JobName | None = None  # of EDL's pods
+    ordinal: int = 0  # of EDL's pods: unique per job and role
+    workload: WorkloadName | None = None  # of others: the Deployment
+    created_at_s: float = 0.0
+    unschedulable_since_s: float | None = None  # the scheduler's verdict; None: not judged yet
+    can_preempt: bool = False  # the scheduler itself may free room for it (`reclaim: scheduler`)
+    is_modelled: bool = True  # False: needs something that the fit test does not know; EDL does nothing for it
+
+    @property
+    def requests(self) -> Resources:
+        """What it occupies on its node."""
+        return self.shape.requests
+
+    @property
+    def place(self) -> NodeName | None:
+        """The node whose room it takes: bound there, else nominated there."""
+        return self.node if self.node is not None else self.nominated_node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Somebody else's replicated pods (a web Deployment).  EDL reads it and never writes it (A10)."""
+
+    name: WorkloadName
+    shape: Shape
+    priority: int = 0
+    desired_replicas: int = 0  # what it will have soon; more than its pods: announced growth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a cluster's adapter can do.  The planner plans nothing that it cannot."""
+
+    servers_elastic: bool = False  # parameter servers can move state while training goes on
+    replaces_masters: bool = False  # a lost master is replaced by the cluster itself; the planner leaves it alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headroom:
+    """Room kept free for `count` pods of a shape that nobody has asked for yet.  Soft: yields to minimums."""
+
+    shape: Shape = field(default_factory=lambda: Shape(requests=NOTHING))
+    count: int = 0

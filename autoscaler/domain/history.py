@@ -1,0 +1,84 @@
+"""What the planner remembers from one plan to the next.
+
+It is a value inside the view, so that `plan` stays a function (A5).  The loop keeps it; a new leader starts with an
+empty one and `since_s` set to its own start, so all its windows begin afresh.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoscaler.domain.cluster import JobName, NodeName, PodName, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """When a job was last grown and last shrunk by EDL; None: not since `History.since_s`."""
+
+    job: JobName
+    grown_at_s: float | None = None
+    shrunk_at_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomMade:
+    """A shrink on `node` for `pod`.  At most one per pair (`kubernetes.md` 15)."""
+
+    pod: PodName
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomSeen:
+    """The pod is judged unschedulable although a node has had room for it since this instant."""
+
+    pod: PodName
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The pod did not take the room that it had: EDL does nothing for it until then."""
+
+    pod: PodName
+    count: int
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """One core pod of a waiting gang and the node where it was proved to fit."""
+
+    role: Role
+    ordinal: int
+    node: NodeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """The seats for which room was made, so that the next plan finds the same ones."""
+
+    job: JobName
+    seats: tuple[Seat, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortfall:
+    """A running job's core could not be refilled since this instant."""
+
+    job: JobName
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All of the planner's memory.  Entries of pods and jobs that are gone are dropped by the next plan."""
+
+    since_s: float = 0.0
+    resizes: tuple[Resize, ...] = ()
+    rooms_made: tuple[RoomMade, ...] = ()
+    rooms_seen: tuple[RoomSeen, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    shortfalls: tuple[Shortfall, ...] = ()
+    transfers_at_s: tuple[float, ...] = ()  # instants of the last minute

@@ -1,0 +1,119 @@
+"""A training job as the planner sees it: sizes, shapes, priority.
+
+Parsing and defaults are the edge's business (`autoscaler.operator`), so every value here is already valid; what a
+value must fulfil is checked once more, since a plan that rests on a wrong one would be wrong everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autoscaler.domain.cluster import JobName, Shape
+from autoscaler.errors import InvalidSpecError
+
+DEFAULT_WEIGHT = 100
+
+
+class JobState(StrEnum):
+    """What the job's own life asks of the planner."""
+
+    ACTIVE = "active"
+    SUSPENDED = "suspended"  # the user's switch: all pods leave, the job stays
+    ENDING = "ending"  # all work is done: trainers leave by themselves, nothing is created or replaced
+    OVER = "over"  # completed, failed or deleted: what is left of its pods leaves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSpec:
+    """How many trainers, of which shape.  Allowed sizes: min, min + step, ... up to max."""
+
+    shape: Shape
+    min_replicas: int
+    max_replicas: int
+    step: int = 1
+    pinned_replicas: int = 0  # 0: EDL decides; above 0: this size and no other, while it fits
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            problem = f"is {self.min_replicas}, maxReplicas is {self.max_replicas}"
+            raise InvalidSpecError("spec.trainer.minReplicas", problem, "1 <= minReplicas <= maxReplicas")
+        if self.step < 1:
+            raise InvalidSpecError("spec.trainer.step", f"is {self.step}", "1 or more")
+        if self.pinned_replicas and not self.is_allowed(self.pinned_replicas):
+            hint = f"{self.min_replicas} to {self.max_replicas} in steps of {self.step}, or 0"
+            raise InvalidSpecError("spec.trainer.replicas", f"is {self.pinned_replicas}", hint)
+
+    @property
+    def ceiling(self) -> int:
+        """The size that the job would have on an endless cluster."""
+        return self.pinned_replicas or self.largest_allowed(self.max_replicas)
+
+    def is_allowed(self, size: int) -> bool:
+        """Whether `size` is one of the job's sizes (0 apart)."""
+        return self.min_replicas <= size <= self.max_replicas and (size - self.min_replicas) % self.step == 0
+
+    def largest_allowed(self, size: int) -> int:
+        """The largest allowed size that is at most `size`; never below the minimum."""
+        size = min(size, self.max_replicas)
+        return self.min_replicas + max(0, size - self.min_replicas) // self.step * self.step
+
+    def next_size(self, size: int) -> int | None:
+        """The smallest allowed size above `size`; None at the ceiling."""
+        following = self.min_replicas if size < self.min_replicas else self.largest_allowed(size) + self.step
+        return following if following <= self.ceiling else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSpec:
+    """Parameter servers.  Their number stays at the minimum where the cluster cannot move their state."""
+
+    shape: Shape
+    min_replicas: int
+    max_replicas: int
+    trainers_per_server: int = 4
+    pinned_replicas: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_replicas <= self.max_replicas:
+            problem = f"is {self.min_replicas}, maxReplicas is {self.max_replicas}"
+            raise InvalidSpecError("spec.parameterServer.minReplicas", problem, "1 <= minReplicas <= maxReplicas")
+        if self.trainers_per_server < 1:
+            raise InvalidSpecError(
+                "spec.parameterServer.trainersPerServer", f"is {self.trainers_per_server}", "1 or more"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterSpec:
+    """The job's master and its standbys."""
+
+    shape: Shape
+    replicas: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training job.  Times are seconds on the cluster's clock."""
+
+    name: JobName
+    trainer: TrainerSpec
+    master: MasterSpec
+    servers: ServerSpec | None = None
+    namespace: str = "default"
+    priority: int = 0  # of its core pods
+    weight: int = DEFAULT_WEIGHT  # its claim beside jobs of the same priority
+    submitted_at_s: float = 0.0
+    state: JobState = JobState.ACTIVE
+    hold_until_s: float = 0.0  # after failures: no pod is created before this instant
+    grace_s: float = 30.0  # the user's termination grace; surplus gets at most `Policy.surplus_grace_s` of it
+    checkpoint_age_s: float | None = None  # what a lost trainer would cost; None or NaN: unknown, taken as dear
+
+    def __post_init__(self) -> None:
+        if self.weight < 1:
+            raise InvalidSpecError("spec.weight", f"is {self.weight}", "1 or more; the default is 100")
+
+    @property
+    def server_count(self) -> int:
+        """How many servers the job has while their number is fixed."""
+        return 0 if self.servers is None else self.servers.min_replicas

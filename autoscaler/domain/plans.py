@@ -1,0 +1,171 @@
+"""What the planner answers: actions that are safe now, what waits and why, one explanation per job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autoscaler.domain.cluster import JobName, NodeName, PodName, Role, Shape, Tier
+from autoscaler.domain.history import History
+
+
+class Reason(StrEnum):
+    """What happens to a job in this plan."""
+
+    KEPT = "Kept"
+    STARTED = "Started"
+    GROWN = "Grown"
+    REFILLED = "Refilled"
+    SHRUNK = "Shrunk"
+    WAITING = "Waiting"  # a gang that cannot start yet
+    STOPPED = "Stopped"
+    STALE_VIEW = "StaleView"
+
+
+class Bottleneck(StrEnum):
+    """The first constraint that keeps a job from its next size."""
+
+    MAX = "Max"
+    PINNED = "Pinned"
+    NODE_FIT = "NodeFit"
+    NEVER_FITS = "NeverFits"  # not even on an empty node
+    PRIORITY = "Priority"
+    FAIR_SHARE = "FairShare"
+    STEP = "Step"  # one more would fit, a whole step does not
+    GANG = "Gang"  # another gang is starting, or has reserved the room
+    ROOM_LEAVING = "RoomLeaving"  # the room is being vacated
+    QUOTA = "Quota"
+    ROOM_REFUSED = "RoomRefused"
+    COOLDOWN = "Cooldown"  # a window of `Policy`, or the pause after failures
+    BUDGET = "Budget"  # transfers per minute
+    STALE_VIEW = "StaleView"
+    NOT_ACTIVE = "NotActive"  # suspended, ending or over
+
+
+class Cause(StrEnum):
+    """Why a pod is created or deleted.  All but the last four are forced (A6)."""
+
+    POD = "pod"
+    GANG = "gang"
+    HEADROOM = "headroom"
+    ANNOUNCED_GROWTH = "announced growth"
+    CORE_SWAP = "core swap"
+    LOST_NODE = "lost node"
+    EDIT = "edit"
+    PREEMPTION = "preemption"
+    REFILL = "refill"  # below the minimum
+    START = "start"
+    FREE_ROOM = "free room"
+    TRANSFER = "transfer"
+    STEP = "step"  # pods beyond an allowed size
+    CORDON = "cordon"
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether windows do not apply."""
+        return self not in {Cause.FREE_ROOM, Cause.TRANSFER, Cause.STEP, Cause.CORDON}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatePod:
+    """Create this pod of a job, bound to `node` (or tied to it where a scheduler binds)."""
+
+    job: JobName
+    role: Role
+    ordinal: int
+    tier: Tier
+    node: NodeName
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletePod:
+    """Tell this pod to leave within `grace_s`.  `beneficiary` names the pod, gang or node that made it necessary."""
+
+    pod: PodName
+    job: JobName
+    role: Role
+    node: NodeName | None
+    cause: Cause
+    grace_s: float
+    beneficiary: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitGang:
+    """Start a job: all these pods or none.  All fit one to one into room that is free now (A1)."""
+
+    job: JobName
+    pods: tuple[CreatePod, ...]
+
+
+Action = CreatePod | DeletePod | AdmitGang
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Stage 2: what this plan would do later.  Never executed: the next plan derives it again."""
+
+    job: JobName
+    bottleneck: Bottleneck
+    message: str
+    until_s: float | None = None  # when time alone lifts it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Why this size?  One per job and plan."""
+
+    job: JobName
+    now: int  # trainers that count as size in the view
+    target: int  # 0 or an allowed size (A1)
+    min: int
+    max: int
+    servers: int  # servers in the view
+    servers_target: int
+    reason: Reason
+    bottleneck: Bottleneck
+    message: str
+    cause: Cause | None = None  # of a change
+    share: float = 0.0  # weighted dominant share at the target, for people
+    is_degraded: bool = False  # running below its minimum, or without a server or master
+    notice: str = ""  # something the user asked for that this cluster cannot give
+
+
+class DemandState(StrEnum):
+    """What became of a pending pod of others."""
+
+    ROOM_FREE = "RoomFree"
+    ROOM_LEAVING = "RoomLeaving"
+    SHRUNK_FOR = "ShrunkFor"
+    NO_ROOM = "NoRoom"  # no surplus could help
+    NEVER_FITS = "NeverFits"  # not even an empty node could hold it
+    ROOM_REFUSED = "RoomRefused"
+    LEFT_TO_SCHEDULER = "LeftToScheduler"
+    NOT_MODELLED = "NotModelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """One pod of others that wants room (or would: `cause` tells), and what this plan does about it."""
+
+    pod: PodName
+    shape: Shape
+    cause: Cause  # POD, ANNOUNCED_GROWTH or HEADROOM
+    state: DemandState
+    node: NodeName | None = None
+    victims: tuple[PodName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One answer of the planner.  `actions` in this order are safe at every prefix (A2)."""
+
+    revision: int  # of the view it rests on
+    planned_at_s: float
+    decisions: tuple[Decision, ...] = ()
+    actions: tuple[Action, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    demands: tuple[Demand, ...] = ()
+    history: History = field(default_factory=History)  # before the actions: `planner.memory.record_applied` adds them
+    replan_at_s: float | None = None  # the earliest instant at which time alone changes the answer

@@ -1,0 +1,84 @@
+"""What the cluster's owner can choose, each with its unit, default and reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from autoscaler.domain.cluster import Headroom
+
+
+class Admission(StrEnum):
+    """Who comes first when a job waits for its minimum."""
+
+    MINS_FIRST = "MinsFirst"  # every job's minimum before anybody's surplus
+    STRICT_CLASS = "StrictClass"  # a class of priority is finished before the next one
+
+
+class Reclaim(StrEnum):
+    """Who takes surplus away for a pending pod (`kubernetes.md` 1)."""
+
+    PLANNER = "planner"  # EDL chooses every victim; the local cluster
+    SCHEDULER = "scheduler"  # kube-scheduler preempts; EDL adds what it cannot do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Settings of the planner.  All durations in seconds; 0 switches a window off."""
+
+    admission: Admission = Admission.MINS_FIRST
+    """A job that waits for its minimum makes no progress at all; surplus only makes others slower."""
+
+    reclaim: Reclaim = Reclaim.PLANNER
+    """Without kube-scheduler there is nobody else; the Kubernetes adapter sets SCHEDULER."""
+
+    stale_limit_s: float = 10.0
+    """An older view moves no pod (A7): half of the usual 20 s after which a silent node is suspected."""
+
+    lost_nodes_limit_percent: int = 30
+    """More nodes NotReady at once looks like a broken view, not like broken nodes (`kubernetes.md` 13)."""
+
+    up_window_s: float = 3.0
+    """A job grows this long after its last shrink: longer than a drain, short beside a web wave."""
+
+    down_window_s: float = 30.0
+    """A voluntary shrink keeps this distance from the last growth: starting a trainer must pay off first."""
+
+    quiet_window_s: float = 1.0
+    """No voluntary change after a submission or a new pod of others: a burst is answered once, not pod by pod."""
+
+    victim_age_s: float = 30.0
+    """A trainer runs at least this long before a voluntary removal."""
+
+    transfers_per_minute: int = 6
+    """Most removals used to be fairness moved twice; this caps what fairness may cost."""
+
+    gang_age_s: float = 120.0
+    """After this wait the oldest unfit gang of a priority reserves its best nodes against younger ones."""
+
+    shortfall_limit_s: float = 60.0
+    """A core that cannot be refilled for this long leaves whole (`kubernetes.md` 5)."""
+
+    core_swap_window_s: float = 30.0
+    """One surplus trainer at a time is exchanged for a core one, this far apart (`kubernetes.md` 6)."""
+
+    refused_after_s: float = 5.0
+    """A pod that has room and is not bound this long later cannot use it (`kubernetes.md` 15)."""
+
+    refusal_backoff_s: float = 60.0
+    """First pause after a refusal; doubles with each one."""
+
+    refusal_backoff_limit_s: float = 600.0
+    """Longest pause after refusals."""
+
+    rooms_per_pod: int = 2
+    """So many refused rooms are the most that a pod's unknown constraints may cost."""
+
+    preemption_wait_s: float = 2.0
+    """With `reclaim: scheduler`: how long the scheduler has for its own nomination."""
+
+    surplus_grace_s: float = 10.0
+    """Grace of surplus is the web's waiting time: shortfall 2.5 % at 2 s, 5 % at 10 s, 11 % at 30 s (simulated)."""
+
+    headroom: tuple[Headroom, ...] = ()
+    """Room kept free for pods that nobody has asked for yet."""

@@ -1,0 +1,54 @@
+"""The errors of the cluster side, in one tree.
+
+::
+
+    AutoscalerError
+    |-- InvalidViewError       an adapter handed over a view that contradicts itself: a bug there, nothing is planned
+    |-- InvalidSpecError       a user's document is wrong: names the field's path and what to do
+    |-- ClusterError           the cluster could not be read or written
+    |   |-- TemporaryError     worth trying again after `retry_after_s`
+    |   `-- PermanentError     trying again cannot help
+    `-- InvariantViolationError  our own promise is broken: stop and show the story
+
+Refusals that are part of normal life (the room was taken, the pod is gone) are no errors: `clusters.port.Outcome`.
+"""
+
+from __future__ import annotations
+
+
+class AutoscalerError(Exception):
+    """Root of the tree; the command line turns it into one line and an exit code."""
+
+
+class InvalidViewError(AutoscalerError):
+    """A view contradicts itself (a node twice, a negative capacity): no decision may rest on it."""
+
+
+class InvalidSpecError(AutoscalerError):
+    """A user's document is wrong.  `path` is the field (`spec.trainer.minReplicas`), `hint` what to write instead."""
+
+    def __init__(self, path: str, problem: str, hint: str = "") -> None:
+        super().__init__(f"{path}: {problem}" + (f" ({hint})" if hint else ""))
+        self.path = path
+        self.problem = problem
+        self.hint = hint
+
+
+class ClusterError(AutoscalerError):
+    """The cluster could not be read or written."""
+
+
+class TemporaryError(ClusterError):
+    """Worth trying again after `retry_after_s` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class PermanentError(ClusterError):
+    """Trying again cannot help; somebody has to change something."""
+
+
+class InvariantViolationError(AutoscalerError):
+    """A promise of EDL itself is broken.  The message carries the story."""
