@@ -54,7 +54,7 @@ class Leadership:
     holder: str
 
 
-# ---- a transaction ----------------------------------------------------------------------------------------------------
+# ---- a transaction ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Unknown:
 Outcome: TypeAlias = Committed | Conflict | Unknown
 
 
-# ---- a watch ----------------------------------------------------------------------------------------------------------
+# ---- a watch ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +226,13 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of connections; leases stay until they expire."""
         ...
+
+
+def check_writes(keys: JobKeys, transaction: Transaction) -> None:
+    """Only this job's keys are written, and never the leader key: a put would cut it loose from its lease."""
+    for write in transaction.writes:
+        if write.key == keys.leader or not write.key.startswith(keys.prefix):
+            raise InvariantViolationError(f"{write.key} is not to be written by a master of {keys.job}")
 
 
 def fenced(term: Term, current: Term | None) -> FencedError:
