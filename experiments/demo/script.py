@@ -1,0 +1,64 @@
+"""What happens during the demo, and when: the web's tide and three faults.  Pure; the driver plays it.
+
+Times are fractions of the tide's duration, so that `--duration` stretches the whole play.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    KILL_TRAINER = "kill-trainer"
+    DRAIN_TRAINER = "drain-trainer"
+    KILL_MASTER = "kill-master"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultAt:
+    """At `at_s` after the start, this fault strikes this job."""
+
+    at_s: float
+    fault: Fault
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tide:
+    """Replicas of the web service over time: low, up a half cosine to high, a plateau, and down again."""
+
+    low: int
+    high: int
+    duration_s: float
+    rise_from: float = 0.15
+    high_from: float = 0.40
+    high_until: float = 0.55
+    low_from: float = 0.80
+
+    def replicas(self, t_s: float) -> int:
+        """How many replicas the web service wants `t_s` seconds after the start."""
+        x = t_s / self.duration_s
+        if x < self.high_until:
+            level = _ramp(x, self.rise_from, self.high_from)
+        else:
+            level = 1.0 - _ramp(x, self.high_until, self.low_from)
+        return self.low + round(level * (self.high - self.low))
+
+
+def _ramp(x: float, start: float, stop: float) -> float:
+    """0 before start, 1 after stop, a half cosine between."""
+    share = min(1.0, max(0.0, (x - start) / (stop - start)))
+    return (1.0 - math.cos(math.pi * share)) / 2.0
+
+
+def plan_faults(jobs: tuple[str, str], *, duration_s: float, seed: int) -> tuple[FaultAt, ...]:
+    """One trainer SIGKILLed, one drained, one master SIGKILLed, in that order; whose and just when follows the seed."""
+    rng = random.Random(seed)  # noqa: S311 - a play, not a secret
+    first, second = rng.sample(jobs, 2)
+    cast = ((0.30, Fault.KILL_TRAINER, first), (0.48, Fault.DRAIN_TRAINER, second), (0.66, Fault.KILL_MASTER, first))
+    return tuple(
+        FaultAt(at_s=duration_s * (at + rng.uniform(-0.03, 0.03)), fault=fault, job=job) for at, fault, job in cast
+    )

@@ -1,0 +1,23 @@
+"""The demo's play is what it says: a tide between two levels and three faults."""
+
+from experiments.demo.script import Fault, Tide, plan_faults
+
+
+def test_tide_starts_and_ends_low_and_reaches_high():
+    """The web rises to `high`, stays, and comes back to `low`, one direction at a time."""
+    tide = Tide(low=2, high=8, duration_s=60)
+    levels = [tide.replicas(t / 10) for t in range(650)]
+    top = levels.index(8)
+    assert levels[0] == levels[-1] == 2
+    assert max(levels) == 8
+    assert levels[:top] == sorted(levels[:top])
+    assert levels[top:] == sorted(levels[top:], reverse=True)
+
+
+def test_faults_are_three_in_order_and_follow_the_seed():
+    """The same seed gives the same play; another job loses its trainer under some other seed."""
+    play = plan_faults(("a", "b"), duration_s=60, seed=7)
+    assert [f.fault for f in play] == [Fault.KILL_TRAINER, Fault.DRAIN_TRAINER, Fault.KILL_MASTER]
+    assert [f.at_s for f in play] == sorted(f.at_s for f in play)
+    assert play == plan_faults(("a", "b"), duration_s=60, seed=7)
+    assert {plan_faults(("a", "b"), duration_s=60, seed=s)[0].job for s in range(8)} == {"a", "b"}
