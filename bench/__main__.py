@@ -1,0 +1,118 @@
+"""`make bench`: run every bench/bench_*.py in a process of its own, keep the figures, draw the table.
+
+    python -m bench                 all of them
+    python -m bench positions sdk   some of them; the figures of the others stay as they were
+
+Writes docs/benchmarks.json (a list of {name, value, unit, goal, met, note, commit, machine}) and docs/benchmarks.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parent.parent
+RAW: Final = ROOT / "docs" / "benchmarks.json"
+TABLE: Final = ROOT / "docs" / "benchmarks.md"
+LIMIT_S: Final = 900
+
+Figure = dict[str, Any]
+
+
+def main() -> int:
+    names = [path.stem.removeprefix("bench_") for path in sorted(Path(__file__).parent.glob("bench_*.py"))]
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("which", nargs="*", metavar="NAME", help=", ".join(names))
+    chosen = parser.parse_args().which or names
+    kept = {name: rows for name, rows in _load().items() if name not in chosen}
+    failed = []
+    for name in chosen:
+        print(f"== {name}", flush=True)
+        rows, ok = _run(name)
+        kept[name] = rows
+        failed += [] if ok else [name]
+    _save({name: kept[name] for name in names if name in kept})
+    missed = [row for rows in kept.values() for row in rows if row["met"] is False]
+    for row in missed:
+        print(f"missed: {row['name']}: {row['value']:.4g} {row['unit']}, goal {row['goal']}")
+    if failed:
+        print(f"did not finish: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _run(name: str) -> tuple[list[Figure], bool]:
+    """The figures that one script printed, and whether it ended well."""
+    stamp = {"bench": name, "commit": _commit(), "machine": _machine()}
+    rows: list[Figure] = []
+    command = [sys.executable, "-m", f"bench.bench_{name}"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                print(f"   {line.rstrip()}", flush=True)
+                continue
+            rows.append({**row, **stamp})
+            print(f"   {_verdict(row):4} {row['name']}: {row['value']:.4g} {row['unit']} {row['goal']}", flush=True)
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return rows, process.returncode == 0
+
+
+def _verdict(row: Figure) -> str:
+    return {True: "met", False: "MISS", None: ""}[row["met"]]
+
+
+def _load() -> dict[str, list[Figure]]:
+    grouped: dict[str, list[Figure]] = {}
+    for row in json.loads(RAW.read_text()) if RAW.exists() else []:
+        grouped.setdefault(row["bench"], []).append(row)
+    return grouped
+
+
+def _save(grouped: dict[str, list[Figure]]) -> None:
+    rows = [row for group in grouped.values() for row in group]
+    RAW.write_text(json.dumps(rows, indent=1) + "\n")
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench`; the raw figures are in `benchmarks.json`. Medians; the machines are shared, so lean on",
+        "ratios taken in one run more than on absolute figures.",
+    ]
+    for name, group in grouped.items():
+        if group:
+            lines += _section(name, group)
+    TABLE.write_text("\n".join(lines) + "\n")
+
+
+def _section(name: str, group: list[Figure]) -> list[str]:
+    head = f"Commit {group[0]['commit']}, {group[0]['machine']}."
+    rows = [
+        f"| {row['name']} | {row['value']:.4g} {row['unit']} | {row['goal']} | {_verdict(row)} | {row.get('note', '')} |"
+        for row in group
+    ]
+    return ["", f"## {name}", "", head, "", "| figure | value | goal | met | note |", "|---|---|---|---|---|", *rows]
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("+changes" if git("status", "--porcelain") else "")
+
+
+def _machine() -> str:
+    return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
