@@ -60,12 +60,16 @@ def _run(name: str) -> tuple[list[Figure], bool]:
                 print(f"   {line.rstrip()}", flush=True)
                 continue
             rows.append({**row, **stamp})
-            print(f"   {_verdict(row):4} {row['name']}: {row['value']:.4g} {row['unit']} {row['goal']}", flush=True)
+            print(f"   {_verdict(row):4} {row['name']}: {_value(row)} {row['goal']}", flush=True)
         try:
             process.wait(LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
     return rows, process.returncode == 0
+
+
+def _value(row: Figure) -> str:
+    return f"{row['value']:.4g} {row['unit']}"
 
 
 def _verdict(row: Figure) -> str:
@@ -97,8 +101,7 @@ def _save(grouped: dict[str, list[Figure]]) -> None:
 def _section(name: str, group: list[Figure]) -> list[str]:
     head = f"Commit {group[0]['commit']}, {group[0]['machine']}."
     rows = [
-        f"| {row['name']} | {row['value']:.4g} {row['unit']} | {row['goal']} | {_verdict(row)} | {row.get('note', '')} |"
-        for row in group
+        f"| {row['name']} | {_value(row)} | {row['goal']} | {_verdict(row)} | {row.get('note', '')} |" for row in group
     ]
     return ["", f"## {name}", "", head, "", "| figure | value | goal | met | note |", "|---|---|---|---|---|", *rows]
 

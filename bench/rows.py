@@ -1,4 +1,4 @@
-"""What a benchmark says: rows of {name, value, unit, goal, met}.  One shape for all scripts; the runner adds the rest."""
+"""What a benchmark says: rows of {name, value, unit, goal, met}.  One shape for all scripts."""
 
 from __future__ import annotations
 
