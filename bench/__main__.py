@@ -89,8 +89,8 @@ def _save(grouped: dict[str, list[Figure]]) -> None:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`; the raw figures are in `benchmarks.json`. Medians; the machines are shared, so lean on",
-        "ratios taken in one run more than on absolute figures.",
+        "Written by `make bench`; the raw figures are in `benchmarks.json`. Medians; the machines are shared,",
+        "so lean on ratios taken in one run more than on absolute figures.",
     ]
     for name, group in grouped.items():
         if group:
