@@ -1,7 +1,7 @@
 """Every state that a model can reach, breadth first, so that the first counter-example is a shortest one.
 
-A model gives its first state, the moves out of a state, and says which states are the END of the job.  Two questions are
-asked of it.  Safety: does any move break an invariant (the model says so in `Move.violation`)?  Liveness, as "possible
+A model gives its first state, the moves out of a state, and says which states are the END of the job.  Two questions
+are asked of it.  Safety: does any move break an invariant (the model says so in `Move.violation`)?  Liveness, as "possible
 progress": can END be reached from every state by moves that are not faults?  A state where it cannot is stuck.
 
 A state is remembered by its 64-bit hash alone; a trace is rebuilt by walking again from the first state, which also
@@ -25,11 +25,12 @@ import numpy as np
 
 State = TypeVar("State", bound=Hashable)
 
-_STEPS_BETWEEN_LOOKS: Final = 1024
+_STATES_BETWEEN_LOOKS: Final = 1024
+_SECONDS_BETWEEN_LINES: Final = 5.0
 
 
 class Move(NamedTuple, Generic[State]):
-    """One step out of a state.  `label` is told in traces by its `str`, so it may be cheap to make and dear to print."""
+    """One step out of a state.  `label` is shown in traces by its `str`: cheap to make, dear to print, is fine."""
 
     label: object
     target: State
@@ -74,10 +75,8 @@ class Report:
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.verdict:9} states {self.states:>9,}  moves {self.moves:>10,}  depth {self.depth:>3}  "
-            f"ends {self.ends:>7,}  {self.seconds:6.1f} s"
-        ]
+        size = f"states {self.states:>9,}  moves {self.moves:>10,}  depth {self.depth:>3}  ends {self.ends:>7,}"
+        lines = [f"{self.verdict:9} {size}  {self.seconds:6.1f} s"]
         lines += [f"    {self.detail}"] if self.detail else []
         lines += [f"    {n:3d}. {step}" for n, step in enumerate(self.trace, 1)]
         return "\n".join(lines)
@@ -118,7 +117,7 @@ class _Graph(Generic[State]):
         return ordinals[::-1]
 
     def first_stuck(self, expanded: int) -> tuple[int | None, int]:
-        """The first state that cannot reach END, and how many there are.  States not yet expanded count as if it could."""
+        """The first state that cannot reach END, and how many cannot.  What is not expanded yet counts as if it could."""
         good = np.frombuffer(self.ends, dtype=np.uint8).astype(bool)
         good[expanded:] = True
         sources, targets = np.frombuffer(self.sources, np.int32), np.frombuffer(self.targets, np.int32)
@@ -135,58 +134,71 @@ def explore(
     model: Model[State], limits: Limits | None = None, *, progress: Callable[[str], None] | None = None
 ) -> Report:
     """Walks the whole space, or as much of it as `limits` allow, and stops at the first violation."""
-    limits = limits or Limits()
-    began = looked = time.monotonic()
-    first = model.initial()
-    graph = _Graph(first)
-    frontier = deque([first])
-    expanded = moves = 0
-    verdict, detail, trace = Verdict.OK, "", ()
+    return _Exploration(model, limits or Limits(), progress or (lambda _: None)).run()
 
-    while frontier and verdict is Verdict.OK:
-        state = frontier.popleft()
-        source, expanded = expanded, expanded + 1
-        if model.is_end(state):
+
+class _Exploration(Generic[State]):
+    def __init__(self, model: Model[State], limits: Limits, progress: Callable[[str], None]) -> None:
+        self.model, self.limits, self.progress = model, limits, progress
+        self.began = self.looked = time.monotonic()
+        first = model.initial()
+        self.graph = _Graph(first)
+        self.frontier = deque([first])
+        self.expanded = self.moves = 0
+
+    def run(self) -> Report:
+        while self.frontier and self.is_within_limits():
+            broken = self.expand()
+            if broken:
+                path, violation = broken
+                return self.report(Verdict.VIOLATED, violation, _replay(self.model, path))
+        stuck, stuck_count = self.graph.first_stuck(self.expanded)
+        if stuck is not None:
+            detail = f"END cannot be reached without faults from {stuck_count:,} of {len(self.graph):,} states"
+            return self.report(Verdict.STUCK, detail, _replay(self.model, self.graph.path_to(stuck)))
+        if self.frontier:
+            return self.report(Verdict.CUT_OFF, f"{len(self.frontier):,} states left to expand")
+        return self.report(Verdict.OK)
+
+    def expand(self) -> tuple[list[int], str] | None:
+        """Takes every move out of the next state.  Answers the path to a violation and what is violated, or None."""
+        graph, state, source = self.graph, self.frontier.popleft(), self.expanded
+        self.expanded += 1
+        if self.model.is_end(state):
             graph.ends[source] = 1
-            continue
-        for ordinal, move in enumerate(model.moves(state)):
-            moves += 1
+            return None
+        for ordinal, move in enumerate(self.model.moves(state)):
+            self.moves += 1
             if move.violation is not None:
-                verdict, detail = Verdict.VIOLATED, move.violation
-                trace = _replay(model, [*graph.path_to(source), ordinal])
-                break
+                return [*graph.path_to(source), ordinal], move.violation
             number, is_new = graph.add(move.target, source, ordinal)
             if is_new:
-                frontier.append(move.target)
+                self.frontier.append(move.target)
             if not move.is_fault and number != source:
                 graph.sources.append(source)
                 graph.targets.append(number)
-        if expanded % _STEPS_BETWEEN_LOOKS == 0:
-            now = time.monotonic()
-            if len(graph) >= limits.states or now - began > limits.seconds:
-                break
-            if progress and now - looked > 5:
-                looked = now
-                progress(f"{len(graph):,} states, {len(frontier):,} to expand, {now - began:.0f} s")
+        return None
 
-    if verdict is Verdict.OK:
-        stuck, stuck_count = graph.first_stuck(expanded)
-        if stuck is not None:
-            verdict = Verdict.STUCK
-            detail = f"END cannot be reached without faults from {stuck_count:,} of {len(graph):,} states"
-            trace = _replay(model, graph.path_to(stuck))
-        elif frontier:
-            verdict, detail = Verdict.CUT_OFF, f"{len(frontier):,} states left to expand"
-    return Report(
-        verdict=verdict,
-        detail=detail,
-        trace=trace,
-        states=len(graph),
-        moves=moves,
-        ends=sum(graph.ends),
-        depth=max(graph.level),
-        seconds=time.monotonic() - began,
-    )
+    def is_within_limits(self) -> bool:
+        if self.expanded % _STATES_BETWEEN_LOOKS or not self.expanded:
+            return True
+        now = time.monotonic()
+        if now - self.looked > _SECONDS_BETWEEN_LINES:
+            self.looked = now
+            self.progress(f"{len(self.graph):,} states, {len(self.frontier):,} to expand, {now - self.began:.0f} s")
+        return len(self.graph) < self.limits.states and now - self.began <= self.limits.seconds
+
+    def report(self, verdict: Verdict, detail: str = "", trace: tuple[str, ...] = ()) -> Report:
+        return Report(
+            verdict=verdict,
+            detail=detail,
+            trace=trace,
+            states=len(self.graph),
+            moves=self.moves,
+            ends=sum(self.graph.ends),
+            depth=max(self.graph.level),
+            seconds=time.monotonic() - self.began,
+        )
 
 
 def _replay(model: Model[State], ordinals: list[int]) -> tuple[str, ...]:
