@@ -41,6 +41,7 @@ class RegisterTrainer:
     lineage: Lineage
     held: tuple[Lease, ...] = ()
     has_final_hook: bool = False
+    applied: PositionSet = EMPTY  # marks of a model that this trainer holds itself, in `lineage` (rule 34)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Declare:
 
     dataset: DatasetSpec
     tables: tuple[TableSpec, ...] = ()
+    own_model: bool = False  # the trainer holds the model and offers checkpoints of it (rules 33 to 35)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

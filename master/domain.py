@@ -1,0 +1,328 @@
+"""The words of the master's pure cores: settings, durable records, events, effects.
+
+The master decides in one function, `job.handle(state, event, now) -> Step(state, effects)`: frozen values in, frozen
+values out, no clock, no chance, no I/O.  The shell (`runtime`, `server`) turns the world into events and carries the
+effects out.  Order is the contract: `Persist` effects run one after another, each is answered by one event, and what
+must be durable before an answer leaves is sent only by the step that handles that event (persist before reply).
+
+Not here: what travels to members (`api.messages`), the state (`state`), the decisions (`dispatch`, `membership`,
+`checkpoint`, `recovery`).  Read next: `job`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NewType
+
+from master.api.identities import (
+    CutId,
+    DatasetSpec,
+    Incarnation,
+    Lineage,
+    ManifestId,
+    MemberName,
+    Route,
+    TableSpec,
+)
+from master.api.manifest import Manifest
+from master.api.messages import MasterMessage, MemberMessage
+from master.api.positions import EMPTY, PositionSet
+
+Instant = NewType("Instant", int)
+"""A reading of the master's monotonic clock, ns.  Compared with readings of the same process only."""
+
+SECOND: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class MemberKey:
+    """One process: a restarted member has another incarnation and is somebody else."""
+
+    name: MemberName
+    incarnation: Incarnation
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """What one job's master is told; fixed for a term.  All times in ns."""
+
+    servers: int  # parameter servers expected, ordinals 0 to servers - 1; 0: a job without servers
+    bucket_count: int = 256  # of a new job; an existing checkpoint or route says its own
+    checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
+
+    reconnect_window_ns: int = 10 * SECOND  # a broken stream may come back this long (rule 18)
+    lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
+    lease_first_ns: int = 120 * SECOND  # ... before its first step: imports, compilation, first data
+    lease_factor: int = 8  # ... or this many expected batch times, whichever is longer
+
+    target_shard_ns: int = 4 * SECOND  # of work per lease, from the trainer's measured rate (2 to 10 s)
+    first_shard_batches: int = 4  # while no rate is known
+    wait_retry_ns: int = SECOND // 4  # what Wait tells a trainer
+    report_every_ns: int = SECOND  # what members are told
+
+    hold_timeout_ns: int = SECOND  # for all servers' HELD; pushes wait meanwhile (rule 19)
+    cut_timeout_ns: int = 300 * SECOND  # for all servers' WRITTEN (rule 21)
+    retry_first_ns: int = SECOND // 2  # after a commit that was given up; doubles up to retry_last_ns
+    retry_last_ns: int = 30 * SECOND
+    answer_timeout_ns: int = 5 * SECOND  # then what a server has not answered is asked again
+
+    quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
+    backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
+    high_water_batches: int = 4096  # positions are reserved in blocks of at least so many batches (M6)
+
+
+# ---- durable records ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageRecord:
+    """The model's history (rule 2): which lineage is current, what it started from, what is never trained."""
+
+    number: Lineage
+    base: ManifestId | None
+    quarantine: PositionSet = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetRecord:
+    """What the first Declare fixed."""
+
+    dataset: DatasetSpec
+    tables: tuple[TableSpec, ...] = ()
+    own_model: bool = False  # a job without servers whose trainer holds the model (rules 33 to 35)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durable:
+    """All that a new master reads, after it has the term and before it acts (rule 17)."""
+
+    lineage: LineageRecord | None = None
+    dataset: DatasetRecord | None = None
+    high_water: int = 0
+    head: Manifest | None = None  # the manifest that the head record names, read and verified
+    route: Route | None = None
+
+
+# ---- store transactions ---------------------------------------------------------------------------------------------
+# Each requires `leader = me` besides what it names, and is one transaction.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapHead:
+    """head = parent and lineage record = `lineage`  ->  head := manifest (rules 23, 24)."""
+
+    parent: ManifestId | None
+    lineage: LineageRecord
+    manifest: ManifestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseLineage:
+    """lineage record = `old` (None: absent) and head = new.base  ->  lineage record := new, route := route (rule 26)."""
+
+    old: LineageRecord | None
+    new: LineageRecord
+    route: Route | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordQuarantine:
+    """lineage record = `old`  ->  lineage record := new, which differs in its quarantine only (rule 31)."""
+
+    old: LineageRecord
+    new: LineageRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDataset:
+    """No data set recorded yet  ->  data set and tables := these."""
+
+    record: DatasetRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveHighWater:
+    """high-water := below.  Positions from there on are in no lease of any master (rule 18)."""
+
+    below: int
+
+
+Write = SwapHead | RaiseLineage | RecordQuarantine | RecordDataset | ReserveHighWater
+
+
+# ---- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persist:
+    """Answered by Persisted or PersistRefused.  An unknown outcome is settled by reading first (rule 23)."""
+
+    write: Write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteManifest:
+    """Put it into the checkpoint folder, atomically; answered by ManifestWritten or ManifestWriteFailed."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindAdoptable:
+    """Look for a manifest of this parent and lineage whose files all verify within 1 s; answered by AdoptableFound."""
+
+    parent: ManifestId | None
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retain:
+    """Manifests that must stay; what neither they nor anything newer name may go (rule 25).  No answer."""
+
+    manifests: frozenset[ManifestId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """Put the message on the member's newest stream; no stream, no message: members ask again when they return."""
+
+    to: MemberKey
+    message: MasterMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseStream:
+    """After what was sent to it before."""
+
+    member: MemberKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDown:
+    """End this term: the durable state is not what this master believes.  A new term reads it again (rule 17)."""
+
+    reason: str
+
+
+Effect = Persist | WriteManifest | FindAdoptable | Retain | Send | CloseStream | StepDown
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReceived:
+    """From a connected member; a stream's first message is its registration, and `sender` is who that named."""
+
+    sender: MemberKey
+    message: MemberMessage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamBroken:
+    """The member's newest stream has ended, with or without a Leave."""
+
+    member: MemberKey
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persisted:
+    write: Write
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistRefused:
+    """It did not and will not happen: a requirement failed, or another one leads."""
+
+    write: Write
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestWritten:
+    manifest: ManifestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestWriteFailed:
+    manifest: ManifestId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptableFound:
+    """Answer to FindAdoptable: the one to adopt, with every digest verified, or None (always safe, rule 24)."""
+
+    manifest: Manifest | None
+
+
+# Deadlines.  `job.deadlines(state)` names those that are pending.  Each carries what it is about, so one that comes
+# early, late, twice or after a renewal is either the decision that it would have been or nothing.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseExpired:
+    """No progress of this trainer until `deadline`: its leases return (M2)."""
+
+    trainer: MemberKey
+    deadline: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconnectWindowEnded:
+    """The broken stream of this member did not come back: it is lost."""
+
+    member: MemberKey
+    deadline: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReclaimWindowEnded:
+    """Leases of the master before this one, claimed by nobody, are TODO from now on (rule 18)."""
+
+    deadline: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitDue:
+    deadline: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldExpired:
+    """Not every server has answered HOLD: the cut is given up (rule 19)."""
+
+    cut: CutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutExpired:
+    """Not every server has written its file: the cut is given up (rule 21)."""
+
+    cut: CutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswersOverdue:
+    """Servers that have not answered AskMarks, Restore or Skip are asked again."""
+
+    deadline: Instant
+
+
+Deadline = (
+    LeaseExpired | ReconnectWindowEnded | ReclaimWindowEnded | CommitDue | HoldExpired | CutExpired | AnswersOverdue
+)
+Event = (
+    MessageReceived
+    | StreamBroken
+    | Persisted
+    | PersistRefused
+    | ManifestWritten
+    | ManifestWriteFailed
+    | AdoptableFound
+    | Deadline
+)
