@@ -1,0 +1,102 @@
+"""What can go wrong in a trainer or a parameter server, as one tree: what the caller does next follows from the branch.
+
+EdlError
+├── TemporaryError                try again after `retry_after_s`; the work done so far is safe
+│   ├── MasterUnavailableError        the job's master did not answer within the budget
+│   ├── ServerUnavailableError        a parameter server did not answer within the budget
+│   └── NotReadyError                 a parameter server holds no model yet
+├── PermanentError                trying again is pointless: the message says what to change
+│   ├── UsageError                    the script uses the SDK in a way that cannot work
+│   ├── TableError                    a table, or an array given for it, is not as declared
+│   ├── WireError                     the peer sent something that is no message of this protocol
+│   │   ├── FrameTooLargeError            a message larger than its bound
+│   │   └── VersionSkewError              the peer speaks another version
+│   ├── AuthenticationError           the peer does not prove that it belongs to this job
+│   └── CheckpointError               a checkpoint file is missing, cut short or altered
+├── FencedError                   you are stale: drop what you hold, register again, keep the process (rule 14)
+│   └── StaleLineageError             the model was rolled back; gradients of the older one are worthless
+└── InvariantViolationError       a bug: crash, and say what was seen
+"""
+
+from __future__ import annotations
+
+
+class EdlError(Exception):
+    """Everything that this package raises on purpose."""
+
+
+class TemporaryError(EdlError):
+    """Nothing is wrong with the request; ask again after `retry_after_s`."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class MasterUnavailableError(TemporaryError):
+    """The master did not answer within the budget; it may be restarting."""
+
+
+class ServerUnavailableError(TemporaryError):
+    """A parameter server did not answer within the budget.  The same push may be sent again: marks decide (rule 6)."""
+
+
+class NotReadyError(TemporaryError):
+    """A parameter server is restoring its model."""
+
+
+class PermanentError(EdlError):
+    """The same request fails again."""
+
+
+class UsageError(PermanentError):
+    """The script uses the SDK in a way that cannot work; the message says what to write instead."""
+
+
+class TableError(PermanentError):
+    """A table's declaration, or an array given for it, is wrong.  `field` is its path, `tables.embedding.shape` say."""
+
+    def __init__(self, field: str, problem: str, *, hint: str) -> None:
+        super().__init__(f"{field}: {problem}. {hint}")
+        self.field = field
+
+
+class WireError(PermanentError):
+    """The peer sent something that is no message of this protocol; the connection is closed."""
+
+
+class FrameTooLargeError(WireError):
+    """A message larger than its bound is refused before a byte of it is kept."""
+
+    def __init__(self, what: str, *, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"{what}: {size_bytes:,} bytes, more than the {limit_bytes:,} that one message may have")
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class VersionSkewError(WireError):
+    """The peer speaks another version: run the same EDL release on both sides."""
+
+
+class AuthenticationError(PermanentError):
+    """The peer does not prove that it belongs to this job: look at EDL_TOKEN_FILE and EDL_TLS_DIR on both sides."""
+
+
+class CheckpointError(PermanentError):
+    """A checkpoint file is missing, cut short or altered.  `file` is its name in the job's folder."""
+
+    def __init__(self, file: str, problem: str) -> None:
+        super().__init__(f"checkpoint file {file}: {problem}")
+        self.file = file
+
+
+class FencedError(EdlError):
+    """You are stale: drop leases and gradients, register again, keep the process (rule 14)."""
+
+
+class StaleLineageError(FencedError):
+    """The model was rolled back: what was computed on the older one is worthless."""
+
+
+class InvariantViolationError(EdlError):
+    """Something that cannot be was seen.  The process ends: going on could cost truth, a restart costs a second."""

@@ -1,0 +1,211 @@
+"""The core of a parameter server: every push is applied at most once to every bucket, whatever the network does.
+
+A bucket's marks, the set of positions it has applied, change together with its parameters and go wherever they go.
+`push` judges a push bucket by bucket and says which buckets get the gradient; `handle` takes everything else.  Both
+are functions of state and event: sockets, files, clocks and NumPy are in the shell, which applies the effects under one
+lock with the new state, so that parameters and marks change as one.  Cuts are in `fork`.  Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from master.api.messages import AskMarks, Cut, Drop, Hold, MarksReport, Restore, Skip
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.pserver import fork
+from trainer_sdk.pserver.messages import (
+    ApplyBoth,
+    ApplyLive,
+    Event,
+    FileFailed,
+    FileWritten,
+    ForkExpired,
+    HoldExpired,
+    LoadFailed,
+    ModelLoaded,
+    Push,
+    PushAnswer,
+    PushEffect,
+    Ruling,
+    Target,
+    Tell,
+    Verdict,
+)
+from trainer_sdk.pserver.restoring import load_failed, model_loaded, restore
+from trainer_sdk.pserver.skipping import skip
+from trainer_sdk.pserver.state import ForkMarks, Group, ServerState, live_marks, merged
+from trainer_sdk.pserver.step import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushStep:
+    """What a push leads to: the answer is sent once the effects are applied and `state` holds."""
+
+    state: ServerState
+    answer: PushAnswer
+    effects: tuple[PushEffect, ...] = ()
+
+
+def push(state: ServerState, event: Push) -> PushStep:
+    """Judges a push by rule 6 and marks what is to be applied.
+
+    HELD in the answer: nothing has changed, the shell asks again when the hold is over, or lets the trainer send it
+    again.  Every bucket is in at most one Apply effect, and in one exactly when its verdict is APPLIED.
+    """
+    if not state.is_ready:
+        return _refused(state, event, Verdict.NOT_READY)
+    if event.lineage != state.lineage:
+        return _refused(state, event, Verdict.STALE_LINEAGE)
+    judged = _Judged(state=state, positions=event.positions)
+    groups = state.groups
+    for target in event.targets:
+        groups = judged.take(target, groups)
+    answer = PushAnswer(lineage=state.lineage, rulings=judged.rulings())
+    if not (judged.live or judged.both):
+        return PushStep(state=state, answer=answer)
+    after = ServerState(  # by name, not `replace`: this is the path of every push
+        incarnation=state.incarnation,
+        limits=state.limits,
+        lineage=state.lineage,
+        taken=state.taken,
+        restoring=state.restoring,
+        groups=groups if len(groups) == 1 else merged(groups),
+        cut=state.cut,
+    )
+    effects: list[PushEffect] = []
+    if judged.live:
+        effects.append(ApplyLive(buckets=judged.live))
+    if judged.both:
+        effects.append(ApplyBoth(buckets=judged.both))
+        after, writes = fork.sealed_if_complete(after)
+        effects += writes
+    return PushStep(state=after, answer=answer, effects=tuple(effects))
+
+
+def handle(state: ServerState, event: Event, now_s: float) -> Step:  # noqa: C901, PLR0912 - one case per event
+    """Takes everything but pushes.  `now_s` is a monotonic clock, read for nothing but new deadlines."""
+    match event:
+        case Hold():
+            return fork.hold(state, event, now_s)
+        case Cut():
+            return fork.cut(state, event, now_s)
+        case Drop():
+            return fork.drop(state, event)
+        case HoldExpired():
+            return fork.hold_expired(state, event)
+        case ForkExpired():
+            return fork.fork_expired(state, event)
+        case FileWritten():
+            return fork.file_written(state, event)
+        case FileFailed():
+            return fork.file_failed(state, event)
+        case Skip():
+            return skip(state, event)
+        case AskMarks():
+            marks = live_marks(state) if state.is_ready and state.lineage == event.lineage else ()
+            return Step(state, (Tell(message=MarksReport(lineage=event.lineage, marks=marks)),))
+        case Restore():
+            return restore(state, event)
+        case ModelLoaded():
+            return model_loaded(state, event)
+        case LoadFailed():
+            return load_failed(state, event)
+        case _:
+            assert_never(event)
+
+
+def deadline(state: ServerState) -> tuple[float, HoldExpired | ForkExpired] | None:
+    """When the shell is to hand in which event unless the state has changed by then; None: no deadline runs."""
+    cut = state.cut
+    if cut is None or cut.deadline_s is None:
+        return None
+    return cut.deadline_s, HoldExpired(cut=cut.cut) if state.is_holding else ForkExpired(cut=cut.cut)
+
+
+class _Judged:
+    """A push taken apart: verdicts by bucket, and which buckets get the gradient where."""
+
+    __slots__ = ("_holding", "_positions", "_rulings", "both", "live")
+
+    def __init__(self, *, state: ServerState, positions: PositionSet) -> None:
+        self._holding = state.is_holding
+        self._positions = positions
+        self._rulings: dict[tuple[Verdict, PositionSet], PositionSet] = {}
+        self.live = EMPTY
+        self.both = EMPTY
+
+    def take(self, target: Target, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+        """Judges the target's buckets; returns all groups as they are afterwards, split where they now differ."""
+        after: list[Group] = []
+        missing = target.buckets
+        for group in groups:
+            if group.version != target.version or not (inside := _common(group.buckets, target.buckets)):
+                after.append(group)
+                continue
+            missing = EMPTY if inside is missing else missing - inside
+            if inside is not group.buckets and (rest := group.buckets - inside):
+                after.append(replace(group, buckets=rest))
+            after.append(self._judge(group, inside))
+        if missing:
+            self._rule(missing, Verdict.MOVED)
+        return tuple(after)
+
+    def rulings(self) -> tuple[Ruling, ...]:
+        return tuple(Ruling(buckets=b, verdict=v, positions=p) for (v, p), b in self._rulings.items())
+
+    def _judge(self, group: Group, buckets: PositionSet) -> Group:
+        verdict, named = judge(group, self._positions, is_holding=self._holding)
+        self._rule(buckets, verdict, named)
+        if verdict is not Verdict.APPLIED:
+            return replace(group, buckets=buckets)
+        if group.fork is not None and not self._positions.isdisjoint(group.fork.wanted):
+            self.both |= buckets
+            forked: ForkMarks | None = fork.marked(group.fork, self._positions)
+        else:
+            self.live |= buckets
+            forked = group.fork
+        return Group(
+            buckets=buckets,
+            version=group.version,
+            applied=group.applied | self._positions,
+            skipped=group.skipped,
+            fork=forked,
+        )
+
+    def _rule(self, buckets: PositionSet, verdict: Verdict, positions: PositionSet = EMPTY) -> None:
+        key = (verdict, positions)
+        self._rulings[key] = self._rulings.get(key, EMPTY) | buckets
+
+
+def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Verdict, PositionSet]:
+    """Rule 6 for buckets that are held at the right lineage and version; a hold stops only what would be applied.
+
+    A push of no positions is vacuously a REPEAT: it can mark nothing, so it may apply nothing.
+    """
+    if group.skipped and (quarantined := group.skipped & positions):
+        return Verdict.SKIPPED, quarantined
+    if not positions:
+        return Verdict.REPEAT, EMPTY
+    if before := group.applied & positions:
+        return (Verdict.REPEAT, EMPTY) if before == positions else (Verdict.OVERLAP, positions - before)
+    if is_holding:
+        return Verdict.HELD, EMPTY
+    if group.fork is not None and (inside := group.fork.wanted & positions) and inside != positions:
+        return Verdict.SPLIT, inside
+    return Verdict.APPLIED, EMPTY
+
+
+def _common(held: PositionSet, asked: PositionSet) -> PositionSet:
+    """Both; the very object `asked` when it is all of what is held, which is nearly always."""
+    return asked if held == asked else held & asked
+
+
+def _refused(state: ServerState, event: Push, verdict: Verdict) -> PushStep:
+    buckets = EMPTY
+    for target in event.targets:
+        buckets |= target.buckets
+    return PushStep(
+        state=state,
+        answer=PushAnswer(lineage=state.lineage, rulings=(Ruling(buckets=buckets, verdict=verdict),)),
+    )

@@ -1,0 +1,197 @@
+"""What goes in and out of a parameter server's core, as values: pushes and their answers, events and effects.
+
+Pushes and pulls travel between trainer and server (`wire` gives them their form); control messages are those of
+`master.api.messages`; the rest is what the shell tells the core (events, in the past tense) and what the core tells
+the shell (effects, in the imperative).  Gradients are not here: the core decides *which buckets* get the gradient, the
+shell has it.  Read `state` next, then `bucket`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from master.api.identities import CutId, LeaseToken, Lineage, Version
+from master.api.messages import (
+    AskMarks,
+    BucketMarks,
+    Cut,
+    Drop,
+    FileRecord,
+    Hold,
+    Restore,
+    ServerMessage,
+    Skip,
+)
+from master.api.positions import EMPTY, PositionSet
+
+# ---- trainer <-> server ---------------------------------------------------------------------------------------------
+
+
+class Verdict(StrEnum):
+    """What became of a push in one bucket (rule 6), in the order in which it is asked."""
+
+    NOT_READY = "not-ready"  # no model here yet: ask again later
+    STALE_LINEAGE = "stale-lineage"  # discard the gradient
+    MOVED = "moved"  # not held, or another version: refresh the route, send the same gradient
+    SKIPPED = "skipped"  # positions: those quarantined; the others are to be computed again without them
+    REPEAT = "repeat"  # all applied before: confirmed
+    OVERLAP = "overlap"  # positions: those missing here; compute only them for these buckets
+    HELD = "held"  # a cut is being agreed on: send the same gradient again (the server itself waits first)
+    SPLIT = "split"  # positions: those inside the open cut; compute them and the rest one after the other (rule 21)
+    APPLIED = "applied"  # confirmed
+
+
+CONFIRMED = frozenset({Verdict.APPLIED, Verdict.REPEAT})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Buckets that a push addresses, at the version that its sender's route names (rules 37, 50)."""
+
+    buckets: PositionSet
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """One batch for all the buckets of one server (rule 7).  `lineage` is that of the pull it was computed on (rule 9).
+
+    `token` is for the logs alone: M1 does not rest on leases.
+    """
+
+    lineage: Lineage
+    positions: PositionSet
+    targets: tuple[Target, ...]
+    token: LeaseToken | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """One verdict and the buckets that it holds for; what `positions` means stands beside each Verdict."""
+
+    buckets: PositionSet
+    verdict: Verdict
+    positions: PositionSet = EMPTY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushAnswer:
+    """Every bucket addressed stands in exactly one ruling; nearly always there is one ruling.
+
+    `lineage` is the server's own.
+    """
+
+    lineage: Lineage
+    rulings: tuple[Ruling, ...]
+
+
+# ---- events: the shell tells the core -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldExpired:
+    """No CUT came within `Limits.hold_s` (rule 19)."""
+
+    cut: CutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkExpired:
+    """The fork was not complete within `Limits.fork_s` (rule 21)."""
+
+    cut: CutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLoaded:
+    """LoadModel of this lineage is done; `marks` is what the files say (all of them: nothing trained and no file)."""
+
+    lineage: Lineage
+    marks: tuple[BucketMarks, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFailed:
+    """LoadModel of this lineage failed: a file is missing or does not verify."""
+
+    lineage: Lineage
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileWritten:
+    """WriteFork of this cut is done: the file is complete under its final name."""
+
+    cut: CutId
+    file: FileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFailed:
+    """WriteFork of this cut failed: the disk is full, say."""
+
+    cut: CutId
+    message: str
+
+
+ControlEvent = Restore | AskMarks | Hold | Cut | Drop | Skip
+ShellEvent = HoldExpired | ForkExpired | ModelLoaded | LoadFailed | FileWritten | FileFailed
+Event = ControlEvent | ShellEvent
+
+
+# ---- effects: the core tells the shell, in the order in which they are to happen -------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyLive:
+    """The gradient of the push goes to the live parameters of these buckets."""
+
+    buckets: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyBoth:
+    """The gradient of the push goes to the live parameters and, with the fork's own slots, to the fork (rule 21)."""
+
+    buckets: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFork:
+    """From here on parameters and slots of all buckets are kept as they are now, copied on the first write."""
+
+    cut: CutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropFork:
+    """The fork's copies and its file, if it is being written, are worthless."""
+
+    cut: CutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteFork:
+    """The fork is complete and changes no more: write its file, then say FileWritten or FileFailed."""
+
+    cut: CutId
+    marks: tuple[BucketMarks, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadModel:
+    """Drop the model, build that of `restore`, then say ModelLoaded or LoadFailed."""
+
+    restore: Restore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tell:
+    """Send this to the master."""
+
+    message: ServerMessage
+
+
+PushEffect = ApplyLive | ApplyBoth | WriteFork
+Effect = OpenFork | DropFork | WriteFork | LoadModel | Tell

@@ -1,0 +1,61 @@
+"""RESTORE: the server drops its model and takes that of a newer lineage (rules 26 to 29).
+
+Taken only by the incarnation that it names, and only if its lineage is larger than any taken before: a repeat must not
+wipe newer work.  Reading the files is the shell's (`LoadModel`); until it is done the server answers NOT_READY.  Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.identities import NO_LINEAGE
+from master.api.messages import Restore, Restored, RestoreFailed
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.pserver import fork
+from trainer_sdk.pserver.messages import LoadFailed, LoadModel, ModelLoaded, Tell
+from trainer_sdk.pserver.state import Group, ServerState, merged
+from trainer_sdk.pserver.step import Step
+
+
+def restore(state: ServerState, event: Restore) -> Step:
+    """Takes it, says Restored again when it has been carried out, or ignores it."""
+    if event.incarnation != state.incarnation:
+        return Step(state)
+    if event.lineage == state.lineage:
+        return Step(state, (Tell(message=Restored(lineage=event.lineage)),))
+    is_failed = event.lineage == state.taken and state.restoring is None
+    if event.lineage <= state.taken and not is_failed:
+        return Step(state)
+    ended, effects = fork.ended(state)
+    after = replace(ended, lineage=NO_LINEAGE, taken=event.lineage, restoring=event, groups=())
+    return Step(after, (*effects, LoadModel(restore=event)))
+
+
+def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
+    """Serves from here on.  Of a bucket that no file names nothing is trained; the quarantine holds for all (27)."""
+    order = state.restoring
+    if order is None or order.lineage != event.lineage:
+        return Step(state)
+    groups: list[Group] = []
+    rest = order.buckets
+    for marks in event.marks:
+        buckets = marks.buckets & rest
+        if buckets:
+            groups.append(_group(order, buckets, marks.applied, marks.skipped))
+            rest -= buckets
+    if rest:
+        groups.append(_group(order, rest, EMPTY, EMPTY))
+    after = replace(state, lineage=order.lineage, restoring=None, groups=merged(groups))
+    return Step(after, (Tell(message=Restored(lineage=order.lineage)),))
+
+
+def load_failed(state: ServerState, event: LoadFailed) -> Step:
+    """Holds no model; the same RESTORE may be tried again, an older one is not taken."""
+    if state.restoring is None or state.restoring.lineage != event.lineage:
+        return Step(state)
+    after = replace(state, restoring=None)
+    return Step(after, (Tell(message=RestoreFailed(lineage=event.lineage, message=event.message)),))
+
+
+def _group(order: Restore, buckets: PositionSet, applied: PositionSet, skipped: PositionSet) -> Group:
+    return Group(buckets=buckets, version=order.version, applied=applied, skipped=skipped | order.quarantine)
