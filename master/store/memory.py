@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -23,10 +23,8 @@ from master.api.identities import Term
 from master.errors import LeaseLostError
 from master.store.keys import JobKeys, Key
 from master.store.port import (
-    Absent,
     Changed,
     Committed,
-    Comparison,
     Conflict,
     Delete,
     Entry,
@@ -37,12 +35,11 @@ from master.store.port import (
     Revision,
     Snapshot,
     Transaction,
-    UnchangedSince,
-    ValueIs,
     WatchEvent,
     Write,
     check_writes,
     fenced,
+    holds,
 )
 
 HISTORY_LENGTH: Final = 256  # changes that a watch may lag behind before it gets a Resync
@@ -118,7 +115,7 @@ class MemoryCluster:
         leader = self._leaders.get(leader_key)
         if leader is None or leader.term != transaction.term:
             raise fenced(transaction.term, leader.term if leader else None)
-        if all(_holds(comparison, self._entries) for comparison in transaction.require):
+        if all(holds(comparison, self._entries) for comparison in transaction.require):
             return Committed(revision=self._apply(transaction.writes))
         return Conflict(current=self.snapshot(transaction.keys))
 
@@ -155,7 +152,7 @@ class MemoryCluster:
         while self._history and self._history[0].revision <= revision:
             self._history.popleft()
 
-    async def changes(self, prefix: Key, after: Revision) -> AsyncIterator[WatchEvent]:
+    async def changes(self, prefix: Key, after: Revision) -> AsyncGenerator[WatchEvent, None]:
         while True:
             self.expire_leases()
             if after < self._compacted:
@@ -207,21 +204,8 @@ class MemoryStore:
         check_writes(self._keys, transaction)
         return self._cluster.commit(self._keys.leader, transaction)
 
-    def watch(self, prefix: Key, *, after: Revision) -> AsyncIterator[WatchEvent]:
+    def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[WatchEvent, None]:
         return self._cluster.changes(prefix, after)
 
     async def close(self) -> None:
         """Nothing is held."""
-
-
-def _holds(comparison: Comparison, entries: Mapping[Key, Entry]) -> bool:
-    entry = entries.get(comparison.key)
-    match comparison:
-        case ValueIs(_, value):
-            return entry is not None and entry.value == value
-        case Absent():
-            return entry is None
-        case UnchangedSince(_, mod_revision):
-            return entry is not None and entry.mod_revision == mod_revision
-        case _:
-            assert_never(comparison)

@@ -11,9 +11,9 @@ Read next: `memory`, the same contract in 200 lines; `etcd`.  Both pass tests/in
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, NewType, Protocol, TypeAlias
+from typing import Final, NewType, Protocol, TypeAlias, assert_never
 
 from master.api.identities import Term
 from master.errors import FencedError, InvariantViolationError, ValueTooLargeError
@@ -215,17 +215,31 @@ class Store(Protocol):
         """Try the transaction once.  Raises FencedError, and nothing is written, when `term` does not lead."""
         ...
 
-    def watch(self, prefix: Key, *, after: Revision) -> AsyncIterator[WatchEvent]:
+    def watch(self, prefix: Key, *, after: Revision) -> AsyncGenerator[WatchEvent, None]:
         """Changes of keys that begin with `prefix`, after that revision, in order, none lost, none twice.
 
-        Goes on over lost connections, restarts and compaction (a `Resync` tells of a gap), for as long as it is
-        iterated.  Close it (`aclose`, or end of its task) to let go of the connection.
+        Goes on over lost connections and restarts for as long as it is iterated.  A `Resync` tells of a gap; what
+        comes next is later than its revision.  Let go of it with `aclose` before the store is closed.
         """
         ...
 
     async def close(self) -> None:
         """Let go of connections; leases stay until they expire."""
         ...
+
+
+def holds(comparison: Comparison, entries: Mapping[Key, Entry]) -> bool:
+    """Whether the comparison is true of these entries."""
+    entry = entries.get(comparison.key)
+    match comparison:
+        case ValueIs(_, value):
+            return entry is not None and entry.value == value
+        case Absent():
+            return entry is None
+        case UnchangedSince(_, mod_revision):
+            return entry is not None and entry.mod_revision == mod_revision
+        case _:
+            assert_never(comparison)
 
 
 def check_writes(keys: JobKeys, transaction: Transaction) -> None:

@@ -1,0 +1,73 @@
+"""Leases: grant, revoke, and renewals over one stream that stays open (three times as fast as a stream for each)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc.aio
+
+from master.errors import LeaseLostError, StoreUnavailableError
+from master.store.etcd.channel import EtcdChannel, Member
+from master.store.etcd.stubs import rpc, stubs
+
+
+class Leases:
+    def __init__(self, channel: EtcdChannel) -> None:
+        self._channel = channel
+        self._stream: Any = None
+        self._member = channel.current  # of the stream
+        self._renewing = asyncio.Lock()
+
+    async def grant(self, ttl_s: int) -> int:
+        """A new lease of at least that time; it begins before the answer arrives."""
+        answer = await self._channel.call(
+            lambda channel: stubs.LeaseStub(channel).LeaseGrant, rpc.LeaseGrantRequest(TTL=ttl_s)
+        )
+        return int(answer.ID)
+
+    async def revoke(self, lease: int) -> None:
+        """The lease and its keys are gone; one that is gone already is no error."""
+        try:
+            await self._channel.call(
+                lambda channel: stubs.LeaseStub(channel).LeaseRevoke, rpc.LeaseRevokeRequest(ID=lease)
+            )
+        except LeaseLostError:
+            return
+
+    async def renew(self, lease: int) -> None:
+        """One attempt.  Raises LeaseLostError, or StoreUnavailableError with the stream given up."""
+        async with self._renewing:
+            member = self._member if self._stream is not None else self._channel.current
+            try:
+                async with asyncio.timeout(self._channel.config.call_deadline_s):
+                    answer = await self._exchange(member, lease)
+            except BaseException as error:  # also when cancelled: the next renewal must not read this one's answer
+                self.close()
+                match error:
+                    case grpc.aio.AioRpcError():
+                        raise self._channel.failed(member, error) from error
+                    case TimeoutError() | asyncio.InvalidStateError():  # no answer; or the stream was over already
+                        self._channel.leave(member)
+                        raise StoreUnavailableError(f"etcd at {member.endpoint} answers no renewal") from error
+                    case _:
+                        raise
+        if answer.TTL <= 0:
+            raise LeaseLostError("etcd no longer knows the lease")
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.cancel()
+            self._stream = None
+
+    async def _exchange(self, member: Member, lease: int) -> Any:
+        if self._stream is None:
+            self._member = member
+            self._stream = await self._channel.open_stream(
+                member, lambda channel: stubs.LeaseStub(channel).LeaseKeepAlive
+            )
+        await self._stream.write(rpc.LeaseKeepAliveRequest(ID=lease))
+        answer = await self._stream.read()
+        if answer is grpc.aio.EOF:
+            raise StoreUnavailableError("etcd ended the stream of renewals")
+        return answer

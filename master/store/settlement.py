@@ -1,0 +1,94 @@
+"""What became of a transaction whose answer was lost (rule 23).
+
+Reading that it has *not* happened proves little: it may still be under way, in a member that was paused.  But sending
+the same transaction again is safe, because its comparisons exclude that both attempts write.  So: read; done if the
+writes are there; lost if a comparison fails; else send it again, until the budget is spent.
+
+Safe for transactions that change something they compare (head, lineage: values never come back), and for writes that
+may as well be made twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final, assert_never
+
+from master.errors import StoreUnavailableError
+from master.store.port import (
+    Committed,
+    Conflict,
+    Delete,
+    Outcome,
+    Put,
+    Revision,
+    Snapshot,
+    Store,
+    Transaction,
+    Unknown,
+    fenced,
+    holds,
+)
+
+PAUSE_S: Final = 0.1
+
+
+async def settle(store: Store, transaction: Transaction, *, budget_s: float) -> Outcome:
+    """Commit, and find out what an Unknown meant.  Still Unknown only when the store cannot be asked for `budget_s`.
+
+    Raises FencedError when the term does not lead any more; then the successor's reading decides what happened.
+    """
+    deadline_s = time.monotonic() + budget_s
+    outcome = await store.commit(transaction)
+    while isinstance(outcome, Unknown):
+        if time.monotonic() >= deadline_s:
+            return outcome
+        settled = await _read_outcome(store, transaction)
+        if settled is None:
+            settled = await store.commit(transaction)
+        if isinstance(settled, Conflict):  # perhaps with our own first attempt
+            settled = judge(transaction, settled.current) or settled
+        if isinstance(settled, Unknown):
+            await asyncio.sleep(PAUSE_S)
+        outcome = settled
+    return outcome
+
+
+async def _read_outcome(store: Store, transaction: Transaction) -> Outcome | None:
+    """None: it has not happened, and may be sent again."""
+    try:
+        leader = await store.read_leader()
+        if leader is None or leader.term != transaction.term:
+            raise fenced(transaction.term, leader.term if leader else None)
+        current = await store.read(transaction.keys)
+    except StoreUnavailableError as error:
+        return Unknown(reason=str(error))
+    return judge(transaction, current)
+
+
+def judge(transaction: Transaction, current: Snapshot) -> Committed | Conflict | None:
+    """What the keys say about a transaction that may have happened.  None: it has not."""
+    if _is_written(transaction, current):
+        written = (current.entries[write.key].mod_revision for write in transaction.writes if isinstance(write, Put))
+        return Committed(revision=max(written, default=current.revision))
+    if all(holds(comparison, current.entries) for comparison in transaction.require):
+        return None
+    return Conflict(current=current)
+
+
+def _is_written(transaction: Transaction, current: Snapshot) -> bool:
+    """Whether every write shows.  A transaction is one revision, so all of its puts must bear the same."""
+    revisions: set[Revision] = set()
+    for write in transaction.writes:
+        entry = current.entries.get(write.key)
+        match write:
+            case Put(_, value):
+                if entry is None or entry.value != value:
+                    return False
+                revisions.add(entry.mod_revision)
+            case Delete():
+                if entry is not None:
+                    return False
+            case _:
+                assert_never(write)
+    return len(revisions) <= 1 and bool(transaction.writes)
