@@ -1,0 +1,185 @@
+"""Reads a checkpoint without its job: what it has trained, from which history, and whether its files still say so.
+
+The problem: somebody holds a folder and wants to know what the model in it has seen.  The answer is in the manifests
+and files alone (M1, M8); no store, no process of the job is asked.  Which manifest was committed last only the store
+knows for certain; the master leaves its name in the file HEAD as a hint, and without one the newest end of a chain is
+taken, the others are told as orphans.
+
+Not here: printing (`edl data audit`), the inside of a server's file (`trainer_sdk.pserver`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from master.api.errors import ContractError, ManifestError, StorageAlteredError, StorageError, StorageMissingError
+from master.api.identities import ManifestId
+from master.api.manifest import Manifest, try_manifest_id
+from master.api.messages import FileRecord
+from master.api.positions import PositionSet
+from master.api.storage import Storage, file_digest, open_storage, read_manifest
+
+_HINT: Final = "HEAD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochAudit:
+    """One epoch of the data set, in positions of that epoch (0 to size - 1)."""
+
+    epoch: int
+    trained: PositionSet
+    quarantined: PositionSet
+    missing: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileAudit:
+    """One file of the checkpoint; `problem` is empty when its size and digest are those of the manifest."""
+
+    name: str
+    size_bytes: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """A checkpoint as its folder shows it.  `chain` is head and its ancestors as far as they are kept, newest first."""
+
+    uri: str
+    head: Manifest
+    chain: tuple[ManifestId, ...]
+    orphans: tuple[ManifestId, ...]  # manifests beside the chain: never committed, or rolled back from
+    epochs: tuple[EpochAudit, ...]
+    files: tuple[FileAudit, ...]
+    problems: tuple[str, ...]  # everything that is wrong, files included; empty: the checkpoint is sound
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.problems
+
+
+def read_checkpoint(uri: str, *, head: ManifestId | None = None, verifies_files: bool = True) -> Audit:
+    """What the checkpoint in this folder holds.  `head` names another manifest than the last one.
+
+    Raises StorageError or ManifestError when there is no manifest to begin with; everything else is in `problems`.
+    """
+    storage = open_storage(uri)
+    manifests, problems = _read_manifests(storage)
+    newest = _find_head(storage, manifests, head)
+    chain = _chain(manifests, newest)
+    files = tuple(_audit_file(storage, file) for file in newest.files) if verifies_files else ()
+    problems += [f"{file.name}: {file.problem}" for file in files if file.problem]
+    problems += _contradictions(newest)
+    return Audit(
+        uri=uri,
+        head=newest,
+        chain=chain,
+        orphans=tuple(sorted(set(manifests) - set(chain))),
+        epochs=_epochs(newest),
+        files=files,
+        problems=tuple(problems),
+    )
+
+
+def write_head_hint(storage: Storage, manifest_id: ManifestId) -> None:
+    """Leaves the name of the newest committed manifest for whoever reads the folder without the store."""
+    storage.write_file(_HINT, [f"{manifest_id}\n".encode()])
+
+
+def try_head_hint(storage: Storage) -> ManifestId | None:
+    """The name that `write_head_hint` left; None when there is none.  A hint: a crash may leave an older one."""
+    try:
+        return ManifestId(storage.read(_HINT).decode().strip())
+    except (StorageError, UnicodeDecodeError):
+        return None
+
+
+def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[str]]:
+    manifests: dict[ManifestId, Manifest] = {}
+    problems: list[str] = []
+    for name in storage.list("manifest-"):
+        manifest_id = try_manifest_id(name)
+        if manifest_id is None:
+            continue
+        try:
+            manifests[manifest_id] = read_manifest(storage, manifest_id)
+        except ContractError as error:
+            problems.append(f"{name}: {error}")
+    return manifests, problems
+
+
+def _find_head(storage: Storage, manifests: Mapping[ManifestId, Manifest], wanted: ManifestId | None) -> Manifest:
+    if wanted is not None:
+        return manifests.get(wanted) or read_manifest(storage, wanted)
+    hinted = try_head_hint(storage)
+    if hinted is not None and hinted in manifests:
+        return manifests[hinted]
+    if not manifests:
+        raise StorageMissingError("manifest-*.json", f"is not in {storage.uri}: no checkpoint was committed there")
+    parents = {manifest.parent for manifest in manifests.values()}
+    ends = [manifest for manifest in manifests.values() if manifest.id not in parents]
+    if not ends:
+        raise ManifestError("parent", "goes round in a circle: no manifest here is the newest")
+    return max(ends, key=lambda m: (m.lineage, m.term, m.step, m.id))
+
+
+def _chain(manifests: Mapping[ManifestId, Manifest], head: Manifest) -> tuple[ManifestId, ...]:
+    chain = [head.id]
+    link: Manifest | None = head
+    while link and link.parent and link.parent not in chain:
+        link = manifests.get(link.parent)
+        if link:
+            chain.append(link.id)
+    return tuple(chain)
+
+
+def _audit_file(storage: Storage, file: FileRecord) -> FileAudit:
+    problem = ""
+    try:
+        check_file(storage, file)
+    except StorageError as error:
+        problem = error.problem
+    return FileAudit(name=file.name, size_bytes=file.size_bytes, problem=problem)
+
+
+def check_file(storage: Storage, file: FileRecord) -> None:
+    """Holds when the file has the size and digest of its record.  Raises StorageError."""
+    if file_digest(storage, file.name, size_bytes=file.size_bytes) != file.digest:
+        raise StorageAlteredError(file.name, "has another digest than its manifest says: the file was altered")
+
+
+def _contradictions(manifest: Manifest) -> list[str]:
+    """What the files say of themselves against what the manifest says of all (rule 22)."""
+    problems = []
+    if manifest.data & manifest.quarantine:
+        problems.append(f"positions {manifest.data & manifest.quarantine} are both trained and in quarantine")
+    if not (manifest.data | manifest.quarantine) <= manifest.dataset.everything:
+        problems.append("the data state has positions that the data set has not")
+    owned = 0
+    for file in manifest.files:
+        for marks in file.marks:
+            owned += len(marks.buckets)
+            if marks.applied != manifest.data or marks.skipped != manifest.quarantine:
+                problems.append(f"{file.name}: buckets {marks.buckets} have other marks than the manifest's data state")
+    if manifest.files and owned != manifest.bucket_count:
+        problems.append(f"the files hold {owned} buckets of {manifest.bucket_count}")
+    return problems
+
+
+def _epochs(manifest: Manifest) -> tuple[EpochAudit, ...]:
+    return tuple(
+        EpochAudit(
+            epoch=epoch,
+            trained=(trained := _of_epoch(manifest.data, epoch, manifest.dataset.size)),
+            quarantined=(quarantined := _of_epoch(manifest.quarantine, epoch, manifest.dataset.size)),
+            missing=PositionSet.span(0, manifest.dataset.size) - trained - quarantined,
+        )
+        for epoch in range(manifest.dataset.epochs)
+    )
+
+
+def _of_epoch(positions: PositionSet, epoch: int, size: int) -> PositionSet:
+    inside = positions & PositionSet.span(epoch * size, (epoch + 1) * size)
+    return PositionSet(tuple(bound - epoch * size for bound in inside.bounds))

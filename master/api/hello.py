@@ -1,0 +1,41 @@
+"""The first thing each side of a stream says: which versions of the wire it speaks, and for which job.
+
+Skew rule: the two talk when their ranges of versions overlap, in the highest version that both know.  A master speaks
+its own version and the one before, so an upgrade goes master first, then members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from master.api.errors import WireError
+
+WIRE_NEWEST: Final = 1
+WIRE_OLDEST: Final = 1
+TOKEN_METADATA_KEY: Final = "edl-token"  # noqa: S105  the name of the place, not a secret
+"""Where the job's shared secret stands in a call's metadata."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    job: str
+    newest: int = WIRE_NEWEST
+    oldest: int = WIRE_OLDEST
+    software: str = ""
+
+
+def agreed_version(mine: Hello, theirs: Hello) -> int:
+    """The wire version to speak.  Raises WireError when the two mean different jobs or share no version."""
+    if mine.job != theirs.job:
+        raise WireError(
+            "hello.job", f"{theirs.job!r} knocked at the door of {mine.job!r}: check EDL_JOB and EDL_MASTER"
+        )
+    version = min(mine.newest, theirs.newest)
+    if version < max(mine.oldest, theirs.oldest):
+        raise WireError(
+            "hello.newest",
+            f"one side speaks wire versions {theirs.oldest} to {theirs.newest}, the other {mine.oldest} to "
+            f"{mine.newest}: upgrade the older one (master first, then members)",
+        )
+    return version

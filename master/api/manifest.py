@@ -1,0 +1,102 @@
+"""A checkpoint's manifest: what its files say together, and the only thing that makes them a checkpoint (rules 22, 23).
+
+The manifest is written last, under its own id, by atomic rename; it is committed once the store's `head` names it.  It
+carries a digest of itself, so a torn or altered one is found before anything is loaded from it.
+
+Skew rule: a manifest has one version number.  A reader takes its own version and every older one, and refuses a newer
+one with the advice to upgrade.  Any change of a field is a new version.
+
+Pure.  Reading and writing the folder: `storage`.  Reading a whole checkpoint without a job: `audit`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from master.api.document import from_plain, parse_json, to_plain
+from master.api.errors import DocumentError, ManifestError
+from master.api.identities import DatasetSpec, Lineage, ManifestId, TableSpec, Term
+from master.api.messages import FileRecord
+from master.api.positions import PositionSet
+
+MANIFEST_VERSION: Final = 1
+_FORMAT: Final = "edl-manifest"
+_NAME: Final = re.compile(r"manifest-(?P<id>[A-Za-z0-9][A-Za-z0-9._-]*)\.json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One checkpoint.  `data` is the data state: what every file says it has applied (M1)."""
+
+    id: ManifestId
+    parent: ManifestId | None  # head when this commit began
+    lineage: Lineage
+    term: Term
+    data: PositionSet
+    quarantine: PositionSet
+    files: tuple[FileRecord, ...]
+    dataset: DatasetSpec
+    tables: tuple[TableSpec, ...]
+    bucket_count: int
+    step: int
+    created_at_s: float  # Unix time, for people; nothing is decided by it
+
+    @property
+    def is_complete(self) -> bool:
+        """Everything is trained or quarantined: END may be said once this is head (rule 32)."""
+        return self.data | self.quarantine == self.dataset.everything
+
+
+def manifest_name(manifest_id: ManifestId) -> str:
+    """The file's name in the checkpoint folder.  Raises ManifestError for an id that makes no file name."""
+    name = f"manifest-{manifest_id}.json"
+    if not _NAME.fullmatch(name):
+        raise ManifestError("id", f"{manifest_id!r} has other characters than letters, digits, '.', '_' and '-'")
+    return name
+
+
+def try_manifest_id(name: str) -> ManifestId | None:
+    """The id in a file's name; None when the file is no manifest."""
+    match = _NAME.fullmatch(name)
+    return ManifestId(match["id"]) if match else None
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The file's content."""
+    body = to_plain(manifest)
+    document = {"format": _FORMAT, "version": MANIFEST_VERSION, "digest": _digest(body), "manifest": body}
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The inverse of `encode_manifest`.  Raises ManifestError, naming the field."""
+    try:
+        document = parse_json(data)
+        _check_envelope(document)
+        return from_plain(Manifest, document["manifest"])
+    except ManifestError:
+        raise
+    except DocumentError as error:
+        raise ManifestError(error.field, error.problem) from error
+
+
+def _check_envelope(document: Any) -> None:
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        raise ManifestError("format", f"is not {_FORMAT!r}: this file is no manifest")
+    version = document.get("version")
+    if not isinstance(version, int) or version < 1:
+        raise ManifestError("version", f"is {version!r}, no version number")
+    if version > MANIFEST_VERSION:
+        raise ManifestError("version", f"is {version}; this EDL reads up to {MANIFEST_VERSION}. Upgrade EDL")
+    for field in {"format", "version", "digest", "manifest"}.symmetric_difference(document):
+        raise ManifestError(field, "is missing" if field not in document else "is unknown")
+    if document["digest"] != _digest(document["manifest"]):
+        raise ManifestError("digest", "is not that of the content: the manifest was cut short or altered")
+
+
+def _digest(body: Any) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,145 @@
+"""A checkpoint file stands complete under its name, or not at all."""
+
+import errno
+import subprocess
+import sys
+import uuid
+
+import pytest
+
+from master.api.errors import (
+    StorageAlteredError,
+    StorageError,
+    StorageFullError,
+    StorageMissingError,
+    StorageReadOnlyError,
+)
+from master.api.storage import LocalStorage, RemoteStorage, file_digest, open_storage, read_manifest, write_manifest
+from tests.unit.test_manifest_codec import MANIFEST
+
+
+@pytest.fixture(params=["path", "file", "memory"])
+def storage(request, tmp_path):
+    uri = {"path": str(tmp_path / "ck"), "file": f"file://{tmp_path}/ck", "memory": f"memory://{uuid.uuid4().hex}/ck"}
+    return open_storage(uri[request.param])
+
+
+def test_what_is_written_is_read(storage):
+    """Chunks of any buffer kind become one file; its size and digest are answered."""
+    written = storage.write_file("a/b.edl", [b"abc", bytearray(b"def"), memoryview(b"ghi")])
+    assert written.size_bytes == 9
+    assert storage.read("a/b.edl") == b"abcdefghi"
+    assert storage.read("a/b.edl", offset=3, length_bytes=3) == b"def"
+    assert written.digest == file_digest(storage, "a/b.edl", size_bytes=9)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(storage):
+    """A writer that dies in the middle leaves the older file (rule 21)."""
+
+    def dies():
+        yield b"half"
+        raise RuntimeError("power cut")
+
+    storage.write_file("f", [b"old"])
+    with pytest.raises(RuntimeError, match="power cut"):
+        storage.write_file("f", dies())
+    assert storage.read("f") == b"old"
+    assert storage.list() == ("f",)
+    storage.write_file("f", [b"new"])
+    assert storage.read("f") == b"new"
+
+
+def test_listing_names_files_of_the_folder_only(storage):
+    """An absent folder is an empty one; files of subfolders are not listed."""
+    assert storage.list() == ()
+    for name in ("m-2", "m-1", "x", "sub/m-3"):
+        storage.write_file(name, [b"."])
+    assert storage.list("m-") == ("m-1", "m-2")
+    assert storage.exists("sub/m-3")
+    storage.delete("m-1")
+    storage.delete("m-1")
+    assert not storage.exists("m-1")
+
+
+def test_absent_and_short_files_are_told_apart(storage):
+    """Missing and altered lead to different advice."""
+    storage.write_file("f", [b"abc"])
+    with pytest.raises(StorageMissingError, match="g: is not in"):
+        storage.read("g")
+    with pytest.raises(StorageAlteredError, match="f: ends 2 bytes too early"):
+        storage.read("f", offset=1, length_bytes=4)
+
+
+def test_a_manifest_is_written_and_read(storage):
+    """The manifest's own door."""
+    write_manifest(storage, MANIFEST)
+    assert read_manifest(storage, MANIFEST.id) == MANIFEST
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../up", "a/../../up", "", ".part-x"])
+def test_names_that_leave_the_folder_are_refused(storage, name):
+    """A file record from elsewhere cannot make the master read another folder."""
+    with pytest.raises(StorageError, match="is no relative name"):
+        storage.read(name)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, StorageFullError),
+        (errno.EDQUOT, StorageFullError),
+        (errno.EROFS, StorageReadOnlyError),
+        (errno.EACCES, StorageReadOnlyError),
+        (errno.EIO, StorageError),
+    ],
+)
+def test_errors_of_the_disk_have_names(tmp_path, number, kind):
+    """What the writer meets becomes the error that says what to do; nothing is left behind."""
+
+    def fails():
+        yield b"x"
+        raise OSError(number, "as the disk says")
+
+    with pytest.raises(kind) as caught:
+        LocalStorage(tmp_path).write_file("f", fails())
+    assert type(caught.value) is kind
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_size_limit_is_a_full_folder(tmp_path):
+    """A real limit of the kernel, in a process of its own."""
+    script = (
+        "import resource, sys; from master.api.storage import LocalStorage; from pathlib import Path\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "from master.api.errors import StorageFullError\n"
+        "try: LocalStorage(Path(sys.argv[1])).write_file('f', [bytes(100_000)])\n"
+        "except StorageFullError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "no room" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("uri", ["gopher://x/y", "file://elsewhere/x"])
+def test_an_unusable_uri_is_refused_at_once(uri):
+    """Before anything is trained, not at the first checkpoint."""
+    with pytest.raises(StorageError):
+        open_storage(uri)
+
+
+def test_plain_paths_need_no_fsspec(tmp_path):
+    """The base install carries grpcio, protobuf and NumPy only."""
+    script = (
+        "import sys; sys.modules['fsspec'] = None; import master.api.codec, master.api.audit, master.api.storage as s\n"
+        "s.open_storage(sys.argv[1]).write_file('f', [b'x']); s.open_storage('file://' + sys.argv[1]).read('f')\n"
+        "try: s.open_storage('s3://bucket/x')\n"
+        "except Exception as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "needs a package that is not installed" in done.stdout
+
+
+def test_the_kind_of_storage_follows_the_uri(tmp_path):
+    """Plain paths never go through fsspec."""
+    assert isinstance(open_storage(str(tmp_path)), LocalStorage)
+    assert isinstance(open_storage("memory://x"), RemoteStorage)
