@@ -1,0 +1,160 @@
+"""What fields mean together: sizes that contradict each other, requests that are missing, names that nobody defines.
+
+Each check reads the plain content and judges only what has a usable type, so that all that is wrong with a file is
+said at once, beside what `schema` finds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from autoscaler.manifests.documents import Document, Step
+from autoscaler.manifests.refusals import Refusal, did_you_mean
+from autoscaler.manifests.set_aside import find, template_paths
+from autoscaler.manifests.values import CORE_CLASS
+from autoscaler.quantities import QuantityError, parse_quantity
+
+_REQUESTS_HINT: Final = (
+    'add resources: {requests: {cpu: "1", memory: 512Mi}}; requests are what the planner counts, so a pod without them '
+    "has no size"
+)
+
+
+def check_document(document: Document) -> Iterator[Refusal]:
+    """What contradicts itself within one document."""
+    match document.kind:
+        case "TrainingJob":
+            yield from _check_sizes(document, "trainer")
+            yield from _check_sizes(document, "parameterServer")
+            yield from _check_pinned(document)
+            yield from _check_roles(document)
+        case "Deployment":
+            yield from _check_requests(document, ("spec", "template"))
+            yield from _check_command(document, ("spec", "template"))
+        case "PriorityClass":
+            yield from _check_class(document)
+        case _:
+            pass
+
+
+def check_together(documents: Sequence[Document]) -> Iterator[Refusal]:
+    """What contradicts another document: names used twice, classes that nobody defines."""
+    counts = Counter((d.kind, d.name) for d in documents)
+    seen: set[tuple[str, str]] = set()
+    for document in documents:
+        identity = (document.kind, document.name)
+        if counts[identity] > 1 and identity in seen:
+            problem = f"there is a {document.kind} {document.name} already"
+            yield document.refuse(("metadata", "name"), problem, "give each one a name of its own")
+        seen.add(identity)
+    known = [CORE_CLASS, *(d.name for d in documents if d.kind == "PriorityClass")]
+    for document in documents:
+        yield from _check_class_names(document, known)
+    clusters = [d for d in documents if d.kind == "LocalCluster"]
+    for extra in clusters[1:]:
+        yield extra.refuse(("kind",), "is the second LocalCluster", "a run has one")
+    defaults = [d for d in documents if d.kind == "PriorityClass" and d.content.get("globalDefault") is True]
+    for extra in defaults[1:]:
+        yield extra.refuse(("globalDefault",), f"{defaults[0].name} is the default already", "only one class may be")
+
+
+def _check_sizes(document: Document, role: str) -> Iterator[Refusal]:
+    low, high = _integer(document, "spec", role, "minReplicas"), _integer(document, "spec", role, "maxReplicas")
+    if low is not None and high is not None and low > high:
+        problem = f"{low} is larger than maxReplicas {high}"
+        yield document.refuse(("spec", role, "minReplicas"), problem, "raise maxReplicas or lower minReplicas")
+
+
+def _check_pinned(document: Document) -> Iterator[Refusal]:
+    spec = find(document.content, ("spec", "trainer"))
+    if not isinstance(spec, Mapping):
+        return
+    if spec.get("powersOfTwo") is True and "step" in spec:
+        yield document.refuse(("spec", "trainer", "step"), "stands beside powersOfTwo", "keep one of the two")
+    low, high = (
+        _integer(document, "spec", "trainer", "minReplicas"),
+        _integer(document, "spec", "trainer", "maxReplicas"),
+    )
+    pinned, step = _integer(document, "spec", "trainer", "replicas"), _integer(document, "spec", "trainer", "step") or 1
+    if not pinned or low is None or high is None or low > high or step < 1:
+        return
+    if not low <= pinned <= high or (pinned - low) % step:
+        sizes = f"{low} to {high}" + (f" in steps of {step}" if step > 1 else "")
+        yield document.refuse(("spec", "trainer", "replicas"), f"{pinned} is no allowed size", f"{sizes}, or 0")
+
+
+def _check_roles(document: Document) -> Iterator[Refusal]:
+    yield from _check_command(document, ("spec", "trainer", "template"))
+    for template in template_paths("TrainingJob"):
+        if find(document.content, template) is None:
+            continue
+        if template[1] != "master":
+            yield from _check_requests(document, template)
+        path = (*template, "spec", "priorityClassName")
+        if find(document.content, path) is not None:
+            yield document.refuse(path, "EDL gives each pod its class", "set spec.priorityClassName of the job instead")
+
+
+def _check_command(document: Document, template: Sequence[Step]) -> Iterator[Refusal]:
+    path = (*template, "spec", "containers", 0)
+    container = find(document.content, path)
+    if isinstance(container, Mapping) and not container.get("command") and not container.get("args"):
+        hint = 'add command: ["python", "train.py"]; a local pod is a process, its image is not run'
+        yield document.refuse((*path, "command"), "is missing", hint)
+
+
+def _check_requests(document: Document, template: Sequence[Step]) -> Iterator[Refusal]:
+    path = (*template, "spec", "containers", 0)
+    container = find(document.content, path)
+    if not isinstance(container, Mapping):
+        return
+    requests = find(container, ("resources", "requests")) or {}
+    limits = find(container, ("resources", "limits")) or {}
+    if not isinstance(requests, Mapping) or not isinstance(limits, Mapping):
+        return
+    for name in ("cpu", "memory"):
+        if requests.get(name, limits.get(name)) is None:
+            yield document.refuse((*path, "resources", "requests", name), "is missing", _REQUESTS_HINT)
+    for name in requests.keys() & limits.keys():
+        if _is_more(requests[name], limits[name]):
+            problem = f"{requests[name]} is more than the limit {limits[name]}"
+            yield document.refuse(
+                (*path, "resources", "requests", name), problem, "raise the limit or lower the request"
+            )
+
+
+def _check_class(document: Document) -> Iterator[Refusal]:
+    if document.name.startswith("edl-"):
+        hint = f"{CORE_CLASS} and the edl-surplus classes are built in; choose another name"
+        yield document.refuse(("metadata", "name"), f"{document.name} belongs to EDL", hint)
+    value = _integer(document, "value")
+    if value is not None and value < 0:
+        problem = f"{value} is not above surplus, whose classes have the values -1 to -8"
+        yield document.refuse(("value",), problem, "0 or more; 0 is the level of edl-core")
+
+
+def _check_class_names(document: Document, known: Sequence[str]) -> Iterator[Refusal]:
+    paths: list[tuple[Step, ...]] = []
+    if document.kind == "TrainingJob":
+        paths = [("spec", "priorityClassName")]
+    elif document.kind == "Deployment":
+        paths = [("spec", "template", "spec", "priorityClassName")]
+    for path in paths:
+        name = find(document.content, path)
+        if isinstance(name, str) and name not in known:
+            hint = f"{did_you_mean(name, known)} A PriorityClass document among the files defines one"
+            yield document.refuse(path, f"there is no priority class {name}", hint)
+
+
+def _integer(document: Document, *path: Step) -> int | None:
+    value = find(document.content, path)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_more(request: Any, limit: Any) -> bool:
+    try:
+        return parse_quantity(request) > parse_quantity(limit)
+    except QuantityError:
+        return False  # the schema says what is wrong with it

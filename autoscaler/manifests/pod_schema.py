@@ -1,0 +1,106 @@
+"""The part of a PodTemplateSpec that a process on this machine can honour.
+
+Fields that Kubernetes knows are sorted into three: honoured (declared here), set aside with a notice (they mean nothing
+to a process: images, probes, affinities, volumes), and refused because ignoring them would run something else than what
+was written (more containers, `envFrom`).  A name that Kubernetes does not know either is refused as a slip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from autoscaler.quantities import parse_count, parse_cpu_m, parse_memory_bytes
+
+Number = str | int | float
+"""As YAML gives a quantity: `500m`, 2 or 0.5."""
+
+
+def _quantity(parse: Any) -> BeforeValidator:
+    def check(value: Any) -> int:
+        if not isinstance(value, (str, int, float)):
+            problem = "is no quantity; write a number with an optional unit, such as 500m, 2, 512Mi"
+            raise ValueError(problem)  # noqa: TRY004 - pydantic collects ValueErrors
+        return int(parse(value))
+
+    return BeforeValidator(check)
+
+
+CpuM = Annotated[int, _quantity(parse_cpu_m)]
+MemoryBytes = Annotated[int, _quantity(parse_memory_bytes)]
+Count = Annotated[int, _quantity(parse_count)]
+
+SET_ASIDE: Final[Mapping[str, frozenset[str]]] = {
+    "metadata": frozenset("annotations labels namespace name creationTimestamp uid generation".split()),
+    "pod": frozenset(
+        """affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks hostAliases hostname
+        imagePullSecrets nodeSelector os overhead preemptionPolicy readinessGates restartPolicy runtimeClassName
+        schedulerName securityContext serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain tolerations
+        topologySpreadConstraints volumes""".split()
+    ),
+    "container": frozenset(
+        """image imagePullPolicy lifecycle livenessProbe readinessProbe securityContext startupProbe stdin
+        terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts""".split()
+    ),
+}
+"""Known to Kubernetes, meaningless to a process."""
+
+SILENT: Final = frozenset("image imagePullPolicy labels name namespace restartPolicy".split())
+"""Set aside without a notice: every manifest has them, and nobody expects a process to use them."""
+
+
+class StrictModel(BaseModel):
+    """A mapping whose every key is known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False, populate_by_name=False)
+
+
+class EnvVar(StrictModel):
+    name: str = Field(min_length=1)
+    value: str = ""
+
+
+class Port(StrictModel):
+    container_port: int = Field(alias="containerPort", ge=1, le=65535)
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class Amounts(StrictModel):
+    """Requests or limits."""
+
+    cpu: CpuM | None = None
+    memory: MemoryBytes | None = None
+    gpu_count: Count | None = Field(default=None, alias="nvidia.com/gpu")
+
+
+class ResourceNeeds(StrictModel):
+    requests: Amounts = Amounts()
+    limits: Amounts = Amounts()
+
+
+class Container(StrictModel):
+    name: str = Field(min_length=1)
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    ports: tuple[Port, ...] = ()
+    working_dir: str | None = Field(default=None, alias="workingDir")
+    resources: ResourceNeeds = ResourceNeeds()
+
+
+class PodSpec(StrictModel):
+    containers: tuple[Container, ...] = Field(min_length=1, max_length=1)
+    grace_s: float = Field(default=30.0, alias="terminationGracePeriodSeconds", ge=0)
+    priority_class: str | None = Field(default=None, alias="priorityClassName")
+
+
+class PodMeta(StrictModel):
+    pass
+
+
+class PodTemplateModel(StrictModel):
+    metadata: PodMeta = PodMeta()
+    spec: PodSpec

@@ -1,0 +1,132 @@
+"""The shape of each kind of document, field by field; what fields mean together is checked in `checks`.
+
+TrainingJob is EDL's own kind, Deployment and PriorityClass are Kubernetes'; LocalCluster names the virtual nodes of
+`edl run --cluster FILE`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field
+
+from autoscaler.manifests.pod_schema import Count, CpuM, MemoryBytes, PodTemplateModel, StrictModel
+
+LARGEST_INT32: Final = 2**31 - 1
+
+
+def _no_bool(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("is true or false; write a whole number")  # noqa: TRY004 - pydantic collects ValueErrors
+    return value
+
+
+Int = Annotated[int, BeforeValidator(_no_bool), Field(le=LARGEST_INT32)]
+NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+
+class Metadata(StrictModel):
+    name: str = Field(pattern=NAME, max_length=50)
+    namespace: str = Field(default="default", pattern=NAME, max_length=63)
+
+
+class RunPolicyModel(StrictModel):
+    backoff_limit: Int = Field(default=6, alias="backoffLimit", ge=0)
+    active_deadline_s: Int | None = Field(default=None, alias="activeDeadlineSeconds", ge=1)
+    ttl_after_finished_s: Int | None = Field(default=None, alias="ttlSecondsAfterFinished", ge=0)
+    suspend: bool = False
+
+
+class TrainerModel(StrictModel):
+    min_replicas: Int = Field(alias="minReplicas", ge=1)
+    max_replicas: Int = Field(alias="maxReplicas", ge=1)
+    replicas: Int = Field(default=0, ge=0)
+    step: Int = Field(default=1, ge=1)
+    powers_of_two: bool = Field(default=False, alias="powersOfTwo")
+    template: PodTemplateModel
+
+
+class ServerModel(StrictModel):
+    min_replicas: Int = Field(alias="minReplicas", ge=1)
+    max_replicas: Int | None = Field(default=None, alias="maxReplicas", ge=1)
+    replicas: Int = Field(default=0, ge=0)
+    trainers_per_server: Int = Field(default=4, alias="trainersPerServer", ge=1)
+    template: PodTemplateModel
+
+
+class MasterModel(StrictModel):
+    replicas: Int = Field(default=1, ge=1, le=5)
+    template: PodTemplateModel | None = None
+
+
+class CheckpointModel(StrictModel):
+    uri: str = ""
+    every_s: float = Field(default=60.0, alias="everySeconds", gt=0)
+
+
+class TrainingJobSpec(StrictModel):
+    priority_class: str = Field(default="edl-core", alias="priorityClassName")
+    weight: Int = Field(default=100, ge=1)
+    run_policy: RunPolicyModel = Field(default=RunPolicyModel(), alias="runPolicy")
+    trainer: TrainerModel
+    server: ServerModel | None = Field(default=None, alias="parameterServer")
+    master: MasterModel = MasterModel()
+    checkpoint: CheckpointModel = CheckpointModel()
+
+
+class TrainingJobModel(StrictModel):
+    api_version: Literal["edl.dev/v1alpha1"] = Field(alias="apiVersion")
+    kind: Literal["TrainingJob"]
+    metadata: Metadata
+    spec: TrainingJobSpec
+
+
+class DeploymentSpec(StrictModel):
+    replicas: Int = Field(default=1, ge=0)
+    template: PodTemplateModel
+
+
+class DeploymentModel(StrictModel):
+    api_version: Literal["apps/v1"] = Field(alias="apiVersion")
+    kind: Literal["Deployment"]
+    metadata: Metadata
+    spec: DeploymentSpec
+
+
+class PriorityClassModel(StrictModel):
+    api_version: Literal["scheduling.k8s.io/v1"] = Field(alias="apiVersion")
+    kind: Literal["PriorityClass"]
+    metadata: Metadata
+    value: Annotated[int, BeforeValidator(_no_bool)] = Field(ge=-(2**31), le=1_000_000_000)
+    global_default: bool = Field(default=False, alias="globalDefault")
+    preemption_policy: Literal["Never", "PreemptLowerPriority"] = Field(
+        default="PreemptLowerPriority", alias="preemptionPolicy"
+    )
+
+
+class NodeModel(StrictModel):
+    name: str = Field(pattern=NAME, max_length=50)
+    count: Int = Field(default=1, ge=1, le=1000)
+    cpu: CpuM
+    memory: MemoryBytes
+    gpu_count: Count = Field(default=0, alias="gpu")
+    pod_limit: Count = Field(default=110, alias="pods")
+
+
+class LocalClusterSpec(StrictModel):
+    nodes: tuple[NodeModel, ...] = Field(min_length=1)
+
+
+class LocalClusterModel(StrictModel):
+    api_version: Literal["edl.dev/v1alpha1"] = Field(alias="apiVersion")
+    kind: Literal["LocalCluster"]
+    metadata: Metadata
+    spec: LocalClusterSpec
+
+
+KINDS: Final[dict[str, type[StrictModel]]] = {
+    "TrainingJob": TrainingJobModel,
+    "Deployment": DeploymentModel,
+    "PriorityClass": PriorityClassModel,
+    "LocalCluster": LocalClusterModel,
+}

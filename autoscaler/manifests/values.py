@@ -1,0 +1,143 @@
+"""What a user's files say, as values: jobs, web Deployments, priority classes and the machines of a local cluster.
+
+Everything here has been checked; defaults are filled in.  `schema` is the shape of the YAML, `parsing` the way from
+files to these values, and `autoscaler.domain` what the planner makes of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from autoscaler.domain import Resources
+
+CORE_CLASS: Final = "edl-core"
+CORE_PRIORITY: Final = 0
+"""Value of `edl-core`, which stands level with the cluster's default (kubernetes.md 3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTemplate:
+    """One container, as an operating system process understands it.  An empty command is the role's own program."""
+
+    container: str
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    working_dir: str | None
+    requests: Resources
+    container_port: int | None
+    grace_s: float
+    priority_class: str | None
+
+
+class Steps(StrEnum):
+    """How a job may grow: by a fixed number of trainers, or by doubling."""
+
+    FIXED = "fixed"
+    POWERS_OF_TWO = "powers-of-two"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """How many there may be.  `pinned` 0: EDL decides (kubernetes.md 20)."""
+
+    minimum: int
+    maximum: int
+    pinned: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSpec:
+    replicas: Replicas
+    step: int
+    steps: Steps
+    template: PodTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSpec:
+    replicas: Replicas
+    trainers_per_server: int
+    template: PodTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterSpec:
+    replicas: int
+    template: PodTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPolicy:
+    """Kubeflow's terms: when a job is given up, when its record is dropped, whether it may start."""
+
+    backoff_limit: int
+    active_deadline_s: float | None
+    ttl_after_finished_s: float | None
+    suspend: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSpec:
+    """An empty `uri` means a folder of the run's own."""
+
+    uri: str
+    every_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    name: str
+    namespace: str
+    priority_class: str
+    weight: int
+    run_policy: RunPolicy
+    trainer: TrainerSpec
+    server: ServerSpec | None
+    master: MasterSpec
+    checkpoint: CheckpointSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Replicas of one web pod; their number is changed by `edl scale`."""
+
+    name: str
+    namespace: str
+    replicas: int
+    template: PodTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    name: str
+    value: int
+    is_default: bool = False
+    may_preempt: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One virtual node."""
+
+    name: str
+    capacity: Resources  # with the pod limit among `extended`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifests:
+    """All documents of one run, refused as a whole or accepted as a whole.  `notices` say what is not acted upon."""
+
+    jobs: tuple[TrainingJob, ...] = ()
+    deployments: tuple[Deployment, ...] = ()
+    classes: tuple[PriorityClass, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def priority_of(self, class_name: str | None) -> int:
+        """Value of a class; of none, the cluster's default."""
+        default = next((c.value for c in self.classes if c.is_default), CORE_PRIORITY)
+        if class_name is None or class_name == CORE_CLASS:
+            return default
+        return next(c.value for c in self.classes if c.name == class_name)

@@ -1,0 +1,228 @@
+"""What users write becomes values, or is refused with the field's path and a hint, all of it at once."""
+
+import textwrap
+
+import pytest
+
+from autoscaler.domain import Resources
+from autoscaler.manifests import RefusedInputError, parse_files
+
+JOB = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: digits}
+spec:
+  weight: 200
+  runPolicy: {backoffLimit: 3, ttlSecondsAfterFinished: 60}
+  trainer:
+    minReplicas: 2
+    maxReplicas: 6
+    template:
+      spec:
+        terminationGracePeriodSeconds: 5
+        containers:
+        - name: trainer
+          image: ghcr.io/example/train:1
+          command: [python, train.py]
+          args: [--epochs, "3"]
+          env: [{name: MODE, value: fast}]
+          resources: {requests: {cpu: 500m, memory: 256Mi, nvidia.com/gpu: 1}}
+  parameterServer:
+    minReplicas: 2
+    template: {spec: {containers: [{name: server, resources: {requests: {cpu: 1, memory: 512Mi}}}]}}
+  checkpoint: {everySeconds: 5}
+"""
+WEB = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: web
+        command: [python, web.py]
+        ports: [{containerPort: 8080}]
+        livenessProbe: {tcpSocket: {port: 8080}}
+        resources: {requests: {cpu: 1}, limits: {cpu: 1, memory: 128Mi}}
+"""
+
+
+@pytest.fixture
+def parse(tmp_path):
+    """Parses YAML texts, one file each."""
+
+    def run(*texts):
+        paths = []
+        for number, text in enumerate(texts):
+            path = tmp_path / f"file{number}.yaml"
+            path.write_text(textwrap.dedent(text))
+            paths.append(path)
+        return parse_files(paths)
+
+    return run
+
+
+def refusals(parse, *texts):
+    with pytest.raises(RefusedInputError) as caught:
+        parse(*texts)
+    return caught.value.refusals
+
+
+def test_a_job_is_read_with_its_defaults(parse):
+    """Quantities are integers, the class is edl-core, sizes are those of the file."""
+    (job,) = parse(JOB).jobs
+    assert (job.name, job.weight, job.priority_class, job.run_policy.backoff_limit) == ("digits", 200, "edl-core", 3)
+    assert (job.trainer.replicas.minimum, job.trainer.replicas.maximum, job.trainer.step) == (2, 6, 1)
+    assert job.trainer.template.command == ("python", "train.py", "--epochs", "3")
+    assert job.trainer.template.env == (("MODE", "fast"),)
+    assert job.trainer.template.requests == Resources(
+        cpu_milli=500, memory_bytes=256 << 20, gpu_count=1, extended=(("pods", 1),)
+    )
+    assert job.trainer.template.grace_s == 5
+    assert job.server is not None
+    assert (job.server.replicas.minimum, job.server.replicas.maximum) == (2, 2)
+    assert job.checkpoint.every_s == 5
+
+
+def test_a_deployment_takes_requests_from_limits_as_kubernetes_does(parse):
+    """A limit without a request is the request."""
+    (web,) = parse(WEB).deployments
+    assert (web.replicas, web.template.container_port) == (3, 8080)
+    assert web.template.requests == Resources(cpu_milli=1000, memory_bytes=128 << 20, extended=(("pods", 1),))
+
+
+def test_what_a_process_cannot_honour_is_said(parse):
+    """A probe is set aside with a notice; an image without."""
+    notices = parse(WEB).notices
+    assert any("livenessProbe" in notice for notice in notices)
+    assert not any("image" in notice for notice in notices)
+
+
+def test_more_servers_and_masters_are_accepted_with_a_notice(parse):
+    """A larger maximum runs when moves of buckets come; today it is a word to the user."""
+    text = JOB.replace(
+        "    minReplicas: 2\n    template: {spec", "    minReplicas: 2\n    maxReplicas: 4\n    template: {spec"
+    )
+    notices = " ".join(parse(text + "  master: {replicas: 2}\n").notices)
+    assert "parameter servers stay" in notices
+    assert "master.replicas 2" in notices
+
+
+def test_min_above_max_names_the_field_and_both_ways_out(parse):
+    """The text that the user meets most often."""
+    (found,) = refusals(parse, JOB.replace("minReplicas: 2\n    maxReplicas: 6", "minReplicas: 5\n    maxReplicas: 3"))
+    assert found.path == "spec.trainer.minReplicas"
+    assert str(found).endswith(
+        "file0.yaml:9 (document 1, TrainingJob digits) spec.trainer.minReplicas: 5 is larger than maxReplicas 3; "
+        "raise maxReplicas or lower minReplicas"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path", "words"),
+    [
+        (
+            "minReplicas: 2\n    max",
+            "minReplicas: 0\n    max",
+            "spec.trainer.minReplicas",
+            "greater than or equal to 1",
+        ),
+        ("cpu: 500m, memory: 256Mi, ", "", "containers[0].resources.requests.cpu", "requests"),
+        ("cpu: 500m", "cpu: 1cpu", "containers[0].resources.requests.cpu", "no quantity"),
+        ("memory: 256Mi", "memory: 256m", "containers[0].resources.requests.memory", "Mi means"),
+        ("maxReplicas: 6", "maxReplica: 6", "spec.trainer.maxReplica", "did you mean maxReplicas?"),
+        ("weight: 200", "wieght: 200", "spec.wieght", "did you mean weight?"),
+        ("weight: 200", "priorityClassName: hgih", "spec.priorityClassName", "no priority class hgih"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    replicas: 7", "spec.trainer.replicas", "2 to 6"),
+        ("command: [python, train.py]", "envFrom: []", "containers[0].envFrom", "write the variables"),
+        ("kind: TrainingJob", "kind: TrainigJob", "kind", "did you mean TrainingJob?"),
+        ("edl.dev/v1alpha1", "edl.dev/v2", "apiVersion", "edl.dev/v1alpha1"),
+        ("{name: digits}", "{name: Digits_1}", "metadata.name", "lower case"),
+        ("minReplicas: 2\n    max", "minReplicas: true\n    max", "spec.trainer.minReplicas", "whole number"),
+    ],
+)
+def test_a_wrong_field_is_refused_with_its_path_and_a_hint(parse, old, new, path, words):
+    """Each refusal says where and what to do."""
+    assert old in JOB
+    found = refusals(parse, JOB.replace(old, new, 1))
+    assert any(refusal.path.endswith(path) and words in str(refusal) for refusal in found), [str(r) for r in found]
+
+
+def test_all_that_is_wrong_is_said_at_once(parse):
+    """A user mends a file once."""
+    text = JOB.replace("minReplicas: 2\n    maxReplicas: 6", "minReplicas: 5\n    maxReplicas: 3\n    spet: 2")
+    found = refusals(parse, text.replace("cpu: 500m", "cpu: many"), JOB.replace("weight", "wait"))
+    paths = {refusal.path for refusal in found}
+    assert {"spec.trainer.minReplicas", "spec.trainer.spet", "spec.wait", "metadata.name"} <= paths
+    assert any(path.endswith("requests.cpu") for path in paths)
+
+
+def test_two_jobs_of_one_name_are_refused(parse):
+    """Also across files."""
+    (found,) = refusals(parse, JOB, JOB)
+    assert found.file.endswith("file1.yaml")
+    assert "digits already" in found.problem
+
+
+def test_a_class_not_above_surplus_is_refused(parse):
+    """Surplus must stay below everything else."""
+    text = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: low}, value: -5}"
+    (found,) = refusals(parse, text)
+    assert found.path == "value"
+    assert "not above surplus" in found.problem
+
+
+def test_a_defined_class_is_known(parse):
+    """Jobs and Deployments may use it, and its value counts."""
+    text = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 1000}"
+    manifests = parse(text, JOB.replace("weight: 200", "priorityClassName: high"))
+    assert manifests.priority_of("high") == 1000
+    assert manifests.priority_of("edl-core") == manifests.priority_of(None) == 0
+
+
+def test_the_default_class_lifts_core_with_it(parse):
+    """edl-core stands level with the cluster's default."""
+    text = """
+    {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: std}, value: 10, globalDefault: true}
+    """
+    assert parse(text).priority_of("edl-core") == 10
+
+
+def test_machines_of_a_cluster_file_are_numbered(parse):
+    """`count` repeats a node."""
+    text = """
+    apiVersion: edl.dev/v1alpha1
+    kind: LocalCluster
+    metadata: {name: laptop}
+    spec: {nodes: [{name: small, count: 2, cpu: 2, memory: 4Gi}, {name: big, cpu: 8, memory: 32Gi, gpu: 2}]}
+    """
+    machines = parse(text).machines
+    assert [machine.name for machine in machines] == ["small-1", "small-2", "big"]
+    assert machines[2].capacity.gpu_count == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "no YAML"),
+        ("- 1", "no mapping"),
+        ("", "holds no document"),
+        ("{a: 1, a: 2}", "stands twice"),
+        ("a: &x [1]\nb: [" + "*x, " * 70 + "]", "aliases"),
+        ("a: &x [*x]", "no YAML"),
+        ("a: !!python/object:os.system {}", "no YAML"),
+    ],
+)
+def test_a_file_that_is_no_list_of_documents_is_refused(parse, text, words):
+    """Nothing is unpickled, unfolded or guessed."""
+    assert any(words in str(refusal) for refusal in refusals(parse, text))
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    """By its name."""
+    with pytest.raises(RefusedInputError, match=r"nowhere\.yaml"):
+        parse_files([tmp_path / "nowhere.yaml"])
