@@ -33,21 +33,56 @@ MemoryBytes = Annotated[int, _quantity(parse_memory_bytes)]
 Count = Annotated[int, _quantity(parse_count)]
 
 SET_ASIDE: Final[Mapping[str, frozenset[str]]] = {
-    "metadata": frozenset("annotations labels namespace name creationTimestamp uid generation".split()),
+    "metadata": frozenset(["annotations", "labels", "namespace", "name", "creationTimestamp", "uid", "generation"]),
     "pod": frozenset(
-        """affinity automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks hostAliases hostname
-        imagePullSecrets nodeSelector os overhead preemptionPolicy readinessGates restartPolicy runtimeClassName
-        schedulerName securityContext serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain tolerations
-        topologySpreadConstraints volumes""".split()
+        [
+            "affinity",
+            "automountServiceAccountToken",
+            "dnsConfig",
+            "dnsPolicy",
+            "enableServiceLinks",
+            "hostAliases",
+            "hostname",
+            "imagePullSecrets",
+            "nodeSelector",
+            "os",
+            "overhead",
+            "preemptionPolicy",
+            "readinessGates",
+            "restartPolicy",
+            "runtimeClassName",
+            "schedulerName",
+            "securityContext",
+            "serviceAccountName",
+            "setHostnameAsFQDN",
+            "shareProcessNamespace",
+            "subdomain",
+            "tolerations",
+            "topologySpreadConstraints",
+            "volumes",
+        ]
     ),
     "container": frozenset(
-        """image imagePullPolicy lifecycle livenessProbe readinessProbe securityContext startupProbe stdin
-        terminationMessagePath terminationMessagePolicy tty volumeDevices volumeMounts""".split()
+        [
+            "image",
+            "imagePullPolicy",
+            "lifecycle",
+            "livenessProbe",
+            "readinessProbe",
+            "securityContext",
+            "startupProbe",
+            "stdin",
+            "terminationMessagePath",
+            "terminationMessagePolicy",
+            "tty",
+            "volumeDevices",
+            "volumeMounts",
+        ]
     ),
 }
 """Known to Kubernetes, meaningless to a process."""
 
-SILENT: Final = frozenset("image imagePullPolicy labels name namespace restartPolicy".split())
+SILENT: Final = frozenset(["image", "imagePullPolicy", "labels", "name", "namespace", "restartPolicy"])
 """Set aside without a notice: every manifest has them, and nobody expects a process to use them."""
 
 

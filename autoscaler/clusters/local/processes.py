@@ -1,0 +1,173 @@
+"""Pods as processes, from the run's side: start, signal, and hear of their end.
+
+`warden` does it, in a process of its own; this module keeps the wire to it.  Nothing here knows jobs or nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from autoscaler.errors import PermanentError
+
+_ANSWER_DEADLINE_S: Final = 20.0
+_LEAVE_DEADLINE_S: Final = 5.0
+_LONGEST_LINE_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """What to run.  `log` takes standard output and error."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: Path
+    log: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """All processes of `key` are gone.  `code` is negative for a signal, as Python has it."""
+
+    key: str
+    pid: int
+    code: int
+
+
+class WardenLostError(PermanentError):
+    """The process that owns the pods has died, and the pods with it."""
+
+
+class StartError(PermanentError):
+    """The command could not be run; the message is the system's."""
+
+
+class Processes:
+    """The pods' processes.  An async context: at its end every process is killed.
+
+    `on_end` is called in the event loop once for every process that started; `on_lost` if the warden dies.
+    """
+
+    def __init__(self, *, on_end: Callable[[Ended], None], on_lost: Callable[[], None] = lambda: None) -> None:
+        self._on_end = on_end
+        self._on_lost = on_lost
+        self._starting: dict[str, asyncio.Future[int]] = {}
+        self._running: dict[str, int] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._warden: subprocess.Popen[bytes] | None = None
+        self._is_closing = False
+
+    async def __aenter__(self) -> Self:
+        mine, theirs = socket.socketpair()
+        with theirs:
+            self._warden = subprocess.Popen(  # noqa: ASYNC220 - once, a few ms, and it must have no asyncio watcher
+                [sys.executable, "-m", "autoscaler.clusters.local.warden", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the run, which then stops the pods in order
+            )
+        reader, self._writer = await asyncio.open_connection(sock=mine, limit=_LONGEST_LINE_BYTES)
+        self._reader = asyncio.create_task(self._read(reader), name="warden-wire")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_closing = True
+        assert self._writer is not None
+        assert self._reader is not None
+        assert self._warden is not None
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        try:
+            await asyncio.to_thread(self._warden.wait, _LEAVE_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._warden.kill()  # its death is the pods' death
+            await asyncio.to_thread(self._warden.wait)
+        self._reader.cancel()
+        await asyncio.gather(self._reader, return_exceptions=True)
+
+    @property
+    def pid(self) -> int:
+        """The warden's."""
+        assert self._warden is not None
+        return self._warden.pid
+
+    async def start(self, key: str, command: Command) -> int:
+        """Start the command under a key that nothing else has; its pid.  Raises StartError, WardenLostError."""
+        if key in self._running or key in self._starting:
+            raise ValueError(f"{key} runs already")
+        started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._starting[key] = started
+        order = {
+            "op": "start",
+            "key": key,
+            "argv": list(command.argv),
+            "env": dict(command.env),
+            "cwd": str(command.cwd),
+            "log": str(command.log),
+        }
+        try:
+            self._send(order)
+            async with asyncio.timeout(_ANSWER_DEADLINE_S):
+                return await started
+        except TimeoutError:
+            raise WardenLostError(f"no answer from the warden for {_ANSWER_DEADLINE_S:.0f} s") from None
+        finally:
+            self._starting.pop(key, None)
+
+    def is_running(self, key: str) -> bool:
+        """Whether any process of the key may still exist."""
+        return key in self._running
+
+    def signal(self, key: str, number: signal.Signals) -> None:
+        """Send a signal to the key's process group.  Nothing happens when it has ended already."""
+        if key in self._running:
+            self._send({"op": "signal", "key": key, "signal": int(number)})
+
+    def _send(self, order: Mapping[str, Any]) -> None:
+        assert self._writer is not None
+        if self._writer.is_closing():
+            raise WardenLostError("the warden has gone")
+        self._writer.write(json.dumps(order).encode() + b"\n")
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                self._take(json.loads(line))
+        if self._is_closing:
+            return
+        for pid in self._running.values():  # the first processes are dead; what they started may not be
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        for started in self._starting.values():
+            if not started.done():
+                started.set_exception(WardenLostError("the warden has gone"))
+        self._on_lost()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        key = message["key"]
+        started = self._starting.get(key)
+        if "code" in message:
+            self._running.pop(key, None)
+            self._on_end(Ended(key=key, pid=message["pid"], code=message["code"]))
+        elif "error" in message:
+            if started is not None and not started.done():
+                started.set_exception(StartError(message["error"]))
+        else:
+            self._running[key] = message["pid"]
+            if started is not None and not started.done():
+                started.set_result(message["pid"])

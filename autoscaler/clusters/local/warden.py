@@ -1,0 +1,175 @@
+"""The process that owns all pods of a run: starts them, reaps them, and takes them along when the run dies.
+
+Why a process of its own: it is single-threaded, so forking is safe beside gRPC's threads; it is the pods' parent and
+sub-reaper, so that nothing that a pod starts escapes; and it notices the end of the run, `kill -9` included, by the end
+of its socket.  It speaks JSON lines over the inherited descriptor named on its command line; `processes` is the other
+end.  It decides nothing: graces, restarts and readiness are the run's.
+
+    -> {"op": "start", "key", "argv", "env", "cwd", "log"}      <- {"key", "pid"} | {"key", "error"}
+    -> {"op": "signal", "key", "signal"}                        <- {"key", "code", "pid"} when its processes are gone
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from typing import Any, Final
+
+_SET_PDEATHSIG: Final = 1
+_SET_CHILD_SUBREAPER: Final = 36
+_READ_BYTES: Final = 1 << 16
+_LONGEST_LINE_BYTES: Final = 4 << 20
+_CLEAR_ROUNDS: Final = 10_000
+"""Rounds of killing what pods left behind before giving up: a fork bomb is not chased for ever."""
+
+
+def main() -> int:
+    """Serve the descriptor in argv[1] until it ends; then leave no pod behind."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with socket.socket(fileno=int(sys.argv[1])) as run:
+        Warden(run).serve()
+    return 0
+
+
+class Warden:
+    """Children by key, and the wire to the run."""
+
+    def __init__(self, run: socket.socket) -> None:
+        self._run = run
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._keys: dict[int, str] = {}
+        self._buffer = b""
+        self._libc = ctypes.CDLL(None)
+
+    def serve(self) -> None:
+        """Obey and report until the run's end closes the wire."""
+        woken, wake = socket.socketpair()
+        woken.setblocking(False)
+        wake.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        with selectors.DefaultSelector() as selector, woken, wake:
+            selector.register(self._run, selectors.EVENT_READ)
+            selector.register(woken, selectors.EVENT_READ)
+            try:
+                while self._serve_once(selector, woken):
+                    pass
+            except (OSError, ValueError) as error:
+                print(f"warden: {error}", file=sys.stderr)  # noqa: T201 - its stderr is the run's log
+            finally:
+                self._clear()
+                signal.set_wakeup_fd(-1)
+
+    def _serve_once(self, selector: selectors.BaseSelector, woken: socket.socket) -> bool:
+        for key, _ in selector.select():
+            if key.fileobj is woken:
+                with contextlib.suppress(BlockingIOError):
+                    woken.recv(_READ_BYTES)
+            elif not self._read():
+                return False
+        self._reap()
+        return True
+
+    def _read(self) -> bool:
+        data = self._run.recv(_READ_BYTES)
+        if not data:
+            return False
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > _LONGEST_LINE_BYTES:
+            raise ValueError("a line from the run has no end")
+        for line in lines:
+            self._obey(json.loads(line))
+        return True
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        key = order["key"]
+        if order["op"] == "start":
+            try:
+                self._start(key, order)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                self._say(key=key, error=str(error))
+        elif key in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._children[key].pid, order["signal"])
+
+    def _start(self, key: str, order: dict[str, Any]) -> None:
+        with open(order["log"], "ab", buffering=0) as log:  # noqa: PTH123 - a path as the wire carries it
+            child = subprocess.Popen(
+                order["argv"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=order["env"],
+                cwd=order["cwd"],
+                start_new_session=True,
+                preexec_fn=self._die_with_parent,  # noqa: PLW1509 - this process has one thread
+            )
+        self._children[key] = child
+        self._keys[child.pid] = key
+        self._say(key=key, pid=child.pid)
+
+    def _die_with_parent(self) -> None:
+        """In the child: should the warden itself be killed, the pod goes with it."""
+        self._libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+    def _reap(self) -> None:
+        """Report each pod whose first process has ended, after killing what it left in its group."""
+        while (info := _try_wait()) is not None:
+            key = self._keys.pop(info, None)
+            if key is None:
+                os.waitpid(info, 0)  # an orphan that this process inherited
+                continue
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(info, signal.SIGKILL)  # the zombie still holds the number, so no stranger can have it
+            child = self._children.pop(key)
+            self._say(key=key, pid=info, code=child.wait())
+
+    def _clear(self) -> None:
+        """Kill every pod and whatever they started, sessions of their own included."""
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+        for _ in range(_CLEAR_ROUNDS):
+            for pid in _children_of(os.getpid()):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            try:
+                os.waitpid(-1, 0)  # its own children come to this process, and to the next round
+            except ChildProcessError:
+                return
+
+    def _say(self, **message: object) -> None:
+        self._run.sendall(json.dumps(message).encode() + b"\n")
+
+
+def _try_wait() -> int | None:
+    """The pid of a child that has ended and is not yet reaped."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return found.si_pid if found is not None else None
+
+
+def _children_of(parent: int) -> list[int]:
+    try:
+        with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as listing:  # noqa: PTH123
+            return [int(pid) for pid in listing.read().split()]
+    except OSError:
+        return []
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Real processes: what starts, what ends, and that nothing outlives the run."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError
+
+DEADLINE_S = 15.0
+
+
+def command(tmp_path, *argv, **env):
+    return Command(argv=argv, env={"PATH": os.environ["PATH"], **env}, cwd=tmp_path, log=tmp_path / "pod.log")
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+class Ends:
+    """Collects the ends of processes."""
+
+    def __init__(self):
+        self.queue = asyncio.Queue()
+
+    def __call__(self, ended: Ended):
+        self.queue.put_nowait(ended)
+
+    async def next(self) -> Ended:
+        return await asyncio.wait_for(self.queue.get(), DEADLINE_S)
+
+
+@pytest.fixture
+async def running():
+    ends = Ends()
+    async with Processes(on_end=ends) as processes:
+        yield processes, ends
+
+
+async def test_a_process_runs_with_its_environment_and_its_end_is_told(running, tmp_path):
+    """Output goes to the log, the exit code to the run; the run's own environment does not leak in."""
+    processes, ends = running
+    pid = await processes.start("a", command(tmp_path, "sh", "-c", "echo $WORD; env | wc -l; exit 3", WORD="hello"))
+    assert await ends.next() == Ended(key="a", pid=pid, code=3)
+    assert (tmp_path / "pod.log").read_text().splitlines()[0] == "hello"
+    assert not processes.is_running("a")
+
+
+async def test_a_signal_reaches_the_whole_group(running, tmp_path):
+    """SIGTERM ends a shell and what it waits for."""
+    processes, ends = running
+    await processes.start("a", command(tmp_path, "sh", "-c", "sleep 100 & echo $!; wait"))
+    await asyncio.to_thread(wait_until, lambda: (tmp_path / "pod.log").read_text().strip().isdigit())
+    processes.signal("a", signal.SIGTERM)
+    assert (await ends.next()).code == -signal.SIGTERM
+    await asyncio.to_thread(wait_until, lambda: not is_alive(int((tmp_path / "pod.log").read_text())))
+
+
+async def test_what_a_pod_leaves_behind_goes_with_it(running, tmp_path):
+    """A pod has ended when nothing of its group runs."""
+    processes, ends = running
+    await processes.start("a", command(tmp_path, "sh", "-c", "sleep 100 & echo $!"))
+    assert (await ends.next()).code == 0
+    await asyncio.to_thread(wait_until, lambda: not is_alive(int((tmp_path / "pod.log").read_text())))
+
+
+async def test_a_command_that_does_not_exist_is_an_error_with_its_name(running, tmp_path):
+    """The user reads what is missing; nothing runs."""
+    processes, _ = running
+    with pytest.raises(StartError, match="no-such-program"):
+        await processes.start("a", command(tmp_path, "no-such-program"))
+    assert not processes.is_running("a")
+
+
+async def test_the_end_of_the_run_ends_what_ignores_signals(tmp_path):
+    """Leaving the context kills, grandchildren in sessions of their own included."""
+    script = "import os,signal,subprocess,sys,time;signal.signal(15,signal.SIG_IGN);"
+    script += (
+        "p=subprocess.Popen(['sleep','100'],start_new_session=True);print(os.getpid(),p.pid,flush=True);time.sleep(100)"
+    )
+    async with Processes(on_end=lambda _: None) as processes:
+        await processes.start("a", command(tmp_path, sys.executable, "-c", script))
+        await asyncio.to_thread(wait_until, lambda: len((tmp_path / "pod.log").read_text().split()) == 2)
+    pids = [int(pid) for pid in (tmp_path / "pod.log").read_text().split()]
+    await asyncio.to_thread(wait_until, lambda: not any(is_alive(pid) for pid in pids))
+
+
+RUN = """
+import asyncio, sys
+from pathlib import Path
+from autoscaler.clusters.local.processes import Command, Processes
+
+async def main():
+    async with Processes(on_end=lambda _: None) as processes:
+        folder = Path(sys.argv[1])
+        argv = ["sh", "-c", "trap '' TERM; sleep 100 & echo $$ $!; wait"]
+        await processes.start("a", Command(argv=argv, env={"PATH": "/usr/bin:/bin"}, cwd=folder, log=folder / "pod.log"))
+        print(processes.pid, flush=True)
+        await asyncio.sleep(100)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("victim", ["run", "warden"])
+def test_kill_nine_leaves_nothing_behind(tmp_path, victim):
+    """Neither of the run nor of the warden: the pods end with either."""
+    (tmp_path / "pod.log").touch()
+    argv = [sys.executable, "-c", textwrap.dedent(RUN), str(tmp_path)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as run:
+        try:
+            warden = int(run.stdout.readline())
+            wait_until(lambda: len((tmp_path / "pod.log").read_text().split()) == 2)
+            pods = [int(pid) for pid in (tmp_path / "pod.log").read_text().split()]
+            os.kill(run.pid if victim == "run" else warden, signal.SIGKILL)
+            wait_until(lambda: not is_alive(pods[0]))
+            if victim == "run":
+                wait_until(lambda: not is_alive(pods[1]) and not is_alive(warden))
+        finally:
+            run.kill()
+    for pid in pods:
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
