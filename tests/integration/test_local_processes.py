@@ -111,7 +111,8 @@ async def main():
     async with Processes(on_end=lambda _: None) as processes:
         folder = Path(sys.argv[1])
         argv = ["sh", "-c", "trap '' TERM; sleep 100 & echo $$ $!; wait"]
-        await processes.start("a", Command(argv=argv, env={"PATH": "/usr/bin:/bin"}, cwd=folder, log=folder / "pod.log"))
+        log = folder / "pod.log"
+        await processes.start("a", Command(argv=argv, env={"PATH": "/usr/bin:/bin"}, cwd=folder, log=log))
         print(processes.pid, flush=True)
         await asyncio.sleep(100)
 
