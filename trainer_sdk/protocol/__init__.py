@@ -14,7 +14,6 @@ from trainer_sdk.protocol.core import handle
 from trainer_sdk.protocol.state import Flight, Holding, Part, Phase, Step, TrainerState, check_invariants, start
 from trainer_sdk.protocol.values import (
     AcquireDue,
-    Answer,
     AskLater,
     BatchDone,
     BatchWanted,
@@ -25,12 +24,12 @@ from trainer_sdk.protocol.values import (
     DrainDeadlinePassed,
     DrainRequested,
     Effect,
+    Ending,
     Event,
     Finish,
     GiveBatch,
     LeaveRequested,
     OfferSettled,
-    Outcome,
     Place,
     Pulled,
     Push,
@@ -45,12 +44,10 @@ from trainer_sdk.protocol.values import (
     StreamBroken,
     StreamOpened,
     UseRoute,
-    Verdict,
 )
 
 __all__ = [
     "AcquireDue",
-    "Answer",
     "AskLater",
     "BatchDone",
     "BatchWanted",
@@ -61,6 +58,7 @@ __all__ = [
     "DrainDeadlinePassed",
     "DrainRequested",
     "Effect",
+    "Ending",
     "Event",
     "Finish",
     "Flight",
@@ -68,7 +66,6 @@ __all__ = [
     "Holding",
     "LeaveRequested",
     "OfferSettled",
-    "Outcome",
     "Part",
     "Phase",
     "Place",
@@ -87,7 +84,6 @@ __all__ = [
     "StreamOpened",
     "TrainerState",
     "UseRoute",
-    "Verdict",
     "check_invariants",
     "handle",
     "start",

@@ -9,43 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, assert_never
+from typing import assert_never
 
 from master.api.identities import Lineage
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.protocol.leases import ask_if_low, flush_acks, renounce, settle_drain
-from trainer_sdk.protocol.state import Flight, Part, Step, TrainerState
-from trainer_sdk.protocol.values import Answer, Discard, GiveBatch, Outcome, Push, PushAgain
+from trainer_sdk.protocol.state import Flight, Holding, Part, Step, TrainerState
+from trainer_sdk.protocol.values import Discard, GiveBatch, Push, PushAgain
+from trainer_sdk.pserver.messages import Ruling, Verdict
 
 # ---- giving ---------------------------------------------------------------------------------------------------------
 
 
 def want(state: TrainerState) -> Step:
-    """The script asks: a part that somebody misses comes first, then the oldest lease; else what we know of the end."""
-    return try_give(replace(state, is_wanted=True))
+    """Give a part that some bucket misses, else from the oldest lease.
 
-
-def try_give(state: TrainerState) -> Step:
-    """Give what the script waits for, if there is anything; when there is not, say at once what is confirmed."""
-    if not state.is_wanted:
-        return Step(state)
+    When there is nothing, what is confirmed is acked at once (END may hang on it) and the script waits.
+    """
     if state.final:
-        return Step(replace(state, is_wanted=False), (state.final,))
+        return Step(_waiting(state, False), (state.final,))
     if state.parts:
         part, *others = state.parts
-        return _give(replace(state, parts=tuple(others)), part)
+        return _give(state, part, parts=tuple(others), holdings=state.holdings)
     for place, holding in enumerate(state.holdings):
         if holding.rest:
-            batch = _cut(state, holding.rest)
-            holdings = list(state.holdings)
-            holdings[place] = replace(holding, rest=holding.rest - batch)
-            step = _give(
-                replace(state, holdings=tuple(holdings)),
-                Part(token=holding.token, positions=batch, buckets=EMPTY),
-            )
-            asked = ask_if_low(step.state)
-            return Step(asked.state, step.effects + asked.effects)
-    return flush_acks(state)
+            return _give_from(state, place, holding)
+    return flush_acks(_waiting(state, True))
+
+
+def _waiting(state: TrainerState, is_wanted: bool) -> TrainerState:
+    return state if state.is_wanted == is_wanted else replace(state, is_wanted=is_wanted)
+
+
+def _give_from(state: TrainerState, place: int, holding: Holding) -> Step:
+    batch = _cut(state, holding.rest)
+    cut = Holding(token=holding.token, rest=holding.rest - batch, confirmed=holding.confirmed)
+    holdings = (*state.holdings[:place], cut, *state.holdings[place + 1 :])
+    part = Part(token=holding.token, positions=batch, buckets=EMPTY)
+    given = _give(state, part, parts=(), holdings=holdings)
+    asked = ask_if_low(given.state)
+    return Step(asked.state, given.effects + asked.effects) if asked.effects else given
 
 
 def _cut(state: TrainerState, rest: PositionSet) -> PositionSet:
@@ -57,10 +60,12 @@ def _cut(state: TrainerState, rest: PositionSet) -> PositionSet:
     return batch if batch.bounds[-1] <= epoch_end else batch & PositionSet.span(0, epoch_end)
 
 
-def _give(state: TrainerState, part: Part) -> Step:
-    flight = Flight(number=state.next_flight, token=part.token, positions=part.positions, buckets=part.buckets)
-    given = replace(state, flights=(*state.flights, flight), next_flight=flight.number + 1, is_wanted=False)
-    return Step(given, (GiveBatch(flight=flight.number, positions=flight.positions),))
+def _give(state: TrainerState, part: Part, *, parts: tuple[Part, ...], holdings: tuple[Holding, ...]) -> Step:
+    number = state.next_flight
+    flight = Flight(number=number, token=part.token, positions=part.positions, buckets=part.buckets)
+    flights = (*state.flights, flight)
+    given = replace(state, holdings=holdings, parts=parts, flights=flights, next_flight=number + 1, is_wanted=False)
+    return Step(given, (GiveBatch(flight=number, positions=part.positions),))
 
 
 # ---- pulling and pushing --------------------------------------------------------------------------------------------
@@ -86,44 +91,44 @@ def push(state: TrainerState, number: int) -> Step:
     return Step(_with(state, replace(flight, buckets=buckets)), (effect,))
 
 
-COMPLETE: Final = frozenset({Outcome.APPLIED, Outcome.REPEAT})
-
-
-def answered(state: TrainerState, number: int, answers: tuple[Answer, ...]) -> Step:
+def answered(state: TrainerState, number: int, rulings: tuple[Ruling, ...]) -> Step:
     """Every bucket's word on this push; the flight ends when each has given its last one."""
     flight = _find(state, number)
     if flight is None:
         return Step(state)
-    if any(a.outcome is Outcome.STALE_LINEAGE for a in answers):
+    if any(r.verdict is Verdict.STALE_LINEAGE for r in rulings):
         return renounce(state)
     owed = flight.buckets
     parts: list[Part] = []
-    for answer in answers:
-        buckets = answer.buckets & owed
-        missing = _missing(flight.positions, answer)
-        if missing is None or not buckets:
+    for ruling in rulings:
+        buckets = ruling.buckets & owed
+        pieces = _try_pieces(flight.positions, ruling)
+        if pieces is None or not buckets:
             continue
         owed -= buckets
-        parts += (Part(token=flight.token, positions=p, buckets=buckets) for p in missing)
-    state = replace(state, parts=merged((*state.parts, *parts)))
+        parts += (Part(token=flight.token, positions=p, buckets=buckets) for p in pieces)
+    if parts:
+        state = replace(state, parts=merged((*state.parts, *parts)))
     if owed:
         return Step(_with(state, replace(flight, buckets=owed)), (PushAgain(flight=number, buckets=owed),))
     return _conclude(state, flight)
 
 
-def _missing(positions: PositionSet, answer: Answer) -> tuple[PositionSet, ...] | None:
+def _try_pieces(positions: PositionSet, ruling: Ruling) -> tuple[PositionSet, ...] | None:
     """What these buckets still miss of the batch, in the pieces to compute; None: the same push has to come again."""
-    match answer.outcome:
-        case Outcome.APPLIED | Outcome.REPEAT:
+    match ruling.verdict:
+        case Verdict.APPLIED | Verdict.REPEAT:
             return ()
-        case Outcome.OVERLAP | Outcome.SKIPPED:
-            pieces: tuple[PositionSet, ...] = (positions - answer.positions,)
-        case Outcome.SPLIT:
-            pieces = (positions & answer.positions, positions - answer.positions)
-        case Outcome.MOVED | Outcome.NOT_READY | Outcome.STALE_LINEAGE:
+        case Verdict.OVERLAP:
+            pieces: tuple[PositionSet, ...] = (positions & ruling.positions,)
+        case Verdict.SKIPPED:
+            pieces = (positions - ruling.positions,)
+        case Verdict.SPLIT:
+            pieces = (positions & ruling.positions, positions - ruling.positions)
+        case Verdict.MOVED | Verdict.NOT_READY | Verdict.HELD | Verdict.STALE_LINEAGE:
             return None
         case _:
-            assert_never(answer.outcome)
+            assert_never(ruling.verdict)
     return tuple(p for p in pieces if p)
 
 
@@ -149,13 +154,21 @@ def done(state: TrainerState, number: int) -> Step:
 
 def _conclude(state: TrainerState, flight: Flight) -> Step:
     """Confirm the positions that no part and no other flight still owes to some bucket (rule 12)."""
-    state = _without(state, flight.number)
-    owing = [p.positions for p in state.pieces if p.token == flight.token]
+    flights = tuple(f for f in state.flights if f.number != flight.number)
+    pieces: tuple[Part | Flight, ...] = (*state.parts, *flights)
+    owing = [p.positions for p in pieces if p.token == flight.token]
     confirmed = flight.positions - union(owing) if owing else flight.positions
     holdings = tuple(
-        replace(h, confirmed=h.confirmed | confirmed) if h.token == flight.token else h for h in state.holdings
+        Holding(token=h.token, rest=h.rest, confirmed=h.confirmed | confirmed) if h.token == flight.token else h
+        for h in state.holdings
     )
-    state = replace(state, holdings=holdings)
+    state = state.with_hand(
+        holdings=holdings,
+        parts=state.parts,
+        flights=flights,
+        next_flight=state.next_flight,
+        is_wanted=state.is_wanted,
+    )
     return settle_drain(state) if state.is_draining else Step(state)
 
 

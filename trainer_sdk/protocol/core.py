@@ -72,7 +72,7 @@ def handle(state: TrainerState, event: Event) -> Step:
     """The next state and what to do.  Raises nothing: an event that comes too late changes nothing."""
     step = _decide(state, event)
     if step.state.is_wanted and not isinstance(event, BatchWanted):
-        given = batches.try_give(step.state)
+        given = batches.want(step.state)
         return Step(given.state, step.effects + given.effects)
     return step
 
@@ -83,8 +83,8 @@ def _decide(state: TrainerState, event: Event) -> Step:  # noqa: C901  one case 
             return batches.want(state)
         case BatchDone(flight=number):
             return batches.done(state, number)
-        case PushAnswered(flight=number, answers=answers):
-            return batches.answered(state, number, answers)
+        case PushAnswered(flight=number, rulings=rulings):
+            return batches.answered(state, number, rulings)
         case PushWanted(flight=number):
             return batches.push(state, number)
         case Pulled(lineage=lineage):

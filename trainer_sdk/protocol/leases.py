@@ -23,7 +23,7 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.protocol.state import Flight, Holding, Part, Phase, Step, TrainerState
-from trainer_sdk.protocol.values import AskLater, CheckpointWanted, Discard, Effect, Finish, Restart, Send, Verdict
+from trainer_sdk.protocol.values import AskLater, CheckpointWanted, Discard, Effect, Ending, Finish, Restart, Send
 
 # ---- registering ----------------------------------------------------------------------------------------------------
 
@@ -163,7 +163,7 @@ def end(state: TrainerState, message: Ended) -> Step:
     if state.phase is not Phase.JOINED or message.request != state.request:
         return Step(state)
     bare, discards = _drop_all(state)
-    return Step(replace(bare, final=Finish(verdict=Verdict.ENDED, final_saver=message.final_saver)), discards)
+    return Step(replace(bare, final=Finish(ending=Ending.ENDED, final_saver=message.final_saver)), discards)
 
 
 # ---- acking and returning -------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def drain(state: TrainerState) -> Step:
     if state.phase is Phase.LEFT or state.is_draining:
         return Step(state)
     step = give_back_rest(replace(state, is_draining=True))
-    final = step.state.final or Finish(verdict=Verdict.DRAINED)
+    final = step.state.final or Finish(ending=Ending.DRAINED)
     return Step(replace(step.state, final=final), step.effects)
 
 
@@ -218,7 +218,7 @@ def leave(state: TrainerState, reason: str, *, failed: tuple[Effect, ...] = ()) 
     acked = flush_acks(state)
     returned = give_back_rest(_put_back(acked.state))
     bare, discards = _drop_all(state)
-    gone = replace(bare, phase=Phase.LEFT, final=state.final or Finish(verdict=Verdict.DRAINED))
+    gone = replace(bare, phase=Phase.LEFT, final=state.final or Finish(ending=Ending.DRAINED))
     if not _is_heard(state):
         return Step(gone, discards)
     farewell = Send(message=Leave(reason=reason))

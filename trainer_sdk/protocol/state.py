@@ -51,9 +51,12 @@ class Flight:
     buckets: PositionSet = EMPTY  # that still miss it; empty: every bucket there is
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainerState:
-    """Everything the trainer knows; a value that hashes, so that a checker can keep it in a set."""
+    """Everything the trainer knows; a value that hashes, so that a checker can keep it in a set.
+
+    Without slots for the sake of `with_hand`, which runs twice a batch.
+    """
 
     name: MemberName
     ordinal: int
@@ -81,6 +84,27 @@ class TrainerState:
     applied: PositionSet = EMPTY  # what the script's own model contains (rule 33); empty with servers or no model
     committed: PositionSet = EMPTY  # of `applied`, what a committed checkpoint contains
     offer: OfferCheckpoint | None = None
+
+    def with_hand(
+        self,
+        *,
+        holdings: tuple[Holding, ...],
+        parts: tuple[Part, ...],
+        flights: tuple[Flight, ...],
+        next_flight: int,
+        is_wanted: bool,
+    ) -> TrainerState:
+        """The same with other work in hand; what `dataclasses.replace` does, in a seventh of its 6 us."""
+        changed = object.__new__(TrainerState)
+        changed.__dict__.update(
+            self.__dict__,
+            holdings=holdings,
+            parts=parts,
+            flights=flights,
+            next_flight=next_flight,
+            is_wanted=is_wanted,
+        )
+        return changed
 
     @property
     def held(self) -> PositionSet:

@@ -12,7 +12,8 @@ from enum import StrEnum
 
 from master.api.identities import Lineage, Route
 from master.api.messages import Declare, FileRecord, OfferAnswered, ToTrainer, TrainerMessage
-from master.api.positions import EMPTY, PositionSet
+from master.api.positions import PositionSet
+from trainer_sdk.pserver.messages import Ruling
 
 # ---- events: the stream and the clock -------------------------------------------------------------------------------
 
@@ -72,34 +73,12 @@ class PushWanted:
     flight: int
 
 
-class Outcome(StrEnum):
-    """A bucket's answer to a push (rule 6), and what the trainer makes of it."""
-
-    APPLIED = "applied"  # complete
-    REPEAT = "repeat"  # complete
-    SKIPPED = "skipped"  # the named positions are complete, the others are computed again
-    OVERLAP = "overlap"  # the named positions are complete, the others are computed again
-    SPLIT = "split"  # the named positions, and the others, are computed one after the other
-    MOVED = "moved"  # send the same gradient again
-    NOT_READY = "not-ready"  # send the same gradient again
-    STALE_LINEAGE = "stale-lineage"  # drop the gradient and the leases
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """One outcome for these buckets.  `positions`: those skipped, applied already, or inside the cut."""
-
-    buckets: PositionSet
-    outcome: Outcome
-    positions: PositionSet = EMPTY
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushAnswered:
-    """What the buckets said to this flight's push.  A bucket that nobody names has not answered: pushed again."""
+    """What the buckets said to this flight's push (rule 6).  A bucket that no ruling names is pushed again."""
 
     flight: int
-    answers: tuple[Answer, ...]
+    rulings: tuple[Ruling, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +236,7 @@ class Complain:
     message: str
 
 
-class Verdict(StrEnum):
+class Ending(StrEnum):
     ENDED = "ended"  # everything is trained and committed
     DRAINED = "drained"  # this trainer has to go; the job goes on
 
@@ -266,7 +245,7 @@ class Verdict(StrEnum):
 class Finish:
     """No batch will be given any more.  `final_saver`: this trainer runs the final-save hook."""
 
-    verdict: Verdict
+    ending: Ending
     final_saver: bool = False
 
 
