@@ -1,7 +1,7 @@
 """Every state that a model can reach, breadth first, so that the first counter-example is a shortest one.
 
 A model gives its first state, the moves out of a state, and says which states are the END of the job.  Two questions
-are asked of it.  Safety: does any move break an invariant (the model says so in `Move.violation`)?  Liveness, as "possible
+are asked.  Safety: does any move break an invariant (the model says so in `Move.violation`)?  Liveness, as "possible
 progress": can END be reached from every state by moves that are not faults?  A state where it cannot is stuck.
 
 A state is remembered by its 64-bit hash alone; a trace is rebuilt by walking again from the first state, which also
@@ -117,7 +117,7 @@ class _Graph(Generic[State]):
         return ordinals[::-1]
 
     def first_stuck(self, expanded: int) -> tuple[int | None, int]:
-        """The first state that cannot reach END, and how many cannot.  What is not expanded yet counts as if it could."""
+        """The first state that cannot reach END, and how many.  What is not expanded yet counts as if it could."""
         good = np.frombuffer(self.ends, dtype=np.uint8).astype(bool)
         good[expanded:] = True
         sources, targets = np.frombuffer(self.sources, np.int32), np.frombuffer(self.targets, np.int32)

@@ -1,0 +1,49 @@
+"""Values by number, and functions of values remembered by number.
+
+A world is a product of few different masters, trainers, servers and messages, so each of them is kept once and a state
+of the world is a tuple of small integers: quick to hash, quick to compare.  The cores are pure, so what a core answers
+to an event is asked for once and remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value", bound=Hashable)
+Result = TypeVar("Result")
+
+
+class Interned(Generic[Value]):
+    """Numbers for values: equal values, one number; numbers count from 0."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Value, int] = {}
+        self._values: list[Value] = []
+
+    def number(self, value: Value) -> int:
+        number = self._numbers.setdefault(value, len(self._values))
+        if number == len(self._values):
+            self._values.append(value)
+        return number
+
+    def __getitem__(self, number: int) -> Value:
+        return self._values[number]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class Remembered(Generic[Result]):
+    """A pure function whose answers are kept.  Called with hashable arguments only."""
+
+    def __init__(self, function: Callable[..., Result]) -> None:
+        self._function = function
+        self._known: dict[tuple[Hashable, ...], Result] = {}
+
+    def __call__(self, *arguments: Hashable) -> Result:
+        try:
+            return self._known[arguments]
+        except KeyError:
+            result = self._known[arguments] = self._function(*arguments)
+            return result

@@ -1,0 +1,167 @@
+"""A trainer in the checker's world: the real core, and around it a shell and a script that is always ready.
+
+The script takes a batch as soon as it may; it pulls, computes and pushes in one step of the world (a gradient that
+takes long is one that lies in the network long).  Each server's answer is handed to the core when it arrives, not collected.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName
+from master.api.messages import Declare, Leave, TrainerMessage
+from master.api.positions import PositionSet
+from trainer_sdk import protocol
+from trainer_sdk.protocol import Ending, Phase, TrainerState
+from trainer_sdk.pserver.messages import PushAnswer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradient:
+    """What a flight has computed and pushed: these positions, for these buckets, as of this lineage."""
+
+    flight: int
+    positions: PositionSet
+    buckets: PositionSet
+    lineage: Lineage  # that the push names
+    computed_on: Lineage  # that its parameters really had
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerProcess:
+    """One process.  `given` are flights to be computed, `computed` those that have been pushed."""
+
+    state: TrainerState
+    parameters: Lineage = NO_LINEAGE  # that the script's parameters really have
+    given: tuple[int, ...] = ()
+    computed: tuple[Gradient, ...] = ()
+    waits_for: int | None = None  # the request that the master has told to wait with
+    ending: Ending | None = None
+
+    def owed(self, gradient: Gradient) -> PositionSet:
+        """Buckets that have not given their last word on this gradient."""
+        flight = next((f for f in self.state.flights if f.number == gradient.flight), None)
+        return flight.buckets & gradient.buckets if flight else PositionSet()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerStep:
+    process: TrainerProcess
+    said: tuple[TrainerMessage, ...] = ()
+    pushed: tuple[Gradient, ...] = ()
+    is_told_end: bool = False
+
+    @property
+    def has_left(self) -> bool:
+        return self.process.state.phase is Phase.LEFT
+
+
+def started(
+    name: MemberName, ordinal: int, incarnation: Incarnation, declared: Declare, *, pipeline: int
+) -> TrainerProcess:
+    state = protocol.start(name=name, ordinal=ordinal, incarnation=incarnation)
+    return handled(TrainerProcess(state=state), protocol.SpecDeclared(spec=declared), pipeline).process
+
+
+def computed(process: TrainerProcess, lineage: Lineage, pipeline: int) -> TrainerStep:
+    """The script pulls parameters of this lineage, computes its oldest batch and pushes it."""
+    pulled = handled(replace(process, parameters=lineage), protocol.Pulled(lineage=lineage), pipeline)
+    if not pulled.process.given:
+        return pulled
+    flight, *others = pulled.process.given
+    ready = replace(pulled.process, given=tuple(others))
+    return _after(pulled, handled(ready, protocol.PushWanted(flight=flight), pipeline))
+
+
+def answered(process: TrainerProcess, gradient: Gradient, answer: PushAnswer, pipeline: int) -> TrainerStep:
+    """One server's answer to this gradient has arrived."""
+    return handled(process, protocol.PushAnswered(flight=gradient.flight, rulings=answer.rulings), pipeline)
+
+
+def handled(process: TrainerProcess, event: protocol.Event, pipeline: int) -> TrainerStep:
+    """The core's answer to an event, with all that the shell and the script do at once upon it.
+
+    `pipeline`: how many batches the script has in hand before it waits for answers.
+    """
+    step = _once(process, event)
+    while (following := _at_once(step.process, pipeline)) is not None:
+        step = _after(step, _once(step.process, following))
+    return replace(step, process=_renumbered(step.process))
+
+
+def _at_once(process: TrainerProcess, pipeline: int) -> protocol.Event | None:
+    if process.state.phase is Phase.LEFT:
+        return None
+    if process.ending is not None:
+        return protocol.LeaveRequested(reason="")
+    if not process.state.is_wanted and len(process.state.flights) < pipeline:
+        return protocol.BatchWanted()
+    return None
+
+
+def _once(process: TrainerProcess, event: protocol.Event) -> TrainerStep:
+    said: list[TrainerMessage] = []
+    pushed: list[Gradient] = []
+    is_told_end = False
+    step = protocol.handle(process.state, event)
+    after = replace(process, state=step.state)
+    for effect in step.effects:
+        match effect:
+            case protocol.Send(message=message):
+                said.append(replace(message, reason="") if isinstance(message, Leave) else message)
+            case protocol.AskLater(request=request):
+                after = replace(after, waits_for=request)
+            case protocol.GiveBatch(flight=flight):
+                after = replace(after, given=(*after.given, flight))
+            case protocol.Push(flight=flight, positions=positions, buckets=buckets, lineage=lineage):
+                gradient = Gradient(
+                    flight=flight,
+                    positions=positions,
+                    buckets=buckets,
+                    lineage=lineage,
+                    computed_on=after.parameters,
+                )
+                pushed.append(gradient)
+                after = replace(after, computed=(*after.computed, gradient))
+            case protocol.Finish(ending=ending):
+                after = replace(after, ending=ending)
+                is_told_end |= ending is Ending.ENDED
+            case _:
+                pass  # a push that has to come again is still on its way, or the world loses it and sends it again
+    protocol.check_invariants(after.state)
+    return TrainerStep(process=_tidied(after), said=tuple(said), pushed=tuple(pushed), is_told_end=is_told_end)
+
+
+def _after(first: TrainerStep, second: TrainerStep) -> TrainerStep:
+    return TrainerStep(
+        process=second.process,
+        said=first.said + second.said,
+        pushed=first.pushed + second.pushed,
+        is_told_end=first.is_told_end or second.is_told_end,
+    )
+
+
+def _tidied(process: TrainerProcess) -> TrainerProcess:
+    """Forgets what belongs to flights that are over."""
+    flights = {f.number for f in process.state.flights}
+    return replace(
+        process,
+        given=tuple(number for number in process.given if number in flights),
+        computed=tuple(g for g in process.computed if g.flight in flights),
+        waits_for=process.waits_for if process.state.is_asking else None,
+    )
+
+
+def _renumbered(process: TrainerProcess) -> TrainerProcess:
+    """Flights are told apart by their numbers and nothing else, so they may count from 0 again."""
+    state = process.state
+    new = {f.number: place for place, f in enumerate(state.flights)}
+    if state.next_flight == len(new) and all(old == now for old, now in new.items()):
+        return process
+    flights = tuple(replace(f, number=new[f.number]) for f in state.flights)
+    return replace(
+        process,
+        state=replace(state, flights=flights, next_flight=len(new)),
+        given=tuple(new[number] for number in process.given),
+        computed=tuple(replace(g, flight=new[g.flight]) for g in process.computed),
+    )
