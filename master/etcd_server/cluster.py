@@ -1,0 +1,219 @@
+"""Runs etcd members on this machine: for the demo, `edl run`, and tests that kill them.
+
+    async with start_etcd(binary, folder, members=3) as etcd:
+        etcd.endpoints
+        await etcd.members[0].kill()
+        await etcd.members[0].start()
+
+Members listen on loopback, keep their data in the folder over restarts, and die with this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from master.errors import EtcdStartError, PortInUseError, UnusableEtcdError
+from master.etcd_server.finder import EtcdBinary
+
+HOST: Final = "127.0.0.1"
+TETHER: Final = Path(__file__).with_name("tether.py")
+READY_BUDGET_S: Final = 20.0
+READY_POLL_S: Final = 0.05
+STOP_BUDGET_S: Final = 5.0
+LOG_LINES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    client: int
+    peer: int
+    health: int  # plain HTTP, also where clients need TLS
+
+
+class EtcdMember:
+    """One etcd process.  `start` after `kill` or `stop` brings it back on the same data."""
+
+    def __init__(self, name: str, ports: Ports, command: Sequence[str], folder: Path) -> None:
+        self.name = name
+        self.ports = ports
+        self.log_file = folder / f"{name}.log"
+        self._command = tuple(command)
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"{HOST}:{self.ports.client}"
+
+    @property
+    def pid(self) -> int:
+        """Raises EtcdStartError when it does not run."""
+        if self._process is None or self._process.returncode is not None:
+            raise EtcdStartError(f"{self.name} does not run; its log is {self.log_file}")
+        return self._process.pid
+
+    async def start(self) -> None:
+        """The process runs; it is not ready yet.  Raises PortInUseError."""
+        for port in (self.ports.client, self.ports.peer, self.ports.health):
+            _check_free(port)
+        with self.log_file.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command, stdout=log, stderr=log
+            )
+
+    async def wait_ready(self, budget_s: float = READY_BUDGET_S) -> None:
+        """It serves reads and writes, so a majority of the members does.  Raises EtcdStartError with its last words."""
+        try:
+            async with asyncio.timeout(budget_s):
+                while not await self._is_healthy():
+                    if self._process is None or self._process.returncode is not None:
+                        raise EtcdStartError(f"{self.name} has ended.\n{self._last_words()}")
+                    await asyncio.sleep(READY_POLL_S)
+        except TimeoutError:
+            raise EtcdStartError(f"{self.name} is not ready after {budget_s} s.\n{self._last_words()}") from None
+
+    async def kill(self) -> None:
+        """SIGKILL; afterwards it is gone.  Also when it was paused."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL when it does not go."""
+        try:
+            async with asyncio.timeout(STOP_BUDGET_S):
+                await self._end(signal.SIGTERM)
+        except TimeoutError:
+            await self.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, nothing answers."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    async def _end(self, how: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if self._process.returncode is None:
+            self._process.send_signal(how)
+        await self._process.wait()
+
+    async def _is_healthy(self) -> bool:
+        try:
+            reader, writer = await asyncio.open_connection(HOST, self.ports.health)
+        except OSError:
+            return False
+        try:
+            writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+            return b'"health":"true"' in await reader.read()
+        except OSError:
+            return False
+        finally:
+            writer.close()
+
+    def _last_words(self) -> str:
+        lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
+        return "\n".join([f"The end of {self.log_file}:", *lines])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdCluster:
+    """Members that run."""
+
+    binary: EtcdBinary
+    members: tuple[EtcdMember, ...]
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        return tuple(member.endpoint for member in self.members)
+
+
+@asynccontextmanager
+async def start_etcd(
+    binary: EtcdBinary,
+    folder: Path,
+    *,
+    members: int = 1,
+    ports: Sequence[Ports] = (),
+    options: Sequence[str] = (),
+    scheme: str = "http",
+) -> AsyncIterator[EtcdCluster]:
+    """A cluster that is ready, and gone again afterwards; its data stays in `folder`.
+
+    `ports`: chosen ones, else free ones.  Raises UnusableEtcdError (several members of a version that loses data),
+    PortInUseError, EtcdStartError.
+    """
+    if members > 1 and not binary.version.keeps_promises:
+        raise UnusableEtcdError(f"{binary} serves a demo of one member only")
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    chosen = tuple(ports) or free_ports(members)
+    cluster = EtcdCluster(binary=binary, members=_plan_members(binary, folder, chosen, scheme, options))
+    try:
+        for member in cluster.members:
+            await member.start()
+        for member in cluster.members:
+            await member.wait_ready()
+        yield cluster
+    finally:
+        for member in cluster.members:
+            await member.stop()
+
+
+def free_ports(members: int) -> tuple[Ports, ...]:
+    """Ports that nobody listens on now: all are held at once while they are drawn."""
+    sockets = [socket.socket() for _ in range(3 * members)]
+    try:
+        for one in sockets:
+            one.bind((HOST, 0))
+        numbers = [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+    return tuple(
+        Ports(client=client, peer=peer, health=health)
+        for client, peer, health in zip(*[iter(numbers)] * 3, strict=True)
+    )
+
+
+def _plan_members(
+    binary: EtcdBinary, folder: Path, ports: Sequence[Ports], scheme: str, options: Sequence[str]
+) -> tuple[EtcdMember, ...]:
+    names = [f"m{number}" for number in range(len(ports))]
+    peers = ",".join(f"{name}=http://{HOST}:{one.peer}" for name, one in zip(names, ports, strict=True))
+    members = []
+    for name, one in zip(names, ports, strict=True):
+        client, peer = f"{scheme}://{HOST}:{one.client}", f"http://{HOST}:{one.peer}"
+        command = (
+            str(binary.path),
+            f"--name={name}",
+            f"--data-dir={folder / name}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster={peers}",
+            f"--listen-metrics-urls=http://{HOST}:{one.health}",
+            "--auto-compaction-retention=1",  # hours of history
+            "--logger=zap",
+            "--log-level=warn",
+            *options,
+        )
+        members.append(EtcdMember(name, one, command, folder))
+    return tuple(members)
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as etcd: a port in TIME_WAIT is free
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise PortInUseError(f"{HOST}:{port}") from error
