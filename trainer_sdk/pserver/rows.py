@@ -1,0 +1,86 @@
+"""Rows by id that grow as they are first trained: an index from id to place, and values, slots and counts by place.
+
+The index is one int32 for each id that may ever be, zero meaning "never trained": its memory is touched, and so
+counted by the system, only where ids occur.  Used for the live rows of a sparse table and for a fork's copies.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from master.api.identities import TableSpec
+from trainer_sdk.pserver.layout import Array, Ids, row_width
+from trainer_sdk.pserver.optimisers import RULES, update
+
+Places = npt.NDArray[np.intp]
+
+
+class Rows:
+    """Values, slots and step counts of the rows that are here."""
+
+    __slots__ = ("_counts", "_index", "_rule", "_spec", "_width", "arrays", "count", "ids")
+
+    def __init__(self, spec: TableSpec) -> None:
+        self._spec = spec
+        self._rule = RULES[spec.optimiser.kind]
+        self._width = row_width(spec)
+        self._index = np.zeros(spec.shape[0], dtype=np.int32)  # place + 1
+        self.ids: Ids = np.zeros(0, dtype=np.int64)
+        self.arrays: list[Array] = [self._empty(0) for _ in range(1 + len(self._rule.slots))]  # values, then slots
+        self._counts = np.zeros(0, dtype=np.int32)
+        self.count = 0
+
+    def places(self, ids: Ids) -> Places:
+        """Where each row stands; -1 where it is not here."""
+        return self._index[ids].astype(np.intp) - 1
+
+    def read(self, places: Places) -> dict[str, Array]:
+        """Copies of rows by the names that they have in a file."""
+        names = ("values", *self._rule.slots)
+        out = {name: array[places] for name, array in zip(names, self.arrays, strict=True)}
+        if self._rule.is_counted:
+            out["steps"] = self._counts[places].astype(np.int64)
+        return out
+
+    def add(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
+        """Takes rows that are not here yet, each id once; slots that `arrays` lacks begin at zero."""
+        stop = self.count + len(ids)
+        if stop > len(self.ids):
+            self._grow(stop)
+        new = slice(self.count, stop)
+        self.ids[new] = ids
+        for name, array in zip(("values", *self._rule.slots), self.arrays, strict=True):
+            array[new] = arrays.get(name, 0)
+        self._counts[new] = arrays.get("steps", 0)
+        self._index[ids] = np.arange(self.count + 1, stop + 1, dtype=np.int32)
+        self.count = stop
+
+    def step(self, places: Places, gradient: Array) -> None:
+        """One optimiser step of these rows, each place once; spoils `gradient`."""
+        parts = [array[places] for array in self.arrays]
+        steps: Array | int = 0
+        if self._rule.is_counted:
+            self._counts[places] += 1
+            steps = self._counts[places]
+        update(self._spec.optimiser, parts[0], parts[1:], gradient, steps)
+        for array, part in zip(self.arrays, parts, strict=True):
+            array[places] = part
+
+    def _empty(self, capacity: int) -> Array:
+        return np.empty((capacity, self._width), dtype=self._spec.dtype)
+
+    def _grow(self, wanted: int) -> None:
+        """Half as much again, so that growing costs a constant for each row."""
+        capacity = max(wanted, 1024, len(self.ids) * 3 // 2)
+        self.ids = _grown(self.ids, self.count, lambda: np.empty(capacity, dtype=np.int64))
+        self._counts = _grown(self._counts, self.count, lambda: np.empty(capacity, dtype=np.int32))
+        self.arrays = [_grown(array, self.count, lambda: self._empty(capacity)) for array in self.arrays]
+
+
+def _grown(old: Array, count: int, make: Callable[[], Array]) -> Array:
+    new = make()
+    new[:count] = old[:count]
+    return new

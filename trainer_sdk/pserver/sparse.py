@@ -1,0 +1,130 @@
+"""One server's rows of a sparse table, made when they are first trained, copied on the first write after a cut.
+
+A row that was never trained has its initial value and takes no memory.  A fork remembers how many rows there were and
+keeps the old content of those written since, plus those that it has trained itself.  Pure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from master.api.identities import TableSpec
+from trainer_sdk.pserver.initialisers import initial_rows
+from trainer_sdk.pserver.layout import Array, Ids, buckets_of_rows
+from trainer_sdk.pserver.rows import Rows
+
+
+class SparsePart:
+    """The rows of one sparse table that lie in this server's buckets."""
+
+    def __init__(self, spec: TableSpec, bucket_count: int) -> None:
+        self.spec = spec
+        self._bucket_count = bucket_count
+        self._live = Rows(spec)
+        self._fork: Rows | None = None
+        self._fork_count = 0  # rows up to this place were there at the cut
+
+    @property
+    def row_count(self) -> int:
+        """Rows that have been trained."""
+        return self._live.count
+
+    def open_fork(self) -> None:
+        self._fork = Rows(self.spec)
+        self._fork_count = self._live.count
+
+    def drop_fork(self) -> None:
+        self._fork = None
+
+    def read(self, ids: Ids) -> Array:
+        """The live rows of these ids, in this order, as (len(ids), width)."""
+        places = self._live.places(ids)
+        missing = places < 0
+        if not missing.any():
+            return self._live.arrays[0][places]
+        out = initial_rows(self.spec, ids)
+        out[~missing] = self._live.arrays[0][places[~missing]]
+        return out
+
+    def apply(self, ids: Ids, gradient: Array, *, to_fork: bool) -> None:
+        """One optimiser step of these rows, here and if so asked in the fork; repeated ids are summed up first.
+
+        `gradient` is (len(ids), width) and spoilt.
+        """
+        ids, gradient = _summed(ids, gradient)
+        if self._fork is not None:
+            self._save(ids, self._fork, with_new=to_fork)
+            if to_fork:
+                self._fork.step(self._fork.places(ids), gradient.copy())
+        new = ids[self._live.places(ids) < 0]
+        if len(new):
+            self._live.add(new, {"values": initial_rows(self.spec, new)})
+        self._live.step(self._live.places(ids), gradient)
+
+    def install(self, ids: Ids, arrays: dict[str, Array]) -> None:
+        """Takes rows from a file into an empty part of the table."""
+        self._live.add(ids, arrays)
+
+    def fork_reader(self) -> ForkReader:
+        """A reader of the fork as it is; the fork changes no more (rule 21), live rows may."""
+        assert self._fork is not None
+        return ForkReader(self._live, self._fork, self._fork_count, self._bucket_count)
+
+    def _save(self, ids: Ids, fork: Rows, *, with_new: bool) -> None:
+        """Copies what is about to be written; `with_new` also makes rows that the fork does not have yet."""
+        ids = ids[fork.places(ids) < 0]
+        places = self._live.places(ids)
+        old = (places >= 0) & (places < self._fork_count)
+        if old.any():
+            fork.add(ids[old], self._live.read(places[old]))
+        if with_new and not old.all():
+            new = ids[~old]
+            fork.add(new, {"values": initial_rows(self.spec, new)})
+
+
+class ForkReader:
+    """The rows of a complete fork, bucket by bucket."""
+
+    def __init__(self, live: Rows, fork: Rows, count: int, bucket_count: int) -> None:
+        self._live, self._fork, self._bucket_count = live, fork, bucket_count
+        self._old = live.ids[:count]  # `ids` may be replaced by a longer array later; these stay as they are
+        self._own = fork.ids[: fork.count].copy()
+        self._ids = self._old
+        self._edges = np.zeros(bucket_count + 1, dtype=np.intp)
+
+    def arrange(self) -> None:
+        """Sorts all ids by bucket and, so that equal forks make equal files, by id within a bucket."""
+        ids = np.concatenate((self._old, np.setdiff1d(self._own, self._old, assume_unique=True)))
+        buckets = buckets_of_rows(ids, self._bucket_count)
+        order = np.lexsort((ids, buckets))
+        self._ids = ids[order]
+        self._edges = np.searchsorted(buckets[order], np.arange(self._bucket_count + 1))
+
+    def read(self, bucket: int) -> dict[str, Array]:
+        """Copies of ids, values, slots and step counts; empty when no row of this bucket was trained."""
+        ids = self._ids[self._edges[bucket] : self._edges[bucket + 1]]
+        if not len(ids):
+            return {}
+        in_fork = self._fork.places(ids)
+        untouched = in_fork < 0
+        out = self._live.read(self._live.places(ids))
+        if not untouched.all():
+            for name, array in self._fork.read(in_fork[~untouched]).items():
+                out[name][~untouched] = array
+        return {"ids": ids, **out}
+
+
+def _summed(ids: Ids, gradient: Array) -> tuple[Ids, Array]:
+    """Each id once, the gradients of repeated ones added up."""
+    if len(ids) < 2 or _are_increasing(ids):
+        return ids, gradient
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+    if first.all():
+        return ids, gradient
+    return ordered[first], np.add.reduceat(gradient[order], np.flatnonzero(first), axis=0)
+
+
+def _are_increasing(ids: Ids) -> bool:
+    return bool((ids[1:] > ids[:-1]).all())

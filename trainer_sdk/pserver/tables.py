@@ -1,0 +1,164 @@
+"""All numbers of one server: the tables' parts in its buckets, and at most one fork of them.
+
+No marks and no lineage here: the core says which buckets get a gradient and when a fork begins and ends; the shell
+applies that to this model and the core's new state under one lock.  Not thread-safe by itself.  Pure.
+Read `dense` and `sparse` for how a cut costs nothing but the first write after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from master.api.positions import PositionSet
+from trainer_sdk.errors import TableError
+from trainer_sdk.pserver.dense import DensePart
+from trainer_sdk.pserver.layout import Array, Ids, Layout, buckets_of_rows
+from trainer_sdk.pserver.messages import ApplyBoth, ApplyLive
+from trainer_sdk.pserver.sparse import SparsePart
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenseGradient:
+    """`values` is flat and covers the elements of the push's buckets in order; worthless once applied."""
+
+    table: int
+    values: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseGradient:
+    """Row `ids[i]` gets `rows[i]`; worthless once applied."""
+
+    table: int
+    ids: Ids
+    rows: Array
+
+
+Gradient = DenseGradient | SparseGradient
+
+
+class Model:
+    """Freshly made, every number has its initial value."""
+
+    def __init__(self, layout: Layout, buckets: PositionSet) -> None:
+        self.layout, self.buckets = layout, buckets
+        self.parts: tuple[DensePart | SparsePart, ...] = tuple(
+            SparsePart(spec, layout.bucket_count) if dense is None else DensePart(spec, dense, buckets)
+            for spec, dense in zip(layout.tables, layout.dense, strict=True)
+        )
+
+    def check(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
+        """Raises TableError when a gradient does not fit; afterwards `apply` cannot fail."""
+        seen: set[int] = set()
+        for gradient in gradients:
+            path = f"push.tables[{gradient.table}]"
+            if gradient.table in seen or not 0 <= gradient.table < len(self.parts):
+                raise TableError(path, "named twice or not declared", hint="One gradient for each table")
+            seen.add(gradient.table)
+            part = self.parts[gradient.table]
+            match gradient, part:
+                case DenseGradient(), DensePart():
+                    _check_dense(path, gradient, part, pushed)
+                case SparseGradient(), SparsePart():
+                    self._check_sparse(path, gradient, part, pushed)
+                case _:
+                    raise TableError(path, f"is a {part.spec.kind} table", hint="Push what it was declared to be")
+
+    def apply(self, effect: ApplyLive | ApplyBoth, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
+        """Steps the effect's buckets, of those that were pushed.  Gradients must have passed `check`."""
+        to_fork = isinstance(effect, ApplyBoth)
+        for gradient in gradients:
+            part = self.parts[gradient.table]
+            match gradient, part:
+                case DenseGradient(), DensePart():
+                    part.apply(effect.buckets, gradient.values, pushed, to_fork=to_fork)
+                case SparseGradient(), SparsePart():
+                    ids, rows = self._rows_in(gradient, effect.buckets, pushed)
+                    if len(ids):
+                        part.apply(ids, rows, to_fork=to_fork)
+                case _:
+                    raise TypeError(gradient, part)
+
+    def open_fork(self) -> None:
+        """From now on the model as it is can be read by `fork_reader`, until `drop_fork`."""
+        for part in self.parts:
+            part.open_fork()
+
+    def drop_fork(self) -> None:
+        for part in self.parts:
+            part.drop_fork()
+
+    def install(self, bucket: int, contents: Mapping[str, dict[str, Array]]) -> None:
+        """Overwrites one bucket of a fresh model: by table name, the arrays that `fork_reader` gave."""
+        for part, dense in zip(self.parts, self.layout.dense, strict=True):
+            arrays = contents.get(part.spec.name)
+            if not arrays:
+                continue
+            if isinstance(part, SparsePart):
+                part.install(arrays["ids"], {name: array for name, array in arrays.items() if name != "ids"})
+            elif dense is not None:
+                for block in dense.blocks(PositionSet.of(bucket)):
+                    part.install(block, arrays)
+
+    def _rows_in(self, gradient: SparseGradient, buckets: PositionSet, pushed: PositionSet) -> tuple[Ids, Array]:
+        if buckets == pushed:
+            return gradient.ids, gradient.rows
+        wanted = _lookup(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
+        return gradient.ids[wanted], gradient.rows[wanted]
+
+    def _check_sparse(self, path: str, gradient: SparseGradient, part: SparsePart, pushed: PositionSet) -> None:
+        check_ids(path, gradient.ids, part.spec.shape[0])
+        homes = buckets_of_rows(gradient.ids, self.layout.bucket_count)
+        if not _lookup(pushed, self.layout.bucket_count)[homes].all():
+            raise TableError(f"{path}.ids", "rows of buckets that are not pushed", hint="Route rows by their bucket")
+
+
+class ForkedModel:
+    """Reads a complete fork bucket by bucket, while the live model goes on.
+
+    Make it, and call `read`, under the lock that guards the model; between two calls others may have it.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._rows = {i: part.fork_reader() for i, part in enumerate(model.parts) if isinstance(part, SparsePart)}
+
+    def arrange(self) -> None:
+        """Finds the rows of each bucket.  Call it once before `read`, without the lock: it sorts all ids."""
+        for reader in self._rows.values():
+            reader.arrange()
+
+    def read(self, bucket: int) -> Iterator[tuple[str, dict[str, Array]]]:
+        """Table name and arrays of each table that has something in this bucket; all of them copies."""
+        one = PositionSet.of(bucket)
+        for index, (part, dense) in enumerate(zip(self._model.parts, self._model.layout.dense, strict=True)):
+            if isinstance(part, SparsePart):
+                arrays = self._rows[index].read(bucket)
+                if arrays:
+                    yield part.spec.name, arrays
+            elif dense is not None:
+                for block in dense.blocks(one):
+                    yield part.spec.name, part.forked(block)
+
+
+def check_ids(path: str, ids: Ids, row_count: int) -> None:
+    """Raises TableError unless every id names a row."""
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= row_count):
+        wrong = ids[(ids < 0) | (ids >= row_count)][0]
+        raise TableError(f"{path}.ids", f"row {wrong} of {row_count:,} rows", hint="Row ids count from 0")
+
+
+def _check_dense(path: str, gradient: DenseGradient, part: DensePart, pushed: PositionSet) -> None:
+    wanted = part.size(pushed)
+    if len(gradient.values) != wanted:
+        raise TableError(path, f"{len(gradient.values)} numbers for {wanted}", hint="Push all elements of the buckets")
+
+
+def _lookup(buckets: PositionSet, bucket_count: int) -> Array:
+    out = np.zeros(bucket_count, dtype=bool)
+    for start, stop in buckets.ranges():
+        out[start:stop] = True
+    return out
