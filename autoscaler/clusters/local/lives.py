@@ -1,0 +1,275 @@
+"""The life of one job beside its sizes: when it has failed, when it is complete, in which order its pods stop.
+
+Pure: `handle(life, event, now_s) -> Step(life, effects)`; `jobs` carries the effects out.  The planner sees of it
+only `Life.state`: ENDING means that pods leave by themselves, OVER that the job asks for nothing any more.
+
+A *failure* is a trainer that ends unasked.  `backoffLimit` of them in a row, without one batch completed between them,
+fail the job; a batch starts the count afresh, so that kills from outside never fail a job that gets on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, assert_never
+
+from autoscaler.clusters.local.backoff import pause_s
+from autoscaler.domain import JobState, Role
+from autoscaler.manifests.values import RunPolicy
+
+FAREWELL_S: Final = 60.0
+"""At the end of the data trainers leave by themselves, the one with the final-save hook last; then they are told to."""
+
+STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
+
+
+class Stage(StrEnum):
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    FAREWELL = "farewell"  # END was reached: trainers are leaving by themselves
+    STOPPING = "stopping"  # pods are told to leave, trainers first, the master last
+    OVER = "over"
+
+
+class Ending(StrEnum):
+    """How a job ended; also the names of its conditions."""
+
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    DELETED = "Deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """`advances` counts the observations in which batches had been completed since the one before."""
+
+    policy: RunPolicy
+    stage: Stage = Stage.ACTIVE
+    ending: Ending | None = None
+    message: str = ""
+    started_at_s: float | None = None  # first pods
+    ended_at_s: float | None = None  # when `ending` was decided
+    farewell_until_s: float = 0.0
+    failures: int = 0  # in a row
+    advances: int = 0
+    advances_at_failure: int = 0
+    hold_until_s: float = 0.0
+    stopped: int = 0  # how many roles of STOP_ORDER have been told to leave
+
+    @property
+    def state(self) -> JobState:
+        """What the planner is told."""
+        match self.stage:
+            case Stage.ACTIVE:
+                return JobState.ACTIVE
+            case Stage.SUSPENDED:
+                return JobState.SUSPENDED
+            case Stage.FAREWELL | Stage.STOPPING:
+                return JobState.ENDING
+            case Stage.OVER:
+                return JobState.OVER
+            case _:
+                assert_never(self.stage)
+
+
+# ---- events ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerFailed:
+    """A trainer ended unasked.  `story` is for the user: how it ended, and the last lines of its log."""
+
+    pod: str
+    story: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advanced:
+    """Batches have been completed since the last look."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndReached:
+    """The master says END: everything is trained and committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """The job cannot go on: its master, or somebody with a reason, says so."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendSet:
+    on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAsked:
+    """The user wants it gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """Which roles still have pods; comes with every change of the job's pods and with the passing of time."""
+
+    roles: frozenset[Role]
+
+
+Event = TrainerFailed | Advanced | EndReached | GivenUp | SuspendSet | DeleteAsked | Looked
+
+# ---- effects --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRole:
+    """Tell every pod of this role to leave within its grace."""
+
+    role: Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announce:
+    """An event for the user."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """Drop the job's record: it was deleted, or its time to live after the end is over."""
+
+
+Effect = StopRole | Announce | Forget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    life: Life
+    effects: tuple[Effect, ...] = ()
+
+
+def handle(life: Life, event: Event, now_s: float) -> Step:
+    """The life after the event, and what is to be done.  Events of a job that has ended change nothing more."""
+    match event:
+        case TrainerFailed():
+            return _count_failure(life, event, now_s) if life.stage is Stage.ACTIVE else Step(life=life)
+        case Advanced():
+            return Step(life=replace(life, advances=life.advances + 1))
+        case EndReached():
+            return _bid_farewell(life, now_s) if life.stage in {Stage.ACTIVE, Stage.SUSPENDED} else Step(life=life)
+        case GivenUp():
+            return _end(life, Ending.FAILED, event.reason, now_s) if life.ending is None else Step(life=life)
+        case SuspendSet():
+            return _suspend(life, event) if life.stage in {Stage.ACTIVE, Stage.SUSPENDED} else Step(life=life)
+        case DeleteAsked():
+            return _delete(life, now_s)
+        case Looked():
+            return _look(life, event.roles, now_s)
+        case _:
+            assert_never(event)
+
+
+def wake_at_s(life: Life) -> float | None:
+    """When time alone changes something, so that a `Looked` is due."""
+    times = [
+        life.farewell_until_s if life.stage is Stage.FAREWELL else None,
+        _deadline_s(life) if life.ending is None else None,
+        _expiry_s(life),
+    ]
+    return min((at_s for at_s in times if at_s is not None), default=None)
+
+
+def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> Step:
+    failures = life.failures + 1 if life.advances == life.advances_at_failure else 1
+    limit = max(1, life.policy.backoff_limit)
+    life = replace(life, failures=failures, advances_at_failure=life.advances)
+    told = f"trainer {event.pod} {event.story}"
+    if failures >= limit:
+        why = (
+            f"{failures} trainer failures in a row without one batch completed (backoffLimit {limit}); the last: {told}"
+        )
+        return _end(life, Ending.FAILED, why, now_s)
+    pause = pause_s(failures)
+    following = "at once" if pause == 0 else f"in {pause:.0f} s"
+    outlook = f"failure {failures} of {limit} in a row without a batch completed; a new trainer starts {following}"
+    announced = Announce(reason="TrainerFailed", message=f"{told}\n{outlook}")
+    return Step(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
+
+
+def _bid_farewell(life: Life, now_s: float) -> Step:
+    life = replace(life, stage=Stage.FAREWELL, farewell_until_s=now_s + FAREWELL_S)
+    return Step(life=life, effects=(Announce(reason="EndReached", message="everything is trained and committed"),))
+
+
+def _end(life: Life, ending: Ending, message: str, now_s: float) -> Step:
+    life = replace(life, stage=Stage.STOPPING, ending=ending, message=message, ended_at_s=now_s, stopped=1)
+    return Step(life=life, effects=(Announce(reason=ending, message=message), StopRole(role=STOP_ORDER[0])))
+
+
+def _suspend(life: Life, event: SuspendSet) -> Step:
+    stage = Stage.SUSPENDED if event.on else Stage.ACTIVE
+    if stage is life.stage:
+        return Step(life=life)
+    reason, message = ("Suspended", "all pods leave") if event.on else ("Resumed", "waits for its minimum")
+    return Step(life=replace(life, stage=stage), effects=(Announce(reason=reason, message=message),))
+
+
+def _delete(life: Life, now_s: float) -> Step:
+    if life.stage is Stage.OVER:
+        return Step(life=replace(life, ending=Ending.DELETED), effects=(Forget(),))
+    if life.stage is Stage.STOPPING:
+        return Step(life=replace(life, ending=Ending.DELETED, message="deleted"))
+    return _end(life, Ending.DELETED, "deleted", now_s)
+
+
+def _look(life: Life, roles: frozenset[Role], now_s: float) -> Step:
+    if life.started_at_s is None and roles:
+        life = replace(life, started_at_s=now_s)
+    deadline_s = _deadline_s(life)
+    if life.ending is None and life.stage is not Stage.FAREWELL and deadline_s is not None and now_s >= deadline_s:
+        why = f"activeDeadlineSeconds {life.policy.active_deadline_s:.0f} have passed since its start"
+        return _end(life, Ending.FAILED, why, now_s)
+    match life.stage:
+        case Stage.ACTIVE | Stage.SUSPENDED:
+            return Step(life=life)
+        case Stage.FAREWELL:
+            if Role.TRAINER in roles and now_s < life.farewell_until_s:
+                return Step(life=life)
+            return _end(life, Ending.COMPLETED, "every sample was trained and committed", now_s)
+        case Stage.STOPPING:
+            return _stop_next(life, roles)
+        case Stage.OVER:
+            expiry_s = _expiry_s(life)
+            is_expired = expiry_s is not None and now_s >= expiry_s
+            return Step(life=life, effects=(Forget(),) if is_expired else ())
+        case _:
+            assert_never(life.stage)
+
+
+def _stop_next(life: Life, roles: frozenset[Role]) -> Step:
+    """Trainers while their servers still answer, servers while the master does, the master last."""
+    effects: list[Effect] = []
+    stopped = life.stopped
+    while stopped < len(STOP_ORDER) and not roles.intersection(STOP_ORDER[:stopped]):
+        effects.append(StopRole(role=STOP_ORDER[stopped]))
+        stopped += 1
+    life = replace(life, stopped=stopped)
+    if roles:
+        return Step(life=life, effects=tuple(effects))
+    is_dropped = life.ending is Ending.DELETED
+    return Step(life=replace(life, stage=Stage.OVER), effects=(Forget(),) if is_dropped else ())
+
+
+def _deadline_s(life: Life) -> float | None:
+    if life.policy.active_deadline_s is None or life.started_at_s is None:
+        return None
+    return life.started_at_s + life.policy.active_deadline_s
+
+
+def _expiry_s(life: Life) -> float | None:
+    if life.stage is not Stage.OVER or life.policy.ttl_after_finished_s is None or life.ended_at_s is None:
+        return None
+    return life.ended_at_s + life.policy.ttl_after_finished_s

@@ -1,0 +1,130 @@
+"""A job's life beside its sizes: failures, the end, the order of stopping."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.clusters.local.lives import (
+    FAREWELL_S,
+    Advanced,
+    Announce,
+    DeleteAsked,
+    Ending,
+    EndReached,
+    Forget,
+    GivenUp,
+    Life,
+    Looked,
+    Stage,
+    StopRole,
+    SuspendSet,
+    TrainerFailed,
+    handle,
+    wake_at_s,
+)
+from autoscaler.domain import JobState, Role
+from autoscaler.manifests.values import RunPolicy
+
+POLICY = RunPolicy(backoff_limit=3, active_deadline_s=None, ttl_after_finished_s=None, suspend=False)
+ALL = frozenset({Role.TRAINER, Role.SERVER, Role.MASTER})
+FAILURE = TrainerFailed(pod="digits-trainer-2", story="exited with 1; ValueError: no")
+
+
+def run(life, *events, now_s=100.0):
+    effects = []
+    for event in events:
+        step = handle(life, event, now_s)
+        life = step.life
+        effects += step.effects
+    return life, effects
+
+
+def test_failures_in_a_row_fail_the_job_and_say_why():
+    """`backoffLimit` of them, with the job's trainer and its last words (bad input is never a silent retry loop)."""
+    life, effects = run(Life(policy=POLICY), FAILURE, FAILURE, FAILURE)
+    assert (life.stage, life.ending, life.state) == (Stage.STOPPING, Ending.FAILED, JobState.ENDING)
+    assert "digits-trainer-2 exited with 1; ValueError: no" in life.message
+    assert StopRole(role=Role.TRAINER) in effects
+
+
+def test_a_batch_between_failures_starts_the_count_afresh():
+    """A job that gets on is never failed by kills from outside."""
+    life, _ = run(Life(policy=POLICY), *[FAILURE, FAILURE, Advanced()] * 10)
+    assert (life.stage, life.ending) == (Stage.ACTIVE, None)
+
+
+def test_the_pause_grows_with_failures_and_is_told():
+    """At once first; the user reads what happens next."""
+    life, effects = run(Life(policy=replace(POLICY, backoff_limit=9)), FAILURE)
+    assert life.hold_until_s == 100.0
+    assert "starts at once" in effects[-1].message
+    life, effects = run(life, FAILURE, FAILURE)
+    assert life.hold_until_s == 102.0
+    assert "failure 3 of 9" in effects[-1].message
+    assert "in 2 s" in effects[-1].message
+
+
+def test_a_failure_while_the_job_stops_is_no_failure():
+    """Pods that are told to leave may die as they like."""
+    life, _ = run(Life(policy=POLICY), EndReached(), FAILURE, FAILURE, FAILURE)
+    assert life.stage is Stage.FAREWELL
+
+
+def test_completion_waits_for_trainers_then_stops_servers_then_the_master():
+    """The final save happens while everything it needs still runs."""
+    life, effects = run(Life(policy=POLICY), Looked(roles=ALL), EndReached(), Looked(roles=ALL))
+    assert life.stage is Stage.FAREWELL
+    assert not [e for e in effects if isinstance(e, StopRole)]
+    life, effects = run(life, Looked(roles=ALL - {Role.TRAINER}))
+    assert life.ending is Ending.COMPLETED
+    assert [e for e in effects if isinstance(e, StopRole)] == [StopRole(role=Role.TRAINER)]
+    life, effects = run(life, Looked(roles=ALL - {Role.TRAINER}))
+    assert effects == [StopRole(role=Role.SERVER)]
+    life, effects = run(life, Looked(roles=frozenset({Role.MASTER})))
+    assert effects == [StopRole(role=Role.MASTER)]
+    life, effects = run(life, Looked(roles=frozenset()))
+    assert (life.stage, life.state, effects) == (Stage.OVER, JobState.OVER, [])
+
+
+def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():
+    """The farewell has a deadline."""
+    life, _ = run(Life(policy=POLICY), EndReached())
+    assert wake_at_s(life) == 100.0 + FAREWELL_S
+    life, effects = run(life, Looked(roles=ALL), now_s=100.0 + FAREWELL_S)
+    assert StopRole(role=Role.TRAINER) in effects
+
+
+def test_the_active_deadline_fails_the_job():
+    """Counted from the first pods."""
+    life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), Looked(roles=ALL))
+    assert wake_at_s(life) == 160.0
+    life, _ = run(life, Looked(roles=ALL), now_s=160.0)
+    assert life.ending is Ending.FAILED
+    assert "activeDeadlineSeconds 60" in life.message
+
+
+def test_a_finished_job_is_forgotten_after_its_time():
+    """ttlSecondsAfterFinished, from the end."""
+    life = Life(policy=replace(POLICY, ttl_after_finished_s=5.0))
+    life, _ = run(life, GivenUp(reason="no"), Looked(roles=frozenset()))
+    assert wake_at_s(life) == 105.0
+    assert run(life, Looked(roles=frozenset()), now_s=104.0)[1] == []
+    assert run(life, Looked(roles=frozenset()), now_s=105.0)[1] == [Forget()]
+
+
+@pytest.mark.parametrize("before", [(), (EndReached(),), (GivenUp(reason="no"),)])
+def test_deletion_stops_everything_and_forgets(before):
+    """At any stage."""
+    life, _ = run(Life(policy=POLICY), Looked(roles=ALL), *before, DeleteAsked())
+    assert life.stage is Stage.STOPPING
+    life, effects = run(life, Looked(roles=frozenset()))
+    assert life.stage is Stage.OVER
+    assert Forget() in effects
+
+
+def test_suspension_and_resumption_are_told_once():
+    """The planner sees the state; the words come once."""
+    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), SuspendSet(on=True))
+    assert life.state is JobState.SUSPENDED
+    assert [type(e) for e in effects] == [Announce]
+    assert run(life, SuspendSet(on=False))[0].state is JobState.ACTIVE
