@@ -6,11 +6,11 @@ finished are not in a view.  Jobs are in `jobs`, the whole picture in `view`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
-from autoscaler.domain.resources import NOTHING, Resources
+from autoscaler.domain.resources import Resources
 
 NodeName = NewType("NodeName", str)
 PodName = NewType("PodName", str)  # unique in a view; with its namespace in front where the cluster has namespaces
@@ -130,5 +130,5 @@ class Capabilities:
 class Headroom:
     """Room kept free for `count` pods of a shape that nobody has asked for yet.  Soft: yields to minimums."""
 
-    shape: Shape = field(default_factory=lambda: Shape(requests=NOTHING))
-    count: int = 0
+    shape: Shape
+    count: int

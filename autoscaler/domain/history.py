@@ -50,7 +50,6 @@ class Seat:
     """One core pod of a waiting gang and the node where it was proved to fit."""
 
     role: Role
-    ordinal: int
     node: NodeName
 
 

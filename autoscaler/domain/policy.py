@@ -59,9 +59,6 @@ class Policy:
     shortfall_limit_s: float = 60.0
     """A core that cannot be refilled for this long leaves whole (`kubernetes.md` 5)."""
 
-    core_swap_window_s: float = 30.0
-    """One surplus trainer at a time is exchanged for a core one, this far apart (`kubernetes.md` 6)."""
-
     refused_after_s: float = 5.0
     """A pod that has room and is not bound this long later cannot use it (`kubernetes.md` 15)."""
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import isfinite
 
 from autoscaler.domain.cluster import Capabilities, Node, Pod, PodPhase, Role, Tier, Workload
 from autoscaler.domain.history import History
@@ -41,6 +42,9 @@ class ClusterView:
                 raise InvalidViewError(f"node {node.name}: allocatable is negative: {node.allocatable}")
         for pod in self.pods:
             check_pod(pod)
+        for job in self.jobs:
+            if not isfinite(job.submitted_at_s):
+                raise InvalidViewError(f"job {job.name}: submitted at {job.submitted_at_s}")
         check_ordinals_once(self.pods)
 
 
@@ -53,6 +57,8 @@ def check_names_once(kind: str, names: Sequence[str]) -> None:
 
 def check_pod(pod: Pod) -> None:
     """Raise InvalidViewError if a pod's fields contradict each other."""
+    if not isfinite(pod.created_at_s):
+        raise InvalidViewError(f"pod {pod.name}: created at {pod.created_at_s}")
     if pod.requests.is_negative():
         raise InvalidViewError(f"pod {pod.name}: requests are negative: {pod.requests}")
     if (pod.role is Role.OTHER) != (pod.tier is Tier.FOREIGN) or (pod.role is Role.OTHER) != (pod.job is None):

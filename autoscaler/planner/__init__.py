@@ -1,0 +1,23 @@
+"""Who gets how many trainers, and on which nodes: `plan(view, policy, now_s) -> Plan`, pure.
+
+Start at `plan`, which calls the phases in their order:
+
+==== ============= ==============================================================================================
+P0   `snapshot`    the view as a working copy (`draft`: room that is free, room that will be)
+P1   `others`      pods of others that have no node yet are set where the scheduler would put them
+P2   `keep`        running jobs keep, or get back, their minimum
+P3   `forced`      surplus leaves for pods of others that fit nowhere (`victims`: which)
+P4   `gangs`       waiting jobs start whole, one at a time (`seating`: where)
+P5   `share`       what is left, by lowest weighted dominant share
+P6   `transfer`    from rich to poor, as a separate voluntary step
+P7   `emit`        what is done now and what waits (`windows`, `explain`, `memory`)
+==== ============= ==============================================================================================
+
+Amounts are whole numbers and shares are fractions, so no rounding decides; loops are plain Python, since clarity comes
+before speed here.  What the words mean stands in `autoscaler.domain`; `autoscaler.loop` carries plans out.
+"""
+
+from autoscaler.planner.memory import record_applied
+from autoscaler.planner.plan import plan
+
+__all__ = ["plan", "record_applied"]

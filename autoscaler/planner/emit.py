@@ -1,0 +1,120 @@
+"""P7: what is done now, what waits.
+
+Forced changes go out at once.  Voluntary growth passes its job's window; what does not pass, and what room is still
+being vacated for, is stage 2: said, never executed, derived again by the next plan.  Deletions stand first, then the
+start of a gang, then creations; each creation fits into room that is free whatever else is carried out (A2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    Bottleneck,
+    Cause,
+    CreatePod,
+    DeletePod,
+    JobState,
+    Plan,
+    Tier,
+    Wait,
+)
+from autoscaler.planner.draft import Draft, JobDraft, Leaving
+from autoscaler.planner.explain import decide
+from autoscaler.planner.memory import next_history
+from autoscaler.planner.windows import growth_opens_at, is_old_enough, shrink_opens_at
+
+
+def emit(draft: Draft) -> Plan:
+    """Return the plan that the finished draft amounts to."""
+    jobs = list(draft.jobs.values())
+    for job in jobs:
+        drop_odd_trainers(draft, job)
+        gate_growth(draft, job)
+    actions: list[Action] = [delete(draft, job, leaving) for job in jobs for leaving in job.leaving]
+    actions += [AdmitGang(job=job.job.name, pods=tuple(core_created(job))) for job in jobs if job.is_starting]
+    actions += [pod for job in jobs if job.is_running for pod in job.created]
+    waits = tuple(wait for job in jobs for wait in waits_of(job))
+    return Plan(
+        revision=draft.view.revision,
+        planned_at_s=draft.now_s,
+        decisions=tuple(decide(draft, job) for job in jobs),
+        actions=tuple(actions),
+        waits=waits,
+        demands=tuple(draft.demands),
+        history=next_history(draft),
+        replan_at_s=next_instant(draft, jobs),
+    )
+
+
+def drop_odd_trainers(draft: Draft, job: JobDraft) -> None:
+    """Trainers beyond an allowed size that found no others to make up a step leave, voluntarily."""
+    spec = job.job.trainer
+    odd = job.size - spec.largest_allowed(job.size)
+    if odd <= 0 or job.job.state is not JobState.ACTIVE:
+        return
+    victims = draft.last_in_line(job)[:odd]
+    opens_at_s = shrink_opens_at(draft.view, draft.policy, job.job)
+    if draft.now_s >= opens_at_s and all(is_old_enough(draft.policy, pod, draft.now_s) for pod in victims):
+        draft.remove(job, victims, Cause.STEP, beneficiary="spec.trainer.step")
+    else:
+        youngest_s = max((pod.created_at_s for pod in victims), default=0.0) + draft.policy.victim_age_s
+        draft.wake_at_s.append(max(opens_at_s, youngest_s))
+
+
+def gate_growth(draft: Draft, job: JobDraft) -> None:
+    """Turn growth that must wait for the job's window into a promise."""
+    growth = [pod for pod in job.created if pod.cause is Cause.FREE_ROOM]
+    opens_at_s = growth_opens_at(draft.view, draft.policy, job.job)
+    if not growth or not job.is_running or draft.now_s >= opens_at_s:
+        return
+    job.held = len(growth)
+    job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
+    job.block(Bottleneck.COOLDOWN, f"{len(growth)} more when its window opens", until_s=opens_at_s)
+
+
+def core_created(job: JobDraft) -> Iterator[CreatePod]:
+    """Yield the pods of a gang that starts: its surplus follows once it runs."""
+    return (pod for pod in job.created if pod.tier is Tier.CORE)
+
+
+def delete(draft: Draft, job: JobDraft, leaving: Leaving) -> DeletePod:
+    """Return the order to leave.  Grace of surplus is the web's waiting time, so it is bounded."""
+    pod = leaving.pod
+    is_surplus = pod.tier is Tier.SURPLUS
+    return DeletePod(
+        pod=pod.name,
+        job=job.job.name,
+        role=pod.role,
+        node=pod.place,
+        cause=leaving.cause,
+        grace_s=min(job.job.grace_s, draft.policy.surplus_grace_s) if is_surplus else job.job.grace_s,
+        beneficiary=leaving.beneficiary,
+    )
+
+
+def waits_of(job: JobDraft) -> Iterator[Wait]:
+    """Yield what the plan would do for the job later."""
+    name = job.job.name
+    if job.held and job.bottleneck is not None:
+        yield Wait(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
+    if job.is_starting:
+        surplus = sum(pod.tier is Tier.SURPLUS for pod in job.created)
+        if surplus:
+            yield Wait(job=name, bottleneck=Bottleneck.GANG, message=f"{surplus} trainers follow once it runs")
+    if job.promised:
+        text = ", ".join(f"{role} on {node}" for role, node in sorted((pod.role, pod.node) for pod in job.promised))
+        reason = job.bottleneck if job.bottleneck is Bottleneck.GANG else Bottleneck.ROOM_LEAVING
+        yield Wait(job=name, bottleneck=reason, message=f"room is held for {text}")
+    elif job.until_s is not None and not job.held and job.bottleneck is not None:
+        yield Wait(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
+
+
+def next_instant(draft: Draft, jobs: list[JobDraft]) -> float | None:
+    """Return when time alone may change the answer."""
+    instants = [*draft.wake_at_s, *(job.until_s for job in jobs if job.until_s is not None)]
+    seen: dict[str, float] = {entry.pod: entry.since_s for entry in draft.view.history.rooms_seen}
+    instants += [seen.get(pod, draft.now_s) + draft.policy.refused_after_s for pod in draft.seen_rooms]
+    return min((instant for instant in instants if instant > draft.now_s), default=None)

@@ -1,0 +1,93 @@
+"""P2: what each job has and keeps.
+
+Jobs that are not active give their pods back.  Pods leave a node that is being drained.  A size above the ceiling
+comes down.  A running job whose core is incomplete gets it back: from free room, from room that is being vacated, else
+from surplus, its own where that costs the same.  If none of it helps for a minute, the gang leaves whole
+(`kubernetes.md` 5) and queues again.  Next: `forced`.
+"""
+
+from __future__ import annotations
+
+from autoscaler.domain import Bottleneck, Cause, JobState, NodeName, Pod, Role
+from autoscaler.planner.draft import Draft, JobDraft
+from autoscaler.planner.seating import Force, missing_core, seat_all, seat_by_force, seat_on
+
+
+def keep_running_jobs(draft: Draft) -> None:
+    """Settle what stays of every job, jobs of high priority first."""
+    for job in draft.jobs.values():
+        settle_state(draft, job)
+    for job in sorted(draft.jobs.values(), key=lambda job: (-job.job.priority, job.job.name)):
+        if job.is_running and job.job.state is JobState.ACTIVE:
+            refill_core(draft, job)
+
+
+def settle_state(draft: Draft, job: JobDraft) -> None:
+    """Take away what the job's state, its node or its bounds no longer allow."""
+    match job.job.state:
+        case JobState.SUSPENDED | JobState.OVER:
+            draft.remove(job, everything(job), Cause.EDIT, beneficiary=str(job.job.state))
+            job.is_running = False
+            job.block(Bottleneck.NOT_ACTIVE, f"the job is {job.job.state}")
+        case JobState.ENDING:
+            job.block(Bottleneck.NOT_ACTIVE, "all work is done; trainers leave by themselves")
+        case JobState.ACTIVE:
+            leave_draining_nodes(draft, job)
+            excess = len(job.trainers) - job.job.trainer.ceiling
+            if excess > 0:
+                draft.remove(job, draft.last_in_line(job)[:excess], Cause.EDIT, beneficiary="spec.trainer")
+
+
+def everything(job: JobDraft) -> list[Pod]:
+    """Return all pods of the job that have not been told to leave."""
+    return [*job.trainers, *job.servers, *job.masters, *job.strays]
+
+
+def leave_draining_nodes(draft: Draft, job: JobDraft) -> None:
+    """Tell the job's pods on nodes that are being drained to leave: surplus at once, core too, by the owner's wish."""
+    draining = {node.name for node in draft.view.nodes if node.is_draining}
+    for pod in everything(job):
+        if pod.place in draining:
+            draft.remove(job, [pod], Cause.LOST_NODE, beneficiary=pod.place)
+
+
+def refill_core(draft: Draft, job: JobDraft) -> None:
+    """Give a running job the core pods that it lacks, one by one."""
+    roles = missing_core(draft, job)
+    if roles and draft.now_s < job.job.hold_until_s:
+        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
+        return
+    if not roles or all(refill(draft, job, role) for role in roles):
+        return
+    job.block(Bottleneck.NODE_FIT, "a core pod is missing and no node has room for it, surplus of others counted")
+    draft.short.add(job.job.name)
+    since_s = next((gap.since_s for gap in draft.view.history.shortfalls if gap.job == job.job.name), draft.now_s)
+    gives_up_at_s = since_s + draft.policy.shortfall_limit_s
+    if draft.now_s < gives_up_at_s:
+        draft.wake_at_s.append(gives_up_at_s)
+    else:
+        draft.withdraw(job)
+        draft.remove(job, everything(job), Cause.PREEMPTION, beneficiary="its core was incomplete for too long")
+        job.is_running = False
+
+
+def refill(draft: Draft, job: JobDraft, role: Role) -> bool:
+    """Create or promise one core pod; False if no room can be had for it."""
+    if seat_all(draft, job, [role], now=True) is not None:
+        return True
+    force = Force(cause=Cause.GANG)
+    seats = reserved_seat(draft, job, role) or seat_by_force(draft, job, [role], force)
+    if seats is None:
+        return False
+    draft.reserve(job, seats)
+    return True
+
+
+def reserved_seat(draft: Draft, job: JobDraft, role: Role) -> list[tuple[Role, NodeName]] | None:
+    """Take a seat for which an earlier plan made room, if one of this role still stands."""
+    for reservation in draft.view.history.reservations:
+        for seat in reservation.seats:
+            taken = [(seat.role, seat.node)]
+            if reservation.job == job.job.name and seat.role is role and seat_on(draft, job, taken):
+                return taken
+    return None

@@ -1,0 +1,130 @@
+"""P1: other people's pods come first.
+
+A pod that has no node yet is set where the scheduler would put it: into free room, else into room that is being
+vacated.  What finds neither is left in `draft.unserved`, and `forced` (P3) makes room for it.  Headroom is the last
+and softest of these wants; it is settled after the gangs (P4) by the same function.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from autoscaler.domain import Cause, Demand, DemandState, NodeName, Pod, PodName, PodPhase, Role
+from autoscaler.planner.draft import Draft, Room, Want
+from autoscaler.planner.fit import emptiest_room, fits_an_empty_node
+from autoscaler.planner.rank import CORE_VALUE, full_rank
+
+SURPLUS_RANK = (CORE_VALUE, 0)
+
+
+def place_others(draft: Draft) -> None:
+    """Settle every pending pod and every announced one, highest rank first, then the longest waiting."""
+    wants = [*pending_wants(draft), *announced_wants(draft)]
+    promised_first = {made.pod for made in draft.view.history.rooms_made}
+    for want in sorted(wants, key=lambda want: (want.name not in promised_first, *urgency(want))):
+        place(draft, want)
+
+
+def urgency(want: Want) -> tuple[int, int, float, str]:
+    """Sort key: rank from the top, then age, then name."""
+    return (-want.rank[0], -want.rank[1], 0.0 if want.pod is None else want.pod.created_at_s, want.name)
+
+
+def pending_wants(draft: Draft) -> list[Want]:
+    """Return the pods of others that wait for a node; those that nothing can be known about get their answer here."""
+    wants = []
+    for pod in draft.view.pods:
+        if pod.role is Role.OTHER and pod.phase is PodPhase.PENDING and pod.place is None:
+            want = Want(name=pod.name, shape=pod.shape, rank=full_rank(pod.priority), cause=Cause.POD, pod=pod)
+            if pod.is_modelled:
+                wants.append(want)
+            else:
+                answer(draft, want, DemandState.NOT_MODELLED)
+    return wants
+
+
+def announced_wants(draft: Draft) -> list[Want]:
+    """Return a want for each replica that a workload will have and has not created yet."""
+    alive = Counter(pod.workload for pod in draft.view.pods if pod.phase is not PodPhase.TERMINATING)
+    return [
+        Want(
+            name=f"{workload.name}+{number}",
+            shape=workload.shape,
+            rank=full_rank(workload.priority),
+            cause=Cause.ANNOUNCED_GROWTH,
+        )
+        for workload in draft.view.workloads
+        for number in range(1, workload.desired_replicas - alive[workload.name] + 1)
+    ]
+
+
+def keep_headroom(draft: Draft) -> None:
+    """Settle the room that the policy keeps free; what finds none is left unserved."""
+    for number, headroom in enumerate(draft.policy.headroom):
+        for copy in range(headroom.count):
+            name = f"headroom-{number}-{copy}"
+            place(draft, Want(name=name, shape=headroom.shape, rank=full_rank(CORE_VALUE), cause=Cause.HEADROOM))
+
+
+def place(draft: Draft, want: Want) -> None:
+    """Give the want a room that is free or being vacated, or leave it unserved."""
+    if not fits_an_empty_node(draft, want.shape):
+        answer(draft, want, DemandState.NEVER_FITS)
+        return
+    if is_refused(draft, want):
+        answer(draft, want, DemandState.ROOM_REFUSED)
+        return
+    room = emptiest_room(draft, want.shape, now=True)
+    if room is not None:
+        place_into_free_room(draft, want, room)
+        return
+    room = room_made_for(draft, want) or emptiest_room(draft, want.shape, now=False)
+    if room is not None and want.rank > SURPLUS_RANK:
+        room.take(want.shape.requests, now=False)
+        answer(draft, want, DemandState.ROOM_LEAVING, room.node.name)
+    elif want.rank > SURPLUS_RANK:
+        draft.unserved.append(want)
+    else:
+        answer(draft, want, DemandState.NO_ROOM)
+
+
+def place_into_free_room(draft: Draft, want: Want, room: Room) -> None:
+    """The scheduler will bind it there; a verdict that says otherwise is watched (`kubernetes.md` 15)."""
+    if want.pod is not None and want.pod.unschedulable_since_s is not None:
+        draft.seen_rooms.add(want.name)
+    room.take(want.shape.requests, now=True)
+    answer(draft, want, DemandState.ROOM_FREE, room.node.name)
+
+
+def room_made_for(draft: Draft, want: Want) -> Room | None:
+    """Return the node that was vacated for this very pod, if its room is still there."""
+    for made in draft.view.history.rooms_made:
+        room = draft.rooms.get(made.node)
+        if made.pod == want.name and room is not None and room.has(want.shape.requests, now=False):
+            return room
+    return None
+
+
+def is_refused(draft: Draft, want: Want) -> bool:
+    """Whether the pod has left a room unused and is in its pause."""
+    for refusal in draft.view.history.refusals:
+        if refusal.pod == want.name and draft.now_s < refusal.until_s:
+            draft.wake_at_s.append(refusal.until_s)
+            return True
+    return False
+
+
+def answer(
+    draft: Draft, want: Want, state: DemandState, node: NodeName | None = None, victims: tuple[Pod, ...] = ()
+) -> None:
+    """Note what becomes of the want."""
+    draft.demands.append(
+        Demand(
+            pod=PodName(want.name),
+            shape=want.shape,
+            cause=want.cause,
+            state=state,
+            node=node,
+            victims=tuple(pod.name for pod in victims),
+        )
+    )

@@ -1,0 +1,148 @@
+"""Which surplus trainers leave one node so that one pod fits there: the fewest, then the fairest.
+
+All trainers of a job are alike, so a choice is how many to take of each job.  The choices are searched by rising
+number; ties go to the job of lowest priority, then of largest weighted dominant share, then with the freshest
+checkpoint (an unknown age counts as dear: no NaN makes a victim, A7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from math import inf, isnan
+
+from autoscaler.domain import JobName, Pod, Resources, Shape, Tier
+from autoscaler.planner.draft import Draft, JobDraft, Room
+from autoscaler.planner.rank import Rank, rank_of
+
+# A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Past
+# the bound the search takes what it has, or the fair order without a proof that it is the shortest.
+CHOICES_TRIED = 5_000
+
+Cost = tuple[int, tuple[tuple[int, object, float], ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Victims:
+    """Trainers to take from one node, by job, and what that costs.  Costs compare."""
+
+    room: Room
+    taken: tuple[tuple[JobName, tuple[Pod, ...]], ...]
+    cost: Cost
+
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """All of them."""
+        return tuple(pod for _, pods in self.taken for pod in pods)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """One job's surplus on the node, in leaving order, never more than the job can spare."""
+
+    draft: JobDraft
+    pods: tuple[Pod, ...]
+    price: tuple[int, object, float]  # lower goes first
+
+    def removed_by(self, count: int) -> int:
+        """Trainers that the job loses if `count` are taken: whole steps."""
+        left = len(self.draft.trainers) - count
+        return len(self.draft.trainers) - self.draft.job.trainer.largest_allowed(left) if count else 0
+
+
+def cheapest_victims(
+    draft: Draft, shape: Shape, rank: Rank, *, avoid: frozenset[str] = frozenset(), spare_priority: int | None = None
+) -> Victims | None:
+    """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
+
+    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).
+    """
+    choices = (
+        victims
+        for name, room in draft.rooms.items()
+        if name not in avoid and room.node.accepts(shape)
+        if (victims := fewest_on(draft, room, shape.requests, rank, spare_priority=spare_priority)) is not None
+    )
+    return min(choices, key=lambda victims: (victims.cost, victims.room.node.name), default=None)
+
+
+def fewest_on(
+    draft: Draft, room: Room, requests: Resources, rank: Rank, *, spare_priority: int | None = None
+) -> Victims | None:
+    """Return the cheapest set of surplus trainers of lower rank on this node after whose leaving the requests fit."""
+    groups = candidates_on(draft, room, rank, spare_priority)
+    if not requests.fits_into(sum((pod.requests for group in groups for pod in group.pods), start=room.later)):
+        return None
+    best: Victims | None = None
+    limits = [len(group.pods) for group in groups]
+    for counts in islice(counts_by_sum(limits), CHOICES_TRIED):
+        if best is not None and sum(counts) > best.cost[0]:
+            return best
+        victims = choice(room, groups, counts)
+        if requests.fits_into(sum((pod.requests for pod in victims.pods), start=room.later)):
+            best = victims if best is None else min(best, victims, key=lambda found: found.cost)
+    return best if best is not None else in_fair_order(room, groups, requests)
+
+
+def candidates_on(draft: Draft, room: Room, rank: Rank, spare_priority: int | None) -> list[Candidates]:
+    """Return each job's surplus on the node that ranks below `rank`."""
+    groups = []
+    for job in draft.jobs.values():
+        if spare_priority is not None and job.job.priority >= spare_priority:
+            continue
+        pods = tuple(
+            pod
+            for pod in draft.last_in_line(job)
+            if pod.place == room.node.name and pod.tier is Tier.SURPLUS and rank_of(pod, draft.policy) < rank
+        )[: job.spare]
+        if pods:
+            groups.append(Candidates(draft=job, pods=pods, price=price_of(draft, job)))
+    return sorted(groups, key=lambda group: group.price)
+
+
+def price_of(draft: Draft, job: JobDraft) -> tuple[int, object, float]:
+    """Return how dear this job's trainers are beside those of other jobs."""
+    age = job.job.checkpoint_age_s
+    return (job.job.priority, -draft.share(job), inf if age is None or isnan(age) else age)
+
+
+def choice(room: Room, groups: list[Candidates], counts: tuple[int, ...]) -> Victims:
+    """Return the choice of taking so many of each group."""
+    taken = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
+    removed = sum(group.removed_by(count) for group, count in taken)
+    return Victims(
+        room=room,
+        taken=tuple((group.draft.job.name, group.pods[:count]) for group, count in taken),
+        cost=(removed, tuple(sorted((group.price for group, _ in taken), reverse=True))),
+    )
+
+
+def counts_by_sum(limits: list[int]) -> Iterator[tuple[int, ...]]:
+    """Yield every way to take up to `limits` of each group, by rising total, from 1."""
+    for total in range(1, sum(limits) + 1):
+        yield from counts_of_total(limits, total)
+
+
+def counts_of_total(limits: list[int], total: int) -> Iterator[tuple[int, ...]]:
+    """Yield every way to take `total` in all, early groups first."""
+    if not limits:
+        if total == 0:
+            yield ()
+        return
+    for count in range(min(limits[0], total), -1, -1):
+        for rest in counts_of_total(limits[1:], total - count):
+            yield (count, *rest)
+
+
+def in_fair_order(room: Room, groups: list[Candidates], requests: Resources) -> Victims:
+    """Take group after group until the requests fit, then give back whoever is not needed."""
+    counts = [len(group.pods) for group in groups]
+    for index in reversed(range(len(groups))):
+        while counts[index]:
+            counts[index] -= 1
+            pods = choice(room, groups, tuple(counts)).pods
+            if not requests.fits_into(sum((pod.requests for pod in pods), start=room.later)):
+                counts[index] += 1
+                break
+    return choice(room, groups, tuple(counts))

@@ -1,0 +1,23 @@
+"""Amounts in the words that people use in their documents."""
+
+from __future__ import annotations
+
+from autoscaler.domain import Resources
+
+UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
+
+
+def describe(resources: Resources) -> str:
+    """Return such as `cpu 500m, memory 2Gi, gpu 1`; `nothing` for nothing."""
+    return ", ".join(f"{name} {describe_amount(name, amount)}" for name, amount in resources.amounts()) or "nothing"
+
+
+def describe_amount(name: str, amount: int) -> str:
+    """Return one amount; memory rounded down to a tenth of its unit."""
+    if name == "cpu":
+        return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+    if name == "memory":
+        for unit, size in UNITS:
+            if abs(amount) >= size:
+                return f"{amount * 10 // size / 10:g}{unit}"
+    return str(amount)
