@@ -102,7 +102,7 @@ class EtcdChannel:
     def failed(self, member: Member, error: grpc.aio.AioRpcError) -> MasterError:
         """What the error means to the master.  The next call uses another member, or another token."""
         details = error.details() or ""
-        if self._token is not None and any(sign in details for sign in STALE_TOKEN):
+        if self._token is not None and is_stale_token(details):
             self.forget_token()
             return StaleTokenError("etcd: the token has expired", retry_after_s=0.0)
         failure = translate(error)
@@ -139,15 +139,22 @@ class EtcdChannel:
 
 def translate(error: grpc.aio.AioRpcError) -> MasterError:
     code, details = error.code(), error.details() or ""
-    if code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED} or any(
-        sign in details for sign in REFUSED
-    ):
+    if code in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED} or is_refusal(details):
         return StoreAccessError(f"etcd refused the master: {details}. Check EDL_ETCD_USER and its role.")
     if "lease not found" in details:
         return LeaseLostError("etcd no longer knows the lease")
     if code in TEMPORARY:
         return StoreUnavailableError(f"etcd does not answer: {code.name}, {details}")
     return PermanentError(f"etcd refused a request: {code.name}, {details}")
+
+
+def is_stale_token(details: str) -> bool:
+    return any(sign in details for sign in STALE_TOKEN)
+
+
+def is_refusal(details: str) -> bool:
+    """Whether etcd knows who we are not; a watch tells a token that expired in the same words."""
+    return is_stale_token(details) or any(sign in details for sign in REFUSED)
 
 
 def _open(endpoint: str, tls: Tls | None) -> Member:

@@ -8,7 +8,7 @@ from typing import Any
 import grpc.aio
 
 from master.errors import LeaseLostError, StoreUnavailableError
-from master.store.etcd.channel import EtcdChannel, Member
+from master.store.etcd.channel import EtcdChannel, Member, StaleTokenError
 from master.store.etcd.stubs import rpc, stubs
 
 
@@ -36,24 +36,30 @@ class Leases:
             return
 
     async def renew(self, lease: int) -> None:
-        """One attempt.  Raises LeaseLostError, or StoreUnavailableError with the stream given up."""
+        """One attempt, two if the token had expired.  Raises LeaseLostError, StoreUnavailableError."""
         async with self._renewing:
-            member = self._member if self._stream is not None else self._channel.current
             try:
-                async with asyncio.timeout(self._channel.config.call_deadline_s):
-                    answer = await self._exchange(member, lease)
-            except BaseException as error:  # also when cancelled: the next renewal must not read this one's answer
-                self.close()
-                match error:
-                    case grpc.aio.AioRpcError():
-                        raise self._channel.failed(member, error) from error
-                    case TimeoutError() | asyncio.InvalidStateError():  # no answer; or the stream was over already
-                        self._channel.leave(member)
-                        raise StoreUnavailableError(f"etcd at {member.endpoint} answers no renewal") from error
-                    case _:
-                        raise
+                answer = await self._attempt(lease)
+            except StaleTokenError:
+                answer = await self._attempt(lease)
         if answer.TTL <= 0:
             raise LeaseLostError("etcd no longer knows the lease")
+
+    async def _attempt(self, lease: int) -> Any:
+        member = self._member if self._stream is not None else self._channel.current
+        try:
+            async with asyncio.timeout(self._channel.config.call_deadline_s):
+                return await self._exchange(member, lease)
+        except BaseException as error:  # also when cancelled: the next renewal must not read this one's answer
+            self.close()
+            match error:
+                case grpc.aio.AioRpcError():
+                    raise self._channel.failed(member, error) from error
+                case TimeoutError() | asyncio.InvalidStateError():  # no answer; or the stream was over already
+                    self._channel.leave(member)
+                    raise StoreUnavailableError(f"etcd at {member.endpoint} answers no renewal") from error
+                case _:
+                    raise
 
     def close(self) -> None:
         if self._stream is not None:

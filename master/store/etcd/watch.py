@@ -10,7 +10,7 @@ from typing import Any, Final
 import grpc.aio
 
 from master.errors import StoreAccessError, StoreUnavailableError
-from master.store.etcd.channel import EtcdChannel
+from master.store.etcd.channel import EtcdChannel, is_refusal
 from master.store.etcd.requests import parse_change, prefix_end
 from master.store.etcd.stubs import rpc, stubs
 from master.store.keys import Key
@@ -62,7 +62,7 @@ def _parse(response: Any, after: Revision) -> list[WatchEvent]:
     if response.compact_revision:
         return [Resync(revision=response.compact_revision)]
     if response.canceled:
-        if "permission denied" in response.cancel_reason or "auth token" in response.cancel_reason:
+        if is_refusal(response.cancel_reason):
             raise StoreAccessError(
                 f"etcd refused the watch: {response.cancel_reason}. Check EDL_ETCD_USER and its role."
             )

@@ -1,0 +1,133 @@
+"""A real etcd that is killed, paused and restarted under a store."""
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import pytest
+
+from master.errors import StoreUnavailableError
+from master.store.etcd.config import EtcdConfig
+from master.store.etcd.store import EtcdStore
+from master.store.etcd.stubs import rpc, stubs
+from master.store.port import Changed, Committed, Conflict, Put, Resync, Transaction, Unknown, ValueIs
+from master.store.settlement import settle
+
+pytestmark = pytest.mark.chaos
+
+LONG_TTL_S = 60
+
+
+async def lead(store):
+    leadership = await store.try_lead(holder="a", ttl_s=LONG_TTL_S)
+    assert leadership is not None
+    return leadership
+
+
+async def put(store, term, value):
+    return await settle(store, Transaction(term=term, writes=(Put(store.keys.head, value),)), budget_s=10.0)
+
+
+async def test_watch_survives_kill_and_restart(etcd, open_store):
+    """kill -9 and a restart on the same data: the same watch goes on, no change lost or repeated; the term stays."""
+    store, watcher = open_store(etcd), open_store(etcd)
+    leadership = await lead(store)
+    async with asyncio.timeout(30), aclosing(watcher.watch(store.keys.head, after=leadership.term)) as events:
+        await put(store, leadership.term, b"1")
+        assert (await anext(events)).entry.value == b"1"
+        await etcd.members[0].kill()
+        await etcd.members[0].start()
+        await etcd.members[0].wait_ready()
+        assert isinstance(await put(store, leadership.term, b"2"), Committed)
+        assert (await anext(events)).entry.value == b"2"
+    assert await store.read_leader() == leadership
+
+
+async def test_server_that_is_paused_mid_call_gives_unknown(etcd, open_store):
+    """SIGSTOP: the answer is Unknown within the deadline, never an error; settling it finds the truth (rule 23)."""
+    store = open_store(etcd, read_budget_s=2.0)
+    term = (await lead(store)).term
+    assert isinstance(await put(store, term, b"m1"), Committed)
+    transaction = Transaction(
+        term=term, require=(ValueIs(store.keys.head, b"m1"),), writes=(Put(store.keys.head, b"m2"),)
+    )
+    etcd.members[0].pause()
+    try:
+        began_s = time.monotonic()
+        assert isinstance(await store.commit(transaction), Unknown)
+        assert time.monotonic() - began_s < 2.0
+        with pytest.raises(StoreUnavailableError):
+            await store.read([store.keys.head])
+        assert time.monotonic() - began_s < 5.0
+    finally:
+        etcd.members[0].resume()
+    assert isinstance(await settle(store, transaction, budget_s=10.0), Committed)
+    assert (await store.read([store.keys.head])).try_value(store.keys.head) == b"m2"
+    assert isinstance(await store.commit(transaction), Conflict)
+
+
+async def test_writes_go_on_when_each_of_three_members_dies_in_turn(etcd_of_three, open_store):
+    """No acknowledged write is lost, and the longest gap stays within a few seconds (M5, M6)."""
+    store = open_store(etcd_of_three)
+    term = (await lead(store)).term
+    number, gaps_s, last_s = 0, [], time.monotonic()
+    for member in etcd_of_three.members:
+        await member.kill()
+        for _ in range(20):
+            number += 1
+            assert isinstance(await put(store, term, b"%d" % number), Committed)
+            gaps_s.append(time.monotonic() - last_s)
+            last_s = time.monotonic()
+        await member.start()
+        await member.wait_ready()
+        assert (await store.read([store.keys.head])).try_value(store.keys.head) == b"%d" % number
+    assert max(gaps_s) < 6.0
+
+
+async def test_renewals_go_on_when_the_member_in_use_dies(etcd_of_three, open_store):
+    """The leader keeps its term over the loss of the member that it talks to (M5)."""
+    store = open_store(etcd_of_three)
+    leadership = await lead(store)
+    await store.renew(leadership)
+    await etcd_of_three.members[0].kill()
+    deadline_s = time.monotonic() + 8
+    while True:
+        try:
+            await store.renew(leadership)
+            break
+        except StoreUnavailableError:
+            assert time.monotonic() < deadline_s
+            await asyncio.sleep(0.1)
+    assert await store.read_leader() == leadership
+
+
+async def test_compaction_gives_a_resync_and_then_changes(etcd, open_store):
+    """A watch that lagged behind is told so; what comes next is later than the gap."""
+    store = open_store(etcd)
+    term = (await lead(store)).term
+    for number in range(5):
+        await put(store, term, b"%d" % number)
+    revision = (await store.read([])).revision
+    await store._channel.call(
+        lambda channel: stubs.KVStub(channel).Compact, rpc.CompactionRequest(revision=revision, physical=True)
+    )
+    async with asyncio.timeout(10), aclosing(store.watch(store.keys.prefix, after=term)) as events:
+        gap = await anext(events)
+        assert gap == Resync(revision=revision)
+        await put(store, term, b"new")
+        event = await anext(events)
+    assert isinstance(event, Changed)
+    assert event.entry.value == b"new"
+
+
+async def test_store_without_any_server_is_unavailable_within_its_budget():
+    """Nothing listens: a typed error in time, and a write is Unknown."""
+    store = EtcdStore(EtcdConfig(endpoints=("127.0.0.1:1",), call_deadline_s=0.5, read_budget_s=1.0), "digits")
+    try:
+        began_s = time.monotonic()
+        with pytest.raises(StoreUnavailableError):
+            await store.try_lead(holder="a", ttl_s=5)
+        assert time.monotonic() - began_s < 2.0
+        assert isinstance(await store.commit(Transaction(term=1, writes=())), Unknown)
+    finally:
+        await store.close()
