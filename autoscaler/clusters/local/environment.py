@@ -1,0 +1,92 @@
+"""The environment of a pod's process, version 1: what a trainer, a server and a master are told, and how.
+
+The published list is docs/environment.md; the SDK and the master read it.  A pod inherits the environment of `edl run`
+(so that a script finds its libraries), loses every EDL_ variable of it, gets what its template says, and at last what
+EDL says, which nothing overrides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.domain import Role
+from autoscaler.manifests.values import TrainingJob
+
+ENVIRONMENT_VERSION: Final = "1"
+_THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlace:
+    """Where a job's parts meet.  Addresses are host:port; without `etcd` the master keeps its state in memory."""
+
+    master: str
+    metrics: str
+    etcd: str
+    checkpoint_uri: str
+    token_file: Path
+
+
+def inherit(environment: Mapping[str, str], *, path_first: Path, cpu_milli: int) -> dict[str, str]:
+    """What every process gets.  Numerical libraries use as many threads as the pod requested cores, unless told."""
+    kept = {name: value for name, value in environment.items() if not name.startswith("EDL_")}
+    kept["PATH"] = f"{path_first}:{kept.get('PATH', '/usr/local/bin:/usr/bin:/bin')}"
+    kept.setdefault("PYTHONUNBUFFERED", "1")
+    threads = str(max(1, math.ceil(cpu_milli / 1000)))
+    for name in _THREAD_VARIABLES:
+        kept.setdefault(name, threads)
+    return kept
+
+
+def web_environment(pod: LocalPod) -> dict[str, str]:
+    """A web pod: its name, and the port that it is to serve on."""
+    named = {"EDL_NAME": pod.name, "HOSTNAME": pod.name}
+    return named | ({"PORT": str(pod.port)} if pod.port is not None else {}) | _gpus(pod)
+
+
+def job_environment(pod: LocalPod, job: TrainingJob, place: JobPlace) -> dict[str, str]:
+    """A pod of a job, any role."""
+    told = {
+        "EDL_ENV_VERSION": ENVIRONMENT_VERSION,
+        "EDL_JOB": job.name,
+        "EDL_ROLE": pod.role,
+        "EDL_NAME": pod.name,
+        "EDL_ORDINAL": str(pod.ordinal),
+        "EDL_MASTER": place.master,
+        "EDL_GRACE_S": _number(pod.grace_s),
+        "EDL_TIER": pod.tier,
+        "EDL_TOKEN_FILE": str(place.token_file),
+        "EDL_CHECKPOINT_URI": place.checkpoint_uri,
+        "HOSTNAME": pod.name,
+    } | _gpus(pod)
+    return told | (_master_environment(job, place) if pod.role is Role.MASTER else {})
+
+
+def device_list(gpus: Sequence[int]) -> str:
+    """For CUDA_VISIBLE_DEVICES; a pod that requested none sees none."""
+    return ",".join(str(gpu) for gpu in gpus)
+
+
+def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
+    return {
+        "EDL_ETCD_ENDPOINTS": place.etcd,
+        "EDL_LISTEN": place.master,
+        "EDL_METRICS_LISTEN": place.metrics,
+        "EDL_CHECKPOINT_EVERY_S": _number(job.checkpoint.every_s),
+        "EDL_SERVERS": str(job.server.replicas.minimum if job.server is not None else 0),
+        "EDL_TRAINERS_MIN": str(job.trainer.replicas.minimum),
+        "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
+    }
+
+
+def _gpus(pod: LocalPod) -> dict[str, str]:
+    return {"CUDA_VISIBLE_DEVICES": device_list(pod.gpus)}
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"

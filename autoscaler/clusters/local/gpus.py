@@ -1,0 +1,54 @@
+"""Which GPUs this machine has, and which pod has which: a trainer's GPUs are its alone.
+
+NVML is asked once, for `--gpu auto`; it answers without touching the devices.  What a pod sees of them is
+CUDA_VISIBLE_DEVICES (`environment`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from autoscaler.errors import PermanentError
+
+
+class GpuLookupError(PermanentError):
+    """The machine's GPUs cannot be counted."""
+
+
+def count_gpus() -> int:
+    """How many GPUs the NVIDIA driver knows.  Raises GpuLookupError, saying what is missing."""
+    try:
+        import pynvml  # noqa: PLC0415 - asked for rarely, and slow to import
+    except ImportError:
+        raise GpuLookupError("--gpu auto needs the package nvidia-ml-py; or give a number: --gpu 0") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise GpuLookupError(
+            f"--gpu auto asks the NVIDIA driver, and it says: {error}. Or give a number: --gpu 0"
+        ) from error
+    try:
+        return int(pynvml.nvmlDeviceGetCount())
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def spread(devices: int, nodes: int) -> tuple[tuple[int, ...], ...]:
+    """The machine's devices over virtual nodes, in order, as evenly as they go: 3 over 2 is (0, 1), (2)."""
+    each, rest = divmod(devices, nodes)
+    shares: list[tuple[int, ...]] = []
+    start = 0
+    for node in range(nodes):
+        count = each + (1 if node < rest else 0)
+        shares.append(tuple(range(start, start + count)))
+        start += count
+    return tuple(shares)
+
+
+def choose(devices: Sequence[int], used: Iterable[int], count: int) -> tuple[int, ...]:
+    """The lowest `count` devices that nobody uses.  Raises ValueError when there are fewer: a bug in accounting."""
+    taken = set(used)
+    free = [device for device in devices if device not in taken]
+    if len(free) < count:
+        raise ValueError(f"{count} GPUs wanted, {len(free)} free")
+    return tuple(free[:count])

@@ -1,0 +1,56 @@
+"""Free ports for pods, so that no two of them, and no passing connection, ever get the same one.
+
+Ports come from below the range that the system gives to outgoing connections, each is tried by binding it, and none is
+handed out twice while it is in use.  Two runs on one machine start at different places; should they meet all the same,
+the process that finds its port taken ends and is started again with another one.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+from autoscaler.errors import TemporaryError
+
+HOST: Final = "127.0.0.1"
+_FIRST: Final = 16_384
+_LAST: Final = 32_767  # Linux hands out 32768 and above
+
+
+class Ports:
+    """The ports of one run."""
+
+    def __init__(self) -> None:
+        self._taken: set[int] = set()
+        self._next = self._numbers(_FIRST + os.getpid() * 61 % (_LAST - _FIRST))
+
+    def take(self) -> int:
+        """A port on which nobody listens now.  Raises TemporaryError when there is none."""
+        for _ in range(_LAST - _FIRST):
+            port = next(self._next)
+            if port not in self._taken and _is_free(port):
+                self._taken.add(port)
+                return port
+        raise TemporaryError(f"no free port between {_FIRST} and {_LAST}", retry_after_s=1.0)
+
+    def give_back(self, port: int) -> None:
+        """Its process is gone."""
+        self._taken.discard(port)
+
+    @staticmethod
+    def _numbers(start: int) -> Iterator[int]:
+        while True:
+            yield from range(start, _LAST + 1)
+            start = _FIRST
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: closing connections do not count
+        try:
+            trial.bind((HOST, port))
+        except OSError:
+            return False
+    return True

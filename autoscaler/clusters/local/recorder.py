@@ -1,0 +1,84 @@
+"""What a run writes down: events, decisions and samples as JSON lines, and the newest events at hand.
+
+Three files of the run folder, appended line by line and flushed, so that they can be read while the run goes on and
+after any end of it.  Times `t_s` are seconds since the start of the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TextIO
+
+from autoscaler.clusters.local.folder import RunFolder
+
+_EVENTS_AT_HAND: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvent:
+    """Something that happened.  `object` is TYPE/NAME; `number` counts from 1."""
+
+    number: int
+    t_s: float
+    kind: str
+    object: str
+    reason: str
+    message: str
+
+
+class Recorder:
+    """The run's memory.  A context: its files are open inside."""
+
+    def __init__(self, folder: RunFolder, *, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._started_at_s = clock()
+        self._paths = (folder.events, folder.decisions, folder.samples)
+        self._files: dict[Path, TextIO] = {}
+        self._folder = folder
+        self._count = 0
+        self.events: deque[RunEvent] = deque(maxlen=_EVENTS_AT_HAND)
+        self.on_event: list[Callable[[RunEvent], None]] = []
+
+    def __enter__(self) -> Self:
+        self._files = {path: path.open("a", encoding="utf-8") for path in self._paths}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files = {}
+
+    def elapsed_s(self, at_s: float | None = None) -> float:
+        """Seconds since the start of the run, of an instant of the cluster's clock or now."""
+        return round((self._clock() if at_s is None else at_s) - self._started_at_s, 3)
+
+    def note(self, kind: str, target: str, reason: str, message: str = "") -> None:
+        """Record an event about TYPE/NAME and pass it to whoever watches."""
+        self._count += 1
+        event = RunEvent(
+            number=self._count, t_s=self.elapsed_s(), kind=kind, object=target, reason=reason, message=message
+        )
+        self.events.append(event)
+        self._write(self._folder.events, asdict(event))
+        for watcher in tuple(self.on_event):
+            watcher(event)
+
+    def record_decision(self, decision: Mapping[str, Any]) -> None:
+        self._write(self._folder.decisions, {"t_s": self.elapsed_s(), **decision})
+
+    def record_sample(self, sample: Mapping[str, Any]) -> None:
+        self._write(self._folder.samples, {"t_s": self.elapsed_s(), **sample})
+
+    def _write(self, path: Path, line: Mapping[str, Any]) -> None:
+        file = self._files.get(path)
+        if file is None:
+            return  # the run is over; what still happens is the end of its pods
+        file.write(json.dumps(line, default=str, allow_nan=False) + "\n")
+        file.flush()
