@@ -1,0 +1,138 @@
+"""Shard cycles (a shard leased and acked) through a real master on a real etcd, clients on the same cores.
+
+Closed loop: as fast as the answers come, a table over trainers and shards a message.  Open loop: 5,000 shards a second
+on a schedule, latency from the scheduled send time, median of five runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.rows import Row, print_rows
+from master.etcd_server.cluster import start_etcd
+from master.etcd_server.finder import find_etcd
+
+MAX_PROCESSES = 16
+CLOSED_S, OPEN_S = 3.0, 5.0
+OPEN_RATE = 5_000
+DEADLINE_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    cycles_per_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+@contextlib.asynccontextmanager
+async def master(job: str, folder: Path) -> AsyncIterator[str]:
+    """A master of a job without servers, on an etcd of one member; yields its address."""
+    binary = find_etcd(allow_demo_version=False, environ=os.environ, say=lambda _: None)
+    async with start_etcd(binary, folder / "etcd") as etcd:
+        address_file = folder / "address"
+        env = os.environ | {
+            "EDL_ENV_VERSION": "1", "EDL_JOB": job, "EDL_ROLE": "master", "EDL_NAME": f"{job}-master-0",
+            "EDL_ORDINAL": "0", "EDL_LISTEN": "127.0.0.1:0", "EDL_ADDRESS_FILE": str(address_file),
+            "EDL_ETCD_ENDPOINTS": ",".join(etcd.endpoints), "EDL_CHECKPOINT_URI": str(folder / "checkpoints"),
+            "EDL_CHECKPOINT_EVERY_S": "5", "EDL_SERVERS": "0", "EDL_METRICS_LISTEN": "127.0.0.1:0",
+        }  # fmt: skip
+        with (folder / "master.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "master", env=env, stderr=log, stdout=log
+            )
+        try:
+            for _ in range(DEADLINE_S * 20):
+                if address_file.exists() or process.returncode is not None:
+                    break
+                await asyncio.sleep(0.05)
+            if not address_file.exists():
+                raise SystemExit(f"the master did not come up:\n{(folder / 'master.log').read_text()[-2000:]}")
+            yield address_file.read_text().strip()
+        finally:
+            process.terminate()
+            await asyncio.wait_for(process.wait(), DEADLINE_S)
+
+
+def drive(address: str, job: str, *, trainers: int, shards: int, seconds: float, rate: float = 0.0) -> Outcome:
+    """Run `trainers` streams from at most 16 processes; `rate`: shards a second over all of them, 0 for closed loop."""
+    processes = min(trainers, MAX_PROCESSES)
+    each = trainers // processes
+    messages_per_s = rate / shards / trainers
+    crew = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "bench.shard_clients", address, job),
+                *map(str, (k * each, each, shards, seconds, messages_per_s)),
+            ],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for k in range(processes)
+    ]  # fmt: skip
+    try:
+        for process in crew:
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != "ready":
+                raise SystemExit("a client process did not come up")
+        for process in crew:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        results = [json.loads(process.communicate(timeout=DEADLINE_S + seconds)[0]) for process in crew]
+    finally:
+        for process in crew:
+            process.kill()
+            process.wait()
+    latencies = sorted(ms for result in results for ms in result["latencies_ms"])
+    return Outcome(
+        cycles_per_s=sum(result["cycles"] for result in results) / seconds,
+        p50_ms=latencies[len(latencies) // 2],
+        p99_ms=latencies[len(latencies) * 99 // 100],
+    )
+
+
+def closed_rows(address: str, job: str) -> Iterator[Row]:
+    best = 0.0
+    for trainers in (1, 16, 64):
+        for shards in (1, 4, 8):
+            seen = drive(address, job, trainers=trainers, shards=shards, seconds=CLOSED_S)
+            best = max(best, seen.cycles_per_s)
+            name = f"closed loop, {trainers} trainers, {shards} shards a message"
+            note = f"p50 {seen.p50_ms:.2f} ms, p99 {seen.p99_ms:.2f} ms"
+            yield Row(name=name, value=seen.cycles_per_s, unit="shards/s", note=note)
+    yield Row(name="closed loop, the most", value=best, unit="shards/s")
+
+
+def open_rows(address: str, job: str) -> Iterator[Row]:
+    for trainers in (16, 64):
+        for shards in (4, 8):
+            runs = [
+                drive(address, job, trainers=trainers, shards=shards, seconds=OPEN_S, rate=OPEN_RATE) for _ in range(5)
+            ]
+            p99 = statistics.median(run.p99_ms for run in runs)
+            rate = statistics.median(run.cycles_per_s for run in runs)
+            name = f"open loop 5,000/s, {trainers} trainers, {shards} shards a message: p99"
+            note = f"{rate:.0f} shards/s, p50 {statistics.median(run.p50_ms for run in runs):.2f} ms"
+            yield Row(name=name, value=p99, unit="ms", goal="<= 10", note=note)
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="edl-bench-") as name:
+        async with master("bench", Path(name)) as address:
+            for rows in (closed_rows, open_rows):
+                for row in rows(address, "bench"):
+                    print_rows([row])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
