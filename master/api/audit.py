@@ -10,11 +10,11 @@ Not here: printing (`edl data audit`), the inside of a server's file (`trainer_s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from master.api.errors import ContractError, ManifestError, StorageAlteredError, StorageError, StorageMissingError
+from master.api.errors import ContractError, StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import ManifestId
 from master.api.manifest import Manifest, try_manifest_id
 from master.api.messages import FileRecord
@@ -96,6 +96,17 @@ def try_head_hint(storage: Storage) -> ManifestId | None:
         return None
 
 
+def newest_manifest(storage: Storage, manifests: Iterable[Manifest]) -> Manifest | None:
+    """The manifest of these that HEAD names, else the newest end of a chain; None: there is none."""
+    by_id = {manifest.id: manifest for manifest in manifests}
+    hinted = try_head_hint(storage)
+    if hinted is not None and hinted in by_id:
+        return by_id[hinted]
+    parents = {manifest.parent for manifest in by_id.values()}
+    ends = [manifest for manifest in by_id.values() if manifest.id not in parents]
+    return max(ends, key=lambda m: (m.lineage, m.term, m.step, m.id), default=None)
+
+
 def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[str]]:
     manifests: dict[ManifestId, Manifest] = {}
     problems: list[str] = []
@@ -113,16 +124,10 @@ def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[
 def _find_head(storage: Storage, manifests: Mapping[ManifestId, Manifest], wanted: ManifestId | None) -> Manifest:
     if wanted is not None:
         return manifests.get(wanted) or read_manifest(storage, wanted)
-    hinted = try_head_hint(storage)
-    if hinted is not None and hinted in manifests:
-        return manifests[hinted]
-    if not manifests:
+    newest = newest_manifest(storage, manifests.values())
+    if newest is None:
         raise StorageMissingError("manifest-*.json", f"is not in {storage.uri}: no checkpoint was committed there")
-    parents = {manifest.parent for manifest in manifests.values()}
-    ends = [manifest for manifest in manifests.values() if manifest.id not in parents]
-    if not ends:
-        raise ManifestError("parent", "goes round in a circle: no manifest here is the newest")
-    return max(ends, key=lambda m: (m.lineage, m.term, m.step, m.id))
+    return newest
 
 
 def _chain(manifests: Mapping[ManifestId, Manifest], head: Manifest) -> tuple[ManifestId, ...]:
@@ -144,9 +149,12 @@ def _audit_file(storage: Storage, file: FileRecord) -> FileAudit:
     return FileAudit(name=file.name, size_bytes=file.size_bytes, problem=problem)
 
 
-def check_file(storage: Storage, file: FileRecord) -> None:
-    """Holds when the file has the size and digest of its record.  Raises StorageError."""
-    if file_digest(storage, file.name, size_bytes=file.size_bytes) != file.digest:
+def check_file(storage: Storage, file: FileRecord, *, give_up_s: float | None = None) -> None:
+    """Holds when the file has the size and digest of its record.  Raises StorageError.
+
+    `give_up_s`: an instant of `time.monotonic` after which it is not read further.
+    """
+    if file_digest(storage, file.name, size_bytes=file.size_bytes, give_up_s=give_up_s) != file.digest:
         raise StorageAlteredError(file.name, "has another digest than its manifest says: the file was altered")
 
 

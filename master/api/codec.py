@@ -33,7 +33,7 @@ _Pair: TypeAlias = tuple[_Convert | None, _Convert | None]
 
 def encode_member_envelope(said: Iterable[MemberMessage], *, hello: Hello | None = None) -> master_pb2.MemberEnvelope:
     """What a member sends; messages keep their order."""
-    return master_pb2.MemberEnvelope(hello=_encode_hello(hello), messages=[_MEMBER.encode(message) for message in said])
+    return master_pb2.MemberEnvelope(hello=encode_hello(hello), messages=[_MEMBER.encode(message) for message in said])
 
 
 def decode_member_envelope(envelope: master_pb2.MemberEnvelope) -> tuple[MemberMessage, ...]:
@@ -43,7 +43,7 @@ def decode_member_envelope(envelope: master_pb2.MemberEnvelope) -> tuple[MemberM
 
 def encode_master_envelope(said: Iterable[MasterMessage], *, hello: Hello | None = None) -> master_pb2.MasterEnvelope:
     """What the master sends; messages keep their order."""
-    return master_pb2.MasterEnvelope(hello=_encode_hello(hello), messages=[_MASTER.encode(message) for message in said])
+    return master_pb2.MasterEnvelope(hello=encode_hello(hello), messages=[_MASTER.encode(message) for message in said])
 
 
 def decode_master_envelope(envelope: master_pb2.MasterEnvelope) -> tuple[MasterMessage, ...]:
@@ -61,7 +61,8 @@ def decode_hello(
     return Hello(job=said.job, newest=said.newest, oldest=said.oldest, software=said.software)
 
 
-def _encode_hello(hello: Hello | None) -> master_pb2.Hello | None:
+def encode_hello(hello: Hello | None) -> master_pb2.Hello | None:
+    """Its wire form; None stays None."""
     if hello is None:
         return None
     return master_pb2.Hello(newest=hello.newest, oldest=hello.oldest, job=hello.job, software=hello.software)

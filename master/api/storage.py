@@ -13,6 +13,7 @@ import errno
 import hashlib
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -95,10 +96,15 @@ def read_manifest(storage: Storage, manifest_id: ManifestId) -> Manifest:
     return manifest
 
 
-def file_digest(storage: Storage, name: str, *, size_bytes: int) -> str:
-    """SHA-256 of the first `size_bytes`, read in pieces.  Raises StorageAlteredError when the file is shorter."""
+def file_digest(storage: Storage, name: str, *, size_bytes: int, give_up_s: float | None = None) -> str:
+    """SHA-256 of the first `size_bytes`, read in pieces.  Raises StorageAlteredError when the file is shorter.
+
+    `give_up_s`: an instant of `time.monotonic` after which it is not read further, but StorageError raised.
+    """
     digest = hashlib.sha256()
     for offset in range(0, size_bytes, _PIECE_BYTES):
+        if give_up_s is not None and time.monotonic() > give_up_s:
+            raise StorageError(name, "could not be read in the time that there was")
         digest.update(storage.read(name, offset=offset, length_bytes=min(_PIECE_BYTES, size_bytes - offset)))
     return digest.hexdigest()
 

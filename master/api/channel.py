@@ -1,0 +1,34 @@
+"""gRPC channel settings for both ends of a member's stream; they belong together.
+
+A client that pings more often than the server allows is sent away (GOAWAY) again and again, so each side's numbers
+are written here, once.  A silent peer is noticed within 15 s: that only frees the connection.  Who is alive is decided
+by progress (leases), never by pings.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # a RESTORE names every bucket of every file; most messages are below 1 kB
+
+_SAME: Final[tuple[tuple[str, int], ...]] = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+CLIENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    *_SAME,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),  # a restarted master is found within a second
+)
+
+SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
+    *_SAME,
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),  # below keepalive_time_ms
+    ("grpc.so_reuseport", 0),  # a port in use is an error, never shared
+)

@@ -1,0 +1,169 @@
+"""The master's settings, parsed once from the environment of its pod (version 1); each error names the variable.
+
+| variable               | meaning                                                              | default           |
+|------------------------|----------------------------------------------------------------------|-------------------|
+| EDL_ENV_VERSION        | version of this list                                                 | 1                 |
+| EDL_JOB                | name of the job                                                      | required          |
+| EDL_NAME               | name of this pod                                                     | `<job>-master-0`  |
+| EDL_LISTEN             | host:port for members; port 0: any                                   | 127.0.0.1:0       |
+| EDL_METRICS_LISTEN     | host:port for Prometheus; absent: no metrics                         |                   |
+| EDL_ADDRESS_FILE       | where the bound address is written                                   |                   |
+| EDL_CHECKPOINT_URI     | folder of manifests and checkpoint files                             | required          |
+| EDL_CHECKPOINT_EVERY_S | from one commit's end to the next one's begin                        | 60                |
+| EDL_SERVERS            | parameter servers expected                                           | 0                 |
+| EDL_BUCKETS            | buckets of a new job's tables                                        | 256               |
+| EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
+| EDL_MASTERS            | masters of this job; above 1 a cut-off one stops at once             | 1                 |
+| EDL_LEADER_TTL_S       | lease on the leadership                                              | 6                 |
+| EDL_ETCD_ENDPOINTS ... | see `master.store.etcd.config`; absent: memory store                 |                   |
+| EDL_TOKEN_FILE         | file with the job's shared secret                                    |                   |
+| EDL_TLS_DIR            | folder with ca.crt, tls.crt, tls.key                                 |                   |
+| EDL_PARENT_PID         | end when this process is no longer our parent                        |                   |
+| EDL_CHECK_INVARIANTS   | 1: check the core's invariants after each event (slow)               | 0                 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from master.domain import SECOND, JobConfig
+from master.errors import InvalidSettingError
+from master.leadership import LeadershipTiming
+from master.store.etcd.config import EtcdConfig
+from master.store.keys import JobKeys
+
+ENV_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """PEM bytes of the job's certificates: ours, its key, and the authority that members' certificates must have."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    job: str
+    name: str
+    listen: Address
+    checkpoint_uri: str
+    config: JobConfig
+    timing: LeadershipTiming
+    etcd: EtcdConfig | None  # None: memory store
+    has_standbys: bool
+    metrics_listen: Address | None
+    address_file: Path | None
+    token: str = field(repr=False)  # empty: none asked for
+    tls: Identity | None
+    parent_pid: int | None
+    checks_invariants: bool
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Settings:
+        """Raises InvalidSettingError, naming the variable."""
+        _check_version(environ)
+        job = _required(environ, "EDL_JOB", hint="Name the job, as in its YAML")
+        JobKeys(job)
+        metrics, address_file = environ.get("EDL_METRICS_LISTEN"), environ.get("EDL_ADDRESS_FILE")
+        return cls(
+            job=job,
+            name=environ.get("EDL_NAME") or f"{job}-master-0",
+            listen=parse_address("EDL_LISTEN", environ.get("EDL_LISTEN") or "127.0.0.1:0"),
+            checkpoint_uri=_required(environ, "EDL_CHECKPOINT_URI", hint="Name a folder, or a URI that fsspec knows"),
+            config=JobConfig(
+                servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
+                bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1),
+                checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
+                backoff_limit=_whole(environ, "EDL_BACKOFF_LIMIT", default=6, least=0),
+            ),
+            timing=_timing(_whole(environ, "EDL_LEADER_TTL_S", default=6, least=2)),
+            etcd=EtcdConfig.try_from_environment(environ),
+            has_standbys=_whole(environ, "EDL_MASTERS", default=1, least=1) > 1,
+            metrics_listen=parse_address("EDL_METRICS_LISTEN", metrics) if metrics else None,
+            address_file=Path(address_file) if address_file else None,
+            token=_read(environ, "EDL_TOKEN_FILE").decode().strip() if environ.get("EDL_TOKEN_FILE") else "",
+            tls=_identity(environ),
+            parent_pid=_whole(environ, "EDL_PARENT_PID", default=0, least=0) or None,
+            checks_invariants=environ.get("EDL_CHECK_INVARIANTS", "0") == "1",
+        )
+
+
+def parse_address(variable: str, text: str) -> Address:
+    """`host:port` or `[v6]:port`.  Raises InvalidSettingError."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise InvalidSettingError(variable, f"{text!r} is no address", hint="Write host:port, as in 0.0.0.0:7164")
+    return Address(host=host, port=int(port))
+
+
+def _check_version(environ: Mapping[str, str]) -> None:
+    version = environ.get("EDL_ENV_VERSION", str(ENV_VERSION))
+    if version != str(ENV_VERSION):
+        raise InvalidSettingError(
+            "EDL_ENV_VERSION", f"is {version!r}; this EDL reads {ENV_VERSION}", hint="Use one EDL for cluster and image"
+        )
+
+
+def _timing(lease_ttl_s: int) -> LeadershipTiming:
+    return LeadershipTiming(
+        lease_ttl_s=lease_ttl_s, renew_deadline_s=lease_ttl_s * 2 / 3, retry_period_s=lease_ttl_s / 6
+    )
+
+
+def _identity(environ: Mapping[str, str]) -> Identity | None:
+    folder = environ.get("EDL_TLS_DIR")
+    if not folder:
+        return None
+    ca, certificate, key = (
+        _read({"EDL_TLS_DIR": f"{folder}/{name}"}, "EDL_TLS_DIR") for name in ("ca.crt", "tls.crt", "tls.key")
+    )
+    return Identity(ca=ca, certificate=certificate, key=key)
+
+
+def _required(environ: Mapping[str, str], variable: str, *, hint: str) -> str:
+    value = environ.get(variable, "")
+    if not value:
+        raise InvalidSettingError(variable, "is not set", hint=hint)
+    return value
+
+
+def _whole(environ: Mapping[str, str], variable: str, *, default: int, least: int) -> int:
+    text = environ.get(variable) or str(default)
+    if not (text.isascii() and text.isdigit()) or int(text) < least:
+        raise InvalidSettingError(variable, f"{text!r} is no whole number from {least} up", hint="Write digits only")
+    return int(text)
+
+
+def _seconds(environ: Mapping[str, str], variable: str, *, default: float) -> float:
+    text = environ.get(variable) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 1e9:
+        raise InvalidSettingError(variable, f"{text!r} is no time in seconds", hint="Write a number above 0")
+    return value
+
+
+def _read(environ: Mapping[str, str], variable: str) -> bytes:
+    path = Path(environ[variable])
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidSettingError(variable, f"{path}: {error.strerror}", hint="Name a readable file") from error

@@ -1,0 +1,74 @@
+"""Carries the core's durable writes out, one after another, and says of each what became of it.
+
+The problem: the store may be away for a minute, and the answer to a write may be lost.  Training goes on meanwhile, so
+nothing waits here but the writes themselves; each is tried until it is certain (rule 23: read before anything else),
+and its one answer is an event.
+
+Not here: what is written (`records`), what follows (`job`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from master.api.identities import Term
+from master.domain import Persist, Persisted, PersistRefused, Write
+from master.errors import FencedError, InvariantViolationError, StoreUnavailableError
+from master.records import transaction_of
+from master.store.port import Committed, Conflict, Store, Unknown
+from master.store.settlement import settle
+
+log: Final = logging.getLogger(__name__)
+
+SETTLE_BUDGET_S: Final = 5.0
+MAX_WAITING_WRITES: Final = 256  # the core asks for a next one of a kind only after the answer to the last
+
+
+class Persistence:
+    """One term's writer to the store.  `answer` is called once per write, in order."""
+
+    def __init__(self, store: Store, term: Term, answer: Callable[[Persisted | PersistRefused], None]) -> None:
+        self._store = store
+        self._term = term
+        self._answer = answer
+        self._waiting: asyncio.Queue[Write] = asyncio.Queue(MAX_WAITING_WRITES)
+
+    def add(self, effect: Persist) -> None:
+        """It is written after those that were added before."""
+        try:
+            self._waiting.put_nowait(effect.write)
+        except asyncio.QueueFull:
+            raise InvariantViolationError(f"more than {MAX_WAITING_WRITES} writes wait for the store") from None
+
+    def __len__(self) -> int:
+        return self._waiting.qsize()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            write = await self._waiting.get()
+            self._answer(await self._settle(write))
+
+    async def _settle(self, write: Write) -> Persisted | PersistRefused:
+        transaction = transaction_of(write, self._store.keys, self._term)
+        while True:
+            try:
+                outcome = await settle(self._store, transaction, budget_s=SETTLE_BUDGET_S)
+            except FencedError as error:
+                return PersistRefused(write=write, reason=str(error))
+            except StoreUnavailableError as error:
+                log.warning("%s waits for the store: %s", type(write).__name__, error)
+                await asyncio.sleep(error.retry_after_s)
+                continue
+            match outcome:
+                case Committed():
+                    return Persisted(write=write)
+                case Conflict():
+                    return PersistRefused(write=write, reason="the store has other values than this term built on")
+                case Unknown():
+                    log.warning("%s waits for the store: %s", type(write).__name__, outcome.reason)
+                case _:
+                    assert_never(outcome)

@@ -1,0 +1,132 @@
+"""The durable values of a job and the transactions that change them, as bytes and keys of the store.
+
+The problem: what a new master believes is what these five values say together, so each write of the core becomes one
+transaction that compares what the core built on and changes it in one step.  A value that is compared changes and
+never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.
+
+Pure.  Keys carry the version of these forms (`/edl/v1/...`): any change of a field is a new prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar, assert_never
+
+from master.api.document import decode_document, encode_document
+from master.api.errors import DocumentError
+from master.api.identities import Lineage, ManifestId, Route, Term
+from master.api.manifest import Manifest
+from master.domain import (
+    DatasetRecord,
+    Durable,
+    LineageRecord,
+    RaiseLineage,
+    RecordDataset,
+    RecordQuarantine,
+    ReserveHighWater,
+    SwapHead,
+    Write,
+)
+from master.errors import PermanentError
+from master.store.keys import JobKeys, Key
+from master.store.port import Absent, Comparison, Put, Snapshot, Transaction, ValueIs
+
+_T = TypeVar("_T")
+
+
+def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
+    """What a new master reads, all at one revision."""
+    return (keys.lineage, keys.dataset, keys.high_water, keys.head, keys.route)
+
+
+def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
+    """The manifest that was committed last."""
+    value = snapshot.try_value(keys.head)
+    return ManifestId(value.decode()) if value else None
+
+
+def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None) -> Durable:
+    """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
+    high_water = snapshot.try_value(keys.high_water)
+    return Durable(
+        lineage=_parse(LineageRecord, snapshot, keys.lineage),
+        dataset=_parse(DatasetRecord, snapshot, keys.dataset),
+        high_water=int(high_water) if high_water else 0,
+        head=head,
+        route=_parse(Route, snapshot, keys.route),
+    )
+
+
+def transaction_of(write: Write, keys: JobKeys, term: Term) -> Transaction:
+    """The write with all that it requires; that `term` leads is the transaction's own requirement."""
+    match write:
+        case SwapHead():
+            return Transaction(
+                term=term,
+                writes=(Put(keys.head, write.manifest.encode()),),
+                require=(_is_id(keys.head, write.parent), _is_record(keys.lineage, write.lineage)),
+            )
+        case RaiseLineage():
+            route = (Put(keys.route, encode_document(write.route)),) if write.route else ()
+            return Transaction(
+                term=term,
+                writes=(Put(keys.lineage, encode_document(write.new)), *route),
+                require=(_is_record(keys.lineage, write.old), _is_id(keys.head, write.new.base)),
+            )
+        case RecordQuarantine():
+            return Transaction(
+                term=term,
+                writes=(Put(keys.lineage, encode_document(write.new)),),
+                require=(_is_record(keys.lineage, write.old),),
+            )
+        case RecordDataset():
+            return Transaction(
+                term=term,
+                writes=(Put(keys.dataset, encode_document(write.record)),),
+                require=(Absent(keys.dataset),),
+            )
+        case ReserveHighWater():
+            return Transaction(term=term, writes=(Put(keys.high_water, str(write.below).encode()),))
+        case _:
+            assert_never(write)
+
+
+def is_empty(snapshot: Snapshot) -> bool:
+    """A new job, or a store that has lost everything."""
+    return not snapshot.entries
+
+
+def refounding(head: Manifest, known: Iterable[Manifest], keys: JobKeys, term: Term) -> Transaction:
+    """Begins an empty store from a checkpoint folder: the job goes on exactly from `head` (M8, rule 29).
+
+    The new lineage is above those of all manifests in the folder, so nothing older is mistaken for it.
+    """
+    number = 1 + max(manifest.lineage for manifest in (head, *known))
+    lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
+    own_model = head.bucket_count == 0 and bool(head.files)
+    dataset = DatasetRecord(dataset=head.dataset, tables=head.tables, own_model=own_model)
+    return Transaction(
+        term=term,
+        writes=(
+            Put(keys.head, head.id.encode()),
+            Put(keys.lineage, encode_document(lineage)),
+            Put(keys.dataset, encode_document(dataset)),
+        ),
+        require=tuple(Absent(key) for key in durable_keys(keys)),
+    )
+
+
+def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
+    return Absent(key) if manifest is None else ValueIs(key, manifest.encode())
+
+
+def _is_record(key: Key, record: LineageRecord | None) -> Comparison:
+    return Absent(key) if record is None else ValueIs(key, encode_document(record))
+
+
+def _parse(cls: type[_T], snapshot: Snapshot, key: Key) -> _T | None:
+    value = snapshot.try_value(key)
+    try:
+        return decode_document(cls, value) if value is not None else None
+    except DocumentError as error:
+        raise PermanentError(f"{key}: {error}. Was it written by another version of EDL?") from error

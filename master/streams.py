@@ -1,0 +1,106 @@
+"""The sending half of each member's stream, and who is on which stream.
+
+The writer puts messages here without waiting; each stream takes what has gathered and sends it as one envelope.  A
+member that does not read loses its stream once `limit` messages wait for it, so one slow reader holds up nobody and no
+queue grows without bound; it comes back and asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from master.api.messages import MasterMessage
+from master.domain import MemberKey
+
+log: Final = logging.getLogger(__name__)
+
+MAX_WAITING_MESSAGES: Final = 4096
+
+
+class Stream:
+    """One connection.  `member` is who registered last on it."""
+
+    def __init__(self, peer: str, *, limit: int = MAX_WAITING_MESSAGES) -> None:
+        self.peer = peer
+        self.member: MemberKey | None = None
+        self.ending = ""  # why it ends, once it does
+        self.wrong = ""  # what the member said that cannot be taken
+        self._limit = limit
+        self._waiting: list[MasterMessage] = []
+        self._wake = asyncio.Event()
+
+    def send(self, message: MasterMessage) -> None:
+        """It leaves with the next envelope, unless the stream is ending."""
+        if self.ending:
+            return
+        if len(self._waiting) >= self._limit:
+            self._waiting.clear()
+            self.finish(f"{self._limit} messages wait for a member that does not read")
+            return
+        self._waiting.append(message)
+        self._wake.set()
+
+    def finish(self, reason: str) -> None:
+        """The stream ends after what was sent before."""
+        if not self.ending:
+            self.ending = reason or "closed"
+            self._wake.set()
+
+    def abandon(self, reason: str) -> None:
+        """The stream ends and nothing more leaves on it: this master may not answer any longer."""
+        self._waiting.clear()
+        self.finish(reason)
+
+    async def take(self) -> list[MasterMessage]:
+        """What has gathered, at least one message; empty: the stream has ended."""
+        while not self._waiting and not self.ending:
+            self._wake.clear()
+            await self._wake.wait()
+        taken, self._waiting = self._waiting, []
+        return taken
+
+
+class Streams:
+    """The newest stream of each member."""
+
+    def __init__(self) -> None:
+        self._by_member: dict[MemberKey, Stream] = {}
+        self._open: set[Stream] = set()
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(tuple(self._open))
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, stream: Stream) -> None:
+        self._open.add(stream)
+
+    def register(self, stream: Stream, member: MemberKey) -> MemberKey | None:
+        """From now on messages to the member go here; an older stream of it ends.
+
+        Answers the member whose newest stream this was until now, when that is another one.
+        """
+        before = self._by_member.get(member)
+        if before is not None and before is not stream:
+            before.finish("the member has opened another stream")
+        previous, stream.member = stream.member, member
+        self._by_member[member] = stream
+        if previous is None or previous == member or self._by_member.get(previous) is not stream:
+            return None
+        del self._by_member[previous]
+        return previous
+
+    def close(self, stream: Stream) -> MemberKey | None:
+        """The member, when this was its newest stream."""
+        self._open.discard(stream)
+        if stream.member is None or self._by_member.get(stream.member) is not stream:
+            return None
+        del self._by_member[stream.member]
+        return stream.member
+
+    def try_find(self, member: MemberKey) -> Stream | None:
+        return self._by_member.get(member)
