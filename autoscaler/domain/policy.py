@@ -77,5 +77,8 @@ class Policy:
     surplus_grace_s: float = 10.0
     """Grace of surplus is the web's waiting time: shortfall 2.5 % at 2 s, 5 % at 10 s, 11 % at 30 s (simulated)."""
 
+    is_frozen: bool = False
+    """Decisions are made and shown, nothing is written: to look before trusting, or to stop everything at once."""
+
     headroom: tuple[Headroom, ...] = ()
     """Room kept free for pods that nobody has asked for yet."""

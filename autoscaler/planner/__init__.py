@@ -19,5 +19,6 @@ before speed here.  What the words mean stands in `autoscaler.domain`; `autoscal
 
 from autoscaler.planner.memory import record_applied
 from autoscaler.planner.plan import plan
+from autoscaler.planner.revalidate import still_valid
 
-__all__ = ["plan", "record_applied"]
+__all__ = ["plan", "record_applied", "still_valid"]

@@ -1,0 +1,133 @@
+"""Observe, plan, revalidate, apply; then wait for a change.  The same loop for every cluster.
+
+The planner decides, the adapter writes; this shell joins them and keeps the planner's memory.  It is level-triggered:
+each pass starts from what stands, so a lost event, a refused write or a restart costs time and nothing else.  It waits
+through the port alone, so it runs in virtual time as it does in real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.clusters.port import Cluster, Outcome, Verdict
+from autoscaler.domain import Action, Decision, History, JobName, Plan, Policy
+from autoscaler.errors import TemporaryError
+from autoscaler.planner import plan, record_applied, still_valid
+
+DEBOUNCE_S: Final = 0.1  # a burst of events becomes one plan; a tenth of what a web pod needs to start
+RESYNC_S: Final = 10.0  # a lost event costs at most this long
+CALL_LIMIT_S: Final = 30.0  # one read or write; longer is a cluster that does not answer
+RETRY_S: Final = 1.0  # after a write that failed
+JOURNAL_LIMIT: Final = 1_000  # changed decisions kept for status and events
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One pass of the loop: the plan, and what became of each action that was still valid."""
+
+    plan: Plan
+    applied: tuple[tuple[Action, Outcome], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """A decision that differs from the job's one before."""
+
+    at_s: float
+    decision: Decision
+
+
+def ignore(_step: Step) -> None:
+    """Listen to nothing."""
+
+
+class Loop:
+    """Keeps one cluster as the policy wants it.
+
+    `listener` is called after each pass, on the loop's own task; it must not block.
+    """
+
+    def __init__(self, cluster: Cluster, policy: Policy, *, listener: Callable[[Step], None] = ignore) -> None:
+        self.policy = policy
+        self.last_plan: Plan | None = None
+        self.journal: deque[JournalEntry] = deque(maxlen=JOURNAL_LIMIT)
+        self._cluster = cluster
+        self._listener = listener
+        self._history = History(since_s=cluster.now())
+        self._last: dict[JobName, Decision] = {}
+
+    async def run(self) -> None:
+        """Run until cancelled.  Temporary errors are waited out; any other ends the loop with its story."""
+        while True:
+            try:
+                wait_s = self._pause_after(await self.step())
+            except TimeoutError:
+                log.warning("the cluster did not answer within %g s; trying again", CALL_LIMIT_S)
+                wait_s = RETRY_S
+            except TemporaryError as error:
+                log.warning("%s; trying again in %g s", error, error.retry_after_s)
+                wait_s = error.retry_after_s
+            if await self._cluster.changed(wait_s):
+                await self._gather_burst()
+
+    async def step(self) -> Step:
+        """Make one pass and return what it did.  With a frozen policy nothing is written."""
+        async with asyncio.timeout(CALL_LIMIT_S):
+            view = replace(await self._cluster.observe(), history=self._history)
+        decided = plan(view, self.policy, self._cluster.now())
+        self._remember(decided)
+        applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
+        done = Step(plan=decided, applied=applied)
+        self._listener(done)
+        return done
+
+    async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, Outcome], ...]:
+        async with asyncio.timeout(CALL_LIMIT_S):
+            fresh = await self._cluster.observe()
+        applied = []
+        for action in still_valid(decided, fresh, self.policy):
+            async with asyncio.timeout(CALL_LIMIT_S):
+                outcome = await self._cluster.apply(action)
+            if outcome.verdict is Verdict.DONE:
+                self._history = record_applied(self._history, action, self._cluster.now())
+            applied.append((action, outcome))
+        return tuple(applied)
+
+    def _remember(self, decided: Plan) -> None:
+        """Keep the plan, its memory, and the decisions that are news."""
+        self.last_plan = decided
+        self._history = decided.history
+        latest = {decision.job: decision for decision in decided.decisions}
+        for job, decision in latest.items():
+            if gist(decision) != gist(self._last.get(job)):
+                self.journal.append(JournalEntry(at_s=decided.planned_at_s, decision=decision))
+        self._last = latest
+
+    def _pause_after(self, step: Step) -> float:
+        """Return how long nothing but a change can call for another plan."""
+        pause_s = RESYNC_S
+        if step.plan.replan_at_s is not None:
+            pause_s = min(pause_s, step.plan.replan_at_s - self._cluster.now())
+        if any(outcome.verdict is Verdict.FAILED for _, outcome in step.applied):
+            pause_s = min(pause_s, RETRY_S)
+        return max(0.0, pause_s)
+
+    async def _gather_burst(self) -> None:
+        """Let the changes that come with the first one arrive."""
+        until_s = self._cluster.now() + DEBOUNCE_S
+        while (left_s := until_s - self._cluster.now()) > 0:
+            await self._cluster.changed(left_s)
+
+
+def gist(decision: Decision | None) -> tuple[object, ...]:
+    """Return what makes a decision news."""
+    if decision is None:
+        return ()
+    return (decision.target, decision.reason, decision.bottleneck, decision.cause, decision.is_degraded)

@@ -1,0 +1,184 @@
+"""A small cluster in memory and virtual time, behind the port `Cluster`: it passes `cluster_contract`.
+
+It knows no EDL: pods stand on nodes, leave after their grace, and pods of others are bound to the emptiest node that
+holds them.  `check_capacity` is A2 on what stands.
+"""
+
+from dataclasses import replace
+
+from autoscaler.clusters.local.scheduling import place_pending
+from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.domain import (
+    NOTHING,
+    AdmitGang,
+    Capabilities,
+    ClusterView,
+    CreatePod,
+    DeletePod,
+    Job,
+    JobState,
+    Node,
+    Pod,
+    PodPhase,
+    Role,
+    Tier,
+    Workload,
+)
+
+
+class MemoryCluster:
+    """Nodes, jobs, workloads and pods by name; `drain_s` is how long a pod really takes to leave, grace at most."""
+
+    def __init__(self, nodes=(), jobs=(), workloads=(), pods=(), *, drain_s=1.0, now_s=1_000.0):
+        self.nodes = {node.name: node for node in nodes}
+        self.jobs = {job.name: job for job in jobs}
+        self.workloads = {workload.name: workload for workload in workloads}
+        self.pods = {pod.name: pod for pod in pods}
+        self.leaves_at_s = {}
+        self.capabilities = Capabilities()
+        self.drain_s = drain_s
+        self.now_s = now_s
+        self.revision = 1
+        self.seen_revision = 0
+        self.applied = []
+
+    # The port.
+
+    def now(self):
+        return self.now_s
+
+    async def observe(self):
+        return self.view()
+
+    async def apply(self, action):
+        return self.carry_out(action)
+
+    async def changed(self, timeout_s):
+        """Virtual time: without a change it passes at once, up to the next instant at which something happens."""
+        if self.seen_revision == self.revision:
+            self.advance(timeout_s)
+        is_changed = self.seen_revision != self.revision
+        self.seen_revision = self.revision
+        return is_changed
+
+    # The cluster.
+
+    def view(self, **fields):
+        return ClusterView(
+            revision=self.revision,
+            observed_at_s=self.now_s,
+            nodes=tuple(self.nodes.values()),
+            pods=tuple(self.pods.values()),
+            jobs=tuple(self.jobs.values()),
+            workloads=tuple(self.workloads.values()),
+            capabilities=self.capabilities,
+            **fields,
+        )
+
+    def touch(self):
+        self.revision += 1
+
+    def put(self, *things):
+        """Add or replace nodes, jobs or pods."""
+        for thing in things:
+            known = {Node: self.nodes, Job: self.jobs, Pod: self.pods, Workload: self.workloads}[type(thing)]
+            known[thing.name] = thing
+        self.touch()
+
+    def lose(self, pod_name):
+        """A pod is gone at once, as a killed process is."""
+        self.pods.pop(pod_name)
+        self.leaves_at_s.pop(pod_name, None)
+        self.touch()
+
+    def advance(self, seconds):
+        """Let time pass: pods whose time has come are gone; started ones are ready."""
+        self.now_s += seconds
+        for name in [name for name, at_s in self.leaves_at_s.items() if at_s <= self.now_s]:
+            self.lose(name)
+        for pod in list(self.pods.values()):
+            if pod.phase is PodPhase.STARTING:
+                self.put(replace(pod, phase=PodPhase.READY))
+
+    def bind_others(self):
+        """Do what a scheduler does: bind pods of others where there is room, and judge the rest."""
+        pending = [p for p in self.pods.values() if p.role is Role.OTHER and p.phase is PodPhase.PENDING]
+        free = {name: self.free_on(name) for name in self.nodes}
+        for name, node in place_pending(pending, list(self.nodes.values()), free).items():
+            pod = self.pods[name]
+            if node is not None:
+                self.put(replace(pod, node=node, phase=PodPhase.STARTING, unschedulable_since_s=None))
+            elif pod.unschedulable_since_s is None:
+                self.put(replace(pod, unschedulable_since_s=self.now_s))
+
+    def occupied_on(self, node):
+        return sum((pod.requests for pod in self.pods.values() if pod.node == node), start=NOTHING)
+
+    def free_on(self, node):
+        return self.nodes[node].allocatable - self.occupied_on(node)
+
+    def check_capacity(self):
+        """A2: what stands on a node never asks for more than it has."""
+        for name, node in self.nodes.items():
+            assert self.occupied_on(name).fits_into(node.allocatable), f"{name} carries {self.occupied_on(name)}"
+
+    # Writes.
+
+    def carry_out(self, action):
+        match action:
+            case CreatePod():
+                outcome = self.create((action,))
+            case AdmitGang():
+                outcome = self.create(action.pods)
+            case DeletePod():
+                outcome = self.delete(action)
+        self.applied.append((action, outcome))
+        return outcome
+
+    def create(self, wanted):
+        made = {}
+        for want in wanted:
+            job = self.jobs.get(want.job)
+            if job is None or job.state is not JobState.ACTIVE or want.node not in self.nodes:
+                return Outcome(verdict=Verdict.REFUSED, message=f"{want.job} on {want.node}: gone")
+            pod = pod_of(job, want, self.now_s)
+            if pod.name in self.pods:
+                if self.pods[pod.name].phase is PodPhase.TERMINATING or self.pods[pod.name].node != want.node:
+                    return Outcome(verdict=Verdict.REFUSED, message=f"{pod.name}: its name is taken")
+                continue
+            made[pod.name] = pod
+            coming = sum((other.requests for other in made.values() if other.node == want.node), start=NOTHING)
+            if not self.nodes[want.node].is_open() or not coming.fits_into(self.free_on(want.node)):
+                return Outcome(verdict=Verdict.REFUSED, message=f"{want.node}: no room")
+        if made:
+            self.pods |= made
+            self.touch()
+        return Outcome(verdict=Verdict.DONE)
+
+    def delete(self, action):
+        pod = self.pods.get(action.pod)
+        if pod is None or pod.phase is PodPhase.TERMINATING:
+            return Outcome(verdict=Verdict.DONE)
+        if pod.job != action.job:
+            return Outcome(verdict=Verdict.REFUSED, message=f"{action.pod} is not of {action.job}")
+        self.pods[pod.name] = replace(pod, phase=PodPhase.TERMINATING)
+        self.leaves_at_s[pod.name] = self.now_s + min(self.drain_s, action.grace_s)
+        self.touch()
+        return Outcome(verdict=Verdict.DONE)
+
+
+def pod_of(job, want, now_s):
+    """The pod that a creation asks for."""
+    specs = {Role.TRAINER: job.trainer, Role.SERVER: job.servers, Role.MASTER: job.master}
+    return Pod(
+        name=f"{want.job}-{want.role}-{want.ordinal}",
+        role=want.role,
+        tier=want.tier,
+        shape=specs[want.role].shape,
+        phase=PodPhase.STARTING,
+        priority=0 if want.tier is Tier.SURPLUS else job.priority,
+        node=want.node,
+        job=want.job,
+        ordinal=want.ordinal,
+        created_at_s=now_s,
+    )
