@@ -98,6 +98,10 @@ class Election:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        await self.resign()
+
+    async def resign(self) -> None:
+        """The reign is over and its lease given back, so that a standby need not wait; no campaign follows."""
         await self._cancel(self._tasks)
         for effect in self._handle(ResignRequested()):
             if isinstance(effect, GiveBack):
