@@ -1,0 +1,69 @@
+"""The trainer SDK: what a training script imports.
+
+    import trainer_sdk as edl
+
+    with edl.open() as session:
+        data = session.dataset("digits", size=1437, epochs=30, batch_size=32, seed=7)
+        model = session.tables({"w": edl.dense((64, 10), init=edl.normal(0.05))}, optimiser=edl.sgd(0.1))
+        for batch in data:
+            weights = model.pull()
+            loss, gradients = step(weights, X[batch.indices], y[batch.indices])
+            model.push(gradients)
+            batch.done(loss=loss)
+
+Every record is in the model exactly once per epoch, whatever happens to trainers, servers and masters meanwhile.  The
+same script runs on a cluster and alone (`python script.py`).  See `session` for all that a session can do, `specs` for
+tables, `errors` for what can go wrong, `environment` for what a pod gets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainer_sdk.data import Batch as Batch
+    from trainer_sdk.data import Data as Data
+    from trainer_sdk.session import Session as Session
+    from trainer_sdk.tables import Tables as Tables
+
+from trainer_sdk.errors import EdlError, UsageError
+from trainer_sdk.specs import (
+    adagrad,
+    adam,
+    constant,
+    dense,
+    momentum,
+    normal,
+    sgd,
+    sparse,
+    uniform,
+    zeros,
+)
+
+__all__ = [
+    "EdlError",
+    "UsageError",
+    "adagrad",
+    "adam",
+    "constant",
+    "dense",
+    "momentum",
+    "normal",
+    "open",
+    "sgd",
+    "sparse",
+    "uniform",
+    "zeros",
+]
+
+
+def open(*, master_budget_s: float = 120.0, server_budget_s: float = 120.0) -> Session:  # noqa: A001  as in edl.open
+    """This process's session with its job, read from the environment (`docs/environment.md`); use it with `with`.
+
+    SIGTERM then means: finish the batch, return the rest, let the loop end.  The budgets say how long to wait for a
+    master, or for parameter servers, that do not answer once there is nothing left to do without them.  Raises
+    UsageError naming the variable that is wrong.
+    """
+    from trainer_sdk.session import open_session  # noqa: PLC0415  gRPC only where a session is opened
+
+    return open_session(master_budget_s=master_budget_s, server_budget_s=server_budget_s)

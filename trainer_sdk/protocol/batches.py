@@ -72,10 +72,13 @@ def _give(state: TrainerState, part: Part, *, parts: tuple[Part, ...], holdings:
 
 
 def pulled(state: TrainerState, lineage: Lineage) -> Step:
-    """Parameters of another lineage than ours: the model was rolled back and we have not heard yet (rule 14)."""
-    if lineage == state.lineage:
-        return Step(replace(state, pulled=lineage))
-    return renounce(state)
+    """A newer lineage than ours: the model was rolled back and we have not heard yet (rule 14).
+
+    An older one is remembered as it is: what is computed on it will be dropped.
+    """
+    if lineage > state.lineage:
+        return renounce(state)
+    return Step(replace(state, pulled=lineage))
 
 
 def push(state: TrainerState, number: int) -> Step:

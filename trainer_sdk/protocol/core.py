@@ -11,6 +11,7 @@ from master.api.messages import (
     Ended,
     Failed,
     Fenced,
+    FinalSaved,
     Granted,
     OfferAnswered,
     OfferCheckpoint,
@@ -33,6 +34,7 @@ from trainer_sdk.protocol.values import (
     DrainDeadlinePassed,
     DrainRequested,
     Event,
+    FinalHookRun,
     LeaveRequested,
     OfferSettled,
     Place,
@@ -61,6 +63,7 @@ _Rare = (
     | Refused
     | SpecDeclared
     | CheckpointWritten
+    | FinalHookRun
     | ScriptFailed
     | DrainRequested
     | DrainDeadlinePassed
@@ -132,6 +135,8 @@ def _decide_rare(state: TrainerState, event: _Rare) -> Step:  # noqa: C901, PLR0
             return leases.drain(state)
         case DrainDeadlinePassed():
             return leases.leave(state, "the batch in hand was not finished within the grace period")
+        case FinalHookRun():
+            return Step(state, (Send(message=FinalSaved()),) if state.phase is Phase.JOINED else ())
         case ScriptFailed(message=message):
             in_hand = union(f.positions for f in state.flights)
             failed = Send(message=Failed(positions=in_hand, message=message))

@@ -61,7 +61,7 @@ class BatchWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """The script has the parameters, all of them of this lineage (rule 9)."""
+    """The script computes with parameters of this lineage; where they mix two, of the older one (rule 9)."""
 
     lineage: Lineage
 
@@ -94,6 +94,11 @@ class CheckpointWritten:
 
     offer: int
     file: FileRecord
+
+
+@dataclass(frozen=True, slots=True)
+class FinalHookRun:
+    """The final-save hook has returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +140,7 @@ Event = (
     | PushAnswered
     | BatchDone
     | CheckpointWritten
+    | FinalHookRun
     | ScriptFailed
     | DrainRequested
     | DrainDeadlinePassed

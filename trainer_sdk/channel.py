@@ -1,0 +1,203 @@
+"""The one door to the master: a stream that is opened again for as long as the process lives, and a clock.
+
+One daemon thread runs an event loop with one bidirectional gRPC call.  What is said while no stream stands is dropped
+on purpose: the protocol's state says what has to be said again.  Not here: what the messages mean (`driver`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import grpc
+
+from master.api.codec import decode_hello, decode_master_envelope, encode_member_envelope
+from master.api.edl.master.v1 import master_pb2_grpc
+from master.api.errors import WireError
+from master.api.hello import TOKEN_METADATA_KEY, Hello, agreed_version
+from master.api.messages import MasterMessage, TrainerMessage
+
+MAX_WAITING: Final = 4096  # messages not written yet; acks are collected, so a healthy stream has a handful
+BACKOFF_FIRST_S: Final = 0.05
+BACKOFF_MOST_S: Final = 2.0
+FAREWELL_S: Final = 2.0  # for the last words to be written and the master to close
+_HOPELESS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Listener(Protocol):
+    """Who hears what happens on the stream; called in the channel's thread."""
+
+    def stream_opened(self) -> None: ...
+    def stream_broken(self, reason: str) -> None: ...
+    def refused(self, reason: str) -> None: ...  # trying again is pointless
+    def received(self, messages: tuple[MasterMessage, ...]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where the master is and how to prove that one belongs to the job."""
+
+    target: str  # host:port
+    hello: Hello
+    token: str = ""
+    tls_dir: str = ""
+
+
+class Channel:
+    """The stream and the clock of one session.  `post`, `after` and `say` may be called from any thread."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="edl-channel", daemon=True)
+        self._waiting: asyncio.Queue[tuple[TrainerMessage, ...]] | None = None  # of the stream that stands
+        self._serving: asyncio.Task[None] | None = None
+        self._call: Any = None
+        self._is_closing = False
+        self._thread.start()
+
+    # ---- from any thread ----------------------------------------------------------------------------------------
+
+    def connect(self, address: Address) -> None:
+        """From now on a stream to this master is kept open, or tried again with growing pauses of up to 2 s."""
+        self.post(lambda: self._start(address))
+
+    def post(self, action: Callable[[], object]) -> None:
+        """Run it in the channel's thread, soon.  Safe in a signal handler."""
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            self._loop.call_soon_threadsafe(action)
+
+    def after(self, delay_s: float, action: Callable[[], object]) -> None:
+        """Run it in the channel's thread after this time."""
+        self.post(lambda: self._loop.call_later(delay_s, action))
+
+    def say(self, messages: tuple[TrainerMessage, ...]) -> None:
+        """Write these in one envelope, in order after those said before; dropped while no stream stands."""
+        self.post(lambda: self._enqueue(messages))
+
+    def close(self) -> None:
+        """What was said is written if the master takes it within 2 s; then the thread is gone."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self.post(self._finish)
+        self._thread.join(FAREWELL_S + 3)
+
+    # ---- in the channel's thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    def _start(self, address: Address) -> None:
+        self._serving = self._loop.create_task(self._serve(address))
+
+    def _enqueue(self, messages: tuple[TrainerMessage, ...]) -> None:
+        if self._waiting is None:
+            return
+        if self._waiting.qsize() >= MAX_WAITING:
+            self._call.cancel()  # the master does not read; the next stream starts clean
+            return
+        self._waiting.put_nowait(messages)
+
+    def _finish(self) -> None:
+        self._finishing = self._loop.create_task(self._say_farewell())
+
+    async def _say_farewell(self) -> None:
+        if self._serving is not None:
+            if self._waiting is not None:
+                self._waiting.put_nowait(())
+                await asyncio.wait({self._serving}, timeout=FAREWELL_S)
+            self._serving.cancel()
+            await asyncio.wait({self._serving}, timeout=1.0)
+        self._loop.stop()
+
+    async def _serve(self, address: Address) -> None:
+        pause_s = BACKOFF_FIRST_S
+        async with _open(address) as channel:
+            stub: Any = master_pb2_grpc.MasterStub(channel)
+            while True:
+                heard = False
+                try:
+                    metadata = ((TOKEN_METADATA_KEY, address.token),) if address.token else None
+                    heard = await self._talk(stub.Connect(metadata=metadata), address.hello)
+                    reason = "the master closed the stream"
+                except grpc.aio.AioRpcError as error:
+                    reason = f"{error.code().name.lower()}: {error.details()}"
+                    if error.code() in _HOPELESS:
+                        self._listener.refused(reason)
+                        return
+                except WireError as error:
+                    self._listener.refused(str(error))
+                    return
+                self._listener.stream_broken(reason)
+                if self._is_closing:
+                    return
+                pause_s = BACKOFF_FIRST_S if heard else min(2 * pause_s, BACKOFF_MOST_S)
+                await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  jitter, not a secret
+
+    async def _talk(self, call: Any, hello: Hello) -> bool:
+        """One stream from the first word to the last; True when the master has said anything on it."""
+        self._waiting = asyncio.Queue()
+        self._call = call
+        writer = self._loop.create_task(self._write(call, hello, self._waiting))
+        heard = False
+        try:
+            self._listener.stream_opened()
+            async for envelope in call:
+                if not heard:
+                    agreed_version(hello, decode_hello(envelope))
+                heard = True
+                self._listener.received(decode_master_envelope(envelope))
+        finally:
+            self._waiting = None
+            writer.cancel()
+            call.cancel()
+            with suppress(asyncio.CancelledError, grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await writer
+        return heard
+
+    async def _write(self, call: Any, hello: Hello, waiting: asyncio.Queue[tuple[TrainerMessage, ...]]) -> None:
+        """Everything that waits goes into one envelope; an empty entry is the end."""
+        first: Hello | None = hello
+        while self._waiting is waiting:
+            said = await waiting.get()
+            is_last = not said
+            while not waiting.empty():
+                more = waiting.get_nowait()
+                is_last = is_last or not more
+                said += more
+            if said:
+                await call.write(encode_member_envelope(said, hello=first))
+                first = None
+            if is_last:
+                break
+        await call.done_writing()
+
+
+def _open(address: Address) -> Any:
+    if not address.tls_dir:
+        return grpc.aio.insecure_channel(address.target, options=_OPTIONS)
+    folder = Path(address.tls_dir)
+    read: Iterable[bytes] = ((folder / name).read_bytes() for name in ("ca.crt", "tls.key", "tls.crt"))
+    return grpc.aio.secure_channel(address.target, grpc.ssl_channel_credentials(*read), options=_OPTIONS)

@@ -1,0 +1,168 @@
+"""The script's loop: `for batch in data`, and what becomes of each batch.
+
+    for batch in data:
+        gradients = step(X[batch.indices], y[batch.indices])
+        model.push(gradients)          # jobs with parameter servers
+        batch.done(loss=...)           # counts once; the next round of the loop says it too, after a push
+
+The loop ends when everything is trained and committed by anybody, or when this trainer has to leave
+(`session.is_draining`).  A batch may be smaller than `batch_size`: at an epoch's end, after others have returned part
+of their work, or where a parameter server misses only some of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import monotonic
+from typing import Final, assert_never
+
+from master.api.identities import DatasetSpec
+from master.api.positions import PositionSet
+from trainer_sdk.driver import Driver, finite
+from trainer_sdk.errors import UsageError
+from trainer_sdk.order import RecordOrder
+from trainer_sdk.permutation import Records
+from trainer_sdk.protocol import BatchDone, CheckpointWanted, Finish, GiveBatch, ReportDue, Restart
+
+
+class Batch:
+    """Work for one step.  `indices`: record numbers, int64; `positions`: its place in the order of the whole job."""
+
+    __slots__ = ("_data", "_is_done", "epoch", "flight", "indices", "is_pushed", "positions")
+
+    def __init__(self, data: Data, flight: int, epoch: int, positions: PositionSet, indices: Records) -> None:
+        self._data = data
+        self._is_done = False
+        self.is_pushed = False
+        self.flight: Final = flight
+        self.epoch: Final = epoch
+        self.positions: Final = positions
+        self.indices: Final = indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __repr__(self) -> str:
+        return f"Batch(epoch={self.epoch}, positions={self.positions})"
+
+    @property
+    def is_done(self) -> bool:
+        return self._is_done
+
+    def done(self, **metrics: float) -> None:
+        """This batch is trained; `metrics` (`loss=...`) are shown with the job.
+
+        With parameter servers `push` has to come first; without, this is what makes the batch count.  Raises
+        UsageError when the batch is done already.
+        """
+        self._data.done(self, **metrics)
+
+    def is_of(self, data: Data) -> bool:
+        return self._data is data
+
+    def close(self) -> None:
+        """The bookkeeping of `done`, without its checks."""
+        self._is_done = True
+
+
+class Data:
+    """An iterator over the batches that fall to this trainer.  Made by `Session.dataset`."""
+
+    def __init__(
+        self,
+        spec: DatasetSpec,
+        *,
+        start: Callable[[], Driver],
+        check_use: Callable[[], None],
+        prepare: Callable[[Restart | CheckpointWanted | None], None],
+        conclude: Callable[[Finish], None],
+        budget_s: float,
+    ) -> None:
+        self.spec: Final = spec
+        self.current: Batch | None = None
+        self.metrics: dict[str, float] = {}
+        self._start = start
+        self._driver: Driver | None = None
+        self._check_use = check_use
+        self._prepare = prepare
+        self._conclude = conclude
+        self._budget_s = budget_s
+        self._order = RecordOrder(spec)
+        self._steps = 0
+        self._samples = 0
+        self._reported = (monotonic(), 0)
+        self._is_over = False
+        self._has_servers = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch.  Raises StopIteration at the end, UsageError on misuse, MasterUnavailableError."""
+        self._check_use()
+        if self._is_over:
+            raise StopIteration
+        driver = self._driver or self._begin()
+        if self._has_servers and self.current is not None and not self.current.is_done:
+            self._close_last(self.current, driver)
+        self._prepare(None)
+        while True:
+            answer = driver.want_batch(budget_s=self._budget_s)
+            match answer:
+                case GiveBatch(flight=flight, positions=positions):
+                    self._steps += 1
+                    epoch = positions.bounds[0] // self.spec.size
+                    self.current = Batch(self, flight, epoch, positions, self._order.records(positions))
+                    return self.current
+                case Finish():
+                    self._is_over = True
+                    self.current = None
+                    self._conclude(answer)
+                    raise StopIteration
+                case Restart() | CheckpointWanted():
+                    self._prepare(answer)
+                case _:
+                    assert_never(answer)
+
+    def _begin(self) -> Driver:
+        driver = self._driver = self._start()
+        self._has_servers = driver.state.has_servers
+        driver.report_with(self._report)
+        return driver
+
+    def _close_last(self, batch: Batch, driver: Driver) -> None:
+        """With servers there is one batch at a time: its push has confirmed it, or it no longer counts."""
+        if not batch.is_pushed and driver.is_in_hand(batch.flight):
+            raise UsageError(f"{batch} was neither pushed nor done: call model.push(gradients) before the next batch")
+        self._count(batch)
+
+    def done(self, batch: Batch, **metrics: float) -> None:
+        """As `Batch.done`.  Raises UsageError also for a batch that this data set never gave."""
+        self._check_use()
+        given: object = batch
+        if not isinstance(given, Batch) or not given.is_of(self):
+            raise UsageError("done() of a batch that this data set never gave: pass the batch of the loop")
+        if batch.is_done:
+            raise UsageError(f"{batch} is done already: call done() once for each batch")
+        assert self._driver is not None
+        if self._has_servers:
+            if not batch.is_pushed and self._driver.is_in_hand(batch.flight):
+                raise UsageError(f"{batch} is not pushed: call model.push(gradients) before batch.done()")
+        else:
+            self._driver.feed(BatchDone(flight=batch.flight))
+        if metrics:
+            self.metrics |= finite(metrics)
+        self._count(batch)
+
+    def _count(self, batch: Batch) -> None:
+        batch.close()
+        self._steps += 1
+        self._samples += len(batch)
+
+    def _report(self) -> ReportDue:
+        """Called in the channel's thread: reads what only the script's thread writes."""
+        now_s, samples = monotonic(), self._samples
+        then_s, before = self._reported
+        self._reported = now_s, samples
+        rate = (samples - before) / max(now_s - then_s, 1e-3)
+        return ReportDue(steps=self._steps, samples_per_s=rate, metrics=dict(self.metrics))

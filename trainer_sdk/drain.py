@@ -1,0 +1,39 @@
+"""SIGTERM means: finish the batch and leave (M7).  Installed while a session is open, chained, and taken back after."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+class DrainSignal:
+    """Calls `drain` at SIGTERM, then whatever handled it before.  Outside the main thread it does nothing.
+
+    `drain` runs between two byte codes of the script and must take no lock.
+    """
+
+    def __init__(self, drain: Callable[[], None]) -> None:
+        self._drain = drain
+        self._before: Any = None
+        self._is_installed = False
+
+    def install(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._before = signal.signal(signal.SIGTERM, self._handle)
+        self._is_installed = True
+
+    def restore(self) -> None:
+        if not self._is_installed or threading.current_thread() is not threading.main_thread():
+            return
+        self._is_installed = False
+        if signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._drain()
+        if callable(self._before):
+            self._before(number, frame)

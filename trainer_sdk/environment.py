@@ -1,0 +1,212 @@
+"""What a pod's environment tells its process: the published list, version 1.
+
+Whoever starts a trainer or a parameter server sets these variables, and nothing else is read from the environment.
+Skew rule: EDL_ENV_VERSION is raised when a variable changes its meaning or a new one must not be overlooked; a process
+refuses a version that it does not know.  Variables may be added within a version if ignoring them is harmless.
+
+`docs/environment.md` is made from `VARIABLES` (`python -m trainer_sdk.environment`), and a test holds it to that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trainer_sdk.errors import UsageError
+
+ENVIRONMENT_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    name: str
+    readers: str  # who reads it
+    meaning: str
+    default: str = ""  # as a reader sees it; empty: none
+    example: str = ""
+
+
+VARIABLES: Final = (
+    Variable(
+        name="EDL_ENV_VERSION",
+        readers="all",
+        meaning="version of this list; another one is refused",
+        default="1",
+        example="1",
+    ),
+    Variable(
+        name="EDL_JOB",
+        readers="all",
+        meaning="name of the job; both sides of every connection must mean the same",
+        default="local",
+        example="digits",
+    ),
+    Variable(name="EDL_ROLE", readers="all", meaning="trainer, server or master", default="trainer", example="trainer"),
+    Variable(
+        name="EDL_NAME",
+        readers="all",
+        meaning="name of the pod, unique in its job",
+        default="JOB-ROLE-ORDINAL",
+        example="digits-trainer-2",
+    ),
+    Variable(
+        name="EDL_ORDINAL",
+        readers="trainer, server",
+        meaning="number of the pod within its role; not its rank",
+        default="0",
+        example="2",
+    ),
+    Variable(
+        name="EDL_MASTER",
+        readers="trainer, server",
+        meaning="where the job's master listens; a script without it starts a master of its own",
+        default="none",
+        example="127.0.0.1:7070",
+    ),
+    Variable(
+        name="EDL_GRACE_S",
+        readers="trainer, server",
+        meaning="seconds between SIGTERM and SIGKILL; a trainer leaves min(2, a quarter of it) earlier",
+        default="30",
+        example="10",
+    ),
+    Variable(
+        name="EDL_TIER",
+        readers="trainer",
+        meaning="core or surplus, fixed when the pod is created; for the script's information",
+        default="core",
+        example="surplus",
+    ),
+    Variable(
+        name="EDL_CHECKPOINT_URI",
+        readers="trainer, server, master",
+        meaning="folder of the job's checkpoints: a path, file:///path, or a URI that fsspec knows",
+        default="none: nothing is kept",
+        example="file:///var/lib/edl/digits",
+    ),
+    Variable(
+        name="EDL_CHECKPOINT_EVERY_S",
+        readers="trainer, master",
+        meaning="seconds between checkpoints; a trainer reads it when its script keeps the model itself",
+        default="60",
+        example="60",
+    ),
+    Variable(
+        name="EDL_TOKEN_FILE",
+        readers="all",
+        meaning="file with the job's shared secret, which every member has to show",
+        default="none: no secret is asked for",
+        example="/run/edl/token",
+    ),
+    Variable(
+        name="EDL_TLS_DIR",
+        readers="all",
+        meaning="folder with ca.crt, tls.crt and tls.key; every connection of the job is then mutual TLS",
+        default="none: plain connections",
+        example="/run/edl/tls",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The variables of a trainer or a parameter server, parsed."""
+
+    job: str
+    role: str
+    name: str
+    ordinal: int
+    master: str  # host:port; empty: the script runs alone
+    grace_s: float
+    tier: str
+    checkpoint_uri: str
+    checkpoint_every_s: float
+    token_file: str
+    tls_dir: str
+
+    @property
+    def drain_s(self) -> float:
+        """How long after SIGTERM a trainer may go on (M7)."""
+        return self.grace_s - min(2.0, self.grace_s / 4)
+
+    @property
+    def token(self) -> str:
+        """The job's shared secret; empty when none is asked for.  Raises UsageError when the file cannot be read."""
+        if not self.token_file:
+            return ""
+        try:
+            return Path(self.token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise UsageError(f"EDL_TOKEN_FILE: {self.token_file} cannot be read ({error.strerror})") from error
+
+
+def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") -> Environment:
+    """Raises UsageError naming the first variable that is missing or wrong."""
+    version = _whole(variables, "EDL_ENV_VERSION", default=ENVIRONMENT_VERSION)
+    if version != ENVIRONMENT_VERSION:
+        raise UsageError(
+            f"EDL_ENV_VERSION: {version}, but this EDL reads version {ENVIRONMENT_VERSION} of the environment. "
+            "Run the same release of EDL in the training image and on the cluster"
+        )
+    job = variables.get("EDL_JOB", "local")
+    role = variables.get("EDL_ROLE", role)
+    ordinal = _whole(variables, "EDL_ORDINAL", default=0)
+    master = variables.get("EDL_MASTER", "")
+    if master and not master.rpartition(":")[2].isdigit():
+        raise UsageError(f"EDL_MASTER: {master!r} is no host:port")
+    return Environment(
+        job=job,
+        role=role,
+        name=variables.get("EDL_NAME", f"{job}-{role}-{ordinal}"),
+        ordinal=ordinal,
+        master=master,
+        grace_s=_seconds(variables, "EDL_GRACE_S", default=30.0),
+        tier=variables.get("EDL_TIER", "core"),
+        checkpoint_uri=variables.get("EDL_CHECKPOINT_URI", ""),
+        checkpoint_every_s=_seconds(variables, "EDL_CHECKPOINT_EVERY_S", default=60.0),
+        token_file=variables.get("EDL_TOKEN_FILE", ""),
+        tls_dir=variables.get("EDL_TLS_DIR", ""),
+    )
+
+
+def _whole(variables: Mapping[str, str], name: str, *, default: int) -> int:
+    text = variables.get(name, str(default))
+    if not text.isdigit():
+        raise UsageError(f"{name}: {text!r} is no whole number from 0 up")
+    return int(text)
+
+
+def _seconds(variables: Mapping[str, str], name: str, *, default: float) -> float:
+    text = variables.get(name, str(default))
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise UsageError(f"{name}: {text!r} is no number of seconds above 0")
+    return value
+
+
+def environment_page() -> str:
+    """docs/environment.md."""
+    rows = "\n".join(f"| `{v.name}` | {v.readers} | {v.meaning} | {v.default} | `{v.example}` |" for v in VARIABLES)
+    return f"""# The environment of a pod, version {ENVIRONMENT_VERSION}
+
+Made from `trainer_sdk/environment.py` by `python -m trainer_sdk.environment > docs/environment.md`; a test compares.
+
+| variable | read by | meaning | default | example |
+|---|---|---|---|---|
+{rows}
+
+GPUs: a trainer's own stand in `CUDA_VISIBLE_DEVICES`.  The master's further settings are in `master/config.py`.
+
+Skew: `EDL_ENV_VERSION` is raised when a variable changes its meaning or a new one must not be overlooked; a process
+refuses a version that it does not know.  Within a version variables may be added if ignoring them is harmless.
+"""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(environment_page())

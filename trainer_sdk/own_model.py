@@ -1,0 +1,101 @@
+"""A script that keeps its model itself: one trainer, no parameter servers, exactly once all the same (rules 33 to 36).
+
+The script's model is the bucket.  Its checkpoint is one file with the arrays and, beside it, the positions that they
+contain; the master commits both or neither.  So a trainer that comes back goes on from what its model really has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from master.api.errors import StorageError
+from master.api.identities import Lineage
+from master.api.messages import BucketMarks, FileRecord
+from master.api.positions import PositionSet
+from master.api.storage import Storage, open_storage
+from trainer_sdk.driver import Driver
+from trainer_sdk.errors import CheckpointError, UsageError
+from trainer_sdk.protocol import CheckpointWritten
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+Save = Callable[[], Arrays]
+Restore = Callable[[Arrays | None], None]
+
+THE_MODEL: Final = PositionSet.span(0, 1)  # one bucket
+
+
+class OwnModel:
+    """Writes, offers and restores the script's model.  Made by `Session.own_model`."""
+
+    def __init__(self, save: Save, restore: Restore, *, uri: str, every_s: float, budget_s: float) -> None:
+        if not uri:
+            raise UsageError(
+                "EDL_CHECKPOINT_URI: a script that keeps its model needs a folder for it; set spec.checkpoint.uri, "
+                "or EDL_CHECKPOINT_URI=/some/folder for `python script.py`"
+            )
+        self._save = save
+        self._restore = restore
+        self._storage: Storage = open_storage(uri)
+        self._every_s = every_s
+        self._budget_s = budget_s
+        self._offers = 0
+        self._last_s = monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        return monotonic() - self._last_s >= self._every_s
+
+    def checkpoint(self, driver: Driver) -> str:
+        """Model and marks are committed together.  Raises CheckpointError when they could not be; training may go on.
+
+        Call it at a step boundary: the marks are those of the batches that are done.
+        """
+        self._last_s = monotonic()
+        self._offers += 1
+        state = driver.state
+        name = f"model-{state.lineage}-{state.incarnation}-{self._offers}.npz"
+        record = write_model(self._storage, name, self._save(), applied=state.applied, lineage=state.lineage)
+        driver.feed(CheckpointWritten(offer=self._offers, file=record))
+        answer = driver.settle_offer(offer=self._offers, budget_s=self._budget_s)
+        if answer.manifest is None:
+            raise CheckpointError(name, f"the master did not commit it: {answer.reason}")
+        return answer.manifest
+
+    def restart(self, file: FileRecord | None) -> None:
+        """The script's model is that of this file; None: it begins anew."""
+        self._restore(read_model(self._storage, file) if file else None)
+
+
+def write_model(storage: Storage, name: str, arrays: Arrays, *, applied: PositionSet, lineage: Lineage) -> FileRecord:
+    """The arrays stand complete under the name, as a NumPy archive without pickles."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
+    try:
+        written = storage.write_file(name, [content.getbuffer()])
+    except StorageError as error:
+        raise CheckpointError(name, error.problem) from error
+    marks = (BucketMarks(buckets=THE_MODEL, applied=applied),)
+    return FileRecord(name=name, size_bytes=written.size_bytes, digest=written.digest, lineage=lineage, marks=marks)
+
+
+def read_model(storage: Storage, file: FileRecord) -> dict[str, npt.NDArray[Any]]:
+    """The arrays as they were saved.  Raises CheckpointError when the file is not the one that was committed."""
+    try:
+        content = storage.read(file.name)
+    except StorageError as error:
+        raise CheckpointError(file.name, error.problem) from error
+    if hashlib.sha256(content).hexdigest() != file.digest:
+        raise CheckpointError(file.name, "its bytes are not those that were committed: restore an older checkpoint")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            return {key: archive[key] for key in archive.files}
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise CheckpointError(file.name, f"is no NumPy archive ({error})") from error

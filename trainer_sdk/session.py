@@ -1,0 +1,337 @@
+"""A script's place in its job, from `edl.open()` to the end of the `with` block.
+
+    with edl.open() as session:
+        data = session.dataset("digits", size=1437, epochs=30, batch_size=32, seed=7)
+        model = session.tables({"w": edl.dense((64, 10))}, optimiser=edl.sgd(0.1))
+        for batch in data:
+            weights = model.pull()
+            model.push(gradients_of(weights, batch.indices))
+            batch.done(loss=...)
+
+The master is spoken to at the first need (a batch, a pull, a rank), so everything is declared by then.  A session
+belongs to the process and the thread that opened it.  Not here: the loop (`data`), the model (`tables`, `own_model`), the
+threads (`driver`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import traceback
+import uuid
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from master.api.hello import Hello
+from master.api.identities import DatasetSpec, Incarnation, MemberName, OptimiserSpec
+from master.api.messages import Declare
+from trainer_sdk.channel import Address
+from trainer_sdk.data import Data
+from trainer_sdk.drain import DrainSignal
+from trainer_sdk.driver import Driver, finite
+from trainer_sdk.environment import Environment, parse_environment
+from trainer_sdk.errors import CheckpointError, UsageError
+from trainer_sdk.own_model import Arrays, OwnModel, Restore, Save
+from trainer_sdk.protocol import (
+    CheckpointWanted,
+    Ending,
+    FinalHookRun,
+    Finish,
+    LeaveRequested,
+    Restart,
+    ScriptFailed,
+    SpecDeclared,
+    start,
+)
+from trainer_sdk.specs import Table, sgd
+from trainer_sdk.standalone import Standalone
+
+if TYPE_CHECKING:
+    from trainer_sdk.tables import Tables
+
+MASTER_BUDGET_S: Final = 120.0
+SERVER_BUDGET_S: Final = 120.0
+TRACEBACK_LINES: Final = 20  # of a script that raised, as its author sees them in the job's status
+FinalHook = Callable[[Arrays], object]
+
+
+class Session:
+    """Made by `open`.  Every method may raise UsageError, which says what to write instead."""
+
+    def __init__(self, environment: Environment, *, master_budget_s: float, server_budget_s: float) -> None:
+        self.environment: Final = environment
+        self._budget_s = master_budget_s
+        self._server_budget_s = server_budget_s
+        self._process = os.getpid()
+        self._thread = threading.get_ident()
+        self._is_closed = False
+        self._is_draining = False
+        self._data: Data | None = None
+        self._tables: Tables | None = None
+        self._save: tuple[Save, Restore] | None = None
+        self._own: OwnModel | None = None
+        self._final: FinalHook | None = None
+        self._on_drain: list[Callable[[], object]] = []
+        self._driver: Driver | None = None
+        self._standalone: Standalone | None = None
+        self._ending: Ending | None = None
+        self._signal = DrainSignal(self._drain)
+        self._signal.install()
+        atexit.register(self._left_open)
+
+    # ---- declaring ----------------------------------------------------------------------------------------------
+
+    def dataset(self, name: str, *, size: int, epochs: int, batch_size: int, seed: int = 0) -> Data:
+        """The loop over `size` records, `epochs` times, in an order keyed by `seed`; shared by all trainers.
+
+        Afterwards iterate over it.  A job has one data set, and its size, epochs and seed never change.
+        """
+        self._check_declaring("dataset()")
+        if self._data is not None:
+            raise UsageError(f"dataset() a second time: this job trains {self._data.spec.name!r}")
+        counts: tuple[tuple[str, object], ...] = (("size", size), ("epochs", epochs), ("batch_size", batch_size))
+        for field, value in counts:
+            if not isinstance(value, int) or value < 1:
+                raise UsageError(f"dataset.{field}: {value!r} is no whole number from 1 up")
+        spec = DatasetSpec(name=name, size=size, epochs=epochs, batch_size=batch_size, seed=seed)
+        self._data = Data(
+            spec,
+            start=self._start,
+            check_use=self._check_use,
+            prepare=self._prepare,
+            conclude=self._conclude,
+            budget_s=self._budget_s,
+        )
+        return self._data
+
+    def tables(self, tables: Mapping[str, Table], *, optimiser: OptimiserSpec | None = None) -> Tables:
+        """The model, kept on the job's parameter servers; `optimiser` for the tables that name none."""
+        self._check_declaring("tables()")
+        if self._tables is not None or self._save is not None:
+            raise UsageError("a second model: a job has one, declared by tables() or own_model() once")
+        from trainer_sdk.pserver.client import PserverClient  # noqa: PLC0415  plain sharding needs none
+        from trainer_sdk.pserver.security import Security  # noqa: PLC0415
+        from trainer_sdk.tables import Tables  # noqa: PLC0415
+
+        specs = tuple(table.named(name, optimiser or sgd(0.01)) for name, table in tables.items())
+        self._tables = Tables(
+            specs,
+            client=lambda: PserverClient(Security.from_environment(os.environ)),
+            start=self._start,
+            check_use=self._check_use,
+            data=self._declared,
+            budget_s=self._server_budget_s,
+        )
+        return self._tables
+
+    def own_model(self, *, save: Save, restore: Restore) -> None:
+        """The script keeps the model itself: `save()` gives its arrays, `restore(arrays)` puts them back.
+
+        Model and data position are then committed together, every EDL_CHECKPOINT_EVERY_S, at the end, and at
+        `checkpoint()`.  `restore` runs before the first batch, with None when there is nothing to go on from, and
+        again if the model has to go back.  For jobs of one trainer (rules 33 to 35).
+        """
+        self._check_declaring("own_model()")
+        if self._tables is not None or self._save is not None:
+            raise UsageError("a second model: a job has one, declared by tables() or own_model() once")
+        self._save = save, restore
+
+    def on_final(self, hook: FinalHook) -> None:
+        """After the end `hook(arrays)` runs once in the job, on one trainer; the arrays are the final dense tables."""
+        self._check_declaring("on_final()")
+        self._final = hook
+
+    def on_drain(self, callback: Callable[[], object]) -> None:
+        """Run when this trainer has to leave, after its last batch and before its loop ends."""
+        self._check_use()
+        self._on_drain.append(callback)
+
+    # ---- while training -----------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """This trainer's place among the trainers, as of now; changes when others come and go."""
+        return self._placed().place.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many trainers there are, as of now."""
+        return self._placed().place.world_size
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether this trainer has been told to leave; its loop then ends after the batch in hand."""
+        return self._is_draining or (self._driver is not None and self._driver.state.is_draining)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the whole job is trained and committed, as opposed to this trainer having to leave."""
+        return self._ending is Ending.ENDED
+
+    def report(self, metrics: Mapping[str, float]) -> None:
+        """Shown with the job from the next report on; numbers that are not finite are left out."""
+        self._check_use()
+        self._declared().metrics |= finite(metrics)
+
+    def checkpoint(self) -> str:
+        """Commit the script's own model with what it has trained; its manifest id.
+
+        Raises UsageError inside an unfinished batch (is it in the model or not?), CheckpointError when it could not be
+        committed: training may go on.
+        """
+        self._check_use()
+        if self._save is None:
+            raise UsageError("checkpoint() is for own_model(); tables on parameter servers are committed by themselves")
+        driver = self._start()
+        if driver.state.flights:
+            raise UsageError("checkpoint() within a batch: call batch.done() first, so that model and marks agree")
+        assert self._own is not None
+        return self._own.checkpoint(driver)
+
+    # ---- ending -------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str = "done") -> None:
+        """Confirmed work is acked, all else returned; children and threads are gone.  A second call does nothing."""
+        if self._is_closed or os.getpid() != self._process:
+            return
+        self._is_closed = True
+        atexit.unregister(self._left_open)
+        if self._driver is not None:
+            self._driver.feed(LeaveRequested(reason=reason))
+            self._driver.channel.close()
+        if self._tables is not None:
+            self._tables.close()
+        if self._standalone is not None:
+            self._standalone.stop()
+        self._signal.restore()
+
+    def __enter__(self) -> Self:
+        self._check_use()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and self._driver is not None and not self._is_closed:
+            lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
+            self._driver.feed(ScriptFailed(message="\n".join(lines)))
+        self.close("ended" if self.has_ended else "drained" if self.is_draining else "left the session")
+
+    def _left_open(self) -> None:
+        if os.getpid() == self._process and not self._is_closed:
+            sys.stderr.write("edl: the script ended without close(): write `with edl.open() as session:`\n")
+            self.close("the script ended without close()")
+
+    # ---- what the loop calls ------------------------------------------------------------------------------------
+
+    def _prepare(self, need: Restart | CheckpointWanted | None) -> None:
+        """Before a batch is given: the script's own model is restored, or committed when it is time."""
+        if self._own is None:
+            return
+        assert self._driver is not None
+        if isinstance(need, Restart):
+            self._own.restart(need.file)
+        elif need is not None or (self._own.is_due and not self._driver.state.flights):
+            self._try_checkpoint()
+
+    def _try_checkpoint(self) -> None:
+        assert self._own is not None
+        assert self._driver is not None
+        try:
+            self._own.checkpoint(self._driver)
+        except CheckpointError as error:
+            sys.stderr.write(f"edl: {error}; training goes on, the next checkpoint is tried again\n")
+
+    def _conclude(self, finish: Finish) -> None:
+        """The loop is about to end."""
+        assert self._driver is not None
+        self._ending = finish.ending
+        if finish.ending is Ending.DRAINED:
+            if self._own is not None and self._driver.state.applied != self._driver.state.committed:
+                self._try_checkpoint()
+            for callback in self._on_drain:
+                callback()
+        elif finish.final_saver and self._final is not None:
+            self._final(self._tables.pull() if self._tables is not None else {})
+            self._driver.feed(FinalHookRun())
+
+    # ---- starting -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> Driver:
+        """The driver, connected: nothing more can be declared."""
+        if self._driver is not None:
+            return self._driver
+        data = self._declared()
+        environment = self.environment
+        if not environment.master:
+            self._standalone = Standalone(environment)
+            environment = self._standalone.start(has_tables=self._tables is not None)
+        if self._save is not None:
+            save, restore = self._save
+            self._own = OwnModel(
+                save,
+                restore,
+                uri=environment.checkpoint_uri,
+                every_s=environment.checkpoint_every_s,
+                budget_s=self._budget_s,
+            )
+        state = start(
+            name=MemberName(environment.name),
+            ordinal=environment.ordinal,
+            incarnation=Incarnation(uuid.uuid4().hex[:12]),
+            has_final_hook=self._final is not None,
+        )
+        driver = self._driver = Driver(state)
+        tables = self._tables.specs if self._tables is not None else ()
+        driver.feed(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables, own_model=self._save is not None)))
+        if self._is_draining:
+            self._drain()
+        hello = Hello(job=environment.job, software="edl trainer")
+        driver.channel.connect(
+            Address(target=environment.master, hello=hello, token=environment.token, tls_dir=environment.tls_dir)
+        )
+        return driver
+
+    def _placed(self) -> Driver:
+        self._check_use()
+        driver = self._start()
+        driver.wait_until_joined(budget_s=self._budget_s)
+        return driver
+
+    def _drain(self) -> None:
+        """At SIGTERM, in the script's thread between two byte codes: takes no lock."""
+        self._is_draining = True
+        if self._driver is not None:
+            self._driver.drain(deadline_s=self.environment.drain_s, reason="SIGTERM")
+
+    def _declared(self) -> Data:
+        if self._data is None:
+            raise UsageError("no data set yet: call session.dataset(...) first")
+        return self._data
+
+    def _check_declaring(self, what: str) -> None:
+        self._check_use()
+        if self._driver is not None:
+            raise UsageError(f"{what} after the first batch, pull or rank: declare everything before")
+
+    def _check_use(self) -> None:
+        if self._is_closed:
+            raise UsageError("the session is closed: everything belongs inside `with edl.open() as session:`")
+        if threading.get_ident() != self._thread:
+            raise UsageError("used from a second thread: a session belongs to the thread that opened it")
+        if os.getpid() != self._process:
+            raise UsageError("used after fork(): open a session in each process, or start workers before edl.open()")
+
+
+def open_session(
+    variables: Mapping[str, str] | None = None,
+    *,
+    master_budget_s: float = MASTER_BUDGET_S,
+    server_budget_s: float = SERVER_BUDGET_S,
+) -> Session:
+    """As `trainer_sdk.open`, with another environment if you like."""
+    environment = parse_environment(os.environ if variables is None else variables)
+    return Session(environment, master_budget_s=master_budget_s, server_budget_s=server_budget_s)

@@ -1,0 +1,106 @@
+"""`python script.py` without a cluster: a master, and a parameter server if there are tables, as its children.
+
+The same programs and the same wire as on a cluster, for debugging; the master keeps its records in memory, so nothing
+outlives the script but the checkpoints of a folder that EDL_CHECKPOINT_URI names.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final
+
+from trainer_sdk.environment import Environment
+from trainer_sdk.errors import MasterUnavailableError
+
+START_S: Final = 20.0
+STOP_S: Final = 5.0
+LOG_TAIL_BYTES: Final = 2_000
+
+
+class Standalone:
+    """The children of one session.  After `stop` none of them runs and the temporary folder is gone."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._folder = Path(tempfile.mkdtemp(prefix="edl-"))
+        self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def start(self, *, has_tables: bool) -> Environment:
+        """The environment with the address of the master that now runs.  Raises MasterUnavailableError."""
+        address_file = self._folder / "master.address"
+        uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
+        common = {"EDL_JOB": self._environment.job, "EDL_CHECKPOINT_URI": uri, "EDL_ORDINAL": "0"}
+        self._spawn(
+            "master",
+            {
+                **common,
+                "EDL_NAME": f"{self._environment.job}-master-0",
+                "EDL_LISTEN": "127.0.0.1:0",
+                "EDL_ADDRESS_FILE": str(address_file),
+                "EDL_SERVERS": str(int(has_tables)),
+                "EDL_ETCD_ENDPOINTS": "",
+            },
+        )
+        address = self._wait_for(address_file)
+        if has_tables:
+            name = f"{self._environment.job}-server-0"
+            self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, "EDL_MASTER": address})
+        what = "a master and a parameter server" if has_tables else "a master"
+        _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
+        return replace(self._environment, master=address, checkpoint_uri=uri)
+
+    def stop(self) -> None:
+        for _, child in reversed(self._children):
+            child.terminate()
+        deadline_s = monotonic() + STOP_S
+        for _, child in reversed(self._children):
+            try:
+                child.wait(max(0.1, deadline_s - monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        self._children.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _spawn(self, module: str, settings: Mapping[str, str]) -> None:
+        role = "server" if module.endswith("pserver") else module
+        inherited = {k: v for k, v in os.environ.items() if k not in {"EDL_METRICS_LISTEN", "EDL_ROLE"}}
+        environment = inherited | {"EDL_ROLE": role, "EDL_PARENT_PID": str(os.getpid())} | dict(settings)
+        with self._log(module).open("wb") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", module],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the script, which then stops its children
+            )
+        self._children.append((module, child))
+
+    def _wait_for(self, address_file: Path) -> str:
+        deadline_s = monotonic() + START_S
+        while monotonic() < deadline_s:
+            if address_file.exists() and (address := address_file.read_text(encoding="utf-8").strip()):
+                return address
+            module, child = self._children[0]
+            if child.poll() is not None:
+                tail = self._log(module).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+                raise MasterUnavailableError(f"python -m {module} ended with {child.returncode}:\n{tail}")
+            sleep(0.02)
+        raise MasterUnavailableError(f"python -m master did not say where it listens within {START_S:g} s")
+
+    def _log(self, module: str) -> Path:
+        return self._folder / f"{module}.log"
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()

@@ -1,0 +1,155 @@
+"""The script's view of a model on parameter servers: pull, compute, push.
+
+A push ends when every bucket of the model has the batch, or when nothing of it counts any more (the model was rolled
+back, the lease is gone): the script need not know which.  What only some buckets miss comes back as a batch of its own
+from the loop (rule 11).  Not here: sockets and frames (`trainer_sdk.pserver.client`), the decisions (`protocol`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from master.api.identities import Lineage, TableSpec
+from trainer_sdk.data import Data
+from trainer_sdk.driver import Driver
+from trainer_sdk.errors import NotReadyError, ServerUnavailableError, TemporaryError, UsageError
+from trainer_sdk.protocol import Effect, Pulled, Push, PushAgain, PushAnswered, PushWanted
+from trainer_sdk.pserver.client import PserverClient
+
+Array = npt.NDArray[Any]
+Gradient = Array | tuple[npt.NDArray[np.int64], Array]
+"""Of a dense table its gradient; of a sparse one (row numbers, gradients of these rows)."""
+
+RETRY_S: Final = 0.05  # a few round trips: servers restore, buckets move
+
+
+class Tables:
+    """The model's tables.  Made by `Session.tables`."""
+
+    def __init__(
+        self,
+        specs: tuple[TableSpec, ...],
+        *,
+        client: Callable[[], PserverClient],
+        start: Callable[[], Driver],
+        check_use: Callable[[], None],
+        data: Callable[[], Data],
+        budget_s: float,
+    ) -> None:
+        self.specs: Final = specs
+        self._make_client = client
+        self._client: PserverClient | None = None
+        self._start = start
+        self._check_use = check_use
+        self._data = data
+        self._budget_s = budget_s
+        self._revision = -1  # of the route in use
+        self._lineages: dict[str, Lineage] = {}  # of what was pulled last, by table
+
+    def pull(self, *names: str) -> dict[str, Array]:
+        """The dense tables, or those named, as they are now: one lineage, perhaps amid other trainers' pushes.
+
+        The arrays are used again by the next pull: copy what has to outlive it.  Raises ServerUnavailableError when
+        the servers do not answer within the budget.
+        """
+        wanted = names or tuple(spec.name for spec in self.specs if spec.kind == "dense")
+        lineage, arrays = self._pulled(lambda client: client.pull(wanted))
+        self._note(dict.fromkeys(wanted, lineage))
+        return arrays
+
+    def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
+        """Rows of a sparse table: shape (len(ids), width).  Raises as `pull`."""
+        lineage, rows = self._pulled(lambda client: client.pull_rows(name, ids))
+        self._note({name: lineage})
+        return rows
+
+    def push(self, gradients: Mapping[str, Gradient]) -> None:
+        """Afterwards every bucket has this batch exactly once, or its work is somebody's again.
+
+        Tables left out get no gradient.  Raises UsageError outside the loop, before a pull, or a second time for one
+        batch; TableError for an array of another shape; ServerUnavailableError.
+        """
+        self._check_use()
+        batch = self._data().current
+        if batch is None:
+            raise UsageError("push() without a batch: it belongs inside `for batch in data`")
+        if batch.is_pushed:
+            raise UsageError(f"{batch} is pushed already: add its gradients up and push once")
+        if not self._lineages:
+            raise UsageError("push() before pull(): gradients are computed on what was pulled")
+        driver = self._start()
+        self._push(driver, batch.flight, gradients)
+        batch.is_pushed = True
+
+    # ---- pulling ------------------------------------------------------------------------------------------------
+
+    def _pulled(self, call: Callable[[PserverClient], tuple[Lineage, Any]]) -> tuple[Lineage, Any]:
+        """Parameters that are not older than what we know to be lost; servers that restore are waited for."""
+        self._check_use()
+        driver = self._start()
+        deadline_s = monotonic() + self._budget_s
+        while True:
+            try:
+                lineage, found = call(self._at_the_route(driver))
+                if lineage >= driver.lineage:
+                    return lineage, found
+                problem: TemporaryError = NotReadyError("the servers are restoring the model")
+            except TemporaryError as error:
+                problem = error
+            if monotonic() > deadline_s:
+                raise ServerUnavailableError(
+                    f"the parameter servers gave no model for {self._budget_s:g} s ({problem}). "
+                    "Look at the servers' logs and at the job's status"
+                ) from problem
+            driver.wait_for_change(RETRY_S)
+
+    def _note(self, lineages: Mapping[str, Lineage]) -> None:
+        """Rule 9: parameters that mix two lineages count as the older one, and nothing computed on them counts."""
+        self._lineages |= lineages
+        self._start().feed(Pulled(lineage=min(self._lineages.values())))
+
+    def _at_the_route(self, driver: Driver) -> PserverClient:
+        if self._client is None:
+            self._client = self._make_client()
+        if driver.route is None or driver.route.route.revision != self._revision:
+            use = driver.wait_for_route(budget_s=self._budget_s)
+            self._client.set_route(use.route, self.specs, use.bucket_count)
+            self._revision = use.route.revision
+        return self._client
+
+    # ---- pushing ------------------------------------------------------------------------------------------------
+
+    def _push(self, driver: Driver, flight: int, gradients: Mapping[str, Gradient]) -> None:
+        deadline_s = monotonic() + self._budget_s
+        order = _try_order(driver.feed(PushWanted(flight=flight)))
+        if not isinstance(order, Push):
+            return
+        buckets = order.buckets
+        while True:
+            client = self._at_the_route(driver)
+            try:
+                rulings = client.push(order.lineage, order.positions, gradients, buckets=buckets).rulings
+            except TemporaryError:
+                rulings = ()  # the same push may come again: marks decide
+            again = _try_order(driver.feed(PushAnswered(flight=flight, rulings=rulings)))
+            if again is None:
+                return
+            buckets = again.buckets
+            if monotonic() > deadline_s:
+                raise ServerUnavailableError(
+                    f"buckets {buckets} did not take a push for {self._budget_s:g} s. Look at the servers' logs"
+                )
+            driver.wait_for_change(RETRY_S)
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def _try_order(effects: tuple[Effect, ...]) -> Push | PushAgain | None:
+    return next((e for e in effects if isinstance(e, Push | PushAgain)), None)
