@@ -1,0 +1,100 @@
+"""The environment is parsed once; a wrong value is refused by the variable's name, before anything starts."""
+
+import pytest
+
+from master.config import Address, Settings, parse_address
+from master.domain import SECOND
+from master.errors import InvalidSettingError
+
+LEAST = {"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": "/ck"}
+
+
+def test_the_least_environment_has_defaults_for_the_rest():
+    """A job's name and a folder are all that a script alone has to say."""
+    settings = Settings.from_environment(LEAST)
+    assert (settings.job, settings.name, settings.listen) == (
+        "digits",
+        "digits-master-0",
+        Address(host="127.0.0.1", port=0),
+    )
+    assert settings.etcd is None
+    assert settings.config.checkpoint_every_ns == 60 * SECOND
+    assert not settings.token
+    assert not settings.has_standbys
+
+
+def test_everything_can_be_said(tmp_path):
+    """Each variable reaches its setting."""
+    (tmp_path / "token").write_text("s3cret\n")
+    for name in ("ca.crt", "tls.crt", "tls.key"):
+        (tmp_path / name).write_text(name)
+    settings = Settings.from_environment(
+        {
+            **LEAST,
+            "EDL_ENV_VERSION": "1",
+            "EDL_NAME": "digits-master-1",
+            "EDL_LISTEN": "[::1]:7164",
+            "EDL_METRICS_LISTEN": "0.0.0.0:9100",
+            "EDL_ADDRESS_FILE": str(tmp_path / "address"),
+            "EDL_CHECKPOINT_EVERY_S": "0.5",
+            "EDL_SERVERS": "2",
+            "EDL_BUCKETS": "16",
+            "EDL_BACKOFF_LIMIT": "0",
+            "EDL_MASTERS": "2",
+            "EDL_LEADER_TTL_S": "3",
+            "EDL_ETCD_ENDPOINTS": "http://127.0.0.1:2379",
+            "EDL_TOKEN_FILE": str(tmp_path / "token"),
+            "EDL_TLS_DIR": str(tmp_path),
+            "EDL_PARENT_PID": "42",
+            "EDL_CHECK_INVARIANTS": "1",
+        }
+    )
+    assert str(settings.listen) == "[::1]:7164"
+    assert (settings.config.servers, settings.config.bucket_count, settings.config.backoff_limit) == (2, 16, 0)
+    assert settings.config.checkpoint_every_ns == SECOND // 2
+    assert (settings.timing.lease_ttl_s, settings.timing.renew_deadline_s) == (3, 2.0)
+    assert settings.etcd.endpoints == ("127.0.0.1:2379",)
+    assert (settings.token, settings.tls.key, settings.parent_pid) == ("s3cret", b"tls.key", 42)
+    assert settings.has_standbys
+    assert settings.checks_invariants
+    assert "s3cret" not in repr(settings)
+    assert "tls.key" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("EDL_ENV_VERSION", "2"),
+        ("EDL_JOB", ""),
+        ("EDL_JOB", "Digits!"),
+        ("EDL_CHECKPOINT_URI", ""),
+        ("EDL_LISTEN", "7164"),
+        ("EDL_LISTEN", "host:99999"),
+        ("EDL_LISTEN", ":80"),
+        ("EDL_METRICS_LISTEN", "host:port"),
+        ("EDL_CHECKPOINT_EVERY_S", "often"),
+        ("EDL_CHECKPOINT_EVERY_S", "0"),
+        ("EDL_CHECKPOINT_EVERY_S", "nan"),
+        ("EDL_SERVERS", "-1"),
+        ("EDL_SERVERS", "two"),
+        ("EDL_BUCKETS", "0"),
+        ("EDL_BACKOFF_LIMIT", "1.5"),
+        ("EDL_LEADER_TTL_S", "1"),
+        ("EDL_ETCD_ENDPOINTS", "ftp://x"),
+        ("EDL_TOKEN_FILE", "/nowhere/token"),
+        ("EDL_TLS_DIR", "/nowhere"),
+        ("EDL_PARENT_PID", "me"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(variable, value):
+    """The message names the variable and says what to write."""
+    with pytest.raises(InvalidSettingError) as caught:
+        Settings.from_environment({**LEAST, variable: value})
+    assert caught.value.path == variable
+    assert variable in str(caught.value)
+
+
+def test_addresses_print_as_they_are_written():
+    """What is announced can be dialled."""
+    for text in ("127.0.0.1:80", "[::1]:80", "master.svc:7164"):
+        assert str(parse_address("X", text)) == text

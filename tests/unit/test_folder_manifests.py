@@ -1,0 +1,80 @@
+"""The folder keeps what is needed and adopts only what is whole (rules 24, 25)."""
+
+from dataclasses import replace
+
+import pytest
+
+from master.api.identities import Lineage, ManifestId, Term
+from master.api.manifest import Manifest
+from master.api.storage import LocalStorage
+from master.folder import CheckpointFolder
+from tests.unit.test_manifest_codec import FILE, MANIFEST
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return LocalStorage(tmp_path)
+
+
+@pytest.fixture
+def folder(storage):
+    return CheckpointFolder(storage)
+
+
+def written(storage, folder, name: str, **changes) -> Manifest:
+    """A manifest with a true file of its own."""
+    done = storage.write_file(f"{name}/server-0.edl", [name.encode() * 100])
+    file = replace(FILE, name=f"{name}/server-0.edl", size_bytes=done.size_bytes, digest=done.digest)
+    manifest = replace(MANIFEST, id=ManifestId(name), files=(file,), **changes)
+    folder.write(manifest)
+    return manifest
+
+
+def test_a_whole_manifest_of_this_parent_and_lineage_is_adopted(storage, folder):
+    """The newest of those that fit."""
+    parent = ManifestId("head")
+    written(storage, folder, "other-parent", parent=None)
+    written(storage, folder, "other-lineage", parent=parent, lineage=Lineage(9))
+    written(storage, folder, "older", parent=parent, term=Term(6), step=500)
+    newest = written(storage, folder, "newest", parent=parent, term=Term(8))
+    assert folder.find_adoptable(parent, Lineage(1)) == newest
+    assert folder.find_adoptable(ManifestId("nobody"), Lineage(1)) is None
+
+
+def test_a_manifest_with_a_broken_file_is_not_adopted(storage, folder):
+    """Every digest verifies, or the next one is looked at; none is always safe."""
+    older = written(storage, folder, "older", term=Term(6))
+    newest = written(storage, folder, "newest", term=Term(8))
+    storage.write_file(newest.files[0].name, [b"x" * newest.files[0].size_bytes])
+    assert folder.find_adoptable(None, Lineage(1)) == older
+    storage.delete(older.files[0].name)
+    assert folder.find_adoptable(None, Lineage(1)) is None
+
+
+def test_what_is_not_wanted_goes_with_its_files(storage, folder):
+    """Head, base and what is newer stay; shared files stay with whoever names them."""
+    base = written(storage, folder, "base", step=1)
+    orphan = written(storage, folder, "orphan", step=2)
+    head = written(storage, folder, "head", step=3)
+    coming = written(storage, folder, "coming", step=4)
+    shares = replace(orphan, id=ManifestId("shares"), step=2, files=(*orphan.files, *head.files))
+    folder.write(shares)
+    folder.retain(frozenset({base.id, head.id}))
+    assert {m.id for m in folder.all()} == {base.id, head.id, coming.id}
+    assert not storage.exists(orphan.files[0].name)
+    assert all(storage.exists(m.files[0].name) for m in (base, head, coming))
+
+
+def test_nothing_goes_while_head_cannot_be_read(storage, folder):
+    """A wanted manifest that is missing or torn is no reason to delete the others."""
+    other = written(storage, folder, "other")
+    folder.retain(frozenset({ManifestId("head")}))
+    assert storage.exists(other.files[0].name)
+
+
+def test_a_torn_manifest_hides_no_other(storage, folder):
+    """One bad file in the folder is logged, the rest is read."""
+    good = written(storage, folder, "good")
+    storage.write_file("manifest-bad.json", [b"{"])
+    assert folder.all() == (good,)
+    assert folder.newest(folder.all()) == good

@@ -1,0 +1,126 @@
+"""Each write of the core is one transaction that changes only what it was built on (rules 23, 26, 31)."""
+
+from dataclasses import replace
+
+import pytest
+
+from master.api.identities import Incarnation, Lineage, ManifestId, MemberName, Route, ServerPlace, Version
+from master.api.positions import PositionSet
+from master.domain import (
+    DatasetRecord,
+    LineageRecord,
+    RaiseLineage,
+    RecordDataset,
+    RecordQuarantine,
+    ReserveHighWater,
+    SwapHead,
+)
+from master.errors import FencedError, PermanentError
+from master.records import durable_keys, head_id, is_empty, parse_durable, refounding, transaction_of
+from master.store.memory import MemoryCluster
+from master.store.port import Committed, Conflict, Put, Transaction
+from tests.unit.test_manifest_codec import MANIFEST
+
+FIRST = LineageRecord(number=Lineage(1), base=None)
+SECOND = LineageRecord(number=Lineage(2), base=MANIFEST.id, quarantine=PositionSet.of(950))
+DATASET = DatasetRecord(dataset=MANIFEST.dataset, tables=MANIFEST.tables)
+PLACE = ServerPlace(name=MemberName("digits-server-0"), incarnation=Incarnation("a"), address="127.0.0.1:1")
+ROUTE = Route(revision=1, lineage=Lineage(1), servers=(PLACE,), owner=(0, 0), version=(Version(0), Version(0)))
+
+
+@pytest.fixture
+async def leader():
+    """A store whose term this is, and a way to write."""
+    store = MemoryCluster().store("digits")
+    leadership = await store.try_lead(holder="me", ttl_s=60)
+
+    class Leader:
+        keys = store.keys
+        term = leadership.term
+
+        async def write(self, write):
+            return await store.commit(transaction_of(write, store.keys, leadership.term))
+
+        async def commit(self, transaction):
+            return await store.commit(transaction)
+
+        async def durable(self, head=None):
+            return parse_durable(await store.read(durable_keys(store.keys)), store.keys, head)
+
+        async def snapshot(self):
+            return await store.read(durable_keys(store.keys))
+
+    return Leader()
+
+
+async def test_what_is_written_is_what_a_new_master_reads(leader):
+    """Take-over begins from the store alone (rule 17)."""
+    assert is_empty(await leader.snapshot())
+    for write in (
+        RecordDataset(record=DATASET),
+        RaiseLineage(old=None, new=FIRST, route=ROUTE),
+        ReserveHighWater(below=4096),
+        SwapHead(parent=None, lineage=FIRST, manifest=MANIFEST.id),
+        RaiseLineage(old=FIRST, new=replace(SECOND, quarantine=PositionSet()), route=None),
+        RecordQuarantine(old=replace(SECOND, quarantine=PositionSet()), new=SECOND),
+    ):
+        assert isinstance(await leader.write(write), Committed), write
+    durable = await leader.durable(MANIFEST)
+    assert (durable.lineage, durable.dataset, durable.high_water) == (SECOND, DATASET, 4096)
+    assert (durable.head, durable.route) == (MANIFEST, ROUTE)
+    assert head_id(await leader.snapshot(), leader.keys) == MANIFEST.id
+    assert not is_empty(await leader.snapshot())
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        SwapHead(parent=None, lineage=FIRST, manifest=ManifestId("m2")),  # head is m1
+        SwapHead(parent=ManifestId("m1"), lineage=SECOND, manifest=ManifestId("m2")),  # the lineage is another
+        RaiseLineage(old=None, new=FIRST, route=None),  # there is a lineage
+        RaiseLineage(old=FIRST, new=SECOND, route=None),  # base is not head
+        RecordQuarantine(old=SECOND, new=SECOND),
+        RecordDataset(record=DATASET),  # recorded already
+    ],
+)
+async def test_a_write_built_on_something_else_does_not_happen(leader, write):
+    """A manifest of an older lineage or parent is never committed (rule 23)."""
+    for first in (
+        RecordDataset(record=DATASET),
+        RaiseLineage(old=None, new=FIRST, route=None),
+        SwapHead(parent=None, lineage=FIRST, manifest=ManifestId("m1")),
+    ):
+        await leader.write(first)
+    before = await leader.snapshot()
+    assert isinstance(await leader.write(write), Conflict)
+    assert (await leader.snapshot()).entries == before.entries
+
+
+async def test_another_term_writes_nothing(leader):
+    """A zombie's transaction is fenced by its own term (M2)."""
+    with pytest.raises(FencedError):
+        await leader.commit(transaction_of(ReserveHighWater(below=1), leader.keys, leader.term + 1))
+
+
+async def test_an_empty_store_is_founded_again_from_the_folder(leader):
+    """etcd lost: the job goes on exactly from the manifest, in a lineage above all others (M8, rule 29)."""
+    others = [replace(MANIFEST, id=ManifestId("x"), lineage=Lineage(6))]
+    again = refounding(MANIFEST, others, leader.keys, leader.term)
+    assert isinstance(await leader.commit(again), Committed)
+    durable = await leader.durable(MANIFEST)
+    assert durable.lineage == LineageRecord(number=Lineage(7), base=MANIFEST.id, quarantine=MANIFEST.quarantine)
+    assert durable.dataset == DATASET
+    assert isinstance(await leader.commit(again), Conflict)
+
+
+async def test_a_store_that_knows_something_is_never_founded_again(leader):
+    """A single value is enough: the store is the truth about head."""
+    await leader.write(ReserveHighWater(below=1))
+    assert isinstance(await leader.commit(refounding(MANIFEST, (), leader.keys, leader.term)), Conflict)
+
+
+async def test_values_of_another_edl_stop_the_master(leader):
+    """What cannot be read is never guessed; the message names the key."""
+    await leader.commit(Transaction(term=leader.term, writes=(Put(leader.keys.lineage, b'{"number": 3}'),)))
+    with pytest.raises(PermanentError, match=r"/edl/v1/jobs/digits/lineage: .* is missing"):
+        await leader.durable()
