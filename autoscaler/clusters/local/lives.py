@@ -20,6 +20,9 @@ from autoscaler.manifests.values import RunPolicy
 FAREWELL_S: Final = 60.0
 """At the end of the data trainers leave by themselves, the one with the final-save hook last; then they are told to."""
 
+JUDGEMENT_S: Final = 2.0
+"""How long finding out why a trainer ended may take: its job's master is asked once more."""
+
 STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
 
 
@@ -76,6 +79,11 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerEnded:
+    """A trainer ended unasked, and it is not yet known why; nothing is refilled until it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerFailed:
     """A trainer ended unasked.  `story` is for the user: how it ended, and the last lines of its log."""
 
@@ -117,7 +125,7 @@ class Looked:
     roles: frozenset[Role]
 
 
-Event = TrainerFailed | Advanced | EndReached | GivenUp | SuspendSet | DeleteAsked | Looked
+Event = TrainerEnded | TrainerFailed | Advanced | EndReached | GivenUp | SuspendSet | DeleteAsked | Looked
 
 # ---- effects --------------------------------------------------------------------------------------------------------
 
@@ -154,6 +162,8 @@ class Step:
 def handle(life: Life, event: Event, now_s: float) -> Step:
     """The life after the event, and what is to be done.  Events of a job that has ended change nothing more."""
     match event:
+        case TrainerEnded():
+            return Step(life=replace(life, hold_until_s=max(life.hold_until_s, now_s + JUDGEMENT_S)))
         case TrainerFailed():
             return _count_failure(life, event, now_s) if life.stage is Stage.ACTIVE else Step(life=life)
         case Advanced():

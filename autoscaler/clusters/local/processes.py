@@ -134,9 +134,14 @@ class Processes:
         return key in self._running
 
     def signal(self, key: str, number: signal.Signals) -> None:
-        """Send a signal to the key's process group.  Nothing happens when it has ended already."""
+        """Send a signal; nothing happens when the process has ended already.
+
+        SIGTERM goes to the first process alone, as in a container: what it does about its own children (data loader
+        workers, say) is its business.  Every other signal goes to the whole group.
+        """
         if key in self._running:
-            self._send({"op": "signal", "key": key, "signal": int(number)})
+            is_group = number is not signal.SIGTERM
+            self._send({"op": "signal", "key": key, "signal": int(number), "group": is_group})
 
     def _send(self, order: Mapping[str, Any]) -> None:
         assert self._writer is not None

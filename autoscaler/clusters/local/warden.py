@@ -6,7 +6,7 @@ of its socket.  It speaks JSON lines over the inherited descriptor named on its 
 end.  It decides nothing: graces, restarts and readiness are the run's.
 
     -> {"op": "start", "key", "argv", "env", "cwd", "log"}      <- {"key", "pid"} | {"key", "error"}
-    -> {"op": "signal", "key", "signal"}                        <- {"key", "code", "pid"} when its processes are gone
+    -> {"op": "signal", "key", "signal", "group"}               <- {"key", "code", "pid"} when its processes are gone
 """
 
 from __future__ import annotations
@@ -99,8 +99,9 @@ class Warden:
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 self._say(key=key, error=str(error))
         elif key in self._children:
+            send = os.killpg if order["group"] else os.kill
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._children[key].pid, order["signal"])
+                send(self._children[key].pid, order["signal"])
 
     def _start(self, key: str, order: dict[str, Any]) -> None:
         with open(order["log"], "ab", buffering=0) as log:  # noqa: PTH123 - a path as the wire carries it

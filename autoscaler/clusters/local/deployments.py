@@ -1,0 +1,42 @@
+"""How many web pods there should be, and which ones leave when there are too many: a Deployment's whole wisdom.
+
+Pure; `cluster` creates and stops the pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.domain import PodName, PodPhase
+
+_LEAVE_FIRST = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
+"""As the ReplicaSet controller: what serves nobody yet goes first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """What is missing and what is too much.  `create` are ordinals."""
+
+    create: tuple[int, ...] = ()
+    stop: tuple[PodName, ...] = ()
+
+
+def pod_name(deployment: str, ordinal: int) -> PodName:
+    return PodName(f"{deployment}-{ordinal}")
+
+
+def compare(deployment: str, wanted: int, pods: Sequence[LocalPod], names: Collection[PodName]) -> Difference:
+    """The way from these pods to the wanted number.  `names` are those of all pods: a leaving one's is not reused."""
+    standing = [pod for pod in pods if not pod.is_leaving]
+    if len(standing) > wanted:
+        ranked = sorted(standing, key=lambda p: (_LEAVE_FIRST.index(p.phase), -p.created_at_s, -p.ordinal))
+        return Difference(stop=tuple(pod.name for pod in ranked[: len(standing) - wanted]))
+    ordinals: list[int] = []
+    ordinal = 0
+    while len(standing) + len(ordinals) < wanted:
+        if pod_name(deployment, ordinal) not in names:
+            ordinals.append(ordinal)
+        ordinal += 1
+    return Difference(create=tuple(ordinals))

@@ -1,0 +1,197 @@
+"""The jobs of a run: their record, and what is done about what happens to them.
+
+`lives` decides; this module feeds it events, carries its effects out, and keeps an eye on each master's Status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from autoscaler.clusters.local import lives
+from autoscaler.clusters.local.environment import JobPlace
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.progress import JobProgress
+from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.runtime import Gone, Runtime
+from autoscaler.clusters.local.table import Table
+from autoscaler.domain import Job, JobName, JobState, MasterSpec, PodPhase, Role, ServerSpec, Shape, TrainerSpec
+from autoscaler.manifests.values import TrainingJob
+
+_LOOK_EVERY_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One job as the cluster keeps it.  `pinned` is what `edl scale tj/NAME --trainers` set last."""
+
+    job: TrainingJob
+    place: JobPlace
+    priority: int
+    submitted_at_s: float
+    life: lives.Life
+    pinned: int
+    progress: JobProgress | None = None
+    progress_at_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+
+LookAt = Callable[[JobRecord], Awaitable[JobProgress | None]]
+
+
+def to_domain(record: JobRecord) -> Job:
+    """What the planner sees."""
+    job, life = record.job, record.life
+    replicas = job.trainer.replicas
+    return Job(
+        name=JobName(job.name),
+        namespace=job.namespace,
+        trainer=TrainerSpec(
+            shape=Shape(requests=job.trainer.template.requests),
+            min_replicas=replicas.minimum,
+            max_replicas=replicas.maximum,
+            step=job.trainer.step,
+            pinned_replicas=record.pinned,
+        ),
+        master=MasterSpec(shape=Shape(requests=job.master.template.requests)),
+        servers=None
+        if job.server is None
+        else ServerSpec(
+            shape=Shape(requests=job.server.template.requests),
+            min_replicas=job.server.replicas.minimum,
+            max_replicas=job.server.replicas.maximum,
+            trainers_per_server=job.server.trainers_per_server,
+        ),
+        priority=record.priority,
+        weight=job.weight,
+        submitted_at_s=record.submitted_at_s,
+        state=life.state,
+        hold_until_s=life.hold_until_s,
+        grace_s=job.trainer.template.grace_s,
+        checkpoint_age_s=None if record.progress is None else record.progress.checkpoint_age_s,
+    )
+
+
+class Jobs:
+    """The records, by name.  `look_at` asks a job's master how far it is; None: no answer now."""
+
+    def __init__(
+        self, table: Table, runtime: Runtime, recorder: Recorder, *, clock: Callable[[], float], look_at: LookAt
+    ) -> None:
+        self._table = table
+        self._runtime = runtime
+        self._recorder = recorder
+        self._clock = clock
+        self._look_at = look_at
+        self.records: dict[str, JobRecord] = {}
+
+    def add(self, record: JobRecord) -> None:
+        self.records[record.name] = record
+        self._recorder.note("Submitted", f"tj/{record.name}", "Submitted", f"weight {record.job.weight}")
+        if record.job.run_policy.suspend:
+            self.tell(record.name, lives.SuspendSet(on=True))
+        self._table.touch()
+
+    def pin(self, name: str, trainers: int) -> None:
+        """From now on this size; 0: EDL decides."""
+        self.records[name] = replace(self.records[name], pinned=trainers)
+        message = f"pinned to {trainers} trainers" if trainers else "EDL decides the size again"
+        self._recorder.note("Resized", f"tj/{name}", "Pinned" if trainers else "Unpinned", message)
+        self._table.touch()
+
+    def tell(self, name: str, event: lives.Event) -> None:
+        """Let the job's life react, and do what it says."""
+        record = self.records.get(name)
+        if record is None:
+            return
+        step = lives.handle(record.life, event, self._clock())
+        if step.life != record.life:
+            self.records[name] = replace(record, life=step.life)
+            self._table.touch()
+        for effect in step.effects:
+            self._carry_out(name, effect)
+
+    def look(self) -> None:
+        """Tell every life which pods its job still has; to be called after changes and now and then."""
+        for name in tuple(self.records):
+            roles = frozenset(pod.role for pod in self._table.job_pods(name))
+            self.tell(name, lives.Looked(roles=roles))
+
+    async def take_gone(self, gone: Gone) -> None:
+        """A pod of a job is gone.  A trainer that ended unasked is judged after one more look at the progress."""
+        name, pod = gone.pod.owner, gone.pod
+        record = self.records.get(name)
+        if record is None:
+            return
+        if pod.role is Role.TRAINER and not pod.is_leaving and record.life.state is JobState.ACTIVE:
+            self.tell(name, lives.TrainerEnded())
+            await self.ask(name)
+            self._judge_end(name, gone)
+        self.look()
+
+    async def watch(self) -> None:
+        """Ask the masters for ever."""
+        while True:
+            await asyncio.gather(*(self.ask(name) for name in tuple(self.records) if self._has_master(name)))
+            self.look()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def ask(self, name: str) -> None:
+        """Bring the job's progress up to date, when its master answers."""
+        record = self.records.get(name)
+        if record is None:
+            return
+        progress = await self._look_at(record)
+        record = self.records.get(name)
+        if progress is None or record is None:
+            return
+        has_advanced = record.progress is not None and progress.done > record.progress.done
+        self.records[name] = replace(record, progress=progress, progress_at_s=self._clock())
+        for pod in self._masters(name):
+            self._runtime.mark_ready(pod.name)
+        if has_advanced or (record.progress is None and progress.done > 0):
+            self.tell(name, lives.Advanced())
+        if progress.failure:
+            self.tell(name, lives.GivenUp(reason=progress.failure))
+        elif progress.is_complete:
+            self.tell(name, lives.EndReached())
+
+    def _judge_end(self, name: str, gone: Gone) -> None:
+        """Exit 0 is success only when there is nothing left to train."""
+        if self.records[name].life.state is not JobState.ACTIVE:
+            return
+        story = gone.story
+        if gone.code == 0:
+            story += " before the data's end; a trainer ends when its session says so"
+        self.tell(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
+
+    def _carry_out(self, name: str, effect: lives.Effect) -> None:
+        match effect:
+            case lives.Announce():
+                kind = "Failed" if effect.reason in {lives.Ending.FAILED, "TrainerFailed"} else "Job"
+                self._recorder.note(kind, f"tj/{name}", effect.reason, effect.message)
+            case lives.StopRole():
+                for pod in self._table.job_pods(name, effect.role):
+                    if not pod.is_leaving:
+                        self._runtime.leave(pod.name, grace_s=pod.grace_s, why="its job is stopping")
+            case lives.Forget():
+                if not self._table.job_pods(name):
+                    self.records.pop(name, None)
+                    self._recorder.note("Job", f"tj/{name}", "Forgotten")
+            case _:
+                assert_never(effect)
+
+    def _has_master(self, name: str) -> bool:
+        return any(True for _ in self._masters(name))
+
+    def _masters(self, name: str) -> Iterable[LocalPod]:
+        return (
+            pod
+            for pod in self._table.job_pods(name, Role.MASTER)
+            if pod.phase in {PodPhase.STARTING, PodPhase.READY} and pod.pid is not None
+        )

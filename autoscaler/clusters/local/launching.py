@@ -1,0 +1,68 @@
+"""What a pod's process is: its program, its environment, its folder, and the addresses that its job shares."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import assert_never
+
+from autoscaler.clusters.local.environment import JobPlace, inherit, job_environment, web_environment
+from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.jobs import JobRecord
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.ports import HOST, Ports
+from autoscaler.clusters.local.processes import Command
+from autoscaler.domain import Role
+from autoscaler.manifests.values import TrainingJob
+
+MASTER_PROGRAM = (sys.executable, "-m", "master")
+SERVER_PROGRAM = (sys.executable, "-m", "trainer_sdk.pserver")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launching:
+    """What all pods of a run have in common.  `etcd`: endpoints, empty for masters that keep their state in memory."""
+
+    folder: RunFolder
+    working_dir: Path
+    environment: Mapping[str, str]
+    etcd: str = ""
+    ports: Ports = field(default_factory=Ports)
+
+    def place_job(self, job: TrainingJob) -> JobPlace:
+        """Addresses that stay for the job's whole life, so that a restarted master is found where it was."""
+        return JobPlace(
+            master=f"{HOST}:{self.ports.take()}",
+            metrics=f"{HOST}:{self.ports.take()}",
+            etcd=self.etcd,
+            checkpoint_uri=job.checkpoint.uri or str(self.folder.checkpoints / job.name),
+            token_file=self.folder.token,
+        )
+
+    def command_of(self, pod: LocalPod, record: JobRecord | None) -> Command:
+        """What to run for this pod, with its environment complete."""
+        template = pod.template
+        environment = inherit(
+            self.environment, path_first=Path(sys.executable).parent, cpu_milli=template.requests.cpu_milli
+        )
+        told = web_environment(pod) if record is None else job_environment(pod, record.job, record.place)
+        return Command(
+            argv=template.command or _own_program(pod.role),
+            env=environment | dict(template.env) | told,
+            cwd=self.working_dir / template.working_dir if template.working_dir else self.working_dir,
+            log=pod.log,
+        )
+
+
+def _own_program(role: Role) -> tuple[str, ...]:
+    match role:
+        case Role.MASTER:
+            return MASTER_PROGRAM
+        case Role.SERVER:
+            return SERVER_PROGRAM
+        case Role.TRAINER | Role.OTHER:
+            raise ValueError(f"a {role} has no program of its own")  # refused when its file was read
+        case _:
+            assert_never(role)

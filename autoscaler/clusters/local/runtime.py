@@ -1,0 +1,244 @@
+"""Keeps one process behind each bound pod: starts it, finds out when it is ready, ends it in time, restarts it.
+
+Which pods there are is not decided here, nor what the end of a trainer means for its job (`on_gone`).  Servers, masters
+and web pods restart in place, at once first, then with growing pauses; a trainer that ends is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
+
+from autoscaler.clusters.local.backoff import STEADY_AFTER_S, pause_s
+from autoscaler.clusters.local.logtail import describe_exit, read_tail
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.ports import HOST
+from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError
+from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.table import Table
+from autoscaler.domain import PodName, PodPhase, Role
+
+_PROBE_EVERY_S: Final = 0.02
+_PROBE_SLOWER_AFTER_S: Final = 5.0
+_PROBE_SLOWLY_EVERY_S: Final = 0.5
+_NOT_RUN: Final = 127
+"""Exit code of a command that could not be run, as shells have it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """A pod has been dropped.  `story`: how its process ended, with the last lines of its log when that was unasked."""
+
+    pod: LocalPod
+    code: int | None
+    story: str
+
+
+class Runtime:
+    """The processes behind the pods of a table.
+
+    `command_of` says what a pod runs; `on_gone` hears of each pod that was dropped.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        recorder: Recorder,
+        *,
+        clock: Callable[[], float],
+        command_of: Callable[[LocalPod], Command],
+        on_gone: Callable[[Gone], None],
+        on_crash: Callable[[BaseException], None],
+    ) -> None:
+        self._table = table
+        self._recorder = recorder
+        self._clock = clock
+        self._command_of = command_of
+        self._on_gone = on_gone
+        self._on_crash = on_crash
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._starting: set[PodName] = set()
+        self.processes = Processes(on_end=self._take_end, on_lost=self._lose)
+
+    async def close(self) -> None:
+        """No timer and no task is left; the processes are the context's."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def launch(self, name: PodName) -> None:
+        """Start the process of a bound pod."""
+        self._do(self._start(name), f"start {name}")
+
+    def leave(self, name: PodName, *, grace_s: float, why: str) -> None:
+        """Tell the pod to leave; after the grace it is killed.  Said again with less grace, the shorter one holds."""
+        pod = self._table.pods[name]
+        first_time = not pod.is_leaving
+        pod = self._table.update(name, phase=PodPhase.TERMINATING, grace_s=grace_s, leaving=pod.leaving or why)
+        if first_time:
+            self._recorder.note("Drained" if grace_s > 0 else "Killed", f"pod/{name}", "Leaving", why)
+        if name in self._starting:
+            return  # the start finds out
+        if not self.processes.is_running(pod.key):
+            self._cancel_timer(f"{name} restart")
+            self._drop(pod, code=None, story="had no process")
+            return
+        if first_time and grace_s > 0:
+            self.processes.signal(pod.key, signal.SIGTERM)
+        self._cancel_timer(pod.key)
+        self._later(pod.key, grace_s, lambda: self._kill(name, pod.key))
+
+    def send_signal(self, name: PodName, number: signal.Signals) -> bool:
+        """A fault from outside, as `kill` would make it; False when the pod has no process now."""
+        pod = self._table.pods[name]
+        if not self.processes.is_running(pod.key):
+            return False
+        self._recorder.note("Killed", f"pod/{name}", number.name, f"{number.name} was sent to pid {pod.pid}")
+        self.processes.signal(pod.key, number)
+        return True
+
+    def mark_ready(self, name: PodName) -> None:
+        """The pod serves."""
+        pod = self._table.pods.get(name)
+        if pod is None or pod.phase is not PodPhase.STARTING:
+            return
+        self._table.update(name, phase=PodPhase.READY, ready_at_s=self._clock())
+        self._recorder.note("Ready", f"pod/{name}", "Ready", f"on {pod.node}")
+
+    async def _start(self, name: PodName) -> None:
+        pod = self._table.pods.get(name)
+        if pod is None or pod.is_leaving:
+            return
+        size = pod.log.stat().st_size if pod.log.exists() else 0
+        pod = self._table.update(
+            name,
+            starts=pod.starts + 1,
+            log_offset=size,
+            waiting="",
+            started_at_s=self._clock(),
+            phase=PodPhase.STARTING,
+        )
+        self._starting.add(name)
+        try:
+            pid = await self.processes.start(pod.key, self._command_of(pod))
+        except StartError as error:
+            self._starting.discard(name)
+            await asyncio.to_thread(_append, pod, f"{error}\n")
+            self._take_end(Ended(key=pod.key, pid=0, code=_NOT_RUN))
+            return
+        finally:
+            self._starting.discard(name)
+        current = self._table.pods.get(name)
+        if current is None or current.starts != pod.starts:
+            return  # it has ended within the same breath
+        pod = self._table.update(name, pid=pid)
+        self._recorder.note("Started", f"pod/{name}", "Started", f"pid {pid} on {pod.node}")
+        if pod.is_leaving:
+            self.processes.signal(pod.key, signal.SIGTERM)
+            self._later(pod.key, pod.grace_s, lambda: self._kill(name, pod.key))
+            return
+        await self._watch_readiness(pod)
+
+    async def _watch_readiness(self, pod: LocalPod) -> None:
+        """A web pod is ready when its port answers, a master when its job's Status does (`jobs`), others at once."""
+        if pod.role is Role.MASTER:
+            return
+        began_at_s = self._clock()
+        while pod.port is not None and not await _answers(pod.port):
+            is_early = self._clock() - began_at_s < _PROBE_SLOWER_AFTER_S
+            await asyncio.sleep(_PROBE_EVERY_S if is_early else _PROBE_SLOWLY_EVERY_S)
+            if not self.processes.is_running(pod.key):
+                return
+        current = self._table.pods.get(pod.name)
+        if current is not None and current.starts == pod.starts:
+            self.mark_ready(pod.name)
+
+    def _take_end(self, ended: Ended) -> None:
+        name = PodName(ended.key.rpartition("#")[0])
+        self._cancel_timer(ended.key)
+        pod = self._table.pods.get(name)
+        if pod is None or pod.key != ended.key:
+            return
+        story = describe_exit(ended.code)
+        if pod.is_leaving:
+            self._drop(pod, code=ended.code, story=story)
+            return
+        if ended.code != 0 or pod.role is not Role.TRAINER:
+            story += read_tail(pod.log, pod.log_offset)
+        if pod.role is Role.TRAINER:
+            self._drop(pod, code=ended.code, story=story)
+        else:
+            self._restart(pod, story)
+
+    def _restart(self, pod: LocalPod, story: str) -> None:
+        ran_s = self._clock() - (pod.started_at_s or 0.0)
+        quick_ends = 1 if ran_s >= STEADY_AFTER_S else pod.quick_ends + 1
+        pause = pause_s(quick_ends)
+        following = "starts again at once" if pause == 0 else f"starts again in {pause:.0f} s"
+        waiting = "" if pause == 0 else f"CrashLoopBackOff: {following}"
+        self._table.update(
+            pod.name, phase=PodPhase.STARTING, quick_ends=quick_ends, waiting=waiting, pid=None, ready_at_s=None
+        )
+        self._recorder.note("Exited", f"pod/{pod.name}", "Restarting", f"{story}\n{following}")
+        self._later(f"{pod.name} restart", pause, lambda: self.launch(pod.name))
+
+    def _drop(self, pod: LocalPod, *, code: int | None, story: str) -> None:
+        self._table.drop(pod.name)
+        self._recorder.note("Exited", f"pod/{pod.name}", "Gone", story)
+        self._on_gone(Gone(pod=pod, code=code, story=story))
+
+    def _kill(self, name: PodName, key: str) -> None:
+        if self.processes.is_running(key):
+            pod = self._table.pods[name]
+            if pod.grace_s > 0:
+                message = f"did not leave within its grace of {pod.grace_s:g} s"
+                self._recorder.note("Killed", f"pod/{name}", "GraceOver", message)
+            self.processes.signal(key, signal.SIGKILL)
+
+    def _lose(self) -> None:
+        self._on_crash(RuntimeError("the process that owns the pods was killed, and the pods with it"))
+
+    def _later(self, label: str, delay_s: float, action: Callable[[], None]) -> None:
+        def fire() -> None:
+            self._timers.pop(label, None)
+            action()
+
+        self._timers[label] = asyncio.get_running_loop().call_later(delay_s, fire)
+
+    def _cancel_timer(self, label: str) -> None:
+        timer = self._timers.pop(label, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _do(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_crash(error)
+
+
+async def _answers(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True
+
+
+def _append(pod: LocalPod, text: str) -> None:
+    with pod.log.open("a", encoding="utf-8") as log:
+        log.write(text)
