@@ -124,6 +124,7 @@ class ForkedModel:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self.layout = model.layout
         self._rows = {i: part.fork_reader() for i, part in enumerate(model.parts) if isinstance(part, SparsePart)}
 
     def arrange(self) -> None:

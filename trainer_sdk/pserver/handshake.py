@@ -1,0 +1,87 @@
+"""The first three frames of a connection: versions, and proof on both sides that they belong to one job.
+
+    server -> CHALLENGE(version, incarnation, nonce)
+    client -> HELLO(version, name, nonce, proof of the server's nonce)
+    server -> WELCOME(proof of the client's nonce), or REFUSED(text)
+
+Both speak the same wire version or not at all: servers and trainers of a job run one image.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any, Final
+
+from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.wire import Channel, Frame, Kind
+
+WIRE_VERSION: Final = 1
+_NONCE_BYTES: Final = 32
+_MAX_TEXT: Final = 4096
+
+
+def welcome_client(channel: Channel, security: Security, incarnation: str) -> str:
+    """The server's side; returns the client's name.  Raises WireError or AuthenticationError, having said so."""
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    channel.send(Kind.CHALLENGE, _encode({"version": WIRE_VERSION, "incarnation": incarnation, "nonce": nonce.hex()}))
+    hello = _decode(channel.receive(), Kind.HELLO)
+    try:
+        _check_version(hello)
+        _check_proof(security, "client", nonce, hello)
+    except (WireError, AuthenticationError) as error:
+        channel.send(Kind.REFUSED, str(error).encode())
+        raise
+    channel.send(Kind.WELCOME, _encode({"proof": security.proof("server", _nonce(hello))}))
+    return str(hello.get("name"))[:256]
+
+
+def greet_server(channel: Channel, security: Security, name: str) -> str:
+    """The client's side; returns the server's incarnation.  Raises WireError or AuthenticationError."""
+    challenge = _decode(channel.receive(), Kind.CHALLENGE)
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    proof = security.proof("client", _nonce(challenge))
+    channel.send(Kind.HELLO, _encode({"version": WIRE_VERSION, "name": name, "nonce": nonce.hex(), "proof": proof}))
+    _check_version(challenge)
+    welcome = _decode(channel.receive(), Kind.WELCOME)
+    _check_proof(security, "server", nonce, welcome)
+    return str(challenge.get("incarnation"))
+
+
+def _check_proof(security: Security, role: str, nonce: bytes, said: dict[str, Any]) -> None:
+    if not security.accepts(role, nonce, str(said.get("proof"))):
+        raise AuthenticationError(f"the {role} does not know this job's secret (EDL_TOKEN_FILE)")
+
+
+def _encode(said: dict[str, Any]) -> bytes:
+    return json.dumps(said).encode()
+
+
+def _decode(frame: Frame, wanted: Kind) -> dict[str, Any]:
+    if frame.kind is Kind.REFUSED:
+        raise AuthenticationError(f"refused by the server: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+    if frame.kind is not wanted or frame.body_bytes or len(frame.head) > _MAX_TEXT:
+        raise WireError(f"{frame.kind.name} where {wanted.name} was due")
+    try:
+        said = json.loads(frame.head)
+    except ValueError as error:
+        raise WireError(f"{wanted.name} is no JSON") from error
+    if not isinstance(said, dict):
+        raise WireError(f"{wanted.name} is no JSON object")
+    return said
+
+
+def _nonce(said: dict[str, Any]) -> bytes:
+    try:
+        return bytes.fromhex(str(said.get("nonce")))
+    except ValueError as error:
+        raise WireError("the nonce is not hexadecimal") from error
+
+
+def _check_version(said: dict[str, Any]) -> None:
+    if said.get("version") != WIRE_VERSION:
+        raise VersionSkewError(
+            f"the peer speaks version {said.get('version')} of the data path, this side {WIRE_VERSION}: "
+            "run one EDL release in all pods of a job"
+        )

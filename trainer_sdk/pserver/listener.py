@@ -1,0 +1,120 @@
+"""The data port of a parameter server: one thread for each connection, blocking sockets.
+
+A job has tens of trainers, each with one connection to each server; a blocked thread costs nothing and holds no lock,
+and large copies, hashes and socket calls leave the interpreter to others.  What a stranger sends ends its own
+connection, never the server.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import Final
+
+from trainer_sdk.errors import AuthenticationError, TableError, WireError
+from trainer_sdk.pserver.handshake import welcome_client
+from trainer_sdk.pserver.scratch import Scratch
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.service import Service
+from trainer_sdk.pserver.wire import Channel, Frame, Kind, WireLimits
+from trainer_sdk.pserver.wire_messages import decode_pull, decode_push, encode_pull_answer, encode_push_answer
+
+log = logging.getLogger(__name__)
+
+_MAX_CONNECTIONS: Final = 1024
+_BODY_SLOT: Final = -1
+_ACCEPT_PAUSE_S: Final = 0.1
+
+
+class Listener:
+    """Serves from construction until `close`."""
+
+    def __init__(self, service: Service, security: Security, address: tuple[str, int], limits: WireLimits) -> None:
+        self._service, self._security, self._limits = service, security, limits
+        self._context = security.server_context()
+        self._socket = socket.create_server(address, backlog=128)
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
+        self._thread.start()
+
+    @property
+    def port(self) -> int:
+        return int(self._socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Nobody is served any more; connections are cut."""
+        with self._lock:
+            self._is_closed = True
+            for sock in (self._socket, *self._open):
+                with suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._socket.accept()
+            except OSError:
+                if self._is_closed:
+                    return
+                log.exception("accept failed")  # out of descriptors, say: those that are open go on
+                time.sleep(_ACCEPT_PAUSE_S)
+                continue
+            with self._lock:
+                if self._is_closed or len(self._open) >= _MAX_CONNECTIONS:
+                    sock.close()
+                    continue
+                self._open.add(sock)
+            threading.Thread(target=self._serve, args=(sock,), name="trainer", daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        """The outermost shell of a connection: whatever goes wrong in it ends it, and is said once in the log."""
+        raw = sock
+        try:
+            sock.settimeout(self._limits.io_s)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._context is not None:
+                sock = self._context.wrap_socket(sock, server_side=True)
+                with self._lock:
+                    self._open.discard(raw)
+                    self._open.add(sock)
+            channel = Channel(sock, self._limits)
+            name = welcome_client(channel, self._security, self._service.incarnation)
+            log.info("trainer %s connected", name)
+            self._converse(channel)
+        except (WireError, AuthenticationError, OSError) as error:
+            log.info("connection ended: %s", error)
+        except Exception:
+            log.exception("connection ended by an error of this server")
+        finally:
+            with self._lock:
+                self._open -= {raw, sock}
+            sock.close()
+
+    def _converse(self, channel: Channel) -> None:
+        scratch = Scratch()
+        while (frame := channel.wait()) is not None:
+            body = scratch.view(_BODY_SLOT, frame.body_bytes)
+            channel.receive_into([body])
+            try:
+                self._answer(channel, frame, body, scratch)
+            except (WireError, TableError) as error:
+                channel.send(Kind.REFUSED, str(error).encode())
+                raise WireError(str(error)) from error
+
+    def _answer(self, channel: Channel, frame: Frame, body: memoryview, scratch: Scratch) -> None:
+        match frame.kind:
+            case Kind.PUSH:
+                answer = self._service.push(decode_push(frame.head), body)
+                channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer))
+            case Kind.PULL:
+                pulled, pieces = self._service.pull(decode_pull(frame.head), body, scratch)
+                channel.send(Kind.PULL_ANSWER, encode_pull_answer(pulled), pieces)
+            case _:
+                raise WireError(f"{frame.kind.name} from a trainer")

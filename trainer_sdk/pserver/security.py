@@ -1,0 +1,65 @@
+"""Who may speak on the data path: TLS with the job's certificates, and the job's shared secret.
+
+`EDL_TLS_DIR` holds ca.crt, tls.crt and tls.key, of one authority for the whole job; both sides show a certificate.
+Host names are not compared: servers move between pods, and belonging to the job is what counts.  `EDL_TOKEN_FILE`
+holds the secret; it never travels: each side proves that it knows it (`handshake`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainer_sdk.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """What both sides of the data path share.  Nothing set: plain TCP for whoever connects."""
+
+    token: bytes = b""
+    tls_folder: Path | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Security:
+        """Raises UsageError when a file is named but cannot be read."""
+        token = b""
+        if name := environment.get("EDL_TOKEN_FILE"):
+            try:
+                token = Path(name).read_bytes().strip()
+            except OSError as error:
+                raise UsageError(f"EDL_TOKEN_FILE={name}: {error.strerror}. Mount the job's secret there") from error
+        folder = environment.get("EDL_TLS_DIR")
+        return cls(token=token, tls_folder=Path(folder) if folder else None)
+
+    def server_context(self) -> ssl.SSLContext | None:
+        return self._context(ssl.PROTOCOL_TLS_SERVER)
+
+    def client_context(self) -> ssl.SSLContext | None:
+        return self._context(ssl.PROTOCOL_TLS_CLIENT)
+
+    def proof(self, role: str, nonce: bytes) -> str:
+        """Shows that the secret is known without showing the secret; the role keeps one from being played back."""
+        return hmac.digest(self.token, role.encode() + nonce, "sha256").hex()
+
+    def accepts(self, role: str, nonce: bytes, proof: str) -> bool:
+        return hmac.compare_digest(self.proof(role, nonce).encode(), proof.encode(errors="replace"))
+
+    def _context(self, protocol: ssl._SSLMethod) -> ssl.SSLContext | None:
+        if self.tls_folder is None:
+            return None
+        context = ssl.SSLContext(protocol)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_cert_chain(self.tls_folder / "tls.crt", self.tls_folder / "tls.key")
+            context.load_verify_locations(self.tls_folder / "ca.crt")
+        except OSError as error:
+            raise UsageError(
+                f"EDL_TLS_DIR={self.tls_folder}: {error}. It needs ca.crt, tls.crt and tls.key in PEM form"
+            ) from error
+        return context
