@@ -36,22 +36,22 @@ PAUSE_S: Final = 0.1
 async def settle(store: Store, transaction: Transaction, *, budget_s: float) -> Outcome:
     """Commit, and find out what an Unknown meant.  Still Unknown only when the store cannot be asked for `budget_s`.
 
+    Then the same transaction may be settled again later: it is Committed also when its writes are there already.
     Raises FencedError when the term does not lead any more; then the successor's reading decides what happened.
     """
     deadline_s = time.monotonic() + budget_s
-    outcome = await store.commit(transaction)
-    while isinstance(outcome, Unknown):
-        if time.monotonic() >= deadline_s:
+    while True:
+        outcome = await store.commit(transaction)
+        if isinstance(outcome, Conflict):  # perhaps with our own earlier attempt
+            return judge(transaction, outcome.current) or outcome
+        if isinstance(outcome, Committed):
             return outcome
         settled = await _read_outcome(store, transaction)
-        if settled is None:
-            settled = await store.commit(transaction)
-        if isinstance(settled, Conflict):  # perhaps with our own first attempt
-            settled = judge(transaction, settled.current) or settled
-        if isinstance(settled, Unknown):
-            await asyncio.sleep(PAUSE_S)
-        outcome = settled
-    return outcome
+        if isinstance(settled, Committed | Conflict):
+            return settled
+        if time.monotonic() >= deadline_s:
+            return outcome
+        await asyncio.sleep(PAUSE_S)
 
 
 async def _read_outcome(store: Store, transaction: Transaction) -> Outcome | None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import aclosing
+from random import Random
 
 import pytest
 
@@ -82,6 +83,41 @@ async def test_writes_go_on_when_each_of_three_members_dies_in_turn(etcd_of_thre
         await member.wait_ready()
         assert (await store.read([store.keys.head])).try_value(store.keys.head) == b"%d" % number
     assert max(gaps_s) < 6.0
+
+
+async def disturb(cluster, random, rounds):
+    """Kills or pauses one member of three at a time, for less or more than a call's deadline."""
+    for _ in range(rounds):
+        member = random.choice(cluster.members)
+        if random.random() < 0.5:
+            await member.kill()
+            await asyncio.sleep(random.uniform(0.0, 0.5))
+            await member.start()
+            await member.wait_ready()
+        else:
+            member.pause()
+            await asyncio.sleep(random.uniform(0.3, 2.5))
+            member.resume()
+        await asyncio.sleep(random.uniform(0.0, 0.5))
+
+
+async def test_settled_transactions_happen_exactly_once_under_faults(etcd_of_three, open_store):
+    """A counter that goes from n to n + 1 by comparison: what was settled as committed is what the counter says."""
+    store = open_store(etcd_of_three)
+    key, term = store.keys.head, (await lead(store)).term
+    assert isinstance(await put(store, term, b"0"), Committed)
+    faults = asyncio.create_task(disturb(etcd_of_three, Random(7), rounds=6))
+    count = 0
+    while not faults.done():
+        transaction = Transaction(
+            term=term, require=(ValueIs(key, b"%d" % count),), writes=(Put(key, b"%d" % (count + 1)),)
+        )
+        outcome = await settle(store, transaction, budget_s=20.0)
+        assert isinstance(outcome, Committed), outcome
+        count += 1
+    await faults
+    assert count > 100
+    assert (await store.read([key])).try_value(key) == b"%d" % count
 
 
 async def test_renewals_go_on_when_the_member_in_use_dies(etcd_of_three, open_store):

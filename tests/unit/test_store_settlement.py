@@ -102,6 +102,16 @@ async def test_store_that_stays_away_leaves_it_unknown():
     assert isinstance(await settle(store, first_head(store, leadership.term), budget_s=0.0), Unknown)
 
 
+async def test_transaction_left_unknown_is_settled_later():
+    """The conflict with one's own earlier attempt is no conflict."""
+    store, leadership = await lossy("done")
+    transaction = first_head(store, leadership.term)
+    store.is_away = True
+    assert isinstance(await settle(store, transaction, budget_s=0.0), Unknown)
+    store.is_away = False
+    assert isinstance(await settle(store, transaction, budget_s=0.0), Committed)
+
+
 def test_value_too_large_is_refused_with_key_and_size():
     """Before any store sees it (M6)."""
     keys = MemoryCluster().store("digits").keys

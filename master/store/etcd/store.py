@@ -51,7 +51,7 @@ class EtcdStore:
         return self._keys
 
     async def try_lead(self, *, holder: str, ttl_s: int) -> Leadership | None:
-        if await self.read_leader() is not None:
+        if parse_ranges(await self._txn(read_request((self._keys.leader,)))):  # once: the caller's clock is running
             return None
         lease = await self._leases.grant(ttl_s)
         try:
