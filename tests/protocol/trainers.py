@@ -1,7 +1,7 @@
 """A trainer in the checker's world: the real core, and around it a shell and a script that is always ready.
 
 The script takes a batch as soon as it may; it pulls, computes and pushes in one step of the world (a gradient that
-takes long is one that lies in the network long).  Each server's answer is handed to the core when it arrives, not collected.
+takes long is one that lies in the network long).  A server's answer is handed to the core when it arrives.
 """
 
 from __future__ import annotations

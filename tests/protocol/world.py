@@ -1,0 +1,406 @@
+"""One job as a whole: masters, etcd, storage, servers, trainers, and what is on its way between them.
+
+What moves by itself, step by step: a push to one server; RESTORE, HOLD, CUT, DROP, SKIP and FENCED to one member; a
+transaction, a manifest, a file; a deadline; a member's reconnecting.  What is done at once, because its delay is the
+delay of something else: what members say to the master (it is said late if the step before comes late), the other
+answers of a master, loading a base.  A stream keeps its order and loses what is on it when it breaks.  Pushes may be
+late, arrive in any order, be lost, be answered without the answer's arriving, and outlive the process that sent them.
+
+Not here: which steps there are (`moves`), how states that only differ in names become one (`canonical`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from master.api.identities import DatasetSpec, Incarnation, MemberName, TableSpec, Term, Version
+from master.api.manifest import Manifest
+from master.api.messages import (
+    Cut,
+    Declare,
+    Drain,
+    Drop,
+    Fenced,
+    Hold,
+    MasterMessage,
+    MemberMessage,
+    Refused,
+    RegisterServer,
+    Restore,
+    ServerWelcome,
+    Skip,
+)
+from master.api.positions import PositionSet
+from master.domain import CloseStream, DatasetRecord, Event, JobConfig, MemberKey, MessageReceived, Send, StreamBroken
+from tests.protocol import claims, masters, servers, trainers
+from tests.protocol.interning import Interned, Remembered
+from tests.protocol.masters import Etcd, MasterProcess
+from tests.protocol.servers import ServerProcess
+from tests.protocol.trainers import Gradient, TrainerProcess
+from trainer_sdk import protocol
+from trainer_sdk.pserver.messages import Push, Target
+
+NOBODY: Final = Term(0)
+VERSION: Final = Version(0)  # buckets do not move yet
+TAKES_TIME: Final = (Restore, Hold, Cut, Drop, Skip, Fenced, Drain, CloseStream)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """How often each may happen."""
+
+    trainer_crash: int = 0
+    server_crash: int = 0
+    take_over: int = 0
+    pause: int = 0  # a trainer is silent past its lease, or a member past its reconnect window, and goes on
+    drain: int = 0
+    raising: int = 0  # a script raises with a batch in hand
+    loss: int = 0  # of a push, or of its answer
+    break_: int = 0  # of a member's stream, with what is on it
+    deadline: int = 0  # of a hold, a fork or a cut that might have been kept
+    repeat: int = 0  # the master asks again what is on its way
+    zombie: int = 0  # a deposed master begins a cut
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A small job and what may happen to it."""
+
+    positions: int = 2
+    batch: int = 1
+    epochs: int = 1
+    trainers: int = 2
+    servers: int = 2
+    buckets: int = 2
+    pipeline: int = 1  # batches a script has in hand at once
+    quarantine_after: int = 9
+    faults: Faults = field(default_factory=Faults)
+    is_pruned: bool = True  # what can have no effect is dropped; False when a rule is left out and it might have one
+
+    @property
+    def job(self) -> JobConfig:
+        return JobConfig(servers=self.servers, bucket_count=self.buckets, quarantine_after=self.quarantine_after)
+
+    @property
+    def dataset(self) -> DatasetSpec:
+        size = self.positions // self.epochs
+        return DatasetSpec(name="samples", size=size, epochs=self.epochs, batch_size=self.batch)
+
+    @property
+    def tables(self) -> tuple[TableSpec, ...]:
+        return (TableSpec(name="counts", shape=(self.positions,)),)
+
+
+class World(NamedTuple):
+    """Every entry is a number, or numbers, of the values that `Cast` keeps."""
+
+    leader: int
+    zombies: tuple[int, ...]
+    etcd: int
+    storage: int
+    servers: tuple[int, ...]
+    trainers: tuple[int, ...]
+    net: tuple[int, ...]
+    faults: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSlot:
+    """A server's place in the job.  `link`: the term of the master that its stream goes to; `inbox`: what is on it."""
+
+    process: ServerProcess
+    link: Term = NOBODY
+    inbox: tuple[MasterMessage | CloseStream, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSlot:
+    """As above.  No process: it has ended, and the next one will be the `births`-th."""
+
+    process: TrainerProcess | None
+    births: int = 0
+    link: Term = NOBODY
+    inbox: tuple[MasterMessage | CloseStream, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A push on its way.  `sender` waits for the answer; None: nobody does any more, and it may still arrive."""
+
+    server: int
+    push: Push
+    gradient: Gradient
+    sender: int | None
+
+
+class Cast:
+    """All values that occur in one exploration, and the cores' answers, remembered."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.masters: Interned[MasterProcess] = Interned()
+        self.etcds: Interned[Etcd] = Interned()
+        self.storages: Interned[tuple[Manifest, ...]] = Interned()
+        self.servers: Interned[ServerSlot] = Interned()
+        self.trainers: Interned[TrainerSlot] = Interned()
+        self.parcels: Interned[Parcel] = Interned()
+        size, pipeline = setting.positions, setting.pipeline
+        self.master_step = Remembered(lambda m, event: masters.handled(self.masters[m], event))
+        self.server_step = Remembered(lambda process, event: servers.handled(process, event, size))
+        self.push_step = Remembered(servers.pushed)
+        self.trainer_step = Remembered(lambda process, event: trainers.handled(process, event, pipeline))
+        self.compute_step = Remembered(lambda process, lineage: trainers.computed(process, lineage, pipeline))
+        self.answer_step = Remembered(
+            lambda process, gradient, answer: trainers.answered(process, gradient, answer, pipeline)
+        )
+        self.wrong_with_server = Remembered(
+            lambda etcd, slot: claims.wrong_with_server(self.etcds[etcd], self.servers[slot].process)
+        )
+
+    def owned(self, server: int) -> PositionSet:
+        """The buckets of a server: contiguous runs, as `master.placement` places them."""
+        count, servers_ = self.setting.buckets, self.setting.servers
+        return PositionSet.of(*(b for b in range(count) if b * servers_ // count == server))
+
+    def server_key(self, slot: ServerSlot, server: int) -> MemberKey:
+        return MemberKey(name=MemberName(f"s{server}"), incarnation=slot.process.state.incarnation)
+
+    def trainer_key(self, process: TrainerProcess) -> MemberKey:
+        return MemberKey(name=process.state.name, incarnation=process.state.incarnation)
+
+    def new_server(self, server: int, births: int) -> ServerProcess:
+        return servers.started(Incarnation(f"s{server}.{births}"))
+
+    def new_trainer(self, trainer: int, births: int) -> TrainerProcess:
+        return trainers.started(
+            MemberName(f"t{trainer}"),
+            trainer,
+            Incarnation(f"t{trainer}.{births}"),
+            Declare(dataset=self.setting.dataset, tables=self.setting.tables),
+            pipeline=self.setting.pipeline,
+        )
+
+
+class Draft:
+    """A world in the making: take a step in it, `settle` what follows at once, and read the result."""
+
+    def __init__(self, cast: Cast, world: World) -> None:
+        self.cast = cast
+        self.leader, self.zombies = world.leader, list(world.zombies)
+        self.etcd, self.storage = world.etcd, world.storage
+        self.servers, self.trainers = list(world.servers), list(world.trainers)
+        self.net, self.faults = set(world.net), world.faults
+        self.violation: str | None = None
+        self._due: deque[Callable[[], None]] = deque()
+
+    # ---- reading ----------------------------------------------------------------------------------------------
+
+    def world(self) -> World:
+        return World(
+            self.leader,
+            tuple(sorted(self.zombies)),
+            self.etcd,
+            self.storage,
+            tuple(self.servers),
+            tuple(self.trainers),
+            tuple(sorted(self.net)),
+            self.faults,
+        )
+
+    def server(self, server: int) -> ServerSlot:
+        return self.cast.servers[self.servers[server]]
+
+    def trainer(self, trainer: int) -> TrainerSlot:
+        return self.cast.trainers[self.trainers[trainer]]
+
+    def put_server(self, server: int, slot: ServerSlot) -> None:
+        self.servers[server] = self.cast.servers.number(slot)
+
+    def put_trainer(self, trainer: int, slot: TrainerSlot) -> None:
+        self.trainers[trainer] = self.cast.trainers.number(slot)
+
+    def durable(self) -> Etcd:
+        return self.cast.etcds[self.etcd]
+
+    def wrong(self, what: str | None) -> None:
+        self.violation = self.violation or what
+
+    # ---- what follows at once ---------------------------------------------------------------------------------
+
+    def settle(self) -> Draft:
+        """Carries out what takes no time, and looks at what has become of the servers."""
+        while self._due:
+            self._due.popleft()()
+        for slot in self.servers:
+            self.wrong(self.cast.wrong_with_server(self.etcd, slot))
+        return self
+
+    # ---- masters ----------------------------------------------------------------------------------------------
+
+    def to_leader(self, event: Event) -> None:
+        self._due.append(lambda: self._master_takes(self.cast.masters[self.leader].state.term, event))
+
+    def to_master(self, term: Term, event: Event) -> None:
+        """Nothing when that master is no more."""
+        self._due.append(lambda: self._master_takes(term, event))
+
+    def find_master(self, term: Term) -> int | None:
+        return next((m for m in (self.leader, *self.zombies) if self.cast.masters[m].state.term == term), None)
+
+    def replace_master(self, old: int, new: int) -> None:
+        if old == self.leader:
+            self.leader = new
+        else:
+            self.zombies[self.zombies.index(old)] = new
+
+    def _master_takes(self, term: Term, event: Event) -> None:
+        number = self.find_master(term)
+        if number is not None:
+            self.master_stepped(number, self.cast.master_step(number, event))
+
+    def master_stepped(self, number: int, step: masters.MasterStep) -> None:
+        """The master `number` is now what `step` says, and what it says is on its way."""
+        new = self.cast.masters.number(step.process)
+        self.replace_master(number, new)
+        if step.process.has_stepped_down:
+            self._due.append(lambda: self._close_streams(step.process.state.term))
+        for effect in step.said:
+            self._say(step.process.state.term, effect)
+        for retain in step.retained:
+            if new == self.leader:
+                self.wrong(claims.wrong_with_retention(self.durable(), retain))
+
+    def _close_streams(self, term: Term) -> None:
+        for server in range(len(self.servers)):
+            if self.server(server).link == term:
+                self.put_server(server, replace(self.server(server), link=NOBODY, inbox=()))
+        for trainer in range(len(self.trainers)):
+            if self.trainer(trainer).link == term:
+                self.put_trainer(trainer, replace(self.trainer(trainer), link=NOBODY, inbox=()))
+                self._due.append(lambda trainer=trainer: self.trainer_takes(trainer, protocol.StreamBroken()))
+
+    def _say(self, term: Term, effect: Send | CloseStream) -> None:
+        to = effect.to if isinstance(effect, Send) else effect.member
+        message = effect.message if isinstance(effect, Send) else effect
+        for server in range(len(self.servers)):
+            slot = self.server(server)
+            if slot.link == term and self.cast.server_key(slot, server) == to:
+                self._put_into_server(server, slot, message)
+        for trainer in range(len(self.trainers)):
+            its = self.trainer(trainer)
+            if its.process and its.link == term and self.cast.trainer_key(its.process) == to:
+                self._put_into_trainer(trainer, its, message)
+
+    def _put_into_server(self, server: int, slot: ServerSlot, message: MasterMessage | CloseStream) -> None:
+        if isinstance(message, ServerWelcome | Refused):
+            return
+        if slot.inbox or isinstance(message, TAKES_TIME):
+            self.put_server(server, replace(slot, inbox=(*slot.inbox, message)))
+        else:
+            self._due.append(lambda: self.server_takes(server, message))
+
+    def _put_into_trainer(self, trainer: int, slot: TrainerSlot, message: MasterMessage | CloseStream) -> None:
+        if slot.inbox or isinstance(message, TAKES_TIME):
+            self.put_trainer(trainer, replace(slot, inbox=(*slot.inbox, message)))
+        else:
+            self._due.append(lambda: self.trainer_takes(trainer, message))
+
+    # ---- servers ----------------------------------------------------------------------------------------------
+
+    def server_takes(self, server: int, event: object) -> None:
+        slot = self.server(server)
+        self.server_stepped(server, self.cast.server_step(slot.process, event))
+
+    def server_stepped(self, server: int, step: servers.ServerStep) -> None:
+        slot = self.server(server)
+        self.put_server(server, replace(slot, process=step.process))
+        self.wrong(step.violation)
+        for message in step.told:
+            self.say_to_master(slot.link, self.cast.server_key(slot, server), message)
+
+    def connect_server(self, server: int, term: Term) -> None:
+        slot = self.server(server)
+        self.put_server(server, replace(slot, link=term, inbox=()))
+        key = self.cast.server_key(slot, server)
+        self.say_to_master(
+            term,
+            key,
+            RegisterServer(
+                name=key.name,
+                ordinal=server,
+                incarnation=key.incarnation,
+                address=f"{key.incarnation}:1",
+                lineage=slot.process.state.lineage,
+            ),
+        )
+
+    def say_to_master(self, term: Term, sender: MemberKey, message: MemberMessage) -> None:
+        if term != NOBODY:
+            self.to_master(term, MessageReceived(sender=sender, message=message))
+
+    # ---- trainers ---------------------------------------------------------------------------------------------
+
+    def trainer_takes(self, trainer: int, event: object) -> None:
+        process = self.trainer(trainer).process
+        if process is not None:
+            self.trainer_stepped(trainer, self.cast.trainer_step(process, event))
+
+    def trainer_stepped(self, trainer: int, step: trainers.TrainerStep) -> None:
+        slot = self.trainer(trainer)
+        assert slot.process is not None
+        key = self.cast.trainer_key(slot.process)
+        for message in step.said:
+            self.say_to_master(slot.link, key, message)
+        if step.is_told_end:
+            self.wrong(claims.wrong_with_end(self.durable()))
+        self.put_trainer(trainer, replace(slot, process=step.process))
+        for gradient in step.pushed:
+            self.send(trainer, gradient, gradient.buckets)
+        if step.has_left and step.process.ending is not protocol.Ending.ENDED:
+            self._due.append(lambda: self.end_trainer(trainer))
+
+    def end_trainer(self, trainer: int) -> None:
+        """Its process is over, by whatever cause; its pushes go on."""
+        slot = self.trainer(trainer)
+        assert slot.process is not None
+        if slot.link != NOBODY:
+            self.to_master(slot.link, StreamBroken(member=self.cast.trainer_key(slot.process)))
+        self.put_trainer(trainer, TrainerSlot(process=None, births=slot.births + 1))
+
+    def connect_trainer(self, trainer: int, term: Term) -> None:
+        slot = self.trainer(trainer)
+        self.put_trainer(trainer, replace(slot, link=term, inbox=()))
+        if slot.process and slot.process.state.phase is not protocol.Phase.APART:
+            self.trainer_takes(trainer, protocol.StreamBroken())
+        self.trainer_takes(trainer, protocol.StreamOpened())
+
+    # ---- pushes -----------------------------------------------------------------------------------------------
+
+    def gradient_of(self, process: TrainerProcess, parcel: Parcel) -> Gradient | None:
+        """What the sender still waits to hear of, in the terms that it knows it by."""
+        for gradient in process.computed:
+            same = (gradient.positions, gradient.lineage) == (parcel.push.positions, parcel.push.lineage)
+            if same and process.owed(gradient) & self.cast.owned(parcel.server):
+                return gradient
+        return None
+
+    def send(self, trainer: int, gradient: Gradient, buckets: PositionSet) -> None:
+        for server in range(len(self.servers)):
+            addressed = buckets & self.cast.owned(server)
+            if addressed:
+                self.net.add(self.cast.parcels.number(self.parcel(server, gradient, addressed, trainer)))
+
+    def parcel(self, server: int, gradient: Gradient, buckets: PositionSet, sender: int | None) -> Parcel:
+        push = Push(
+            lineage=gradient.lineage,
+            positions=gradient.positions,
+            targets=(Target(buckets=buckets, version=VERSION),),
+        )
+        return Parcel(server=server, push=push, gradient=replace(gradient, flight=0), sender=sender)
+
+
+def recorded(setting: Setting) -> Etcd:
+    return masters.founded(DatasetRecord(dataset=setting.dataset, tables=setting.tables))
