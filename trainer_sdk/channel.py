@@ -21,7 +21,7 @@ from master.api.codec import decode_hello, decode_master_envelope, encode_member
 from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.errors import WireError
 from master.api.hello import TOKEN_METADATA_KEY, Hello, agreed_version
-from master.api.messages import MasterMessage, TrainerMessage
+from master.api.messages import MasterMessage, MemberMessage
 
 MAX_WAITING: Final = 4096  # messages not written yet; acks are collected, so a healthy stream has a handful
 BACKOFF_FIRST_S: Final = 0.05
@@ -66,7 +66,7 @@ class Channel:
         self._listener = listener
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="edl-channel", daemon=True)
-        self._waiting: asyncio.Queue[tuple[TrainerMessage, ...]] | None = None  # of the stream that stands
+        self._waiting: asyncio.Queue[tuple[MemberMessage, ...]] | None = None  # of the stream that stands
         self._serving: asyncio.Task[None] | None = None
         self._call: Any = None
         self._is_closing = False
@@ -87,7 +87,7 @@ class Channel:
         """Run it in the channel's thread after this time."""
         self.post(lambda: self._loop.call_later(delay_s, action))
 
-    def say(self, messages: tuple[TrainerMessage, ...]) -> None:
+    def say(self, messages: tuple[MemberMessage, ...]) -> None:
         """Write these in one envelope, in order after those said before; dropped while no stream stands."""
         self.post(lambda: self._enqueue(messages))
 
@@ -112,7 +112,7 @@ class Channel:
     def _start(self, address: Address) -> None:
         self._serving = self._loop.create_task(self._serve(address))
 
-    def _enqueue(self, messages: tuple[TrainerMessage, ...]) -> None:
+    def _enqueue(self, messages: tuple[MemberMessage, ...]) -> None:
         if self._waiting is None:
             return
         if self._waiting.qsize() >= MAX_WAITING:
@@ -177,7 +177,7 @@ class Channel:
                 await writer
         return heard
 
-    async def _write(self, call: Any, hello: Hello, waiting: asyncio.Queue[tuple[TrainerMessage, ...]]) -> None:
+    async def _write(self, call: Any, hello: Hello, waiting: asyncio.Queue[tuple[MemberMessage, ...]]) -> None:
         """Everything that waits goes into one envelope; an empty entry is the end."""
         first: Hello | None = hello
         while self._waiting is waiting:

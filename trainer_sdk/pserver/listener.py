@@ -30,12 +30,12 @@ _ACCEPT_PAUSE_S: Final = 0.1
 
 
 class Listener:
-    """Serves from construction until `close`."""
+    """Serves on a listening socket, which is its own from then on, until `close`."""
 
-    def __init__(self, service: Service, security: Security, address: tuple[str, int], limits: WireLimits) -> None:
+    def __init__(self, service: Service, security: Security, listening: socket.socket, limits: WireLimits) -> None:
         self._service, self._security, self._limits = service, security, limits
         self._context = security.server_context()
-        self._socket = socket.create_server(address, backlog=128)
+        self._socket = listening
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._is_closed = False

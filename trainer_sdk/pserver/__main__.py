@@ -1,0 +1,129 @@
+"""`python -m trainer_sdk.pserver`: one parameter server, as its pod's environment says (`trainer_sdk.environment`).
+
+It holds no model until the job's master tells it which (RESTORE), and may be killed at any moment: its buckets then
+come from the last checkpoint.  SIGTERM ends it at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import uuid
+from collections.abc import Mapping
+from typing import Final
+
+from master.api.errors import StorageError
+from master.api.hello import Hello
+from master.api.identities import Incarnation, MemberName
+from master.api.storage import open_storage
+from trainer_sdk.channel import Address
+from trainer_sdk.environment import Environment, parse_environment
+from trainer_sdk.errors import PermanentError, UsageError
+from trainer_sdk.pserver.listener import Listener
+from trainer_sdk.pserver.member import Member, Self
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.service import Outside, Service
+from trainer_sdk.pserver.wire import WireLimits
+
+log = logging.getLogger("trainer_sdk.pserver")
+
+EXIT_USAGE: Final = 2
+EXIT_REFUSED: Final = 3
+EXIT_BROKEN: Final = 70  # EX_SOFTWARE
+
+
+def main() -> int:
+    """Runs until SIGTERM or SIGINT (0), or until the master refuses this server (3).  2: the environment is wrong."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        return _run(os.environ)
+    except (PermanentError, StorageError) as error:
+        sys.stderr.write(f"parameter server: {error}\n")
+        return EXIT_USAGE
+
+
+def _run(variables: Mapping[str, str]) -> int:
+    environment = parse_environment(variables, role="server")
+    if not environment.master or not environment.checkpoint_uri:
+        missing = "EDL_CHECKPOINT_URI" if environment.master else "EDL_MASTER"
+        raise UsageError(f"{missing} is not set: a parameter server needs its job's master and checkpoint folder")
+    ended = threading.Event()
+    refusals: list[str] = []
+
+    def give_up(reason: str) -> None:
+        refusals.append(reason)
+        ended.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    incarnation = Incarnation(uuid.uuid4().hex[:12])
+    security = Security.from_environment(variables)
+    listening = socket.create_server(_listen_address(variables), backlog=128)
+    identity = Self(
+        name=MemberName(environment.name),
+        ordinal=environment.ordinal,
+        incarnation=incarnation,
+        address=_advertised(variables, environment, listening),
+    )
+    member = Member(identity, give_up)
+    outside = Outside(storage=open_storage(environment.checkpoint_uri), tell=member.tell, fatal=_die)
+    service = Service(name=identity.name, incarnation=incarnation, outside=outside)
+    listener = Listener(service, security, listening, WireLimits())
+    member.serve(service, _master(environment))
+    log.info("%s, process %s, listens on %s", identity.name, incarnation, identity.address)
+    ended.wait()
+    listener.close()
+    member.close()
+    service.close()
+    if refusals:
+        sys.stderr.write(f"parameter server: the master refuses {identity.name}: {refusals[0]}\n")
+    return EXIT_REFUSED if refusals else 0
+
+
+def _die(error: BaseException) -> None:
+    """Marks and parameters may be apart: nothing of this process may be used any more."""
+    log.critical("the process ends, its buckets come from the last checkpoint", exc_info=error)
+    logging.shutdown()
+    os._exit(EXIT_BROKEN)
+
+
+def _master(environment: Environment) -> Address:
+    return Address(
+        target=environment.master,
+        hello=Hello(job=environment.job, software="edl parameter server"),
+        token=environment.token,
+        tls_dir=environment.tls_dir,
+    )
+
+
+def _listen_address(variables: Mapping[str, str]) -> tuple[str, int]:
+    text = variables.get("EDL_LISTEN", "0.0.0.0:0")
+    host, _, port = text.rpartition(":")
+    if not port.isdigit():
+        raise UsageError(f"EDL_LISTEN: {text!r} is no host:port")
+    return host.strip("[]"), int(port)
+
+
+def _advertised(variables: Mapping[str, str], environment: Environment, listening: socket.socket) -> str:
+    """Where trainers find this server: as told, as listened on, or this machine's address on the way to the master."""
+    host, port = listening.getsockname()[:2]
+    if told := variables.get("EDL_ADVERTISE"):
+        return f"{told}:{port}"
+    if host not in {"0.0.0.0", "::"}:  # noqa: S104
+        return f"{host}:{port}"
+    master_host, _, master_port = environment.master.rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(master_host, int(master_port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)  # sends nothing
+            return f"{probe.getsockname()[0]}:{port}"
+    except OSError:
+        return f"{socket.gethostname()}:{port}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The control side of a parameter server: a member's stream to the master, for as long as the process lives.
+
+Whenever a stream stands the server registers with the lineage that it holds, so a master that was restarted learns
+what is there and asks again for what it has not heard; the model is kept whatever becomes of the stream.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from master.api.identities import Incarnation, MemberName
+from master.api.messages import (
+    AskMarks,
+    Cut,
+    Drop,
+    Fenced,
+    Hold,
+    MasterMessage,
+    Refused,
+    RegisterServer,
+    Restore,
+    ServerMessage,
+    ServerWelcome,
+    Skip,
+)
+from trainer_sdk.channel import Address, Channel
+from trainer_sdk.pserver.service import Service
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Self:
+    """How this server introduces itself."""
+
+    name: MemberName
+    ordinal: int
+    incarnation: Incarnation
+    address: str  # host:port of its data path
+
+
+class Member:
+    """Registers, takes orders, and says what the service answers.  `give_up` is called when the master refuses it."""
+
+    def __init__(self, identity: Self, give_up: Callable[[str], None]) -> None:
+        self._identity = identity
+        self._give_up = give_up
+        self._service: Service | None = None
+        self._channel = Channel(self)
+
+    def serve(self, service: Service, address: Address) -> None:
+        """From now on the master is listened to."""
+        self._service = service
+        self._channel.connect(address)
+
+    def tell(self, message: ServerMessage) -> None:
+        """Says it if a stream stands; a master that missed it asks again.  Never blocks."""
+        self._channel.say((message,))
+
+    def close(self) -> None:
+        self._channel.close()
+
+    # ---- what happens on the stream, in the channel's thread --------------------------------------------------------
+
+    def stream_opened(self) -> None:
+        log.info("connected to the master")
+        self._register()
+
+    def stream_broken(self, reason: str) -> None:
+        log.warning("the master cannot be heard (%s); the model is kept", reason)
+
+    def refused(self, reason: str) -> None:
+        self._give_up(reason)
+
+    def received(self, messages: tuple[MasterMessage, ...]) -> None:
+        for message in messages:
+            self._take(message)
+
+    def _take(self, message: MasterMessage) -> None:
+        match message:
+            case Restore() | AskMarks() | Hold() | Cut() | Drop() | Skip():
+                if self._service is not None:
+                    log.debug("%s", message)
+                    self._service.control(message)
+            case ServerWelcome():
+                log.info("registered, term %d, lineage %d", message.term, message.lineage)
+            case Fenced():
+                log.warning("fenced: %s; registering again", message.reason)
+                self._register()
+            case Refused():
+                self._give_up(f"{message.field} {message.message}")
+            case _:
+                log.error("a message for trainers arrived: %s", type(message).__name__)
+
+    def _register(self) -> None:
+        if self._service is None:
+            return
+        me = self._identity
+        self.tell(
+            RegisterServer(
+                name=me.name,
+                ordinal=me.ordinal,
+                incarnation=me.incarnation,
+                address=me.address,
+                lineage=self._service.lineage,
+            )
+        )
