@@ -156,8 +156,8 @@ class Jobs:
             self._runtime.mark_ready(pod.name)
         if has_advanced or (record.progress is None and progress.done > 0):
             self.tell(name, lives.Advanced())
-        if progress.failure:
-            self.tell(name, lives.GivenUp(reason=progress.failure))
+        if progress.has_failed:
+            self.tell(name, lives.GivenUp(reason=progress.problem))
         elif progress.is_complete:
             self.tell(name, lives.EndReached())
 

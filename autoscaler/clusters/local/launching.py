@@ -21,9 +21,9 @@ MASTER_PROGRAM = (sys.executable, "-m", "master")
 SERVER_PROGRAM = (sys.executable, "-m", "trainer_sdk.pserver")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Launching:
-    """What all pods of a run have in common.  `etcd`: endpoints, empty for masters that keep their state in memory."""
+    """What all pods of a run have in common.  `etcd`: endpoints, set when it serves; empty: masters without a store."""
 
     folder: RunFolder
     working_dir: Path

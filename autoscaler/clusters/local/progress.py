@@ -1,33 +1,79 @@
-"""How far a job has come, as its master tells it: the cluster side's few numbers of `master.api.status.JobStatus`."""
+"""How far a job has come: the cluster side's few numbers out of `master.api.status.JobStatus`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+from master.api.status import JobPhase, JobStatus, MemberStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgress:
-    """Positions of the whole job (all epochs).  `done` are acked or marked, `committed` are in the last checkpoint."""
+    """Positions of the whole job (all epochs).  `done` includes `committed`, which is what a checkpoint holds."""
 
+    phase: JobPhase
+    problem: str = ""
     total: int = 0
-    epochs: int = 0
     done: int = 0
     committed: int = 0
     quarantined: int = 0
-    is_complete: bool = False
-    failure: str = ""
+    reworked: int = 0
+    epochs: int = 0
+    epochs_committed: int = 0
     lineage: int = 0
+    term: int = 0
     head: str = ""
     checkpoint_age_s: float | None = None
     samples_per_s: float = 0.0
     metrics: tuple[tuple[str, float], ...] = ()
 
     @property
+    def is_complete(self) -> bool:
+        """END: everything is trained and committed, the final save included."""
+        return self.phase is JobPhase.COMPLETE
+
+    @property
+    def has_failed(self) -> bool:
+        """The master gave the job up; `problem` says why."""
+        return self.phase is JobPhase.FAILED
+
+    @property
     def epoch(self) -> int:
-        """The lowest epoch that may be unfinished, from 0; equal to `epochs` at the end."""
+        """Whole epochs' worth of positions that are done."""
         return self.done * self.epochs // self.total if self.total else 0
 
     @property
     def loss(self) -> float | None:
-        """What the trainers reported under that name."""
+        """What the trainers reported under that name, on average."""
         return dict(self.metrics).get("loss")
+
+
+def progress_of(status: JobStatus) -> JobProgress:
+    """The status, shortened; metrics and throughput over all trainers."""
+    counts = status.positions
+    return JobProgress(
+        phase=status.phase,
+        problem=status.problem,
+        total=counts.total,
+        done=counts.done + counts.committed,
+        committed=counts.committed,
+        quarantined=counts.quarantined,
+        reworked=status.reworked,
+        epochs=status.epochs,
+        epochs_committed=status.epochs_committed,
+        lineage=status.lineage,
+        term=status.term,
+        head=status.head or "",
+        checkpoint_age_s=status.head_age_s,
+        samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
+        metrics=tuple(sorted(_mean_metrics(status.members).items())),
+    )
+
+
+def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
+    values: dict[str, list[float]] = {}
+    for member in members:
+        for name, value in member.metrics.items():
+            values.setdefault(name, []).append(value)
+    return {name: sum(found) / len(found) for name, found in values.items()}

@@ -39,7 +39,7 @@ class Recorder:
         self._started_at_s = clock()
         self._paths = (folder.events, folder.decisions, folder.samples)
         self._files: dict[Path, TextIO] = {}
-        self._folder = folder
+        self.folder = folder
         self._count = 0
         self.events: deque[RunEvent] = deque(maxlen=_EVENTS_AT_HAND)
         self.on_event: list[Callable[[RunEvent], None]] = []
@@ -66,15 +66,15 @@ class Recorder:
             number=self._count, t_s=self.elapsed_s(), kind=kind, object=target, reason=reason, message=message
         )
         self.events.append(event)
-        self._write(self._folder.events, asdict(event))
+        self._write(self.folder.events, asdict(event))
         for watcher in tuple(self.on_event):
             watcher(event)
 
     def record_decision(self, decision: Mapping[str, Any]) -> None:
-        self._write(self._folder.decisions, {"t_s": self.elapsed_s(), **decision})
+        self._write(self.folder.decisions, {"t_s": self.elapsed_s(), **decision})
 
     def record_sample(self, sample: Mapping[str, Any]) -> None:
-        self._write(self._folder.samples, {"t_s": self.elapsed_s(), **sample})
+        self._write(self.folder.samples, {"t_s": self.elapsed_s(), **sample})
 
     def _write(self, path: Path, line: Mapping[str, Any]) -> None:
         file = self._files.get(path)

@@ -1,0 +1,248 @@
+"""A whole run on this machine: folder, etcd, cluster, the planner's loop, samples; started and stopped as one.
+
+    async with LocalRun(RunSettings(...)) as run:
+        run.submit(manifests)
+        ...
+        await run.stop()
+
+`control` answers other terminals about it, `autoscaler.cli` shows it.  Leaving the context without `stop` kills all
+that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from autoscaler.clusters.local.cluster import LocalCluster
+from autoscaler.clusters.local.etcd import start_etcd, stop_etcd
+from autoscaler.clusters.local.folder import RunFolder, make_run_folder, write_manifest
+from autoscaler.clusters.local.jobs import JobRecord
+from autoscaler.clusters.local.launching import Launching
+from autoscaler.clusters.local.lives import STOP_ORDER, Ending
+from autoscaler.clusters.local.progress import JobProgress
+from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
+from autoscaler.clusters.local.snapshot import RunSnapshot, take_snapshot
+from autoscaler.clusters.local.status import Masters
+from autoscaler.domain import Node, NodeName, Policy, Role
+from autoscaler.loop import JournalEntry, Loop, Step
+from autoscaler.manifests.values import Machine, Manifests
+
+_DECISIONS_SHOWN: Final = 50
+_STOP_MARGIN_S: Final = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What a run is made of.  `devices`: GPU numbers of each machine, in order; `parent`: where its folder is made."""
+
+    name: str
+    machines: tuple[Machine, ...]
+    devices: tuple[tuple[int, ...], ...]
+    parent: Path = Path("runs")
+    working_dir: Path = field(default_factory=Path.cwd)
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    policy: Policy = field(default_factory=Policy)
+    with_etcd: bool = True
+    described: Mapping[str, Any] = field(default_factory=dict)  # more for run.json: the command line, say
+
+
+class LocalRun:
+    """An async context; see the module.  `say` is told, in plain lines, what a user waits for at the start."""
+
+    folder: RunFolder
+    recorder: Recorder
+    cluster: LocalCluster
+    loop: Loop
+
+    def __init__(self, settings: RunSettings, *, say: Callable[[str], None] = lambda _: None) -> None:
+        self.settings = settings
+        self._say = say
+        self._stack = AsyncExitStack()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._crash: asyncio.Future[None]
+        self._journaled: JournalEntry | None = None
+        self._is_stopped = False
+
+    async def __aenter__(self) -> Self:
+        self._crash = asyncio.get_running_loop().create_future()
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+        if self._crash.done():
+            self._crash.exception()  # it has been told, or nobody asked
+        self._describe(ended=True)
+
+    async def _start(self) -> None:
+        settings = self.settings
+        self.folder = await asyncio.to_thread(
+            make_run_folder, settings.parent, settings.name, described=self._description()
+        )
+        self.recorder = self._stack.enter_context(Recorder(self.folder, clock=time.monotonic))
+        masters = await self._stack.enter_async_context(Masters(self.folder.token))
+
+        async def look_at(record: JobRecord) -> JobProgress | None:
+            return await masters.look(record.name, record.place.master)
+
+        self._launching = Launching(
+            folder=self.folder, working_dir=settings.working_dir, environment=settings.environment
+        )
+        self.cluster = await self._stack.enter_async_context(
+            LocalCluster(
+                {
+                    Node(name=NodeName(machine.name), allocatable=machine.capacity): devices
+                    for machine, devices in zip(settings.machines, settings.devices, strict=True)
+                },
+                self._launching,
+                self.recorder,
+                clock=time.monotonic,
+                look_at=look_at,
+                on_crash=self.crash,
+            )
+        )
+        if settings.with_etcd:
+            self._launching.etcd = await start_etcd(
+                self.cluster.runtime.processes,
+                self.folder.etcd,
+                self.folder.log_of("etcd"),
+                settings.environment,
+                say=self._say,
+            )
+            self.recorder.note("Started", "etcd/etcd", "Ready", self._launching.etcd)
+        self.loop = Loop(self.cluster, settings.policy, listener=self._listen)
+        self._do(self.loop.run(), "planner loop")
+        self._do(self._sample(), "samples")
+
+    # ---- what a run does ----------------------------------------------------------------------------------------
+
+    def submit(self, manifests: Manifests) -> None:
+        """Take in all jobs and Deployments.  Raises ValueError when a name is taken."""
+        for deployment in manifests.deployments:
+            priority = manifests.priority_of(deployment.template.priority_class)
+            self.cluster.deploy(deployment, priority=priority)
+        for job in manifests.jobs:
+            self.cluster.submit(job, priority=manifests.priority_of(job.priority_class))
+        for notice in manifests.notices:
+            self.recorder.note("Notice", "run", "Notice", notice)
+
+    def snapshot(self) -> RunSnapshot:
+        """The run as it stands now."""
+        decided = self.loop.last_plan.decisions if self.loop.last_plan is not None else ()
+        journal = tuple(self.loop.journal)[-_DECISIONS_SHOWN:]
+        return take_snapshot(self.folder.root.name, self.cluster, self.recorder, decided, journal)
+
+    def are_jobs_over(self) -> bool:
+        """Whether every job has ended and all its pods are gone; also when there is none."""
+        records = self.cluster.jobs.records.values()
+        return all(
+            record.life.ending is not None and not self.cluster.table.job_pods(record.name) for record in records
+        )
+
+    def failed_jobs(self) -> tuple[str, ...]:
+        """Names of the jobs that ended in failure."""
+        return tuple(n for n, record in self.cluster.jobs.records.items() if record.life.ending is Ending.FAILED)
+
+    def crash(self, error: BaseException) -> None:
+        """Something that cannot be was seen; whoever waits for `crashed` gets it."""
+        if not self._crash.done() and not self._is_stopped:
+            self._crash.set_exception(error)
+
+    async def crashed(self) -> None:
+        """Wait for a crash and raise it."""
+        await asyncio.shield(self._crash)
+
+    async def stop(self) -> None:
+        """Everything leaves in order, within its grace: web and trainers, then servers, masters, etcd."""
+        self._is_stopped = True
+        for task in tuple(self._tasks):
+            if task.get_name() == "planner loop":
+                task.cancel()
+        self.recorder.note("Job", "run", "Stopping")
+        for name in tuple(self.cluster.deployments):
+            self.cluster.delete_deployment(name)
+        for role in (*STOP_ORDER, Role.OTHER):
+            await self._stop_role(role)
+        await stop_etcd(self.cluster.runtime.processes)
+
+    async def _stop_role(self, role: Role) -> None:
+        pods = [pod for pod in self.cluster.table.pods.values() if pod.role is role]
+        for pod in pods:
+            if not pod.is_leaving:
+                self.cluster.runtime.leave(pod.name, grace_s=pod.grace_s, why="the run is stopping")
+        deadline_s = time.monotonic() + max((pod.grace_s for pod in pods), default=0.0) + _STOP_MARGIN_S
+        names = {pod.name for pod in pods}
+        while names & self.cluster.table.pods.keys() and (left_s := deadline_s - time.monotonic()) > 0:
+            await self.cluster.changed(left_s)
+
+    # ---- the inside ---------------------------------------------------------------------------------------------
+
+    def _listen(self, step: Step) -> None:
+        """Write down what was decided and done."""
+        for action, outcome in step.applied:
+            line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.verdict}
+            self.recorder.record_decision(line | ({"message": outcome.message} if outcome.message else {}))
+        for entry in self._take_news():
+            decision = entry.decision
+            self.recorder.record_decision({"decision": decision.reason, **asdict(decision)})
+            sizes = f"{decision.now} -> {decision.target}" if decision.now != decision.target else f"{decision.now}"
+            self.recorder.note("Decided", f"tj/{decision.job}", decision.reason, f"{sizes}: {decision.message}")
+
+    def _take_news(self) -> list[JournalEntry]:
+        journal = list(self.loop.journal)
+        start = journal.index(self._journaled) + 1 if self._journaled in journal else 0
+        if journal:
+            self._journaled = journal[-1]
+        return journal[start:]
+
+    async def _sample(self) -> None:
+        while True:
+            self.recorder.record_sample(sample_of(self.snapshot()))
+            await asyncio.sleep(SAMPLE_EVERY_S)
+
+    def _description(self) -> dict[str, Any]:
+        machines = self.settings.machines
+        return {
+            "name": self.settings.name,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "pid": os.getpid(),
+            "nodes": {machine.name: asdict(machine.capacity) for machine in machines},
+            **self.settings.described,
+        }
+
+    def _describe(self, *, ended: bool) -> None:
+        description = self._description() | {"started": self.folder.read_manifest().get("started")}
+        if ended:
+            description["ended"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        write_manifest(self.folder, description)
+
+    def _do(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.crash(error)

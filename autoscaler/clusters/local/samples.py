@@ -1,0 +1,55 @@
+"""What a run records about itself over time: a snapshot shortened to the numbers of the figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, RunSnapshot
+from autoscaler.domain import Role
+
+SAMPLE_EVERY_S: Final = 0.25
+_KINDS: Final = {Role.OTHER: "web", Role.TRAINER: "trainers", Role.SERVER: "servers", Role.MASTER: "masters"}
+
+
+def sample_of(snapshot: RunSnapshot) -> dict[str, Any]:
+    """One line of samples.jsonl, `t_s` apart: millicores per node and kind, sizes and progress per job."""
+    return {
+        "nodes": {node.name: _node(node) for node in snapshot.nodes},
+        "jobs": {job.name: _job(job) for job in snapshot.jobs},
+        "workloads": {deployment.name: _workload(deployment) for deployment in snapshot.deployments},
+    }
+
+
+def _node(node: NodeLine) -> Mapping[str, int]:
+    used = dict.fromkeys(_KINDS.values(), 0)
+    for pod in node.pods:
+        used[_KINDS[pod.role]] += pod.requests.cpu_milli
+    return {"capacity_millicores": node.capacity.cpu_milli, **used}
+
+
+def _job(job: JobLine) -> Mapping[str, Any]:
+    progress = job.progress
+    return {
+        "condition": job.condition,
+        "trainers": job.now,
+        "target": job.target,
+        "min": job.min,
+        "max": job.max,
+        "servers": job.servers,
+        "committed": progress.committed if progress else 0,
+        "done": progress.done if progress else 0,
+        "total": progress.total if progress else 0,
+        "epoch": progress.epoch if progress else 0,
+        "loss": progress.loss if progress else None,
+        "samples_per_s": progress.samples_per_s if progress else 0.0,
+    }
+
+
+def _workload(deployment: DeploymentLine) -> Mapping[str, int]:
+    return {
+        "desired": deployment.wanted,
+        "ready": deployment.ready,
+        "pending": deployment.pending,
+        "starting": deployment.starting,
+    }

@@ -1,0 +1,221 @@
+"""A whole run at one instant, as plain values: what the live view draws, the control socket answers and samples record.
+
+Building one reads the cluster and changes nothing.  `autoscaler.cli.view` draws it, `samples` shortens it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autoscaler.clusters.local.cluster import DeploymentRecord, LocalCluster
+from autoscaler.clusters.local.jobs import JobRecord
+from autoscaler.clusters.local.lives import Ending, Stage
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.progress import JobProgress
+from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.domain import Decision, JobState, PodPhase, Resources, Role, Tier
+from autoscaler.loop import JournalEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLine:
+    name: str
+    role: Role
+    tier: Tier
+    owner: str
+    ordinal: int
+    phase: PodPhase
+    node: str | None
+    requests: Resources
+    restarts: int
+    age_s: float
+    pending_s: float | None  # from creation to readiness; None: not ready yet
+    pid: int | None
+    port: int | None
+    gpus: tuple[int, ...]
+    reason: str  # why it waits or leaves
+    is_unschedulable: bool
+    log: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLine:
+    name: str
+    capacity: Resources
+    is_open: bool
+    pods: tuple[PodLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLine:
+    """`now` counts trainers that stand and do not leave; `why` is the planner's explanation of the target."""
+
+    name: str
+    namespace: str
+    condition: str
+    message: str
+    age_s: float
+    weight: int
+    priority_class: str
+    priority: int
+    min: int
+    max: int
+    pinned: int
+    now: int
+    target: int
+    servers: int
+    servers_wanted: int
+    has_master: bool
+    failures: int
+    backoff_limit: int
+    decision: Decision | None
+    progress: JobProgress | None
+    checkpoint_uri: str
+
+    @property
+    def why(self) -> str:
+        return "" if self.decision is None else self.decision.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentLine:
+    name: str
+    namespace: str
+    wanted: int
+    ready: int
+    pending: int
+    starting: int
+    age_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionLine:
+    """A decision that was news, `t_s` seconds after the start of the run."""
+
+    t_s: float
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSnapshot:
+    name: str
+    folder: str
+    t_s: float
+    nodes: tuple[NodeLine, ...]
+    pods: tuple[PodLine, ...]
+    jobs: tuple[JobLine, ...]
+    deployments: tuple[DeploymentLine, ...]
+    decisions: tuple[DecisionLine, ...]  # the newest last
+
+
+def take_snapshot(
+    name: str, cluster: LocalCluster, recorder: Recorder, decided: Sequence[Decision], journal: Sequence[JournalEntry]
+) -> RunSnapshot:
+    """The run as it stands now.  `decided` is the last plan's, `journal` the decisions to show."""
+    now_s = cluster.now()
+    pods = tuple(_pod_line(pod, now_s) for pod in cluster.table.pods.values())
+    latest: dict[str, Decision] = {decision.job: decision for decision in decided}
+    return RunSnapshot(
+        name=name,
+        folder=str(recorder.folder.root),
+        t_s=recorder.elapsed_s(),
+        nodes=tuple(
+            NodeLine(
+                name=node.name,
+                capacity=node.allocatable,
+                is_open=node.is_open(),
+                pods=tuple(pod for pod in pods if pod.node == node.name),
+            )
+            for node in cluster.table.nodes.values()
+        ),
+        pods=pods,
+        jobs=tuple(
+            _job_line(record, latest.get(record.job.name), pods, now_s) for record in cluster.jobs.records.values()
+        ),
+        deployments=tuple(_deployment_line(record, pods) for record in cluster.deployments.values()),
+        decisions=tuple(DecisionLine(t_s=recorder.elapsed_s(entry.at_s), decision=entry.decision) for entry in journal),
+    )
+
+
+def condition_of(record: JobRecord) -> str:
+    """One word for where a job stands; `Completed`, `Failed` and `Suspended` are what `edl wait` knows too."""
+    life = record.life
+    if life.ending is Ending.DELETED:
+        return "Terminating"
+    if life.ending is not None:
+        return life.ending
+    if life.stage is Stage.SUSPENDED:
+        return "Suspended"
+    if life.stage is Stage.FAREWELL:
+        return "Completing"
+    return "Pending" if life.started_at_s is None else "Running"
+
+
+def _pod_line(pod: LocalPod, now_s: float) -> PodLine:
+    return PodLine(
+        name=pod.name,
+        role=pod.role,
+        tier=pod.tier,
+        owner=pod.owner,
+        ordinal=pod.ordinal,
+        phase=pod.phase,
+        node=pod.node,
+        requests=pod.template.requests,
+        restarts=max(0, pod.starts - 1),
+        age_s=round(now_s - pod.created_at_s, 3),
+        pending_s=None if pod.ready_at_s is None else round(pod.ready_at_s - pod.created_at_s, 3),
+        pid=pod.pid,
+        port=pod.port,
+        gpus=pod.gpus,
+        reason=pod.leaving or pod.waiting,
+        is_unschedulable=pod.unschedulable_since_s is not None,
+        log=str(pod.log),
+    )
+
+
+def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLine], now_s: float) -> JobLine:
+    job, life = record.job, record.life
+    standing = [
+        pod
+        for pod in pods
+        if pod.owner == job.name and pod.role is not Role.OTHER and pod.phase is not PodPhase.TERMINATING
+    ]
+    now = sum(pod.role is Role.TRAINER for pod in standing)
+    is_active = life.state is JobState.ACTIVE
+    return JobLine(
+        name=job.name,
+        namespace=job.namespace,
+        condition=condition_of(record),
+        message=life.message,
+        age_s=round(now_s - record.submitted_at_s, 3),
+        weight=job.weight,
+        priority_class=job.priority_class,
+        priority=record.priority,
+        min=job.trainer.replicas.minimum,
+        max=job.trainer.replicas.maximum,
+        pinned=record.pinned,
+        now=now,
+        target=decision.target if decision is not None and is_active else 0,
+        servers=sum(pod.role is Role.SERVER for pod in standing),
+        servers_wanted=0 if job.server is None else job.server.replicas.minimum,
+        has_master=any(pod.role is Role.MASTER and pod.phase is PodPhase.READY for pod in standing),
+        failures=life.failures if life.advances == life.advances_at_failure else 0,
+        backoff_limit=job.run_policy.backoff_limit,
+        decision=decision,
+        progress=record.progress,
+        checkpoint_uri=record.place.checkpoint_uri,
+    )
+
+
+def _deployment_line(record: DeploymentRecord, pods: Sequence[PodLine]) -> DeploymentLine:
+    own = [pod for pod in pods if pod.role is Role.OTHER and pod.owner == record.deployment.name]
+    return DeploymentLine(
+        name=record.deployment.name,
+        namespace=record.deployment.namespace,
+        wanted=record.wanted,
+        ready=sum(pod.phase is PodPhase.READY for pod in own),
+        pending=sum(pod.phase is PodPhase.PENDING for pod in own),
+        starting=sum(pod.phase is PodPhase.STARTING for pod in own),
+        age_s=max((pod.age_s for pod in own), default=None),
+    )
