@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import grpc
 import grpc.aio
@@ -15,10 +15,13 @@ from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import encode_hello
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2
-from master.api.edl.master.v1.master_pb2_grpc import MasterAsyncStub, MasterStub
+from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
 from master.api.hello import TOKEN_METADATA_KEY, Hello
 from master.api.status import JobStatus
+
+if TYPE_CHECKING:
+    from master.api.edl.master.v1.master_pb2_grpc import MasterAsyncStub  # exists for type checkers alone
 
 _DEADLINE_S: Final = 1.0
 
