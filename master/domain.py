@@ -121,7 +121,7 @@ class SwapHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseLineage:
-    """lineage record = `old` (None: absent) and head = new.base  ->  lineage record := new, route := route (rule 26)."""
+    """lineage record = `old` (None: absent) and head = new.base  ->  lineage record := new, route := this (26)."""
 
     old: LineageRecord | None
     new: LineageRecord
@@ -180,7 +180,10 @@ class FindAdoptable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retain:
-    """Manifests that must stay; what neither they nor anything newer name may go (rule 25).  No answer."""
+    """These stay, and what could be adopted: manifests whose parent is the head.  All else may go (rule 25).
+
+    No answer.  Files that no remaining manifest names go too, but none younger than the newest of these.
+    """
 
     manifests: frozenset[ManifestId]
 

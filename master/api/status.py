@@ -1,0 +1,87 @@
+"""What a job's master says of itself: read by the command line, the autoscaler and the metrics.
+
+Counts are positions (a record in an epoch); times are ages in seconds at the moment of the answer.  The six places of
+the positions add up to `total` (M4).  Skew rule: `JobStatus` has one version; a reader takes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from master.api.identities import Lineage, ManifestId, MemberName, Role, Term
+from master.api.positions import PositionSet
+
+
+class JobPhase(StrEnum):
+    STARTING = "starting"  # a new master reads what is durable; nothing is declared yet
+    WAITING_FOR_SERVERS = "waiting-for-servers"
+    RESTORING = "restoring"
+    TRAINING = "training"
+    COMMITTING = "committing"  # training goes on meanwhile
+    SAVING = "saving"  # all committed; a trainer runs the final-save hook
+    COMPLETE = "complete"
+    FAILED = "failed"  # `problem` says why; nothing more is granted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionCounts:
+    """Where the job's positions are (M4)."""
+
+    total: int
+    todo: int
+    leased: int
+    done: int  # confirmed, not yet in a checkpoint
+    skipping: int
+    committed: int  # in the last checkpoint
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochStatus:
+    epoch: int
+    committed: int
+    done: int
+    quarantined: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberStatus:
+    name: MemberName
+    role: Role
+    ordinal: int
+    is_connected: bool
+    is_serving: bool  # a trainer: registered; a server: holds the current lineage
+    leased: int
+    samples_per_s: float
+    metrics: Mapping[str, float]  # what the script reported last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureStatus:
+    member: MemberName
+    age_s: float
+    positions: PositionSet  # that were in flight
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    phase: JobPhase
+    problem: str  # why it does not go on, or why the last commit was given up; empty when all is well
+    term: Term
+    lineage: Lineage
+    head: ManifestId | None
+    head_age_s: float | None  # since this master committed it; None: an earlier one did
+    epochs: int
+    epoch_size: int
+    positions: PositionCounts
+    per_epoch: tuple[EpochStatus, ...]  # those begun and not yet committed whole, 16 at most
+    epochs_committed: int  # whole epochs in the last checkpoint, from the first
+    quarantine: PositionSet
+    reworked: int  # positions that went back from done, under this master
+    members: tuple[MemberStatus, ...]
+    servers_expected: int
+    failures: tuple[FailureStatus, ...]
+    failures_in_a_row: int

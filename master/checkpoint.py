@@ -1,0 +1,62 @@
+"""What servers say about their buckets, compared: the ground on which a checkpoint is written (rules 19 to 22).
+
+Not here: the order of the commit (`cuts`), the manifest's form (`api.manifest`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from master.api.identities import Lineage, ManifestId, Route, Term
+from master.api.messages import BucketMarks, FileRecord
+from master.api.positions import PositionSet, common, union
+
+
+def owned(route: Route, ordinal: int) -> PositionSet:
+    """Numbers of the buckets that the server at this place of the route owns."""
+    return PositionSet.from_ranges((bucket, bucket + 1) for bucket, owner in enumerate(route.owner) if owner == ordinal)
+
+
+def lists_exactly(marks: Iterable[BucketMarks], buckets: PositionSet) -> bool:
+    """Each of these buckets stands in one group, and no other does."""
+    groups = [group.buckets for group in marks]
+    return union(groups) == buckets and sum(map(len, groups)) == len(buckets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Of all buckets.  `anywhere` is D when the marks are those of HELD (rule 20)."""
+
+    anywhere: PositionSet  # some bucket has applied it
+    everywhere: PositionSet  # every bucket has applied it
+    settled: PositionSet  # every bucket has applied or skipped it
+    skipped_anywhere: PositionSet
+    are_equal: bool  # all buckets have the same marks and the same skips
+
+
+def compare(marks: Iterable[BucketMarks]) -> Comparison:
+    """`are_equal` is the only ground for a manifest: data := everywhere, quarantine := skipped (rule 22)."""
+    groups = tuple(marks)
+    return Comparison(
+        anywhere=union(group.applied for group in groups),
+        everywhere=common(group.applied for group in groups),
+        settled=common(group.applied | group.skipped for group in groups),
+        skipped_anywhere=union(group.skipped for group in groups),
+        are_equal=len({(group.applied, group.skipped) for group in groups}) == 1,
+    )
+
+
+def file_problem(file: FileRecord, lineage: Lineage, buckets: PositionSet) -> str:
+    """Why this file cannot be part of a checkpoint; empty when it can."""
+    if file.lineage != lineage:
+        return f"{file.name} is of lineage {file.lineage}, not {lineage}"
+    if not lists_exactly(file.marks, buckets):
+        listed = union(group.buckets for group in file.marks)
+        return f"{file.name} has the buckets {listed}, its server owns {buckets}"
+    return ""
+
+
+def manifest_id(term: Term, lineage: Lineage, sequence: int) -> ManifestId:
+    """Unique, and in the order of time as a name (rule 4)."""
+    return ManifestId(f"{lineage:06d}-{term:010d}-{sequence:06d}")

@@ -1,0 +1,74 @@
+"""A small mapping that never changes: state of the cores is compared, hashed and shared, so a dict will not do.
+
+`put` and `without` copy, which for the hundred entries that a job has is cheaper than any tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class FrozenMap(Mapping[K, V]):
+    """Keys in the order in which they were put; equality and hash ignore it."""
+
+    __slots__ = ("_entries", "_hash")
+
+    def __init__(self, entries: Mapping[K, V] | None = None) -> None:
+        self._entries: dict[K, V] = dict(entries) if entries else {}
+        self._hash: int | None = None
+
+    def put(self, key: K, value: V) -> FrozenMap[K, V]:
+        """With this entry, in the place of the one it replaces."""
+        entries = self._entries.copy()
+        entries[key] = value
+        return FrozenMap._around(entries)
+
+    def without(self, key: K) -> FrozenMap[K, V]:
+        """The same map when there is no such key."""
+        if key not in self._entries:
+            return self
+        entries = self._entries.copy()
+        del entries[key]
+        return FrozenMap._around(entries)
+
+    @classmethod
+    def _around(cls, entries: dict[K, V]) -> FrozenMap[K, V]:
+        made: FrozenMap[K, V] = cls.__new__(cls)
+        made._entries, made._hash = entries, None
+        return made
+
+    def __getitem__(self, key: K) -> V:
+        return self._entries[key]
+
+    def get(self, key: K, default: V | None = None) -> V | None:  # type: ignore[override]  # one form is enough
+        return self._entries.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def values(self) -> ValuesView[V]:
+        return self._entries.values()
+
+    def items(self) -> ItemsView[K, V]:
+        return self._entries.items()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FrozenMap) and self._entries == other._entries
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self._entries.items()))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"FrozenMap({self._entries!r})"

@@ -1,0 +1,72 @@
+"""What must hold of a master's state after every step; a breach is a bug, and the process ends before it does harm."""
+
+from __future__ import annotations
+
+from master import dispatch
+from master.api.positions import EMPTY, PositionSet
+from master.domain import RaiseLineage, RecordQuarantine, SwapHead
+from master.errors import InvariantViolationError
+from master.state import JobState, Phase, Stage
+
+
+def check_invariants(state: JobState) -> None:
+    """Raises InvariantViolationError, with the promise or rule that is broken."""
+    dispatch.check_invariants(state.dispatch)
+    _check_leases(state)
+    _check_model(state)
+    _check_writing(state)
+
+
+def _check_leases(state: JobState) -> None:
+    incarnations = {trainer.key.incarnation for trainer in state.members.trainers.values()}
+    for key, holder in state.dispatch.holders.items():
+        _expect(key in incarnations, f"M2: {key} holds leases and is no member")
+        for lease in holder.leases:
+            token = lease.token
+            fits = (token.term, token.lineage, token.incarnation) == (state.term, state.number, key)
+            _expect(fits, f"rule 3: {lease} is live in term {state.term}, lineage {state.number}")
+            beyond = lease.positions - PositionSet.span(0, state.dispatch.granting_below)
+            _expect(not beyond, f"rule 18: {beyond} are leased at or above the recorded high-water mark")
+
+
+def _check_model(state: JobState) -> None:
+    head_data = state.head.data if state.head else EMPTY
+    if state.dataset:
+        _expect(
+            state.dispatch.committed == head_data, f"M4: {state.dispatch.committed} are COMMITTED, head has {head_data}"
+        )
+    if state.stage is Stage.SERVING:
+        _expect(state.lineage is not None, "rule 2: serving without a lineage")
+        if state.config.servers:
+            _expect(
+                state.route is not None and state.route.lineage == state.number, "rule 26: the route is not current"
+            )
+            _expect(len(state.members.servers) == state.config.servers, "rule 26: serving without all servers")
+    else:
+        _expect(
+            state.commit.phase in (Phase.IDLE, Phase.SWAPPING), f"rule 26: {state.commit.phase} while {state.stage}"
+        )
+    _expect(state.commit.phase is Phase.WRITING or not state.dispatch.wanted, "rule 20: wanted without a cut")
+    _expect(
+        bool(state.skip) == bool(state.dispatch.skipping), "rule 31: SKIPPING without a skip, or the other way round"
+    )
+
+
+def _check_writing(state: JobState) -> None:
+    write = state.writing
+    _expect(
+        (state.commit.phase is Phase.SWAPPING) == isinstance(write, SwapHead),
+        "rule 23: a swap of head without a commit",
+    )
+    _expect((state.stage is Stage.RAISING) == isinstance(write, RaiseLineage), "rule 26: a raise that nobody waits for")
+    if isinstance(write, SwapHead):
+        _expect(
+            write.parent == state.head_id and write.lineage == state.lineage, "rule 23: the swap can only be refused"
+        )
+    if isinstance(write, RaiseLineage | RecordQuarantine):
+        _expect(write.old == state.lineage, "rule 26: the lineage record changed under a write")
+
+
+def _expect(holds: bool, claim: str) -> None:
+    if not holds:
+        raise InvariantViolationError(claim)

@@ -1,0 +1,226 @@
+"""The master of one job as a pure state machine: events in, effects out.  Start reading here.
+
+    initial(config, durable, term, now)  a new master, from what is durable (rule 17)
+    handle(state, event, now)            one event: the state after it, and what the shell does now, in order
+    deadlines(state)                     what to feed back, and when
+    check_invariants(state)              what must hold after every step
+    status(state, now)                   what people and the cluster side see
+
+An event is handled in two parts: what it says (the handlers), and what can go on because of it (`_advance`, driven by
+the state alone, so that nothing waits for an event that has already come).
+
+Parts: `dispatch` and `shards` (who trains what), `membership`, `trainers`, `servers` (who is here), `declaring`,
+`cuts` (the commit), `recovery` (take-over, roll-back), `skipping` and `quarantine`, `ownership` (without servers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+from master import cuts, declaring, ownership, recovery, servers, skipping, trainers
+from master.api.identities import Term
+from master.api.messages import (
+    Ack,
+    Acquire,
+    Declare,
+    Failed,
+    Fenced,
+    FinalSaved,
+    Leave,
+    MemberMessage,
+    OfferCheckpoint,
+    Progress,
+    RegisterServer,
+    RegisterTrainer,
+    Return,
+)
+from master.dispatch import Dispatch
+from master.domain import (
+    AdoptableFound,
+    AnswersOverdue,
+    CommitDue,
+    CutExpired,
+    Durable,
+    Event,
+    FindAdoptable,
+    HoldExpired,
+    Instant,
+    JobConfig,
+    LeaseExpired,
+    ManifestWriteFailed,
+    ManifestWritten,
+    MemberKey,
+    MessageReceived,
+    Persisted,
+    PersistRefused,
+    RaiseLineage,
+    ReclaimWindowEnded,
+    ReconnectWindowEnded,
+    RecordDataset,
+    RecordQuarantine,
+    ReserveHighWater,
+    StepDown,
+    StreamBroken,
+    SwapHead,
+)
+from master.invariants import check_invariants
+from master.membership import Trainer
+from master.pending import deadlines
+from master.projection import status
+from master.state import JobState, Stage, Step, Turn
+
+__all__ = ["Step", "check_invariants", "deadlines", "handle", "initial", "status"]
+
+
+def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:
+    """A new master: adopt at most one manifest, finish what is unfinished, then grant (rules 17, 18)."""
+    state = JobState(
+        config=config,
+        term=term,
+        lineage=durable.lineage,
+        head=durable.head,
+        dataset=durable.dataset,
+        route=durable.route,
+        dispatch=Dispatch(granting_below=durable.high_water, reserving_below=durable.high_water),
+    )
+    turn = Turn(state, now)
+    if durable.high_water:
+        turn.change(reclaim_ends=turn.after(config.reconnect_window_ns))
+    if durable.dataset:
+        turn.change(dispatch=declaring.books_of(state, high_water=durable.high_water))
+        if durable.head and durable.head.dataset.digest != durable.dataset.dataset.digest:
+            turn.change(
+                failed=f"checkpoint {durable.head.id} is of another data set than the one this job has declared"
+            )
+    if durable.dataset and durable.lineage:
+        turn.emit(FindAdoptable(parent=turn.state.head_id, lineage=turn.state.number))
+    else:
+        turn.recover(stage=Stage.GATHERING)
+    _advance(turn)
+    return turn.step()
+
+
+def handle(state: JobState, event: Event, now: Instant) -> Step:
+    """What holds after the event.  Raises InvariantViolationError on what cannot be."""
+    if state.is_over:
+        return Step(state=state, effects=())
+    turn = Turn(state, now)
+    HANDLERS[type(event)](turn, event)
+    if not turn.state.is_over:
+        _advance(turn)
+    return turn.step()
+
+
+def _advance(turn: Turn) -> None:
+    """What can go on, goes on; recovery before all else, since nothing else may while the model is not whole."""
+    recovery.advance(turn)
+    trainers.reserve(turn)
+    skipping.advance(turn)
+    cuts.advance(turn)
+
+
+def _handle_refused(turn: Turn, event: PersistRefused) -> None:
+    turn.change(is_over=True)
+    turn.emit(StepDown(reason=f"{type(event.write).__name__} was refused: {event.reason}"))
+
+
+def _handle_reclaim_ended(turn: Turn, event: ReclaimWindowEnded) -> None:
+    if turn.state.reclaim_ends == event.deadline:
+        turn.change(reclaim_ends=None, dispatch=replace(turn.state.dispatch, granting_from=0))
+
+
+# ---- members --------------------------------------------------------------------------------------------------------
+
+
+def _handle_message(turn: Turn, event: MessageReceived) -> None:
+    if type(event.message) in servers.HANDLERS or isinstance(event.message, RegisterServer):
+        servers.handle_message(turn, event.sender, event.message)
+    else:
+        _handle_trainer_message(turn, event.sender, event.message)
+
+
+_TRAINER_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Trainer, Any], None]]] = {
+    Declare: declaring.handle_declare,
+    Acquire: trainers.handle_acquire,
+    Ack: trainers.handle_ack,
+    Return: trainers.handle_return,
+    Progress: trainers.handle_progress,
+    Failed: trainers.handle_failed,
+    OfferCheckpoint: lambda turn, trainer, said: cuts.handle_offer(turn, trainer.key, said),
+    FinalSaved: trainers.handle_final_saved,
+    Leave: lambda turn, trainer, _: trainers.leave(turn, trainer),
+}
+
+
+def _handle_trainer_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
+    if isinstance(said, RegisterTrainer):
+        trainers.handle_register(turn, said)
+        return
+    trainer = turn.state.members.try_trainer(sender)
+    if trainer is None or not (trainer.is_registered or isinstance(said, Leave)):
+        turn.send(sender, Fenced(reason="not registered with this master: register again"))
+        return
+    _TRAINER_HANDLERS[type(said)](turn, trainer, said)
+
+
+def _handle_stream_broken(turn: Turn, event: StreamBroken) -> None:
+    if trainer := turn.state.members.try_trainer(event.member):
+        trainers.window(turn, trainer)
+    elif server := turn.state.members.try_server(event.member):
+        servers.window(turn, server)
+
+
+def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
+    trainer, server = turn.state.members.try_trainer(event.member), turn.state.members.try_server(event.member)
+    if trainer and trainer.window_ends == event.deadline:
+        trainers.lose(turn, trainer, "its stream broke and did not come back")
+    elif server and server.window_ends == event.deadline:
+        servers.lose(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
+
+
+# ---- the store ------------------------------------------------------------------------------------------------------
+
+
+def _handle_persisted(turn: Turn, event: Persisted) -> None:
+    match event.write:
+        case ReserveHighWater() as write:
+            books = turn.state.dispatch
+            turn.change(dispatch=replace(books, granting_below=max(books.granting_below, write.below)))
+        case RecordDataset() as write:
+            declaring.handle_recorded(turn, write)
+            ownership.admit_first(turn)
+        case write if turn.state.writing != write:
+            pass  # answered before
+        case SwapHead():
+            turn.change(writing=None)
+            cuts.handle_head_swapped(turn)
+            if turn.state.stage is Stage.ADOPTING:
+                turn.recover(stage=Stage.GATHERING)
+        case RaiseLineage() as write:
+            turn.change(writing=None)
+            recovery.handle_raised(turn, write)
+        case RecordQuarantine() as write:
+            turn.change(writing=None)
+            skipping.handle_recorded(turn, write)
+        case never:
+            assert_never(never)
+
+
+HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
+    MessageReceived: _handle_message,
+    StreamBroken: _handle_stream_broken,
+    Persisted: _handle_persisted,
+    PersistRefused: _handle_refused,
+    ManifestWritten: cuts.handle_manifest_written,
+    ManifestWriteFailed: cuts.handle_manifest_write_failed,
+    AdoptableFound: recovery.handle_adoptable,
+    LeaseExpired: trainers.handle_lease_expired,
+    ReconnectWindowEnded: _handle_window_ended,
+    ReclaimWindowEnded: _handle_reclaim_ended,
+    CommitDue: cuts.handle_due,
+    HoldExpired: cuts.handle_hold_expired,
+    CutExpired: cuts.handle_cut_expired,
+    AnswersOverdue: servers.handle_overdue,
+}

@@ -1,0 +1,126 @@
+"""The state as people and the cluster side see it (`api.status`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from master.api.identities import Role
+from master.api.positions import PositionSet
+from master.api.status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.domain import SECOND, Instant
+from master.state import JobState, Phase, Stage
+
+EPOCHS_SHOWN: Final = 16
+
+_BEFORE_SERVING: Final = {
+    Stage.ADOPTING: JobPhase.STARTING,
+    Stage.GATHERING: JobPhase.WAITING_FOR_SERVERS,
+    Stage.READING_MARKS: JobPhase.RESTORING,
+    Stage.RAISING: JobPhase.RESTORING,
+    Stage.RESTORING: JobPhase.RESTORING,
+}
+
+
+def status(state: JobState, now: Instant) -> JobStatus:
+    """What holds now.  Cheap enough to be asked every second, not for every message."""
+    books, head = state.dispatch, state.head
+    committed_at = state.commit.committed_at
+    return JobStatus(
+        phase=_phase(state),
+        problem=state.failed or state.recovery.problem or state.commit.problem,
+        term=state.term,
+        lineage=state.number,
+        head=state.head_id,
+        head_age_s=None if head is None or committed_at is None else _age_s(committed_at, now),
+        epochs=state.dataset.dataset.epochs if state.dataset else 0,
+        epoch_size=state.dataset.dataset.size if state.dataset else 0,
+        positions=PositionCounts(
+            total=len(books.everything),
+            todo=len(books.todo),
+            leased=len(books.leased),
+            done=len(books.done),
+            skipping=len(books.skipping),
+            committed=len(books.committed),
+            quarantined=len(books.quarantined),
+        ),
+        per_epoch=tuple(_epochs(state)),
+        epochs_committed=_whole_epochs(state),
+        quarantine=books.quarantined,
+        reworked=books.reworked,
+        members=tuple(_members(state)),
+        servers_expected=state.config.servers,
+        failures=tuple(
+            FailureStatus(
+                member=note.member.name, age_s=_age_s(note.at, now), positions=note.positions, message=note.message
+            )
+            for note in state.failures.notes
+        ),
+        failures_in_a_row=state.failures.in_a_row,
+    )
+
+
+def _phase(state: JobState) -> JobPhase:
+    if state.failed:
+        return JobPhase.FAILED
+    if state.is_complete:
+        has_hook = any(trainer.has_final_hook for trainer in state.members.trainers.values())
+        return JobPhase.SAVING if has_hook and not state.is_final_saved else JobPhase.COMPLETE
+    if state.stage is not Stage.SERVING:
+        return _BEFORE_SERVING[state.stage]
+    if state.dataset is None:
+        return JobPhase.STARTING
+    return JobPhase.TRAINING if state.commit.phase is Phase.IDLE else JobPhase.COMMITTING
+
+
+def _whole_epochs(state: JobState) -> int:
+    if not state.dataset:
+        return 0
+    settled = (state.dispatch.committed | state.dispatch.quarantined).bounds
+    return settled[1] // state.dataset.dataset.size if settled[:1] == (0,) else 0
+
+
+def _epochs(state: JobState) -> Iterator[EpochStatus]:
+    if not state.dataset:
+        return
+    books, size = state.dispatch, state.dataset.dataset.size
+    first = _whole_epochs(state)
+    reached = max([0, *books.done.bounds[-1:], *books.committed.bounds[-1:], books.frontier])
+    for epoch in range(first, min(-(-reached // size), first + EPOCHS_SHOWN)):
+        span = PositionSet.span(epoch * size, (epoch + 1) * size)
+        yield EpochStatus(
+            epoch=epoch,
+            committed=len(books.committed & span),
+            done=len(books.done & span),
+            quarantined=len(books.quarantined & span),
+        )
+
+
+def _members(state: JobState) -> Iterator[MemberStatus]:
+    for trainer in sorted(state.members.trainers.values(), key=lambda one: (one.ordinal, one.key.name)):
+        holder = state.dispatch.holders.get(trainer.key.incarnation)
+        yield MemberStatus(
+            name=trainer.key.name,
+            role=Role.TRAINER,
+            ordinal=trainer.ordinal,
+            is_connected=trainer.is_connected,
+            is_serving=trainer.is_registered,
+            leased=sum(len(lease.positions) for lease in holder.leases) if holder else 0,
+            samples_per_s=trainer.samples_per_s,
+            metrics=dict(trainer.metrics),
+        )
+    for ordinal, server in sorted(state.members.servers.items()):
+        yield MemberStatus(
+            name=server.key.name,
+            role=Role.SERVER,
+            ordinal=ordinal,
+            is_connected=server.is_connected,
+            is_serving=state.stage is Stage.SERVING,
+            leased=0,
+            samples_per_s=0.0,
+            metrics={},
+        )
+
+
+def _age_s(then: Instant, now: Instant) -> float:
+    return max(0.0, (now - then) / SECOND)

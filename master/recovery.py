@@ -1,0 +1,247 @@
+"""From a new master, or a lost server, to a model that serves (rules 17, 18, 24, 26 to 29).
+
+    ADOPTING -> GATHERING -> READING_MARKS -> SERVING         every server still holds the current lineage
+                    ^  `---> RAISING -> RESTORING -> SERVING  some do not: all go back to head under lineage + 1
+                    `--- a server is lost, at any time
+
+One path serves the first start (lineage 0, no base), a lost server, a server lost again meanwhile, and the roll-back
+that an earlier master left half done: the raise is durable before any RESTORE leaves, and one more raise is always
+right.  A job without servers needs no model restored: it serves as soon as it has a lineage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.identities import Lineage, Route, ServerPlace, Version
+from master.api.manifest import Manifest
+from master.api.messages import AskMarks, Fenced, MarksReport, Restore, Restored, RestoreFailed, RouteChanged
+from master.api.positions import EMPTY
+from master.checkpoint import compare, lists_exactly, owned
+from master.commit_end import give_up, retain
+from master.dispatch import begin_skip, gain, keep_out, void
+from master.domain import AdoptableFound, LineageRecord, RaiseLineage, SwapHead
+from master.membership import Server, put_trainer
+from master.placement import place
+from master.skipping import begin
+from master.state import Phase, Recovery, Stage, Turn
+
+
+def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:
+    """At most one manifest, of head and of the current lineage, before the first grant (rules 17, 24)."""
+    state, found = turn.state, event.manifest
+    if state.stage is not Stage.ADOPTING or state.writing:
+        return
+    if found is None or not _is_adoptable(turn, found):
+        turn.recover(stage=Stage.GATHERING)
+        return
+    assert state.lineage is not None
+    turn.change(commit=replace(state.commit, phase=Phase.SWAPPING, manifest=found))
+    turn.write(SwapHead(parent=found.parent, lineage=state.lineage, manifest=found.id))
+
+
+def _is_adoptable(turn: Turn, found: Manifest) -> bool:
+    state = turn.state
+    head_data = state.head.data if state.head else EMPTY
+    return (
+        found.parent == state.head_id
+        and found.lineage == state.number
+        and state.dataset is not None
+        and found.dataset.digest == state.dataset.dataset.digest
+        and head_data <= found.data
+    )
+
+
+def advance(turn: Turn) -> None:
+    """Goes on from GATHERING once all that is needed is there."""
+    state = turn.state
+    if state.stage is not Stage.GATHERING or state.writing:
+        return
+    if not state.config.servers:
+        if state.lineage is None or state.recovery.must_raise:
+            raise_lineage(turn)
+        else:
+            _serve(turn)
+    elif state.dataset and len(state.members.servers) == state.config.servers:
+        servers = state.members.servers.values()
+        if not all(server.is_connected for server in servers):
+            return
+        if state.recovery.must_raise or not _is_route_current(turn) or any(s.lineage != state.number for s in servers):
+            raise_lineage(turn)
+        else:
+            turn.recover(
+                stage=Stage.READING_MARKS, marks=Recovery().marks, overdue=turn.after(state.config.answer_timeout_ns)
+            )
+            for server in servers:
+                ask_again(turn, server)
+
+
+def _is_route_current(turn: Turn) -> bool:
+    """The recorded owners are the very processes that are here."""
+    route, servers = turn.state.route, turn.state.members.servers
+    here = tuple(servers[ordinal].key.incarnation for ordinal in sorted(servers))
+    return (
+        route is not None
+        and route.lineage == turn.state.number
+        and here == tuple(place.incarnation for place in route.servers)
+    )
+
+
+# ---- all servers hold the lineage: their marks -----------------------------------------------------------------------
+
+
+def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
+    """DONE := head and what all buckets have; a SKIP that was left half done is done again (rules 17, 31)."""
+    state = turn.state
+    if state.stage is not Stage.READING_MARKS or said.lineage != state.number or state.route is None:
+        return
+    if not lists_exactly(said.marks, owned(state.route, server.ordinal)):
+        lose_model(turn, f"{server.key.name} does not hold the buckets that it owns")
+        return
+    reports = state.recovery.marks.put(server.ordinal, said)
+    turn.recover(marks=reports)
+    if len(reports) < state.config.servers:
+        return
+    marks = compare(group for report in reports.values() for group in report.marks)
+    if not state.dispatch.committed <= marks.everywhere:
+        lose_model(turn, f"the model lacks {state.dispatch.committed - marks.everywhere}, which head contains")
+        return
+    turn.change(dispatch=gain(state.dispatch, marks.everywhere))
+    _serve(turn)
+    unfinished = marks.skipped_anywhere - turn.state.dispatch.quarantined
+    if unfinished:
+        turn.change(dispatch=begin_skip(turn.state.dispatch, unfinished))
+        begin(turn, turn.state.dispatch.skipping)
+
+
+# ---- some do not: back to head under the next lineage ----------------------------------------------------------------
+
+
+def lose_model(turn: Turn, problem: str) -> None:
+    """Buckets are lost, or half of them would skip: abort the commit, void all leases, raise the lineage (rule 26)."""
+    state = turn.state
+    if state.commit.phase not in (Phase.IDLE, Phase.SWAPPING):  # what is in the store's hands will be answered
+        give_up(turn, problem)
+    going_on = state.stage in (Stage.ADOPTING, Stage.RAISING)
+    turn.recover(
+        stage=state.stage if going_on else Stage.GATHERING, must_raise=True, restored=frozenset(), overdue=None
+    )
+    turn.change(dispatch=void(turn.state.dispatch), skip=None, reclaim_ends=None)
+
+
+def raise_lineage(turn: Turn) -> None:
+    """One transaction: lineage := (more than anybody knows, head, quarantine), and who owns what (rules 26, 29)."""
+    state = turn.state
+    known = [state.number, *(server.lineage for server in state.members.servers.values())]
+    if state.head:
+        known.append(state.head.lineage)
+    number = Lineage(1 + max(known))
+    quarantine = state.recovery.quarantine | (state.lineage.quarantine if state.lineage else EMPTY)
+    turn.recover(stage=Stage.RAISING, must_raise=False)
+    turn.write(
+        RaiseLineage(
+            old=state.lineage,
+            new=LineageRecord(number=number, base=state.head_id, quarantine=quarantine),
+            route=_new_route(turn, number) if state.config.servers else None,
+        )
+    )
+
+
+def _new_route(turn: Turn, number: Lineage) -> Route:
+    state, before = turn.state, turn.state.route
+    bucket_count = state.head.bucket_count if state.head else state.config.bucket_count
+    if before:
+        bucket_count = len(before.owner)
+    servers = (state.members.servers[ordinal] for ordinal in sorted(state.members.servers))
+    return Route(
+        revision=before.revision + 1 if before else 1,
+        lineage=number,
+        servers=tuple(
+            ServerPlace(name=one.key.name, incarnation=one.key.incarnation, address=one.address) for one in servers
+        ),
+        owner=place(bucket_count, state.config.servers, before.owner if before else ()),
+        version=(Version(0),) * bucket_count,
+    )
+
+
+def handle_raised(turn: Turn, write: RaiseLineage) -> None:
+    """Durable: now the trainers of the old lineage are told, and the servers restore (rules 14, 26)."""
+    turn.change(
+        lineage=write.new,
+        route=write.route or turn.state.route,
+        dispatch=keep_out(void(turn.state.dispatch), write.new.quarantine),
+        reclaim_ends=None,
+        owner=None,
+        is_world_free=True,
+    )
+    turn.recover(quarantine=EMPTY)
+    retain(turn)
+    fence_all(turn, f"the model is of lineage {write.new.number} now: register again")
+    state = turn.state
+    if not state.config.servers:
+        _serve(turn)
+    elif state.recovery.must_raise or len(state.members.servers) < state.config.servers or not _is_route_current(turn):
+        turn.recover(stage=Stage.GATHERING, must_raise=True)
+    else:
+        turn.recover(
+            stage=Stage.RESTORING, restored=frozenset(), overdue=turn.after(state.config.answer_timeout_ns), problem=""
+        )
+        for server in state.members.servers.values():
+            ask_again(turn, server)
+
+
+def fence_all(turn: Turn, reason: str) -> None:
+    """All trainers register again before anything else of them is heard (rule 14)."""
+    for trainer in tuple(turn.state.members.registered()):
+        turn.change(members=put_trainer(turn.state.members, replace(trainer, is_registered=False)))
+        turn.send(trainer.key, Fenced(reason=reason))
+
+
+def ask_again(turn: Turn, server: Server) -> None:
+    """AskMarks or RESTORE, to a server that has not answered it.  Both may be repeated (rule 27)."""
+    state = turn.state
+    if state.stage is Stage.READING_MARKS and server.ordinal not in state.recovery.marks:
+        turn.send(server.key, AskMarks(lineage=state.number))
+    if state.stage is Stage.RESTORING and server.ordinal not in state.recovery.restored:
+        assert state.route
+        assert state.dataset
+        assert state.lineage
+        turn.send(
+            server.key,
+            Restore(
+                incarnation=server.key.incarnation,
+                lineage=state.number,
+                base=state.lineage.base,
+                files=state.head.files if state.head else (),
+                data=state.head.data if state.head else EMPTY,
+                quarantine=state.lineage.quarantine,
+                tables=state.dataset.tables,
+                bucket_count=len(state.route.owner),
+                buckets=owned(state.route, server.ordinal),
+                version=Version(0),
+            ),
+        )
+
+
+def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
+    """All have: the job serves (rule 27)."""
+    state = turn.state
+    if state.stage is Stage.RESTORING and said.lineage == state.number:
+        turn.recover(restored=state.recovery.restored | {server.ordinal})
+        if len(turn.state.recovery.restored) == state.config.servers:
+            _serve(turn)
+
+
+def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> None:
+    """Asked again when it is overdue; people are told meanwhile."""
+    if turn.state.stage is Stage.RESTORING and said.lineage == turn.state.number:
+        turn.recover(problem=f"{server.key.name} cannot restore: {said.message}")
+
+
+def _serve(turn: Turn) -> None:
+    state = turn.state
+    turn.recover(stage=Stage.SERVING, overdue=None, problem="")
+    turn.change(commit=replace(state.commit, due=turn.after(state.config.checkpoint_every_ns)))
+    if state.route and state.config.servers:
+        for trainer in state.members.registered():
+            turn.send(trainer.key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))

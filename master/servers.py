@@ -1,0 +1,132 @@
+"""What parameter servers say, and the loss of one (rules 19, 26 to 28).
+
+A server is known by its ordinal; another process at that ordinal means that the one before is lost, however fast it
+came.  What a server has not answered is asked again when it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from master import cuts, recovery, skipping
+from master.api.messages import (
+    Cut,
+    CutRefused,
+    CutTaken,
+    Fenced,
+    Held,
+    Hold,
+    MarksReport,
+    MemberMessage,
+    Refused,
+    RegisterServer,
+    Restored,
+    RestoreFailed,
+    ServerWelcome,
+    SkipAnswer,
+    Written,
+)
+from master.domain import SECOND, AnswersOverdue, MemberKey
+from master.membership import Server, drop_server, put_server, retire, server_of
+from master.state import Phase, Stage, Turn
+
+
+def handle_register(turn: Turn, said: RegisterServer) -> None:
+    """A member from now on; a process that is new at its ordinal, or has lost the model, starts a roll-back."""
+    state, server = turn.state, server_of(said)
+    if not 0 <= said.ordinal < state.config.servers:
+        message = f"is {said.ordinal}; this job has {state.config.servers} parameter servers, numbered from 0"
+        turn.send(server.key, Refused(field="ordinal", message=message))
+        return
+    if server.key.incarnation in state.members.retired:
+        message = f"a newer process is server {said.ordinal}; this one may end"
+        turn.send(server.key, Refused(field="incarnation", message=message))
+        return
+    before = state.members.servers.get(said.ordinal)
+    if before and before.key != server.key:
+        lose(turn, before, f"{before.key.name} was replaced by a new process")
+        turn.change(members=retire(turn.state.members, before.key.incarnation))
+    elif before and state.stage is Stage.SERVING and said.lineage != state.number:
+        lose(turn, before, f"{before.key.name} has lost its model")
+    turn.change(members=put_server(turn.state.members, server))
+    turn.send(
+        server.key,
+        ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),
+    )
+    if state.stage is Stage.RESTORING and before and before.key == server.key and said.lineage == state.number:
+        recovery.handle_restored(turn, server, Restored(lineage=said.lineage))
+    _ask_again(turn, server)
+
+
+def _ask_again(turn: Turn, server: Server) -> None:
+    recovery.ask_again(turn, server)
+    skipping.ask_again(turn, server)
+    commit = turn.state.commit
+    if commit.cut and commit.phase is Phase.HOLDING and server.ordinal not in commit.held:
+        turn.send(server.key, Hold(cut=commit.cut))
+    if commit.cut and commit.phase is Phase.WRITING and server.ordinal not in commit.files:
+        turn.send(server.key, Cut(cut=commit.cut, data=commit.data))
+
+
+def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
+    """To those who have not answered; they may have lost the question, or be slow."""
+    state = turn.state
+    again = turn.after(state.config.answer_timeout_ns)
+    if state.recovery.overdue == event.deadline:
+        turn.recover(overdue=again)
+        for server in state.members.servers.values():
+            recovery.ask_again(turn, server)
+    if state.skip and state.skip.overdue == event.deadline:
+        turn.change(skip=replace(state.skip, overdue=again))
+        for server in state.members.servers.values():
+            skipping.ask_again(turn, server)
+
+
+def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
+    """Everything but a registration counts from the processes that are members now, and from nobody else."""
+    if isinstance(said, RegisterServer):
+        handle_register(turn, said)
+        return
+    server = turn.state.members.try_server(sender)
+    if server is None:
+        turn.send(sender, Fenced(reason="not a member: register again"))
+        return
+    HANDLERS[type(said)](turn, server, said)
+
+
+def _handle_restored(turn: Turn, server: Server, said: Restored) -> None:
+    newest = replace(server, lineage=max(server.lineage, said.lineage))
+    turn.change(members=put_server(turn.state.members, newest))
+    recovery.handle_restored(turn, newest, said)
+
+
+def _handle_skip_answer(turn: Turn, server: Server, said: SkipAnswer) -> None:
+    if skipping.handle_answer(turn, server, said):
+        recovery.lose_model(turn, "some buckets had applied what others skip")
+
+
+HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]]] = {
+    MarksReport: recovery.handle_marks,
+    Restored: _handle_restored,
+    RestoreFailed: recovery.handle_restore_failed,
+    Held: cuts.handle_held,
+    CutTaken: lambda *_: None,  # its file will tell
+    CutRefused: cuts.handle_cut_refused,
+    Written: cuts.handle_written,
+    SkipAnswer: _handle_skip_answer,
+}
+
+
+def lose(turn: Turn, server: Server, why: str) -> None:
+    """Its buckets are gone: everything goes back to head (rule 26)."""
+    turn.change(members=drop_server(turn.state.members, server))
+    recovery.lose_model(turn, why)
+
+
+def window(turn: Turn, server: Server) -> None:
+    """Its stream broke: the same process may come back with its model until the window ends."""
+    if server.is_connected:
+        ends = turn.after(turn.state.config.reconnect_window_ns)
+        turn.change(members=put_server(turn.state.members, replace(server, window_ends=ends)))

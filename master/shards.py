@@ -1,0 +1,85 @@
+"""What a trainer gets next: the lowest positions that are free, as much as is a few seconds of its work.
+
+Order: what an open cut waits for (rule 20), then the lowest; what came back is low, so it is at the front by itself.
+Size: the target time at the trainer's measured rate, in whole batches, and never more than a share of what is left, so
+that nobody sits alone with the tail.  A lease never crosses an epoch's end.  Suspects of killing trainers: M4,
+`quarantine`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.identities import Incarnation
+from master.api.positions import EMPTY, PositionSet
+from master.dispatch import Dispatch
+from master.domain import SECOND, JobConfig
+from master.quarantine import Failures
+
+
+def batches_per_shard(config: JobConfig, *, batch_size: int, samples_per_s: float, left: int, trainers: int) -> int:
+    """At least 1.  `left`: positions TODO; halving toward the tail: left / (2 x trainers)."""
+    if samples_per_s > 0:
+        wished = int(samples_per_s * config.target_shard_ns / SECOND / batch_size)
+    else:
+        wished = config.first_shard_batches
+    return max(1, min(wished, left // (2 * max(1, trainers) * batch_size)))
+
+
+def choose_pieces(
+    books: Dispatch, failures: Failures, config: JobConfig, key: Incarnation, *, shards: int, size: int
+) -> tuple[Dispatch, tuple[PositionSet, ...]]:
+    """Up to `shards` disjoint sets of at most `size` free positions each; none: ask again later.
+
+    The books come back with this trainer as isolator when it is to run dry first.
+    """
+    if failures.suspects and (books.todo & failures.suspects or books.isolator):
+        return _choose_among_suspects(books, failures, config, key, shards=shards, size=size)
+    return books, _cut_pieces(books, _grantable(books), shards, size)
+
+
+def _grantable(books: Dispatch) -> PositionSet:
+    free = books.todo
+    if books.granting_from:  # an earlier master's leases may still be claimed
+        free = free - PositionSet.span(0, books.granting_from)
+    return free
+
+
+def _cut_pieces(books: Dispatch, free: PositionSet, shards: int, size: int) -> tuple[PositionSet, ...]:
+    pieces: list[PositionSet] = []
+    while len(pieces) < shards and (piece := _next_piece(books, free, size)):
+        pieces.append(piece)
+        free = free - piece
+    return tuple(pieces)
+
+
+def _next_piece(books: Dispatch, free: PositionSet, size: int) -> PositionSet:
+    source = free
+    if books.wanted:
+        source = (free & books.wanted) or free
+    piece = source.first(size)
+    if not piece:
+        return EMPTY
+    epoch_end = (piece.bounds[0] // books.epoch_size + 1) * books.epoch_size
+    limit = min(epoch_end, books.granting_below)
+    return piece if piece.bounds[-1] <= limit else piece & PositionSet.span(0, limit)
+
+
+def _choose_among_suspects(
+    books: Dispatch, failures: Failures, config: JobConfig, key: Incarnation, *, shards: int, size: int
+) -> tuple[Dispatch, tuple[PositionSet, ...]]:
+    free, prime = _grantable(books), failures.prime(config.quarantine_after)
+    holder = books.holders.get(key)
+    mine = holder.leases if holder else ()
+    if any(lease.positions & prime for lease in mine):
+        return books, ()  # it tries one alone
+    if free & prime and books.isolator in (None, key):
+        if mine:
+            return replace(books, isolator=key), ()  # runs dry first
+        return replace(books, isolator=None), _cut_pieces(books, free & prime, 1, books.batch_size)
+    if books.isolator == key:
+        books = replace(books, isolator=None)
+    free = free - prime
+    if free & failures.suspects and free.first(1) <= failures.suspects:
+        return books, _cut_pieces(books, free & failures.suspects, 1, books.batch_size)
+    return books, _cut_pieces(books, free - failures.suspects, shards, size)

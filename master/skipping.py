@@ -1,0 +1,104 @@
+"""Positions are left out for good only when every bucket has promised never to apply them (rule 31).
+
+All buckets skipped: recorded durably.  All had applied them: nothing to leave out.  Mixed: back to head, with the
+quarantine in the same transaction.  A SKIP and a commit are never under way together, so no cut is torn by one.
+
+Not here: which positions (`quarantine`), the roll-back itself (`recovery`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.messages import Skip, SkipAnswer
+from master.api.positions import PositionSet
+from master.checkpoint import owned
+from master.dispatch import begin_skip, end_skip, keep_out
+from master.domain import RecordQuarantine
+from master.membership import Server
+from master.quarantine import acquit
+from master.state import Phase, SkipAnswered, Skipping, Stage, Turn
+
+
+def advance(turn: Turn) -> None:
+    """Begins to leave out what has failed too often (M4)."""
+    state = turn.state
+    condemned = state.failures.condemned(state.config.quarantine_after)
+    if not condemned or state.skip or state.writing or state.stage is not Stage.SERVING:
+        return
+    condemned &= state.dispatch.todo
+    if condemned and state.commit.phase is Phase.IDLE:
+        turn.change(dispatch=begin_skip(state.dispatch, condemned))
+        begin(turn, condemned)
+
+
+def begin(turn: Turn, positions: PositionSet) -> None:
+    """These stand in SKIPPING."""
+    turn.change(skip=Skipping(positions=positions, overdue=turn.after(turn.state.config.answer_timeout_ns)))
+    for server in turn.state.members.servers.values():
+        ask_again(turn, server)
+    if not turn.state.config.servers:
+        _record(turn)
+
+
+def ask_again(turn: Turn, server: Server) -> None:
+    """SKIP to a server that has not answered it."""
+    state = turn.state
+    if state.skip and server.ordinal not in state.skip.answers:
+        turn.send(server.key, Skip(lineage=state.number, positions=state.skip.positions))
+
+
+def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
+    """Decides once all have answered.  True: the buckets disagree, and only a roll-back makes them agree."""
+    state = turn.state
+    if not state.skip or state.writing or state.route is None:
+        return False
+    buckets = owned(state.route, server.ordinal)
+    if (
+        said.lineage != state.number
+        or said.positions != state.skip.positions
+        or not buckets <= said.skipped | said.applied
+    ):
+        return False
+    if buckets <= said.skipped:
+        answer = SkipAnswered.SKIPPED
+    else:
+        answer = SkipAnswered.APPLIED if buckets <= said.applied else SkipAnswered.MIXED
+    skip = replace(state.skip, answers=state.skip.answers.put(server.ordinal, answer))
+    turn.change(skip=skip)
+    if len(skip.answers) < state.config.servers:
+        return False
+    answers = set(skip.answers.values())
+    if answers == {SkipAnswered.SKIPPED}:
+        _record(turn)
+    elif answers == {SkipAnswered.APPLIED}:
+        turn.change(
+            skip=None,
+            dispatch=end_skip(state.dispatch, quarantined=False),
+            failures=acquit(state.failures, skip.positions),
+        )
+    else:
+        turn.recover(quarantine=state.recovery.quarantine | skip.positions)
+        return True
+    return False
+
+
+def _record(turn: Turn) -> None:
+    state = turn.state
+    assert state.lineage is not None
+    assert state.skip is not None
+    new = replace(state.lineage, quarantine=state.lineage.quarantine | state.skip.positions)
+    turn.write(RecordQuarantine(old=state.lineage, new=new))
+
+
+def handle_recorded(turn: Turn, write: RecordQuarantine) -> None:
+    """QUARANTINED: in the status, in the next checkpoint, and never dropped with a log line (M4)."""
+    books = turn.state.dispatch
+    if turn.state.skip:
+        books = end_skip(books, quarantined=True)
+    turn.change(
+        lineage=write.new,
+        skip=None,
+        dispatch=keep_out(books, write.new.quarantine),
+        failures=acquit(turn.state.failures, write.new.quarantine),
+    )

@@ -1,0 +1,209 @@
+"""All that the master of one job knows, as one frozen value, and the step from one such value to the next.
+
+The state is soft but for what `domain.Durable` names: a new master makes it anew from the store, the servers' marks
+and the trainers that register.  Each part has its module; this one only puts them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from master.api.identities import NO_LINEAGE, CutId, Lineage, ManifestId, Route, Term
+from master.api.manifest import Manifest
+from master.api.messages import BucketMarks, FileRecord, MarksReport, MasterMessage
+from master.api.positions import EMPTY, PositionSet
+from master.dispatch import Dispatch
+from master.domain import (
+    DatasetRecord,
+    Effect,
+    Instant,
+    JobConfig,
+    LineageRecord,
+    MemberKey,
+    Persist,
+    RaiseLineage,
+    RecordQuarantine,
+    Send,
+    SwapHead,
+    Write,
+)
+from master.frozen_map import FrozenMap
+from master.membership import Members
+from master.quarantine import Failures
+
+
+class Stage(StrEnum):
+    """How far the master is with the model (rules 17, 26): only SERVING grants and commits."""
+
+    ADOPTING = "adopting"  # waiting for what storage has to adopt, and for the swap of head that adopts it
+    GATHERING = "gathering"  # waiting for the data set and for all servers
+    READING_MARKS = "reading-marks"  # all servers hold the current lineage: what have they applied?
+    RAISING = "raising"  # lineage + 1 is being recorded
+    RESTORING = "restoring"  # servers take the base
+    SERVING = "serving"
+
+
+_NO_MARKS: Final[FrozenMap[int, MarksReport]] = FrozenMap()
+_NO_HELD: Final[FrozenMap[int, tuple[BucketMarks, ...]]] = FrozenMap()
+_NO_FILES: Final[FrozenMap[int, FileRecord]] = FrozenMap()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The way to SERVING."""
+
+    stage: Stage = Stage.ADOPTING
+    must_raise: bool = False  # a server was lost: nothing of this lineage may go on
+    quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
+    marks: FrozenMap[int, MarksReport] = _NO_MARKS
+    restored: frozenset[int] = frozenset()
+    overdue: Instant | None = None  # then servers that have not answered are asked again
+    problem: str = ""  # why it does not go on, for people
+
+
+class Phase(StrEnum):
+    """Of a commit."""
+
+    IDLE = "idle"
+    HOLDING = "holding"  # HOLD is out (rule 19)
+    WRITING = "writing"  # CUT is out (rules 20, 21)
+    RECORDING = "recording"  # the manifest is being written (rule 23)
+    SWAPPING = "swapping"  # head is being moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A checkpoint that a trainer with its own model has offered (rule 35)."""
+
+    trainer: MemberKey
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    phase: Phase = Phase.IDLE
+    sequence: int = 0  # of cuts and manifests of this term
+    due: Instant | None = None  # None: due now, and begun as soon as it can be
+    is_backing_off: bool = False
+    refusals: int = 0  # attempts given up in a row
+    problem: str = ""
+    committed_at: Instant | None = None
+    cut: CutId | None = None
+    expires: Instant | None = None
+    done_at_begin: PositionSet = EMPTY
+    held: FrozenMap[int, tuple[BucketMarks, ...]] = _NO_HELD
+    data: PositionSet = EMPTY  # D
+    files: FrozenMap[int, FileRecord] = _NO_FILES
+    manifest: Manifest | None = None
+    offer: Offer | None = None
+
+
+class SkipAnswered(StrEnum):
+    """What one server's buckets did with a SKIP."""
+
+    SKIPPED = "skipped"
+    APPLIED = "applied"
+    MIXED = "mixed"
+
+
+_NO_ANSWERS: Final[FrozenMap[int, SkipAnswered]] = FrozenMap()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipping:
+    """A SKIP that is out (rule 31)."""
+
+    positions: PositionSet
+    answers: FrozenMap[int, SkipAnswered] = _NO_ANSWERS
+    overdue: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    config: JobConfig
+    term: Term
+    lineage: LineageRecord | None = None  # as recorded
+    head: Manifest | None = None
+    dataset: DatasetRecord | None = None  # as recorded
+    declaring: DatasetRecord | None = None  # being recorded
+    route: Route | None = None
+    writing: Write | None = None  # the one change of head, lineage or quarantine under way
+    recovery: Recovery = field(default_factory=Recovery)
+    members: Members = field(default_factory=Members)
+    dispatch: Dispatch = field(default_factory=Dispatch)
+    failures: Failures = field(default_factory=Failures)
+    commit: Commit = field(default_factory=Commit)
+    skip: Skipping | None = None
+    owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
+    is_world_free: bool = False  # nobody has held the model of this lineage yet
+    reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
+    final_saver: MemberKey | None = None
+    is_final_saved: bool = False
+    failed: str = ""  # the job is given up, for this reason
+    is_over: bool = False  # this term has ended: nothing is decided any more
+
+    @property
+    def number(self) -> Lineage:
+        return self.lineage.number if self.lineage else NO_LINEAGE
+
+    @property
+    def head_id(self) -> ManifestId | None:
+        return self.head.id if self.head else None
+
+    @property
+    def stage(self) -> Stage:
+        return self.recovery.stage
+
+    @property
+    def is_complete(self) -> bool:
+        """END may be said (rule 32)."""
+        return self.dispatch.is_exhausted and self.head is not None and self.head.is_complete
+
+    @property
+    def has_own_model(self) -> bool:
+        return self.dataset is not None and self.dataset.own_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What holds after an event, and what the shell does now, in this order."""
+
+    state: JobState
+    effects: tuple[Effect, ...]
+
+
+class Turn:
+    """The making of one step: handlers put a new state into `state` and append effects; the values never change."""
+
+    __slots__ = ("effects", "now", "state")
+
+    def __init__(self, state: JobState, now: Instant) -> None:
+        self.state = state
+        self.now = now
+        self.effects: list[Effect] = []
+
+    def change(self, **parts: Any) -> None:
+        self.state = replace(self.state, **parts)
+
+    def recover(self, **parts: Any) -> None:
+        self.change(recovery=replace(self.state.recovery, **parts))
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def send(self, to: MemberKey, message: MasterMessage) -> None:
+        self.effects.append(Send(to=to, message=message))
+
+    def write(self, write: SwapHead | RaiseLineage | RecordQuarantine) -> None:
+        """One change of these at a time: each requires what the one before it made."""
+        assert self.state.writing is None
+        self.change(writing=write)
+        self.emit(Persist(write=write))
+
+    def after(self, duration_ns: int) -> Instant:
+        return Instant(self.now + duration_ns)
+
+    def step(self) -> Step:
+        return Step(state=self.state, effects=tuple(self.effects))

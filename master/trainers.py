@@ -1,0 +1,279 @@
+"""What trainers say, and what becomes of them: registration, work, failure, leaving (rules 10 to 18, 32; M2 to M4).
+
+Not here: the books (`dispatch`), what to grant (`shards`), the data set (`declaring`), checkpoints that a trainer
+offers (`cuts`), who holds the model of a job without servers (`ownership`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.messages import (
+    Ack,
+    Acquire,
+    Ended,
+    Failed,
+    Fenced,
+    FinalSaved,
+    Granted,
+    Progress,
+    RankChanged,
+    Refused,
+    Registered,
+    RegisterTrainer,
+    Return,
+    RouteChanged,
+    Wait,
+)
+from master.api.positions import EMPTY, PositionSet, union
+from master.dispatch import Dispatch, Holder, ack, add_leases, drop_holder, give_back, reclaim
+from master.domain import SECOND, Instant, LeaseExpired, MemberKey, Persist, ReserveHighWater
+from master.frozen_map import FrozenMap
+from master.membership import Trainer, drop_trainer, put_trainer, rank_changes, retire, trainer_of
+from master.ownership import admit, release
+from master.quarantine import FailureNote, acquit, count_failure
+from master.shards import batches_per_shard, choose_pieces
+from master.state import Stage, Turn
+
+# ---- coming ---------------------------------------------------------------------------------------------------------
+
+
+def handle_register(turn: Turn, said: RegisterTrainer) -> None:
+    """A member from now on, with the leases that it may keep (rule 18)."""
+    state, key = turn.state, MemberKey(name=said.name, incarnation=said.incarnation)
+    if key.incarnation in state.members.retired:
+        turn.send(key, Refused(field="incarnation", message=f"a newer process is {key.name}; this one may end"))
+        return
+    before = state.members.trainers.get(key.name)
+    if before and before.key != key:
+        lose(turn, before, "its process was replaced")
+        turn.change(members=retire(turn.state.members, before.key.incarnation))
+    trainer = trainer_of(said, before)
+    turn.change(members=put_trainer(turn.state.members, trainer))
+    restore = admit(turn, trainer)
+    if restore is None:  # a new lineage comes first; then it is told to register again
+        return
+    state = turn.state
+    books, kept = reclaim(state.dispatch, key.incarnation, state.term, state.number, said.held)
+    turn.change(dispatch=books)
+    _renew(turn, trainer)
+    turn.send(
+        key,
+        Registered(
+            term=state.term,
+            lineage=state.number,
+            kept=kept,
+            dataset=state.dataset.dataset if state.dataset else None,
+            tables=state.dataset.tables if state.dataset else (),
+            head=state.head_id,
+            report_every_s=state.config.report_every_ns / SECOND,
+            restore=restore.file,
+            restored_data=restore.data,
+        ),
+    )
+    if state.stage is Stage.SERVING and state.route and state.config.servers:
+        turn.send(key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))
+    tell_ranks(turn)
+
+
+def tell_ranks(turn: Turn) -> None:
+    """RankChanged to those whose place or whose number of colleagues is another now."""
+    for trainer in rank_changes(turn.state.members):
+        turn.change(members=put_trainer(turn.state.members, trainer))
+        turn.send(trainer.key, RankChanged(rank=trainer.rank[0], world_size=trainer.rank[1]))
+
+
+# ---- working --------------------------------------------------------------------------------------------------------
+
+
+def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
+    """Granted, Wait, Ended or Refused; the same request again gets the same leases (rule 10, M3)."""
+    state, key = turn.state, trainer.key
+    holder = state.dispatch.holders.get(key.incarnation) or Holder()
+    if state.failed:
+        turn.send(key, Refused(field="job", message=state.failed))
+    elif state.is_complete:
+        _end(turn, trainer, said.request)
+    elif state.stage is not Stage.SERVING or state.dataset is None or (state.has_own_model and state.owner != key):
+        _wait(turn, key, said.request)
+    elif said.request == holder.request:
+        again = tuple(lease for lease in holder.leases if lease.token.number in holder.granted)
+        turn.send(key, Granted(request=said.request, leases=again))
+    elif said.request > holder.request:
+        _grant(turn, trainer, said)
+
+
+def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
+    state, config, key = turn.state, turn.state.config, trainer.key.incarnation
+    books = state.dispatch
+    batches = batches_per_shard(
+        config,
+        batch_size=books.batch_size,
+        samples_per_s=trainer.samples_per_s,
+        left=len(books.todo),
+        trainers=len(state.members.trainers),
+    )
+    books, pieces = choose_pieces(
+        books, state.failures, config, key, shards=max(1, said.shards), size=batches * books.batch_size
+    )
+    if not pieces:
+        turn.change(dispatch=books)
+        _wait(turn, trainer.key, said.request)
+        return
+    was_idle = not (books.holders.get(key) or Holder()).leases
+    books, leases = add_leases(books, key, state.term, state.number, pieces)
+    holder = replace(books.holders[key], request=said.request, granted=tuple(lease.token.number for lease in leases))
+    turn.change(dispatch=replace(books, holders=books.holders.put(key, holder)))
+    if was_idle:
+        _renew(turn, trainer)
+    turn.send(trainer.key, Granted(request=said.request, leases=leases))
+
+
+def _wait(turn: Turn, key: MemberKey, request: int) -> None:
+    turn.send(key, Wait(request=request, retry_after_s=turn.state.config.wait_retry_ns / SECOND))
+
+
+def _end(turn: Turn, trainer: Trainer, request: int) -> None:
+    """One trainer with a hook saves the model; were it to die, another would (rule 32)."""
+    state = turn.state
+    if trainer.has_final_hook and not state.is_final_saved and state.final_saver in (None, trainer.key):
+        if state.stage is not Stage.SERVING:
+            _wait(turn, trainer.key, request)
+            return
+        turn.change(final_saver=trainer.key)
+        turn.send(trainer.key, Ended(request=request, final_saver=True))
+    else:
+        turn.send(trainer.key, Ended(request=request))
+
+
+def handle_final_saved(turn: Turn, trainer: Trainer, said: FinalSaved) -> None:  # noqa: ARG001  one signature for all
+    if turn.state.final_saver == trainer.key:
+        turn.change(is_final_saved=True)
+
+
+def reserve(turn: Turn) -> None:
+    """Keeps the durable high-water mark half a block ahead of the leases: no store write per shard (rule 18, M6)."""
+    state, books = turn.state, turn.state.dispatch
+    if state.stage is not Stage.SERVING or state.dataset is None or books.reserving_below != books.granting_below:
+        return
+    total = state.dataset.dataset.size * state.dataset.dataset.epochs
+    block = max(state.config.high_water_batches * books.batch_size, total // 64)
+    if books.granting_below < total and books.frontier + block // 2 > books.granting_below:
+        below = min(total, books.granting_below + block)
+        turn.change(dispatch=replace(books, reserving_below=below))
+        turn.emit(Persist(write=ReserveHighWater(below=below)))
+
+
+def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
+    """Progress, and the proof that these positions can be trained (rules 12, 15; M4)."""
+    state = turn.state
+    if said.token.incarnation != trainer.key.incarnation:
+        return
+    books, taken = ack(state.dispatch, said.token, said.positions)
+    if not taken:
+        return
+    turn.change(dispatch=books)
+    if state.failures.layers or state.failures.in_a_row:
+        turn.change(failures=acquit(state.failures, taken))
+    _renew(turn, trainer)
+
+
+def handle_return(turn: Turn, trainer: Trainer, said: Return) -> None:
+    """To the front (rule 13)."""
+    if said.token.incarnation == trainer.key.incarnation:
+        turn.change(dispatch=give_back(turn.state.dispatch, said.token, said.positions))
+
+
+def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
+    """Steps that grew renew the leases; a message alone does not (M2)."""
+    moved = said.steps > trainer.steps
+    trainer = replace(
+        trainer,
+        steps=max(trainer.steps, said.steps),
+        samples_per_s=said.samples_per_s if said.samples_per_s > 0 else trainer.samples_per_s,
+        metrics=FrozenMap(said.metrics),
+    )
+    turn.change(members=put_trainer(turn.state.members, trainer))
+    if moved:
+        _renew(turn, trainer)
+
+
+def _renew(turn: Turn, trainer: Trainer) -> None:
+    books, key = turn.state.dispatch, trainer.key.incarnation
+    holder = books.holders.get(key)
+    if holder:
+        holder = replace(holder, progress_deadline=turn.after(_patience_ns(turn, trainer)))
+        turn.change(dispatch=replace(books, holders=books.holders.put(key, holder)))
+
+
+def _patience_ns(turn: Turn, trainer: Trainer) -> int:
+    """How long it may go without progress: a floor, or some expected batch times; longer before its first step."""
+    config, rate = turn.state.config, trainer.samples_per_s
+    if not trainer.steps or rate <= 0:
+        return config.lease_first_ns
+    return max(config.lease_floor_ns, int(config.lease_factor * turn.state.dispatch.batch_size / rate * SECOND))
+
+
+# ---- failing and going ----------------------------------------------------------------------------------------------
+
+
+def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
+    """The script raised: counted once per process, and the job ends when failures follow each other (M4)."""
+    if trainer.has_failed:
+        return
+    state = turn.state
+    turn.change(members=put_trainer(state.members, replace(trainer, has_failed=True)))
+    in_flight = said.positions & _held(state.dispatch, trainer.key)
+    _count(turn, trainer, in_flight, said.message, has_raised=True)
+    failures, limit = turn.state.failures, state.config.backoff_limit
+    if failures.in_a_row > limit and not state.failed:
+        reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
+        turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")
+
+
+def _held(books: Dispatch, key: MemberKey) -> PositionSet:
+    holder = books.holders.get(key.incarnation)
+    return union(lease.positions for lease in holder.leases) if holder else EMPTY
+
+
+def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *, has_raised: bool) -> None:
+    note = FailureNote(member=trainer.key, at=turn.now, positions=positions, message=message)
+    turn.change(failures=count_failure(turn.state.failures, note, has_raised=has_raised))
+
+
+def leave(turn: Turn, trainer: Trainer) -> None:
+    """Drained: what it still held returns, and it is no member any more (rule 13)."""
+    _part(turn, trainer, retired=True)
+
+
+def lose(turn: Turn, trainer: Trainer, why: str) -> None:
+    """Crashed: its leases return at once; whatever it held is under suspicion (M4)."""
+    in_flight = _held(turn.state.dispatch, trainer.key)
+    if in_flight and not trainer.has_failed:
+        _count(turn, trainer, in_flight, why, has_raised=False)
+    _part(turn, trainer, retired=False)
+
+
+def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
+    """Alive or not, it does not move: its leases return and it must register again (M2)."""
+    trainer = turn.state.members.try_trainer(event.trainer)
+    holder = turn.state.dispatch.holders.get(event.trainer.incarnation)
+    if trainer and holder and holder.leases and holder.progress_deadline == event.deadline:
+        _part(turn, trainer, retired=False)
+        turn.send(event.trainer, Fenced(reason="no progress for longer than the lease allows: register again"))
+
+
+def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
+    books, _ = drop_holder(turn.state.dispatch, trainer.key.incarnation)
+    turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=books)
+    if turn.state.final_saver == trainer.key and not turn.state.is_final_saved:
+        turn.change(final_saver=None)
+    release(turn, trainer.key)
+    tell_ranks(turn)
+
+
+def window(turn: Turn, trainer: Trainer) -> None:
+    """Its stream broke: it may come back with what it holds until the window ends (rule 18)."""
+    if trainer.is_connected:
+        ends = Instant(turn.now + turn.state.config.reconnect_window_ns)
+        turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
