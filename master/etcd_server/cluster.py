@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ from master.errors import EtcdStartError, PortInUseError, UnusableEtcdError
 from master.etcd_server.finder import EtcdBinary
 
 HOST: Final = "127.0.0.1"
+PORT_RANGE: Final = range(20_000, 32_000)
 TETHER: Final = Path(__file__).with_name("tether.py")
 READY_BUDGET_S: Final = 20.0
 READY_POLL_S: Final = 0.05
@@ -148,13 +150,14 @@ async def start_etcd(
 ) -> AsyncIterator[EtcdCluster]:
     """A cluster that is ready, and gone again afterwards; its data stays in `folder`.
 
-    `ports`: chosen ones, else free ones.  Raises UnusableEtcdError (several members of a version that loses data),
+    `ports`: of each member, else free ones for `members`.  End its clients first: etcd waits for open streams before it
+    goes.  On Linux members also die with the *thread* that started them, so start from the main one.  Raises UnusableEtcdError (several members of a version that loses data),
     PortInUseError, EtcdStartError.
     """
-    if members > 1 and not binary.version.keeps_promises:
+    chosen = tuple(ports) or free_ports(members)
+    if len(chosen) > 1 and not binary.version.keeps_promises:
         raise UnusableEtcdError(f"{binary} serves a demo of one member only")
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-    chosen = tuple(ports) or free_ports(members)
     cluster = EtcdCluster(binary=binary, members=_plan_members(binary, folder, chosen, scheme, options))
     try:
         for member in cluster.members:
@@ -163,24 +166,28 @@ async def start_etcd(
             await member.wait_ready()
         yield cluster
     finally:
-        for member in cluster.members:
-            await member.stop()
+        await asyncio.gather(*(member.stop() for member in cluster.members))
 
 
 def free_ports(members: int) -> tuple[Ports, ...]:
-    """Ports that nobody listens on now: all are held at once while they are drawn."""
-    sockets = [socket.socket() for _ in range(3 * members)]
-    try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        numbers = [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-    return tuple(
-        Ports(client=client, peer=peer, health=health)
-        for client, peer, health in zip(*[iter(numbers)] * 3, strict=True)
-    )
+    """Ports that nobody listens on now.  Raises PortInUseError when there are not enough.
+
+    Taken from below the range that the kernel gives to outgoing connections: one of those must not sit on a member's
+    port while the member is restarted.
+    """
+    wanted = 3 * members
+    with ExitStack() as held:
+        numbers: list[int] = []
+        for port in random.SystemRandom().sample(PORT_RANGE, k=len(PORT_RANGE)):
+            if len(numbers) == wanted:
+                break
+            one = held.enter_context(socket.socket())
+            with suppress(OSError):
+                one.bind((HOST, port))
+                numbers.append(port)
+        else:
+            raise PortInUseError(f"{HOST}, every port from {PORT_RANGE.start} to {PORT_RANGE.stop - 1},")
+    return tuple(Ports(client=c, peer=p, health=h) for c, p, h in zip(*[iter(numbers)] * 3, strict=True))
 
 
 def _plan_members(
