@@ -151,8 +151,9 @@ async def start_etcd(
     """A cluster that is ready, and gone again afterwards; its data stays in `folder`.
 
     `ports`: of each member, else free ones for `members`.  End its clients first: etcd waits for open streams before it
-    goes.  On Linux members also die with the *thread* that started them, so start from the main one.  Raises UnusableEtcdError (several members of a version that loses data),
-    PortInUseError, EtcdStartError.
+    goes.  On Linux members also die with the *thread* that started them, so start from the main one.
+
+    Raises UnusableEtcdError (several members of a version that loses data), PortInUseError, EtcdStartError.
     """
     chosen = tuple(ports) or free_ports(members)
     if len(chosen) > 1 and not binary.version.keeps_promises:
