@@ -1,0 +1,149 @@
+"""`python -m master`: the master of one job, told everything by its environment (`master.config` lists it).
+
+Exit codes: 0 after SIGTERM or the parent's end, 2 for a setting or a folder that must be changed first, 70 for a bug,
+75 when another master leads (start it again: it becomes a standby).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from contextlib import AsyncExitStack
+from typing import Final
+
+from master.api.errors import ContractError
+from master.api.hello import Hello
+from master.api.status import JobStatus
+from master.api.storage import open_storage
+from master.config import Address, Settings
+from master.errors import InvalidSettingError, PermanentError
+from master.folder import CheckpointFolder
+from master.metrics import Counts, serve_metrics
+from master.server import MasterServer
+from master.store.etcd.store import EtcdStore
+from master.store.memory import MemoryCluster
+from master.store.port import Store
+from master.terms import SteppedDownError, Terms, describe
+
+log: Final = logging.getLogger("master")
+
+EXIT_SETTING: Final = 2
+EXIT_BUG: Final = 70
+EXIT_STEPPED_DOWN: Final = 75
+STOP_GRACE_S: Final = 0.5
+PARENT_CHECK_S: Final = 0.5
+
+
+class _Observed:
+    """What the metrics see of this process."""
+
+    def __init__(self, server: MasterServer, counts: Counts) -> None:
+        self._server = server
+        self.counts = counts
+
+    @property
+    def stream_count(self) -> int:
+        return self._server.term.stream_count if self._server.term else 0
+
+    @property
+    def waiting_write_count(self) -> int:
+        return self._server.term.waiting_write_count if self._server.term else 0
+
+    def try_status(self) -> JobStatus | None:
+        return self._server.term.status() if self._server.term else None
+
+
+def main() -> int:
+    _set_up_logging()
+    try:
+        settings = Settings.from_environment(os.environ)
+        asyncio.run(_run(settings))
+    except SteppedDownError as error:
+        log.warning("stepped down: %s", error)
+        return EXIT_STEPPED_DOWN
+    except (PermanentError, ContractError) as error:
+        log.error("%s", error)  # noqa: TRY400  the message says what to do; a traceback would hide it
+        return EXIT_SETTING
+    except KeyboardInterrupt:
+        return 0
+    except Exception:
+        log.exception("a bug ended this master; the cluster starts it again")
+        return EXIT_BUG
+    return 0
+
+
+async def _run(settings: Settings) -> None:
+    """Returns when the process was asked to end."""
+    async with AsyncExitStack() as stack:
+        store = _open_store(settings)
+        stack.push_async_callback(store.close)
+        try:
+            folder = CheckpointFolder(open_storage(settings.checkpoint_uri))
+        except ContractError as error:
+            raise InvalidSettingError("EDL_CHECKPOINT_URI", str(error), hint="Name a folder") from error
+        counts = Counts()
+        server = MasterServer(hello=Hello(job=settings.job, software="edl"), token=settings.token)
+        address = await server.start(settings.listen, settings.tls)
+        stack.push_async_callback(server.stop, grace_s=STOP_GRACE_S)
+        if settings.metrics_listen is not None:
+            stack.callback(serve_metrics(_Observed(server, counts), settings.metrics_listen))
+        _announce(settings, address)
+        terms = Terms(settings=settings, store=store, folder=folder, server=server, counts=counts)
+        serving = asyncio.create_task(terms.run(holder=f"{settings.name}@{address}"))
+        asked = asyncio.create_task(_wait_until_asked_to_end(settings.parent_pid))
+        try:
+            await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (serving, asked):
+                task.cancel()
+            await asyncio.gather(serving, asked, return_exceptions=True)
+        if not serving.cancelled():
+            serving.result()
+
+
+def _open_store(settings: Settings) -> Store:
+    if settings.etcd is None:
+        return MemoryCluster().store(settings.job)
+    return EtcdStore(settings.etcd, settings.job)
+
+
+def _announce(settings: Settings, address: Address) -> None:
+    log.info("%s listens on %s: %s", settings.name, address, describe(settings))
+    if settings.address_file is not None:
+        temporary = settings.address_file.with_name(f".{settings.address_file.name}.{os.getpid()}")
+        temporary.write_text(f"{address}\n")
+        temporary.replace(settings.address_file)
+
+
+async def _wait_until_asked_to_end(parent_pid: int | None) -> None:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    while not asked.is_set():
+        if parent_pid is not None and os.getppid() != parent_pid:
+            log.info("the parent, process %d, is gone", parent_pid)
+            return
+        try:
+            async with asyncio.timeout(PARENT_CHECK_S if parent_pid is not None else None):
+                await asked.wait()
+        except TimeoutError:
+            continue
+    log.info("asked to end")
+
+
+def _set_up_logging() -> None:
+    """`2026-11-21T09:30:00.123Z WARNING master.terms: ...` on stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    form.converter = time.gmtime
+    handler.setFormatter(form)
+    logging.basicConfig(level=os.environ.get("EDL_LOG_LEVEL", "INFO"), handlers=[handler])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""One term of the master: the writer task that owns the state, and what carries its decisions out.
+
+Everything that happens (a message, a broken stream, an answer of the store, a deadline) becomes an event in one inbox;
+one task takes them in turns, asks `job.handle`, and performs the effects in their order.  What must be durable before
+it is answered is ordered by the core itself: the answer is an effect of the `Persisted` event.  So there is no lock.
+
+A turn takes all events that have gathered and each stream sends all that has gathered for it, so under load the cost
+per event falls.  Before each turn and each envelope the term asks its mandate whether it may still act.
+
+Not here: gRPC (`server`), who leads (`election`, `mandate`), one term after another (`terms`), decisions (`job`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from typing import Any, Final, assert_never
+
+from master import job
+from master.api.errors import ContractError, WireError
+from master.api.identities import Term
+from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
+from master.api.status import JobStatus
+from master.domain import (
+    AdoptableFound,
+    CloseStream,
+    Durable,
+    Effect,
+    Event,
+    FindAdoptable,
+    Instant,
+    JobConfig,
+    ManifestWriteFailed,
+    ManifestWritten,
+    MemberKey,
+    MessageReceived,
+    Persist,
+    Persisted,
+    PersistRefused,
+    Retain,
+    Send,
+    StepDown,
+    StreamBroken,
+    SwapHead,
+    WriteManifest,
+)
+from master.folder import ADOPTION_BUDGET_S, CheckpointFolder
+from master.inbox import Inbox
+from master.mandate import Mandate, TermEndedError
+from master.metrics import Counts
+from master.persistence import Persistence
+from master.store.port import Store
+from master.streams import Stream, Streams
+
+log: Final = logging.getLogger(__name__)
+
+MAX_WAITING_EVENTS: Final = 8192
+MAX_EVENTS_PER_TURN: Final = 512  # a few ms; then streams get their turn
+CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
+
+
+class TermRuntime:
+    """From `run` until it raises, the only owner of this job's state in this process."""
+
+    def __init__(
+        self,
+        *,
+        config: JobConfig,
+        durable: Durable,
+        term: Term,
+        store: Store,
+        folder: CheckpointFolder,
+        mandate: Mandate,
+        counts: Counts,
+        checks_invariants: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._mandate = mandate
+        self._counts = counts
+        self._checks_invariants = checks_invariants
+        self._inbox = Inbox(limit=MAX_WAITING_EVENTS)
+        self._persistence = Persistence(store, term, self._note_outcome)
+        self._streams = Streams()
+        self._tasks: set[asyncio.Task[None]] = set()
+        step = job.initial(config, durable, term, _now())
+        self._state = step.state
+        self._first_effects = step.effects
+
+    # ---- the writer ---------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serves the term.  Raises TermEndedError when it is over; afterwards nothing more leaves on any stream."""
+        writes = asyncio.create_task(self._persistence.run())
+        try:
+            self._perform(self._first_effects)
+            while True:
+                await self._inbox.wait(self._next_deadline_s())
+                if not self._mandate.may_act():
+                    await self._mandate.confirm()
+                if writes.done():
+                    writes.result()
+                self._take_turn()
+                await asyncio.sleep(0)  # let the streams send
+        finally:
+            for stream in self._streams:
+                stream.abandon("this master's term is over")
+            await _cancel({writes, *self._tasks})
+
+    def _take_turn(self) -> None:
+        now = _now()
+        for event in self._inbox.take(MAX_EVENTS_PER_TURN):
+            self._handle(event, now)
+        for at, deadline in job.deadlines(self._state):
+            if at <= now:
+                self._handle(deadline, now)
+
+    def _handle(self, event: Event, now: Instant) -> None:
+        step = job.handle(self._state, event, now)
+        self._state = step.state
+        self._counts.events += 1
+        if self._checks_invariants:
+            job.check_invariants(self._state)
+        self._perform(step.effects)
+
+    def _next_deadline_s(self) -> float:
+        first = min((at for at, _ in job.deadlines(self._state)), default=None)
+        return CLOCK_CHECK_S if first is None else min(CLOCK_CHECK_S, (first - _now()) / 1e9)
+
+    # ---- effects ------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Send():
+                    self._send(effect)
+                case Persist():
+                    self._persistence.add(effect)
+                case WriteManifest():
+                    self._start(self._write_manifest(effect))
+                case FindAdoptable():
+                    self._start(self._find_adoptable(effect))
+                case Retain():
+                    self._start(asyncio.to_thread(self._folder.retain, effect.manifests))
+                case CloseStream():
+                    self._close_stream(effect)
+                case StepDown():
+                    raise TermEndedError(effect.reason)
+                case _:
+                    assert_never(effect)
+
+    def _send(self, effect: Send) -> None:
+        stream = self._streams.try_find(effect.to)
+        if stream is not None:
+            stream.send(effect.message)
+            self._counts.sent += 1
+
+    def _close_stream(self, effect: CloseStream) -> None:
+        stream = self._streams.try_find(effect.member)
+        if stream is not None:
+            stream.finish(effect.reason)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("work beside the writer failed", exc_info=error)
+
+    def _note_outcome(self, outcome: Persisted | PersistRefused) -> None:
+        self._inbox.add(outcome)
+        if isinstance(outcome, Persisted) and isinstance(outcome.write, SwapHead):
+            self._counts.commits += 1
+            self._start(asyncio.to_thread(self._folder.note_head, outcome.write.manifest))
+
+    async def _write_manifest(self, effect: WriteManifest) -> None:
+        manifest = replace(effect.manifest, created_at_s=time.time())
+        try:
+            await asyncio.to_thread(self._folder.write, manifest)
+        except ContractError as error:
+            log.warning("manifest %s: %s", manifest.id, error)
+            self._inbox.add(ManifestWriteFailed(manifest=manifest.id, reason=str(error)))
+        else:
+            self._inbox.add(ManifestWritten(manifest=manifest.id))
+
+    async def _find_adoptable(self, effect: FindAdoptable) -> None:
+        try:
+            async with asyncio.timeout(2 * ADOPTION_BUDGET_S):  # a folder that hangs is given up as well
+                found = await asyncio.to_thread(self._folder.find_adoptable, effect.parent, effect.lineage)
+        except (ContractError, TimeoutError) as error:
+            log.warning("nothing is adopted: %s", str(error) or "the checkpoint folder does not answer")
+            found = None
+        self._inbox.add(AdoptableFound(manifest=found))
+
+    # ---- the server's side --------------------------------------------------------------------------------------
+
+    def open(self, stream: Stream) -> None:
+        """The stream is known and will be told when the term ends."""
+        self._streams.open(stream)
+
+    async def receive(self, stream: Stream, said: Iterable[MemberMessage]) -> None:
+        """What a member said, in order; waits while the writer is behind.  Raises WireError unless it registered."""
+        await self._inbox.extend(self._events_of(stream, said))
+
+    def _events_of(self, stream: Stream, said: Iterable[MemberMessage]) -> list[Event]:
+        events: list[Event] = []
+        sender = stream.member
+        for message in said:
+            if isinstance(message, RegisterTrainer | RegisterServer):
+                sender = MemberKey(name=message.name, incarnation=message.incarnation)
+                replaced = self._streams.register(stream, sender)
+                if replaced is not None:
+                    events.append(StreamBroken(member=replaced))
+            if sender is None:
+                raise WireError("messages[0]", "comes before a registration: members register first on each stream")
+            events.append(MessageReceived(sender=sender, message=message))
+        self._counts.received += len(events)
+        return events
+
+    def close(self, stream: Stream) -> None:
+        """The stream has ended."""
+        member = self._streams.close(stream)
+        if member is not None:
+            self._inbox.add(StreamBroken(member=member))
+
+    def may_answer(self) -> bool:
+        """Whether anything may leave on a stream now; asked right before each envelope."""
+        return self._mandate.may_act()
+
+    # ---- looking in ---------------------------------------------------------------------------------------------
+
+    def status(self) -> JobStatus:
+        """The job as of now.  May be called from any thread: the state is one frozen value."""
+        return job.status(self._state, _now())
+
+    @property
+    def stream_count(self) -> int:
+        return len(self._streams)
+
+    @property
+    def waiting_write_count(self) -> int:
+        return len(self._persistence)
+
+
+def _now() -> Instant:
+    return Instant(time.monotonic_ns())
+
+
+async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,157 @@
+"""The one place of the master that speaks gRPC: members' streams and the cluster side's questions.
+
+A stream is a generator that sends what has gathered, with a reader task beside it.  Who knocks must have the job's
+secret (metadata `edl-token`) or, with TLS, a certificate of the job's authority; must say its wire version first; and
+is sent away with UNAVAILABLE while this master does not lead, so that it tries again.
+
+Not here: any decision (`runtime`, `job`), the form of messages (`api.codec`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, Final, NoReturn, TypeAlias
+
+import grpc
+import grpc.aio
+
+from master.api.channel import SERVER_OPTIONS
+from master.api.codec import decode_hello, decode_member_envelope, encode_hello, encode_master_envelope
+from master.api.document import encode_document
+from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
+from master.api.errors import WireError
+from master.api.hello import TOKEN_METADATA_KEY, Hello, agreed_version
+from master.config import Address, Identity
+from master.errors import PortInUseError
+from master.runtime import TermRuntime
+from master.streams import Stream
+
+log: Final = logging.getLogger(__name__)
+
+_Requests: TypeAlias = AsyncIterator[master_pb2.MemberEnvelope]
+_Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class MasterServer(master_pb2_grpc.MasterServicer):
+    """Serves the term that `lead` names, and nobody between terms."""
+
+    def __init__(self, *, hello: Hello, token: str) -> None:
+        self._hello = hello
+        self._token = token.encode()
+        self._term: TermRuntime | None = None
+        self._server: grpc.aio.Server | None = None
+
+    def lead(self, term: TermRuntime | None) -> None:
+        """From now on members are served by this term; None: they are sent away."""
+        self._term = term
+
+    @property
+    def term(self) -> TermRuntime | None:
+        return self._term
+
+    async def start(self, listen: Address, tls: Identity | None) -> Address:
+        """Listens; the answer has the port that was taken.  Raises PortInUseError."""
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        master_pb2_grpc.add_MasterServicer_to_server(self, server)
+        try:
+            port = server.add_insecure_port(str(listen)) if tls is None else _add_secure_port(server, listen, tls)
+        except RuntimeError as error:
+            raise PortInUseError(str(listen)) from error
+        await server.start()
+        self._server = server
+        return Address(host=listen.host, port=port)
+
+    async def stop(self, *, grace_s: float) -> None:
+        """No stream is open afterwards."""
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    # ---- Connect --------------------------------------------------------------------------------------------------
+
+    async def Connect(  # noqa: N802  the service's own name
+        self, request_iterator: _Requests, context: _Context
+    ) -> AsyncIterator[master_pb2.MasterEnvelope]:
+        """A member's stream, until either side ends it."""
+        term = await self._admit(context)
+        first = await anext(request_iterator, None)
+        if first is None:
+            return
+        try:
+            agreed_version(self._hello, decode_hello(first))
+        except WireError as error:
+            await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        stream = Stream(context.peer())
+        term.open(stream)
+        reader = asyncio.create_task(self._read(term, stream, first, request_iterator))
+        try:
+            yield encode_master_envelope((), hello=self._hello)
+            while (said := await stream.take()) and term.may_answer():
+                yield encode_master_envelope(said)
+        finally:
+            term.close(stream)
+            reader.cancel()
+            with suppress(asyncio.CancelledError):
+                await reader
+        log.info("stream of %s ended: %s", stream.member, stream.ending)
+        if stream.wrong:
+            await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, stream.wrong)
+
+    async def _read(
+        self, term: TermRuntime, stream: Stream, first: master_pb2.MemberEnvelope, requests: _Requests
+    ) -> None:
+        try:
+            await term.receive(stream, decode_member_envelope(first))
+            async for envelope in requests:
+                await term.receive(stream, decode_member_envelope(envelope))
+        except WireError as error:
+            log.warning("%s: %s", stream.peer, error)
+            stream.wrong = str(error)
+            stream.finish("said what cannot be taken")
+        except grpc.aio.AbortError:
+            stream.finish("the stream broke")
+        else:
+            stream.finish("the member has said all")
+
+    # ---- Status ---------------------------------------------------------------------------------------------------
+
+    async def Status(  # noqa: N802  the service's own name
+        self, request: master_pb2.StatusRequest, context: _Context
+    ) -> master_pb2.StatusReply:
+        """The job as of now.  UNAVAILABLE: another master leads, or none."""
+        term = await self._admit(context)
+        if request.HasField("hello"):
+            try:
+                agreed_version(self._hello, decode_hello(request))
+            except WireError as error:
+                await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(term.status()))
+
+    # ---- who may come in ------------------------------------------------------------------------------------------
+
+    async def _admit(self, context: _Context) -> TermRuntime:
+        if self._token:
+            metadata = dict(context.invocation_metadata() or ())
+            shown = metadata.get(TOKEN_METADATA_KEY, "")
+            if not hmac.compare_digest(shown.encode() if isinstance(shown, str) else shown, self._token):
+                await _refuse(
+                    context, grpc.StatusCode.UNAUTHENTICATED, "this job asks for its secret: check EDL_TOKEN_FILE"
+                )
+        if self._term is None or not self._term.may_answer():
+            await _refuse(context, grpc.StatusCode.UNAVAILABLE, "this master does not lead: try again, or another one")
+        return self._term
+
+
+async def _refuse(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
+    await context.abort(code, text)
+    raise AssertionError("abort raises")
+
+
+def _add_secure_port(server: grpc.aio.Server, listen: Address, tls: Identity) -> int:
+    credentials = grpc.ssl_server_credentials(
+        [(tls.key, tls.certificate)], root_certificates=tls.ca, require_client_auth=True
+    )
+    return server.add_secure_port(str(listen), credentials)

@@ -1,0 +1,249 @@
+"""Real `python -m master` processes, and members that speak to them over raw gRPC, without the SDK."""
+
+import asyncio
+import itertools
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import grpc.aio
+
+from master.api.channel import CLIENT_OPTIONS
+from master.api.codec import decode_hello, decode_master_envelope, encode_hello, encode_member_envelope
+from master.api.document import decode_document
+from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
+from master.api.hello import TOKEN_METADATA_KEY, Hello
+from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, MemberName
+from master.api.messages import (
+    Ack,
+    Acquire,
+    Declare,
+    Declared,
+    Ended,
+    Fenced,
+    Granted,
+    Registered,
+    RegisterTrainer,
+    Wait,
+)
+from master.api.positions import EMPTY, PositionSet
+from master.api.status import JobStatus
+
+BUDGET_S = 30.0
+JOB = "digits"
+
+
+class MasterProcess:
+    """One master; `start` again after its end makes a new process with the same settings."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        self.log_file = folder / f"{environment.get('EDL_NAME', 'master')}.log"
+        self._address_file = folder / f"{environment.get('EDL_NAME', 'master')}.address"
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("EDL_")},
+            "EDL_JOB": JOB,
+            "EDL_CHECKPOINT_URI": str(folder / "checkpoints"),
+            "EDL_ADDRESS_FILE": str(self._address_file),
+            "EDL_CHECK_INVARIANTS": "1",
+            **environment,
+        }
+        self.address = ""
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def checkpoints(self) -> str:
+        return self._environment["EDL_CHECKPOINT_URI"]
+
+    async def start(self) -> None:
+        """It listens; whether it leads is another matter."""
+        self._address_file.unlink(missing_ok=True)
+        with self.log_file.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "master", env=self._environment, stdout=log, stderr=log
+            )
+        async with asyncio.timeout(BUDGET_S):
+            while not self._address_file.exists():
+                assert self._process.returncode is None, self.log_file.read_text()
+                await asyncio.sleep(0.02)
+        self.address = self._address_file.read_text().strip()
+        self._environment["EDL_LISTEN"] = self.address  # a restarted pod keeps its name; members dial it again
+
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        async with asyncio.timeout(BUDGET_S):
+            return await self._process.wait()
+
+    async def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        await self.wait()
+
+    async def stop(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self.signal(signal.SIGCONT)
+                self.signal(signal.SIGTERM)
+                try:
+                    await self.wait()
+                except TimeoutError:
+                    await self.kill()
+                    raise
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text()
+
+
+@asynccontextmanager
+async def running(*masters: MasterProcess):
+    """All of them started, and stopped at the end."""
+    try:
+        for master in masters:
+            await master.start()
+        yield masters
+    finally:
+        for master in masters:
+            await master.stop()
+
+
+class Member:
+    """One stream.  `say` and `hear` are all there is."""
+
+    def __init__(self, address: str, *, token: str = "", hello: Hello | None = None) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+        metadata = ((TOKEN_METADATA_KEY, token),) if token else ()
+        self._call = master_pb2_grpc.MasterStub(self._channel).Connect(metadata=metadata)
+        self._hello = hello or Hello(job=JOB)
+        self._heard = []
+        self.master_hello = None
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        self._call.cancel()
+        await self._channel.close()
+
+    async def say(self, *messages):
+        envelope = encode_member_envelope(messages, hello=self._hello)
+        self._hello = None
+        await self._call.write(envelope)
+
+    async def hear(self):
+        """The next message.  Raises EOFError when the master has ended the stream, RpcError when it refused it."""
+        async with asyncio.timeout(BUDGET_S):
+            while not self._heard:
+                envelope = await self._call.read()
+                if envelope is grpc.aio.EOF:
+                    status = await self._call.code()
+                    if status is not grpc.StatusCode.OK:
+                        await self._call.initial_metadata()
+                        raise grpc.aio.AioRpcError(status, None, None, await self._call.details())
+                    raise EOFError
+                if envelope.HasField("hello"):
+                    self.master_hello = decode_hello(envelope)
+                self._heard += decode_master_envelope(envelope)
+        return self._heard.pop(0)
+
+    async def hear_one(self, *kinds):
+        """The next message of these kinds; others are passed over."""
+        while True:
+            message = await self.hear()
+            if isinstance(message, kinds):
+                return message
+
+
+async def ask_status(address: str, *, token: str = "") -> JobStatus:
+    async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
+        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=JOB)))
+        metadata = ((TOKEN_METADATA_KEY, token),) if token else ()
+        reply = await master_pb2_grpc.MasterStub(channel).Status(request, metadata=metadata, timeout=5)
+        return decode_document(JobStatus, reply.job_status_json)
+
+
+class Sharder:
+    """A trainer of plain sharding: it has trained what it acked; `trained` has every ack that it has made."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, dataset: DatasetSpec, *, pause_s: float = 0.0, shards: int = 2) -> None:
+        number = next(self._numbers)
+        self.name = MemberName(f"{JOB}-trainer-{number}")
+        self.incarnation = Incarnation(f"incarnation-{number}")
+        self.dataset = dataset
+        self.pause_s = pause_s
+        self.shards = shards
+        self.trained: list[PositionSet] = []
+        self.held = ()
+        self.lineage = NO_LINEAGE
+        self.requests = itertools.count(1)
+        self.terms = set()
+        self.fenced = 0
+
+    def registration(self) -> RegisterTrainer:
+        return RegisterTrainer(
+            name=self.name, ordinal=0, incarnation=self.incarnation, lineage=self.lineage, held=self.held
+        )
+
+    async def register(self, member: Member) -> Registered:
+        """Registered and declared; afterwards `acquire` or `run`."""
+        await member.say(self.registration(), Declare(dataset=self.dataset))
+        registered = await member.hear_one(Registered)
+        await member.hear_one(Declared)
+        self.lineage, self.held = registered.lineage, registered.kept
+        self.terms.add(registered.term)
+        return registered
+
+    async def acquire(self, member: Member, *, shards: int = 1):
+        """The leases; a master that has just begun says Wait first."""
+        while True:
+            await member.say(Acquire(request=next(self.requests), shards=shards))
+            match await member.hear_one(Granted, Wait):
+                case Granted() as granted:
+                    return granted
+                case Wait() as wait:
+                    await asyncio.sleep(wait.retry_after_s)
+
+    async def run(self, address: str) -> None:
+        """Trains to the end, over as many streams and masters as it takes."""
+        async with asyncio.timeout(120):
+            while True:
+                try:
+                    async with Member(address) as member:
+                        await self.register(member)
+                        if await self._train(member):
+                            return
+                except (grpc.aio.AioRpcError, EOFError, grpc.aio.UsageError, asyncio.InvalidStateError):
+                    await asyncio.sleep(0.05)
+
+    async def _train(self, member: Member) -> bool:
+        while True:
+            for lease in self.held:
+                await asyncio.sleep(self.pause_s)
+                self.trained.append(lease.positions)
+            acks = [Ack(token=lease.token, positions=lease.positions) for lease in self.held]
+            await member.say(*acks, Acquire(request=next(self.requests), shards=self.shards))
+            self.held = ()
+            match await member.hear_one(Granted, Wait, Ended, Fenced):
+                case Granted() as granted:
+                    self.held = granted.leases
+                case Wait() as wait:
+                    await asyncio.sleep(wait.retry_after_s)
+                case Fenced():
+                    self.fenced += 1
+                    await self.register(member)
+                case Ended():
+                    return True
+
+
+def overlaps(sets) -> PositionSet:
+    """What is in more than one of them."""
+    seen, twice = EMPTY, EMPTY
+    for positions in sets:
+        twice |= seen & positions
+        seen |= positions
+    return twice

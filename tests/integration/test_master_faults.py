@@ -1,0 +1,216 @@
+"""Masters that are killed, paused and cut off lose and repeat nothing of what was committed (M5, M6, M8)."""
+
+import asyncio
+import signal
+import time
+
+import grpc
+import grpc.aio
+import pytest
+
+from master.api.audit import read_checkpoint
+from master.api.identities import DatasetSpec
+from master.api.messages import Acquire, Granted
+from master.api.positions import EMPTY, union
+from tests.integration.master_stage import MasterProcess, Member, Sharder, ask_status, running
+
+DATASET = DatasetSpec(name="digits", size=2000, epochs=2, batch_size=10)
+pytestmark = pytest.mark.chaos
+
+
+def on(etcd, folder, **environment) -> MasterProcess:
+    endpoints = ",".join(etcd.endpoints)
+    settings = {"EDL_CHECKPOINT_EVERY_S": "0.2", "EDL_LEADER_TTL_S": "2", "EDL_ETCD_ENDPOINTS": endpoints}
+    return MasterProcess(folder, **settings, **environment)
+
+
+async def leads(master) -> bool:
+    try:
+        await ask_status(master.address)
+    except grpc.aio.AioRpcError as error:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return False
+        raise
+    return True
+
+
+async def until(condition, budget_s=20.0):
+    """The condition is asked again until it holds: what happens in another process cannot be awaited."""
+    async with asyncio.timeout(budget_s):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def until_it_leads(master):
+    await until(lambda: leads(master))
+
+
+def check_history(uri) -> None:
+    """Each committed checkpoint contains the one before it, and the last one everything."""
+    audit = read_checkpoint(uri)
+    assert audit.is_sound, audit.problems
+    assert audit.head.is_complete
+    assert audit.head.quarantine == EMPTY
+
+
+async def test_a_killed_master_loses_nothing_that_was_committed(etcd, tmp_path):
+    """Killed in mid job, restarted by the cluster: the trainers go on with their leases; all ends committed (M5)."""
+    async with running(on(etcd, tmp_path)) as (master,):
+        trainers = [Sharder(DATASET, pause_s=0.02) for _ in range(3)]
+        work = asyncio.gather(*(trainer.run(master.address) for trainer in trainers))
+        committed = []
+        for _ in range(2):
+            await until_committed(master, more_than=committed[-1] if committed else 0)
+            committed.append((await ask_status(master.address)).positions.committed)
+            await master.kill()
+            await master.start()
+            await until_it_leads(master)
+            assert (await ask_status(master.address)).positions.committed >= committed[-1]
+        await work
+        check_history(master.checkpoints)
+        assert union(p for t in trainers for p in t.trained) == DATASET.everything
+        assert any(len(trainer.terms) == 3 for trainer in trainers)
+
+
+async def until_committed(master, *, more_than):
+    async def is_committed():
+        return await leads(master) and (await ask_status(master.address)).positions.committed > more_than
+
+    await until(is_committed)
+
+
+async def test_a_second_master_waits_and_takes_over(etcd, tmp_path):
+    """One leads at a time; after SIGTERM the other serves at once, after SIGKILL within the lease + 2 s (M5)."""
+    first, second = (on(etcd, tmp_path, EDL_NAME=f"digits-master-{n}", EDL_MASTERS="2") for n in range(2))
+    async with running(first):
+        await until_it_leads(first)
+        async with running(second):
+            assert not await leads(second)
+            async with Member(second.address) as member:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await member.hear()
+                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+            first.signal(signal.SIGTERM)
+            assert await first.wait() == 0
+            began_s = time.monotonic()
+            await until_it_leads(second)
+            assert time.monotonic() - began_s < 2
+            await first.start()
+            await second.kill()
+            began_s = time.monotonic()
+            await until_it_leads(first)
+            assert time.monotonic() - began_s < 2 + 2
+
+
+async def test_a_master_paused_past_its_lease_is_a_zombie_that_changes_nothing(etcd, tmp_path):
+    """SIGSTOP, take-over, SIGCONT: its streams end, nothing is granted, and it says so by its exit code (M2, M5)."""
+    first, second = (on(etcd, tmp_path, EDL_NAME=f"digits-master-{n}", EDL_MASTERS="2") for n in range(2))
+    async with running(first, second):
+        await until_it_leads(first)
+        async with Member(first.address) as member:
+            trainer = Sharder(DATASET)
+            await trainer.register(member)
+            await trainer.acquire(member)
+            first.signal(signal.SIGSTOP)
+            await until_it_leads(second)
+            await member.say(Acquire(request=next(trainer.requests)))
+            first.signal(signal.SIGCONT)
+            with pytest.raises((EOFError, grpc.aio.AioRpcError)):
+                await member.hear_one(Granted)
+        assert await first.wait() == 75
+        assert "stepped down" in first.log
+        assert await leads(second)
+
+
+async def test_etcd_away_for_a_while_stops_no_training(etcd, tmp_path):
+    """The only master goes on granting while etcd is away; commits wait; afterwards a new term commits all (M6)."""
+    async with running(on(etcd, tmp_path)) as (master,):
+        trainer = Sharder(DATASET, pause_s=0.05, shards=1)
+        work = asyncio.create_task(trainer.run(master.address))
+        await until_committed(master, more_than=0)
+        await etcd.members[0].kill()
+        before = len(trainer.trained)
+        await asyncio.sleep(6)  # three lease times
+        during = len(trainer.trained)
+        await etcd.members[0].start()
+        await etcd.members[0].wait_ready()
+        assert during > before + 20, "training stopped while etcd was away"
+        trainer.pause_s = 0
+        await work
+        check_history(master.checkpoints)
+
+
+async def test_a_store_that_lost_everything_goes_on_from_the_folder(tmp_path):
+    """The manifest in the folder is the truth (M8): a memory store is empty after each restart."""
+    master = MasterProcess(tmp_path, EDL_CHECKPOINT_EVERY_S="0.2")
+    async with running(master):
+        trainer = Sharder(DATASET, pause_s=0.02)
+        work = asyncio.create_task(trainer.run(master.address))
+        await until_committed(master, more_than=100)
+        await master.kill()
+        kept = read_checkpoint(master.checkpoints).head
+        await master.start()
+        await until_it_leads(master)
+        status = await ask_status(master.address)
+        assert status.positions.committed >= len(kept.data)
+        assert status.lineage > kept.lineage
+        await work
+    assert kept.data <= read_checkpoint(master.checkpoints).head.data == DATASET.everything
+
+
+async def test_a_folder_that_cannot_be_written_delays_commits_only(tmp_path):
+    """The checkpoint folder is in the way of a file: training goes on, nothing is committed; then it is (M6)."""
+    blocked = tmp_path / "checkpoints"
+    master = MasterProcess(tmp_path, EDL_CHECKPOINT_EVERY_S="0.2")
+    async with running(master):
+        await until_it_leads(master)
+        blocked.write_text("not a folder")
+        trainer = Sharder(DATASET)
+        work = asyncio.create_task(trainer.run(master.address))
+
+        async def is_half_done():
+            return await leads(master) and (await ask_status(master.address)).positions.done >= 2000
+
+        await until(is_half_done)
+        assert (await ask_status(master.address)).positions.committed == 0
+        blocked.unlink()
+        await work
+    assert read_checkpoint(master.checkpoints).head.is_complete
+
+
+async def test_a_missing_head_is_refused_with_advice(etcd, tmp_path):
+    """A folder without the manifest that head names: nothing is trained from a guess; the exit code says so (M8)."""
+    async with running(on(etcd, tmp_path)) as (master,):
+        trainer = Sharder(DATASET, pause_s=0.01)
+        work = asyncio.create_task(trainer.run(master.address))
+        await until_committed(master, more_than=0)
+        await master.kill()
+        for manifest in (tmp_path / "checkpoints").glob("manifest-*"):
+            manifest.rename(manifest.with_suffix(".away"))
+        await master.start()
+        assert await master.wait() == 2
+        assert "Bring the folder" in master.log
+        for manifest in (tmp_path / "checkpoints").glob("*.away"):
+            manifest.rename(manifest.with_suffix(".json"))
+        await master.start()
+        trainer.pause_s = 0
+        await work
+        check_history(master.checkpoints)
+
+
+async def test_a_port_in_use_is_refused(tmp_path):
+    """The second process names the address and ends with the code for settings."""
+    first = MasterProcess(tmp_path)
+    async with running(first):
+        second = MasterProcess(tmp_path, EDL_NAME="other", EDL_LISTEN=first.address)
+        with pytest.raises(AssertionError, match="is in use"):
+            await second.start()
+        assert await second.wait() == 2
+
+
+async def test_an_orphan_ends_with_its_parent(tmp_path):
+    """Standalone: the script's master never outlives the script."""
+    master = MasterProcess(tmp_path, EDL_PARENT_PID="1")  # we are its parent, not process 1
+    master._environment["EDL_ADDRESS_FILE"] = str(tmp_path / "master.address")
+    async with running(master):
+        assert await master.wait() == 0
