@@ -1,0 +1,48 @@
+"""Few words for small clusters in the planner's and the loop's tests."""
+
+from autoscaler.domain import Job, MasterSpec, Node, Pod, PodPhase, Policy, Resources, Role, ServerSpec, Shape, Tier
+from autoscaler.domain import TrainerSpec as Trainers
+
+CALM = Policy(up_window_s=0.0, down_window_s=0.0, quiet_window_s=0.0, victim_age_s=0.0)
+
+
+def shape(cpu_milli, *, gpu=0):
+    return Shape(requests=Resources(cpu_milli=cpu_milli, gpu_count=gpu))
+
+
+def node(name, cpu_milli=4_000, *, gpu=0, **flags):
+    return Node(name=name, allocatable=Resources(cpu_milli=cpu_milli, gpu_count=gpu), **flags)
+
+
+def job(name, *, low=1, high=8, step=1, cpu_milli=1_000, gpu=0, servers=0, pinned=0, master_milli=0, **fields):
+    """A job whose master asks for nothing unless told otherwise, so that sums are easy."""
+    return Job(
+        name=name,
+        trainer=Trainers(
+            shape=shape(cpu_milli, gpu=gpu), min_replicas=low, max_replicas=high, step=step, pinned_replicas=pinned
+        ),
+        servers=ServerSpec(shape=shape(500), min_replicas=servers, max_replicas=servers) if servers else None,
+        master=MasterSpec(shape=shape(master_milli)),
+        **fields,
+    )
+
+
+def web(name, cpu_milli=1_000, *, since_s=0.0, **fields):
+    """A pod of others, judged unschedulable."""
+    return Pod(
+        name=name,
+        role=Role.OTHER,
+        tier=Tier.FOREIGN,
+        shape=shape(cpu_milli),
+        phase=PodPhase.PENDING,
+        unschedulable_since_s=since_s,
+        **fields,
+    )
+
+
+def decision(plan, name):
+    return next(decision for decision in plan.decisions if decision.job == name)
+
+
+def demand(plan, name):
+    return next(demand for demand in plan.demands if demand.pod == name)
