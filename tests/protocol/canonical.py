@@ -8,9 +8,11 @@ adopted, and a deposed master that nobody hears and that writes nothing any more
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 from master.api.identities import CutId, DatasetSpec, Incarnation, LeaseToken, TableSpec, Term
@@ -20,7 +22,7 @@ from master.api.positions import PositionSet
 from master.dispatch import NO_REQUEST
 from master.domain import Instant, JobConfig
 from master.frozen_map import FrozenMap
-from tests.protocol.interning import Remembered
+from tests.protocol.interning import Interned, Remembered
 from tests.protocol.masters import NOW, MasterProcess
 from tests.protocol.world import Cast, Draft, Parcel, ServerSlot, TrainerSlot, World
 from trainer_sdk.pserver.state import Phase
@@ -53,6 +55,21 @@ class Renaming:
     requests: tuple[tuple[Incarnation, int], ...] = ()  # of living trainers: their newest request
 
 
+@cache
+def _names_of_parts(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
+@cache
+def _reader_of_parts(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    names = _names_of_parts(kind)
+    return operator.attrgetter(*names) if len(names) > 1 else lambda one: tuple(getattr(one, name) for name in names)
+
+
+def _parts(one: Any) -> tuple[Any, ...]:
+    return _reader_of_parts(type(one))(one)
+
+
 def names_in(value: Any) -> Names:
     leases: set[Numbered] = set()
     cuts: set[Numbered] = set()
@@ -70,7 +87,7 @@ def names_in(value: Any) -> Names:
         elif isinstance(one, CutId):
             cuts.add((one.term, one.sequence))
         elif is_dataclass(one):
-            rest += [getattr(one, f.name) for f in fields(one)]
+            rest += _parts(one)
         elif isinstance(one, Mapping):
             rest += [*one.keys(), *one.values()]
         elif isinstance(one, Iterable):
@@ -97,10 +114,11 @@ class Renamer:
         if isinstance(one, CutId):
             return replace(one, sequence=self.cuts.get((one.term, one.sequence), one.sequence))
         if is_dataclass(one):
-            found = {f.name: getattr(one, f.name) for f in fields(one)}
-            new = {name: self(value) for name, value in found.items()}
-            changed = {name: value for name, value in new.items() if value is not found[name]}
-            return replace(one, **changed) if changed else one  # type: ignore[type-var]
+            found = _parts(one)
+            new = [self(value) for value in found]
+            if all(map(operator.is_, found, new)):
+                return one
+            return type(one)(**dict(zip(_names_of_parts(type(one)), new, strict=True)))
         if isinstance(one, FrozenMap):
             return FrozenMap({self(key): self(value) for key, value in one.items()})
         if isinstance(one, tuple):
@@ -111,12 +129,23 @@ class Renamer:
         raise TypeError(f"{type(one)} in a state")
 
 
+def renamed(value: Any, renaming: Renaming) -> Any:
+    """The value under its new names; itself when all its names stay."""
+    names = names_in(value)
+    stays = (
+        all(new == old[1] for old, new in renaming.leases if old in names.leases)
+        and all(new == old[1] for old, new in renaming.cuts if old in names.cuts)
+        and all(new == old for old, new in renaming.manifests if old in names.manifests)
+    )
+    return value if stays else Renamer(renaming)(value)
+
+
 # ---- one component -----------------------------------------------------------------------------------------------
 
 
 def renamed_master(process: MasterProcess, renaming: Renaming) -> MasterProcess:
     """Counters go on after the last number in use."""
-    process = Renamer(renaming)(process)
+    process = renamed(process, renaming)
     state = process.state
     books, commit = state.dispatch, state.commit
     requests = dict(renaming.requests)
@@ -153,7 +182,7 @@ def renamed_master(process: MasterProcess, renaming: Renaming) -> MasterProcess:
 
 
 def renamed_trainer(slot: TrainerSlot, renaming: Renaming) -> TrainerSlot:
-    slot = Renamer(renaming)(slot)
+    slot = renamed(slot, renaming)
     process = slot.process
     if process is None or process.state.request <= 1:
         return slot
@@ -195,21 +224,22 @@ class Canon:
 
     def __init__(self, cast: Cast) -> None:
         self.cast = cast
-        self._names = {
-            id(table): Remembered(lambda number, table=table: names_in(table[number]))
-            for table in (cast.masters, cast.etcds, cast.storages, cast.servers, cast.trainers)
-        }
+        self._sets: Interned[Names] = Interned()
+        self._renamings: Interned[Renaming] = Interned()
+        tables = (cast.masters, cast.etcds, cast.storages, cast.servers, cast.trainers)
+        self._names = [Remembered(lambda n, table=table: self._sets.number(names_in(table[n]))) for table in tables]
         self._requests = Remembered(self._request_of)
-        self._master = Remembered(lambda n, r: cast.masters.number(renamed_master(cast.masters[n], r)))
-        self._trainer = Remembered(lambda n, r: cast.trainers.number(renamed_trainer(cast.trainers[n], r)))
-        self._server = Remembered(lambda n, r: cast.servers.number(Renamer(r)(cast.servers[n])))
-        self._etcd = Remembered(lambda n, r: cast.etcds.number(Renamer(r)(cast.etcds[n])))
-        self._storage = Remembered(lambda n, r: cast.storages.number(self._sorted(Renamer(r)(cast.storages[n]))))
+        self._renaming_of = Remembered(self._renaming)
+        self._master = self._renamed_by(cast.masters, renamed_master)
+        self._trainer = self._renamed_by(cast.trainers, renamed_trainer)
+        self._server = self._renamed_by(cast.servers, renamed)
+        self._etcd = self._renamed_by(cast.etcds, renamed)
+        self._storage = self._renamed_by(cast.storages, lambda storage, r: self._sorted(renamed(storage, r)))
 
     def of(self, draft: Draft) -> World:
         self._drop_dead(draft)
         world = draft.world()
-        renaming = self._renaming(world)
+        renaming = self._renaming_in(world)
         return World(
             self._master(world.leader, renaming),
             tuple(sorted(self._master(z, renaming) for z in world.zombies)),
@@ -221,25 +251,35 @@ class Canon:
             world.faults,
         )
 
-    def _renaming(self, world: World) -> Renaming:
-        cast = self.cast
+    def _renamed_by(self, table: Interned[Any], rename: Callable[[Any, Renaming], Any]) -> Remembered[int]:
+        return Remembered(lambda number, by: table.number(rename(table[number], self._renamings[by])))
+
+    def _renaming_in(self, world: World) -> int:
+        masters, etcds, storages, servers, trainers = self._names
+        return self._renaming_of(
+            masters(world.leader),
+            *map(masters, world.zombies),
+            etcds(world.etcd),
+            storages(world.storage),
+            *map(servers, world.servers),
+            *map(trainers, world.trainers),
+            *map(self._requests, world.trainers),
+        )
+
+    def _renaming(self, *parts: int | tuple[Incarnation, int] | None) -> int:
+        """The number of the renaming of all names in these sets (by number), with these newest requests."""
         names = Names()
-        for table, numbers in (
-            (cast.masters, (world.leader, *world.zombies)),
-            (cast.etcds, (world.etcd,)),
-            (cast.storages, (world.storage,)),
-            (cast.servers, world.servers),
-            (cast.trainers, world.trainers),
-        ):
-            known = self._names[id(table)]
-            for number in numbers:
-                names = names | known(number)
+        for part in parts:
+            if isinstance(part, int):
+                names = names | self._sets[part]
         manifests = sorted(names.manifests, key=_age_of_manifest)
-        return Renaming(
-            leases=_ranked(names.leases),
-            cuts=_ranked(names.cuts),
-            manifests=tuple((name, f"m{age}") for age, name in enumerate(manifests, 1)),
-            requests=tuple(r for t in world.trainers if (r := self._requests(t))),
+        return self._renamings.number(
+            Renaming(
+                leases=_ranked(names.leases),
+                cuts=_ranked(names.cuts),
+                manifests=tuple((name, f"m{age}") for age, name in enumerate(manifests, 1)),
+                requests=tuple(part for part in parts if isinstance(part, tuple)),
+            )
         )
 
     def _request_of(self, trainer: int) -> tuple[Incarnation, int] | None:

@@ -8,10 +8,19 @@ to an event is asked for once and remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from dataclasses import fields
+from typing import Any, Generic, TypeVar
 
 Value = TypeVar("Value", bound=Hashable)
 Result = TypeVar("Result")
+
+
+def hashed_once(self: Any) -> int:
+    """`__hash__` of a frozen dataclass without slots that is deep and hashed often: the hash is kept."""
+    known: dict[str, Any] = self.__dict__
+    if "_hash" not in known:
+        known["_hash"] = hash(tuple(getattr(self, f.name) for f in fields(self)))
+    return int(known["_hash"])
 
 
 class Interned(Generic[Value]):
@@ -26,6 +35,10 @@ class Interned(Generic[Value]):
         if number == len(self._values):
             self._values.append(value)
         return number
+
+    def same(self, value: Value) -> Value:
+        """The one object that stands for all equal ones: comparing it with itself is quick."""
+        return self._values[self.number(value)]
 
     def __getitem__(self, number: int) -> Value:
         return self._values[number]

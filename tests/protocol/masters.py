@@ -35,11 +35,12 @@ from master.domain import (
     WriteManifest,
 )
 from master.state import JobState, Step
+from tests.protocol.interning import hashed_once
 
 NOW = Instant(1_000_000_000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class MasterProcess:
     """One term.  What it has asked for and has not been told the outcome of, in order."""
 
@@ -48,6 +49,7 @@ class MasterProcess:
     manifests: tuple[Manifest, ...] = ()
     searches: tuple[FindAdoptable, ...] = ()
     has_stepped_down: bool = False
+    __hash__ = hashed_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,7 +104,7 @@ class JobModel:
     # ---- the model's three questions ------------------------------------------------------------------------------
 
     def initial(self) -> World:
-        """Servers hold an empty model of lineage 1; no trainer has come yet."""
+        """Servers hold an empty model of lineage 1; all trainers come at once and share what there is to do."""
         cast, setting = self.cast, self.setting
         etcd = recorded(setting)
         step = masters.started(setting.job, etcd)
@@ -124,7 +124,11 @@ class JobModel:
         )
         while (begun := self._next_of_the_beginning(world)) is not None:
             world = begun
-        return world
+        return self._after(world, Change(Label("all trainers connect"), self._connect_trainers)).target
+
+    def _connect_trainers(self, draft: Draft) -> None:
+        for t in range(self.setting.trainers):
+            draft.connect_trainer(t, self._term_of(draft))
 
     def is_end(self, world: World) -> bool:
         """Some trainer was told END."""
@@ -137,7 +141,7 @@ class JobModel:
                 yield self._after(world, change)
 
     def _next_of_the_beginning(self, world: World) -> World | None:
-        """Up to the first trainer, one order of steps is as good as another."""
+        """Before the first trainer, one order of steps is as good as another."""
         for change in (*self._of_servers(world), *self._of_leader(world)):
             if change.fault is None and not change.label.what.startswith("time"):
                 return self._after(world, change).target

@@ -12,6 +12,7 @@ from master.api.identities import Incarnation, Lineage
 from master.api.messages import FileRecord, Restore, ServerMessage
 from master.api.positions import EMPTY, PositionSet
 from tests.protocol import ledger
+from tests.protocol.interning import hashed_once
 from tests.protocol.ledger import Ledgers
 from trainer_sdk.pserver import bucket
 from trainer_sdk.pserver.messages import (
@@ -35,7 +36,7 @@ from trainer_sdk.pserver.state import ServerState, check_state
 NOW_S = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ServerProcess:
     """One process.  Ledgers are there exactly while it holds a model, the fork's while a fork is open or sealed."""
 
@@ -43,6 +44,7 @@ class ServerProcess:
     live: Ledgers = ()
     fork: Ledgers = ()
     file_to_write: WriteFork | None = None
+    __hash__ = hashed_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName
 from master.api.messages import Declare, Leave, TrainerMessage
 from master.api.positions import PositionSet
+from tests.protocol.interning import hashed_once
 from trainer_sdk import protocol
 from trainer_sdk.protocol import Ending, Phase, TrainerState
 from trainer_sdk.pserver.messages import PushAnswer
@@ -27,7 +28,7 @@ class Gradient:
     computed_on: Lineage  # that its parameters really had
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainerProcess:
     """One process.  `given` are flights to be computed, `computed` those that have been pushed."""
 
@@ -37,6 +38,7 @@ class TrainerProcess:
     computed: tuple[Gradient, ...] = ()
     waits_for: int | None = None  # the request that the master has told to wait with
     ending: Ending | None = None
+    __hash__ = hashed_once
 
     def owed(self, gradient: Gradient) -> PositionSet:
         """Buckets that have not given their last word on this gradient."""

@@ -147,18 +147,24 @@ class Cast:
         self.servers: Interned[ServerSlot] = Interned()
         self.trainers: Interned[TrainerSlot] = Interned()
         self.parcels: Interned[Parcel] = Interned()
+        self._server_processes: Interned[ServerProcess] = Interned()
+        self._trainer_processes: Interned[TrainerProcess] = Interned()
         size, pipeline = setting.positions, setting.pipeline
         self.master_step = Remembered(lambda m, event: masters.handled(self.masters[m], event))
-        self.server_step = Remembered(lambda process, event: servers.handled(process, event, size))
-        self.push_step = Remembered(servers.pushed)
-        self.trainer_step = Remembered(lambda process, event: trainers.handled(process, event, pipeline))
-        self.compute_step = Remembered(lambda process, lineage: trainers.computed(process, lineage, pipeline))
-        self.answer_step = Remembered(
-            lambda process, gradient, answer: trainers.answered(process, gradient, answer, pipeline)
-        )
+        self.server_step = Remembered(lambda process, event: self._server(servers.handled(process, event, size)))
+        self.push_step = Remembered(lambda *push: self._server(servers.pushed(*push)))
+        self.trainer_step = Remembered(lambda process, event: self._trainer(trainers.handled(process, event, pipeline)))
+        self.compute_step = Remembered(lambda process, at: self._trainer(trainers.computed(process, at, pipeline)))
+        self.answer_step = Remembered(lambda *answer: self._trainer(trainers.answered(*answer, pipeline)))
         self.wrong_with_server = Remembered(
             lambda etcd, slot: claims.wrong_with_server(self.etcds[etcd], self.servers[slot].process)
         )
+
+    def _server(self, step: servers.ServerStep) -> servers.ServerStep:
+        return replace(step, process=self._server_processes.same(step.process))
+
+    def _trainer(self, step: trainers.TrainerStep) -> trainers.TrainerStep:
+        return replace(step, process=self._trainer_processes.same(step.process))
 
     def owned(self, server: int) -> PositionSet:
         """The buckets of a server: contiguous runs, as `master.placement` places them."""
