@@ -21,7 +21,7 @@ from master.domain import Instant
 from master.errors import InvariantViolationError
 from master.frozen_map import FrozenMap
 
-NO_REQUEST: Final = -1
+NO_REQUEST: Final = -2
 _NEVER: Final = Instant(0)
 
 
@@ -90,53 +90,93 @@ def opened(books: Dispatch, *, committed: PositionSet, quarantined: PositionSet,
 
 
 def add_leases(
-    books: Dispatch, key: Incarnation, term: Term, lineage: Lineage, pieces: Iterable[PositionSet]
+    books: Dispatch,
+    key: Incarnation,
+    term: Term,
+    lineage: Lineage,
+    pieces: Iterable[PositionSet],
+    *,
+    request: int,
+    idle_deadline: Instant,
 ) -> tuple[Dispatch, tuple[Lease, ...]]:
-    """Each piece, which must be TODO, becomes one lease of this trainer."""
+    """Each piece, which must be TODO, becomes one lease of this trainer; they answer `request`.
+
+    `idle_deadline` is its progress deadline if it held nothing; else the one that runs goes on.
+    """
     todo, number, made, frontier = books.todo, books.next_number, [], books.frontier
     for piece in pieces:
         token = LeaseToken(term=term, lineage=lineage, incarnation=key, number=number)
         made.append(Lease(token=token, positions=piece))
         todo, number, frontier = todo - piece, number + 1, max(frontier, piece.bounds[-1])
-    leases = tuple(made)
-    holder = books.holders.get(key) or Holder()
+    leases, before = tuple(made), books.holders.get(key) or Holder()
+    holder = Holder(
+        leases=before.leases + leases,
+        progress_deadline=before.progress_deadline if before.leases else idle_deadline,
+        request=request,
+        granted=tuple(range(books.next_number, number)),
+    )
     books = replace(
         books,
         todo=todo,
         next_number=number,
         frontier=frontier,
         lease_count=books.lease_count + len(leases),
-        holders=books.holders.put(key, replace(holder, leases=holder.leases + leases)),
+        holders=books.holders.put(key, holder),
     )
     return books, leases
 
 
-def ack(books: Dispatch, token: LeaseToken, positions: PositionSet) -> tuple[Dispatch, PositionSet]:
-    """What of these the lease still held is DONE; with a token that is not live, nothing (rules 3, 12, 15)."""
-    books, taken = _take(books, token, positions)
-    return (replace(books, done=books.done | taken) if taken else books), taken
+def ack(
+    books: Dispatch, token: LeaseToken, positions: PositionSet, *, deadline: Instant
+) -> tuple[Dispatch, PositionSet]:
+    """What of these the lease still held is DONE, and the trainer has until `deadline` for its next progress.
+
+    With a token that is not live nothing changes (rules 3, 12, 15).
+    """
+    holder, taken, ended = _taken(books, token, positions)
+    if holder is None:
+        return books, EMPTY
+    holder = replace(holder, progress_deadline=deadline)
+    return replace(
+        books,
+        done=books.done | taken,
+        holders=books.holders.put(token.incarnation, holder),
+        lease_count=books.lease_count - ended,
+    ), taken
 
 
 def give_back(books: Dispatch, token: LeaseToken, positions: PositionSet) -> Dispatch:
     """What of these the lease still held is TODO again, at the front by its place on the axis (rules 13, 16)."""
-    books, taken = _take(books, token, positions)
-    return replace(books, todo=books.todo | taken) if taken else books
-
-
-def _take(books: Dispatch, token: LeaseToken, positions: PositionSet) -> tuple[Dispatch, PositionSet]:
-    holder = books.holders.get(token.incarnation)
+    holder, taken, ended = _taken(books, token, positions)
     if holder is None:
-        return books, EMPTY
-    at = next((at for at, lease in enumerate(holder.leases) if lease.token == token), None)
-    if at is None:
-        return books, EMPTY
+        return books
+    return replace(
+        books,
+        todo=books.todo | taken,
+        holders=books.holders.put(token.incarnation, holder),
+        lease_count=books.lease_count - ended,
+    )
+
+
+def _taken(books: Dispatch, token: LeaseToken, positions: PositionSet) -> tuple[Holder | None, PositionSet, bool]:
+    """The holder without these, what it held of them, and whether that ends the lease; None: no such live lease."""
+    holder = books.holders.get(token.incarnation) or Holder()
+    at = next((at for at, one in enumerate(holder.leases) if one.token.number == token.number), None)
+    if at is None or holder.leases[at].token != token:
+        return None, EMPTY, False
     lease = holder.leases[at]
     rest = lease.positions - positions
-    kept = () if not rest else (Lease(token=token, positions=rest),)
-    taken = lease.positions - rest if rest else lease.positions
-    holder = replace(holder, leases=holder.leases[:at] + kept + holder.leases[at + 1 :])
-    count = books.lease_count - 1 + len(kept)
-    return replace(books, holders=books.holders.put(token.incarnation, holder), lease_count=count), taken
+    kept = (Lease(token=lease.token, positions=rest),) if rest else ()
+    leases = holder.leases[:at] + kept + holder.leases[at + 1 :]
+    return replace(holder, leases=leases), lease.positions - rest, not rest
+
+
+def renew(books: Dispatch, key: Incarnation, deadline: Instant) -> Dispatch:
+    """Progress: until `deadline` nothing of this trainer expires (M2)."""
+    holder = books.holders.get(key)
+    if holder is None or holder.progress_deadline == deadline:
+        return books
+    return replace(books, holders=books.holders.put(key, replace(holder, progress_deadline=deadline)))
 
 
 def drop_holder(books: Dispatch, key: Incarnation) -> tuple[Dispatch, PositionSet]:
@@ -155,15 +195,14 @@ def drop_holder(books: Dispatch, key: Incarnation) -> tuple[Dispatch, PositionSe
 
 
 def reclaim(
-    books: Dispatch, key: Incarnation, term: Term, lineage: Lineage, held: Iterable[Lease]
+    books: Dispatch, key: Incarnation, term: Term, lineage: Lineage, held: Iterable[Lease], *, deadline: Instant
 ) -> tuple[Dispatch, tuple[Lease, ...]]:
     """A trainer registers (again) and shows what it holds: those of the lineage that overlap no other stay (rule 18).
 
     They come back under new tokens, without what is done already.  All else that it held returns.
     """
-    request = (books.holders.get(key) or Holder()).request
+    request = (books.holders.get(key) or Holder()).request - 1  # the answer to the last one may have been lost
     books, _ = drop_holder(books, key)
-    books = replace(books, holders=books.holders.put(key, Holder(request=request)))
     settled = books.done | books.committed | books.quarantined | books.skipping
     free, pieces = books.todo, []
     for lease in held:
@@ -171,7 +210,7 @@ def reclaim(
         if piece and lease.token.lineage == lineage and lease.token.incarnation == key and piece <= free:
             pieces.append(piece)
             free = free - piece
-    return add_leases(books, key, term, lineage, pieces)
+    return add_leases(books, key, term, lineage, pieces, request=request, idle_deadline=deadline)
 
 
 # ---- what is learnt about positions ----------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ offers (`cuts`), who holds the model of a job without servers (`ownership`).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from master.api.messages import (
     Ack,
@@ -26,7 +27,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet, union
-from master.dispatch import Dispatch, Holder, ack, add_leases, drop_holder, give_back, reclaim
+from master.dispatch import Dispatch, Holder, ack, add_leases, drop_holder, give_back, reclaim, renew
 from master.domain import SECOND, Instant, LeaseExpired, MemberKey, Persist, ReserveHighWater
 from master.frozen_map import FrozenMap
 from master.membership import Trainer, drop_trainer, put_trainer, rank_changes, retire, trainer_of
@@ -34,6 +35,11 @@ from master.ownership import admit, release
 from master.quarantine import FailureNote, acquit, count_failure
 from master.shards import batches_per_shard, choose_pieces
 from master.state import Stage, Turn
+
+MIN_RATE: Final = 1e-6
+"""Samples/s.  What lies outside (0, NaN and infinity too) is no measurement."""
+
+MAX_RATE: Final = 1e12
 
 # ---- coming ---------------------------------------------------------------------------------------------------------
 
@@ -54,9 +60,10 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
     if restore is None:  # a new lineage comes first; then it is told to register again
         return
     state = turn.state
-    books, kept = reclaim(state.dispatch, key.incarnation, state.term, state.number, said.held)
+    books, kept = reclaim(
+        state.dispatch, key.incarnation, state.term, state.number, said.held, deadline=_deadline(turn, trainer)
+    )
     turn.change(dispatch=books)
-    _renew(turn, trainer)
     turn.send(
         key,
         Registered(
@@ -98,7 +105,10 @@ def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         _wait(turn, key, said.request)
     elif said.request == holder.request:
         again = tuple(lease for lease in holder.leases if lease.token.number in holder.granted)
-        turn.send(key, Granted(request=said.request, leases=again))
+        if again:
+            turn.send(key, Granted(request=said.request, leases=again))
+        else:
+            _wait(turn, key, said.request)
     elif said.request > holder.request:
         _grant(turn, trainer, said)
 
@@ -120,12 +130,16 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         turn.change(dispatch=books)
         _wait(turn, trainer.key, said.request)
         return
-    was_idle = not (books.holders.get(key) or Holder()).leases
-    books, leases = add_leases(books, key, state.term, state.number, pieces)
-    holder = replace(books.holders[key], request=said.request, granted=tuple(lease.token.number for lease in leases))
-    turn.change(dispatch=replace(books, holders=books.holders.put(key, holder)))
-    if was_idle:
-        _renew(turn, trainer)
+    books, leases = add_leases(
+        books,
+        key,
+        state.term,
+        state.number,
+        pieces,
+        request=said.request,
+        idle_deadline=_deadline(turn, trainer),
+    )
+    turn.change(dispatch=books)
     turn.send(trainer.key, Granted(request=said.request, leases=leases))
 
 
@@ -169,13 +183,12 @@ def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
     state = turn.state
     if said.token.incarnation != trainer.key.incarnation:
         return
-    books, taken = ack(state.dispatch, said.token, said.positions)
+    books, taken = ack(state.dispatch, said.token, said.positions, deadline=_deadline(turn, trainer))
     if not taken:
         return
     turn.change(dispatch=books)
     if state.failures.layers or state.failures.in_a_row:
         turn.change(failures=acquit(state.failures, taken))
-    _renew(turn, trainer)
 
 
 def handle_return(turn: Turn, trainer: Trainer, said: Return) -> None:
@@ -190,28 +203,21 @@ def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
     trainer = replace(
         trainer,
         steps=max(trainer.steps, said.steps),
-        samples_per_s=said.samples_per_s if said.samples_per_s > 0 else trainer.samples_per_s,
+        samples_per_s=said.samples_per_s if MIN_RATE < said.samples_per_s < MAX_RATE else trainer.samples_per_s,
         metrics=FrozenMap(said.metrics),
     )
     turn.change(members=put_trainer(turn.state.members, trainer))
     if moved:
-        _renew(turn, trainer)
+        turn.change(dispatch=renew(turn.state.dispatch, trainer.key.incarnation, _deadline(turn, trainer)))
 
 
-def _renew(turn: Turn, trainer: Trainer) -> None:
-    books, key = turn.state.dispatch, trainer.key.incarnation
-    holder = books.holders.get(key)
-    if holder:
-        holder = replace(holder, progress_deadline=turn.after(_patience_ns(turn, trainer)))
-        turn.change(dispatch=replace(books, holders=books.holders.put(key, holder)))
-
-
-def _patience_ns(turn: Turn, trainer: Trainer) -> int:
+def _deadline(turn: Turn, trainer: Trainer) -> Instant:
     """How long it may go without progress: a floor, or some expected batch times; longer before its first step."""
     config, rate = turn.state.config, trainer.samples_per_s
     if not trainer.steps or rate <= 0:
-        return config.lease_first_ns
-    return max(config.lease_floor_ns, int(config.lease_factor * turn.state.dispatch.batch_size / rate * SECOND))
+        return turn.after(config.lease_first_ns)
+    expected_ns = int(config.lease_factor * turn.state.dispatch.batch_size / rate * SECOND)
+    return turn.after(max(config.lease_floor_ns, expected_ns))
 
 
 # ---- failing and going ----------------------------------------------------------------------------------------------
