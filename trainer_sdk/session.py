@@ -8,9 +8,9 @@
             model.push(gradients_of(weights, batch.indices))
             batch.done(loss=...)
 
-The master is spoken to at the first need (a batch, a pull, a rank), so everything is declared by then.  A session
-belongs to the process and the thread that opened it.  Not here: the loop (`data`), the model (`tables`, `own_model`), the
-threads (`driver`).
+The master is spoken to at the first need (a batch, a pull, a rank): everything is declared by then.  A session
+belongs to the process and the thread that opened it.  Not here: the loop (`data`), the model (`tables`,
+`own_model`), the threads (`driver`).
 """
 
 from __future__ import annotations

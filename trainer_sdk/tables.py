@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ Array = npt.NDArray[Any]
 Gradient = Array | tuple[npt.NDArray[np.int64], Array]
 """Of a dense table its gradient; of a sparse one (row numbers, gradients of these rows)."""
 
+_Found = TypeVar("_Found")
 RETRY_S: Final = 0.05  # a few round trips: servers restore, buckets move
 
 
@@ -88,7 +89,7 @@ class Tables:
 
     # ---- pulling ------------------------------------------------------------------------------------------------
 
-    def _pulled(self, call: Callable[[PserverClient], tuple[Lineage, Any]]) -> tuple[Lineage, Any]:
+    def _pulled(self, call: Callable[[PserverClient], tuple[Lineage, _Found]]) -> tuple[Lineage, _Found]:
         """Parameters that are not older than what we know to be lost; servers that restore are waited for."""
         self._check_use()
         driver = self._start()
