@@ -21,6 +21,7 @@ from autoscaler.domain.cluster import (
     WorkloadName,
 )
 from autoscaler.domain.history import (
+    Bar,
     History,
     Refusal,
     Reservation,
@@ -55,6 +56,7 @@ __all__ = [
     "Action",
     "Admission",
     "AdmitGang",
+    "Bar",
     "Bottleneck",
     "Capabilities",
     "Cause",

@@ -62,6 +62,14 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """The nodes from which an aged gang bars younger ones.  They stay the same while it waits."""
+
+    job: JobName
+    nodes: frozenset[NodeName]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
     """A running job's core could not be refilled since this instant."""
 
@@ -79,5 +87,6 @@ class History:
     rooms_seen: tuple[RoomSeen, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    bars: tuple[Bar, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()
     transfers_at_s: tuple[float, ...] = ()  # instants of the last minute

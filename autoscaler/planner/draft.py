@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from autoscaler.domain import (
     NOTHING,
+    Bar,
     Bottleneck,
     Cause,
     ClusterView,
@@ -178,6 +179,7 @@ class Draft:
     unserved: list[Want] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
     seen_rooms: set[str] = field(default_factory=set)  # judged unschedulable, yet there is room
     short: set[JobName] = field(default_factory=set)  # core that could not be refilled
     wake_at_s: list[float] = field(default_factory=list)

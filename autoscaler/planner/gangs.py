@@ -12,6 +12,7 @@ from __future__ import annotations
 from autoscaler.domain import (
     NOTHING,
     Admission,
+    Bar,
     Bottleneck,
     Cause,
     JobName,
@@ -43,7 +44,7 @@ def admit_gangs(draft: Draft) -> None:
             can_start = False
         elif not wait_for_room(draft, name, barred) and is_aged(draft, job) and job.job.priority not in reserved:
             reserved.add(job.job.priority)
-            barred |= best_nodes(draft, name, barred)
+            barred |= bar_nodes(draft, name, barred)
 
 
 def queue(draft: Draft) -> list[JobName]:
@@ -91,13 +92,17 @@ def start_now(draft: Draft, name: JobName, barred: frozenset[NodeName], *, start
     job = trial.jobs[name]
     seats = seat_all(trial, job, core_of(job), now=True, avoid=barred)
     if seats is None:
+        trial = draft.copy()
+        job = trial.jobs[name]
+        seats = reserved_seats(trial, job, barred, now=True)
+    if seats is None:
         return False
     if starts:
         job.is_starting = True
     else:
         trial = draft.copy()
         job = trial.jobs[name]
-        seat_on(trial, job, seats)
+        seat_on(trial, job, seats, now=False)
         job.block(Bottleneck.GANG, "its room is free and held; one job starts at a time")
     draft.adopt(trial)
     return True
@@ -126,14 +131,14 @@ def wait_for_room(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> b
 Seats = list[tuple[Role, NodeName]]
 
 
-def reserved_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Seats | None:
+def reserved_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName], *, now: bool = False) -> Seats | None:
     """Take the seats for which an earlier plan made room, if all of them still stand."""
     for reservation in draft.view.history.reservations:
         if reservation.job == job.job.name:
             seats = [(seat.role, seat.node) for seat in reservation.seats]
             is_whole = sorted(role for role, _ in seats) == sorted(core_of(job))
             is_open = not barred.intersection(node for _, node in seats)
-            return seats if is_whole and is_open and seat_on(draft, job, seats) else None
+            return seats if is_whole and is_open and seat_on(draft, job, seats, now=now) else None
     return None
 
 
@@ -164,6 +169,14 @@ def is_aged(draft: Draft, job: JobDraft) -> bool:
     if draft.now_s < aged_at_s:
         draft.wake_at_s.append(aged_at_s)
     return draft.now_s >= aged_at_s
+
+
+def bar_nodes(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> frozenset[NodeName]:
+    """Return the nodes that the aged gang keeps from younger ones: those of the last plan, while they are open."""
+    known = next((bar.nodes for bar in draft.view.history.bars if bar.job == name), frozenset[NodeName]())
+    nodes = known if known and known <= draft.rooms.keys() else best_nodes(draft, name, barred)
+    draft.bars.append(Bar(job=name, nodes=nodes))
+    return nodes
 
 
 def best_nodes(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> frozenset[NodeName]:

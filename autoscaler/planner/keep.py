@@ -88,6 +88,6 @@ def reserved_seat(draft: Draft, job: JobDraft, role: Role) -> list[tuple[Role, N
     for reservation in draft.view.history.reservations:
         for seat in reservation.seats:
             taken = [(seat.role, seat.node)]
-            if reservation.job == job.job.name and seat.role is role and seat_on(draft, job, taken):
+            if reservation.job == job.job.name and seat.role is role and seat_on(draft, job, taken, now=False):
                 return taken
     return None

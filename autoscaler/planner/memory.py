@@ -43,6 +43,7 @@ def next_history(draft: Draft) -> History:
         rooms_seen=tuple(entry for entry in rooms_seen(draft) if not is_over(draft, entry)),
         refusals=refusals(draft),
         reservations=tuple(draft.reservations),
+        bars=tuple(draft.bars),
         shortfalls=tuple(Shortfall(job=job, since_s=since_s.get(job, draft.now_s)) for job in sorted(draft.short)),
         transfers_at_s=tuple(at_s for at_s in old.transfers_at_s if at_s > draft.now_s - 60.0),
     )

@@ -55,14 +55,14 @@ def seat_all(
     return seats
 
 
-def seat_on(draft: Draft, job: JobDraft, seats: Iterable[tuple[Role, NodeName]]) -> bool:
+def seat_on(draft: Draft, job: JobDraft, seats: Iterable[tuple[Role, NodeName]], *, now: bool) -> bool:
     """Promise these very seats; False, with the draft spoiled, if one is no longer there.  Work on a copy."""
     for role, node in seats:
         shape = job.shape_of(role)
         room = draft.rooms.get(node)
-        if room is None or not room.node.accepts(shape) or not room.has(shape.requests, now=False):
+        if room is None or not room.node.accepts(shape) or not room.has(shape.requests, now=now):
             return False
-        take_seat(draft, job, role, node, now=False)
+        take_seat(draft, job, role, node, now=now)
     return True
 
 

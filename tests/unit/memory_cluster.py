@@ -42,6 +42,11 @@ class MemoryCluster:
         self.seen_revision = 0
         self.applied = []
 
+    def __repr__(self):
+        return (
+            f"MemoryCluster({list(self.nodes.values())}, {list(self.jobs.values())}, pods={list(self.pods.values())})"
+        )
+
     # The port.
 
     def now(self):

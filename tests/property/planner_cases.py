@@ -1,0 +1,234 @@
+"""Small clusters for the planner's properties, and the promises as checks on them."""
+
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations
+
+from hypothesis import strategies as st
+
+from autoscaler.domain import (
+    NOTHING,
+    AdmitGang,
+    CreatePod,
+    DeletePod,
+    History,
+    Job,
+    MasterSpec,
+    Node,
+    Pod,
+    PodPhase,
+    Policy,
+    Resources,
+    Role,
+    ServerSpec,
+    Shape,
+    Tier,
+    TrainerSpec,
+)
+from autoscaler.planner import plan, record_applied
+from tests.unit.memory_cluster import MemoryCluster
+
+NO_GATES = Policy(up_window_s=0.0, down_window_s=0.0, quiet_window_s=0.0, victim_age_s=0.0, transfers_per_minute=10_000)
+
+
+def amounts(cpu, memory, gpu):
+    return st.builds(lambda c, m, g: Resources(cpu_milli=c * 500, memory_bytes=m << 28, gpu_count=g), cpu, memory, gpu)
+
+
+shapes = st.builds(lambda r: Shape(requests=r), amounts(st.integers(1, 5), st.integers(0, 4), st.integers(0, 1)))
+small_shapes = st.builds(lambda r: Shape(requests=r), amounts(st.integers(1, 2), st.integers(0, 1), st.just(0)))
+
+
+@st.composite
+def jobs(draw, name):
+    low = draw(st.integers(1, 3))
+    trainer = TrainerSpec(
+        shape=draw(shapes),
+        min_replicas=low,
+        max_replicas=low + draw(st.integers(0, 8)),
+        step=draw(st.sampled_from([1, 1, 1, 2])),
+    )
+    count = draw(st.integers(0, 2))
+    servers = ServerSpec(shape=draw(small_shapes), min_replicas=count, max_replicas=count + 1) if count else None
+    return Job(
+        name=name,
+        trainer=trainer,
+        servers=servers,
+        master=MasterSpec(shape=draw(small_shapes)),
+        priority=draw(st.sampled_from([0, 0, 0, 5])),
+        weight=draw(st.sampled_from([100, 100, 50, 300])),
+        submitted_at_s=float(draw(st.integers(0, 900))),
+    )
+
+
+@st.composite
+def clusters(draw, max_nodes=4, max_jobs=4):
+    """A cluster without pods yet."""
+    nodes = [
+        Node(
+            name=f"n{number}",
+            allocatable=draw(amounts(st.integers(0, 16), st.integers(0, 16), st.integers(0, 2))),
+            is_cordoned=draw(st.sampled_from([False, False, False, False, True])),
+        )
+        for number in range(draw(st.integers(1, max_nodes)))
+    ]
+    listed = [draw(jobs(f"j{number}")) for number in range(draw(st.integers(1, max_jobs)))]
+    return MemoryCluster(nodes, listed)
+
+
+def web(number, shape, *, priority=0, now_s=0.0):
+    """A pod of others that waits for a node."""
+    return Pod(
+        name=f"web-{number}",
+        role=Role.OTHER,
+        tier=Tier.FOREIGN,
+        shape=shape,
+        phase=PodPhase.PENDING,
+        priority=priority,
+        created_at_s=now_s,
+    )
+
+
+class Driver:
+    """Plans and applies, and checks after every single write that capacity holds (A2)."""
+
+    def __init__(self, cluster, policy):
+        self.cluster = cluster
+        self.policy = policy
+        self.history = History()
+
+    def plan(self):
+        return plan(self.cluster.view(history=self.history), self.policy, self.cluster.now())
+
+    def turn(self):
+        """One plan, carried out."""
+        decided = self.plan()
+        self.apply(decided, decided.actions)
+        return decided
+
+    def apply(self, decided, actions):
+        self.history = decided.history
+        for action in actions:
+            outcome = self.cluster.carry_out(action)
+            assert outcome.verdict == "done", f"{action}: {outcome.message}"
+            self.cluster.check_capacity()
+            self.history = record_applied(self.history, action, self.cluster.now())
+
+    def settle(self, turns=60, seconds=3.0):
+        """Plan and let pods leave until a plan asks for nothing and nothing is leaving."""
+        story = []
+        for _ in range(turns):
+            self.cluster.bind_others()
+            decided = self.turn()
+            story.append(decided.actions)
+            is_leaving = any(pod.phase is PodPhase.TERMINATING for pod in self.cluster.pods.values())
+            if not decided.actions and not is_leaving:
+                return decided
+            self.cluster.advance(seconds)
+        raise AssertionError(f"no rest after {turns} turns; the last ones: {story[-6:]}")
+
+
+def check_targets(decided, view):
+    """A1: every target is 0 or allowed."""
+    specs = {job.name: job.trainer for job in view.jobs}
+    for decision in decided.decisions:
+        assert decision.target == 0 or specs[decision.job].is_allowed(decision.target), decision
+
+
+def check_gangs(decided, view):
+    """A1: a gang is admitted whole, and one at a time."""
+    gangs = [action for action in decided.actions if isinstance(action, AdmitGang)]
+    assert len(gangs) <= 1
+    for gang in gangs:
+        job = next(job for job in view.jobs if job.name == gang.job)
+        counts = {role: sum(pod.role is role for pod in gang.pods) for role in Role}
+        assert counts[Role.TRAINER] == job.trainer.min_replicas
+        assert counts[Role.SERVER] == job.server_count
+        assert counts[Role.MASTER] == job.master.replicas
+
+
+def check_minimums(decided, view):
+    """Nothing that EDL deletes takes a running, unchanged job below its minimum, or a server from it."""
+    for job in view.jobs:
+        deleted = {a.pod for a in decided.actions if isinstance(a, DeletePod) and a.job == job.name}
+        standing = [p for p in view.pods if p.job == job.name and p.phase is not PodPhase.TERMINATING]
+        trainers = [pod for pod in standing if pod.role is Role.TRAINER]
+        left = [pod for pod in trainers if pod.name not in deleted]
+        assert len(left) >= min(len(trainers), job.trainer.min_replicas)
+        assert not any(pod.name in deleted for pod in standing if pod.role is not Role.TRAINER)
+
+
+def check_forced_at_rest(view, decided):
+    """A3: no waiting pod would run if some surplus on one node were gone, minimums kept and refusals apart."""
+    refused = {refusal.pod for refusal in view.history.refusals}
+    pending = [p for p in view.pods if p.role is Role.OTHER and p.place is None and p.priority >= 0]
+    for pod in pending:
+        if pod.unschedulable_since_s is None or pod.name in refused or not pod.is_modelled:
+            continue
+        for node in view.nodes:
+            if node.is_open() and node.accepts(pod.shape):
+                room = free_on(view, node) + takeable_on(view, node)
+                assert not pod.requests.fits_into(room), f"{pod.name} could run on {node.name}: {decided.demands}"
+
+
+def free_on(view, node):
+    used = sum((pod.requests for pod in view.pods if pod.place == node.name), start=NOTHING)
+    return node.allocatable - used
+
+
+def takeable_on(view, node):
+    """All surplus on the node that its jobs can spare."""
+    total = NOTHING
+    for job in view.jobs:
+        trainers = [p for p in view.pods if p.job == job.name and p.role is Role.TRAINER]
+        spare = max(0, len(trainers) - job.trainer.min_replicas)
+        here = [pod for pod in trainers if pod.tier is Tier.SURPLUS and pod.node == node.name]
+        total = sum((pod.requests for pod in here[:spare]), start=total)
+    return total
+
+
+def share_of(view, job, *, more=0):
+    """Weighted dominant share of what stands, and `more` trainers."""
+    capacity = sum((n.allocatable for n in view.nodes if n.is_ready and n.accepts(job.trainer.shape)), start=NOTHING)
+    used = sum((pod.requests for pod in view.pods if pod.job == job.name), start=NOTHING)
+    used = used.plus(job.trainer.shape.requests, times=more)
+    parts = [Fraction(amount, capacity.amount(name)) for name, amount in used.amounts() if capacity.amount(name)]
+    return max(parts, default=Fraction(0)) / job.weight
+
+
+def check_exchange_at_rest(view):
+    """A4: between jobs of one priority, taking a step from the richer would not let the poorer grow."""
+    running = [job for job in view.jobs if any(pod.job == job.name for pod in view.pods)]
+    size = {job.name: sum(p.job == job.name and p.role is Role.TRAINER for p in view.pods) for job in running}
+    for poor in running:
+        following = poor.trainer.next_size(size[poor.name])
+        for rich in running:
+            if following is None or rich is poor or rich.priority != poor.priority:
+                continue
+            down = size[rich.name] - rich.trainer.largest_allowed(size[rich.name] - 1)
+            if down <= 0 or size[rich.name] <= rich.trainer.min_replicas:
+                continue
+            step = following - size[poor.name]
+            if share_of(view, poor, more=step) < share_of(view, rich, more=-down):
+                assert not could_grow(view, poor, step, rich, down), f"{rich.name} -> {poor.name}"
+
+
+def could_grow(view, poor, step, rich, down):
+    """Whether some `down` surplus trainers of the rich leave room for `step` of the poor: every choice is tried."""
+    surplus = [p for p in view.pods if p.job == rich.name and p.tier is Tier.SURPLUS]
+    shape = poor.trainer.shape
+    for gone in combinations(surplus, down):
+        left = replace(view, pods=tuple(pod for pod in view.pods if pod not in gone))
+        nodes = [node for node in left.nodes if node.is_open() and node.accepts(shape)]
+        if sum(shape.requests.copies_that_fit(free_on(left, node)) for node in nodes) >= step:
+            return True
+    return False
+
+
+def created(decided):
+    """All creations of a plan, those inside gangs included."""
+    for action in decided.actions:
+        if isinstance(action, CreatePod):
+            yield action
+        elif isinstance(action, AdmitGang):
+            yield from action.pods

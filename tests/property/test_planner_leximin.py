@@ -1,0 +1,36 @@
+"""One resource, equal replicas: the water-filling is exactly leximin, as brute force over all allocations says."""
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.planner_cases import NO_GATES, Driver
+from tests.unit.memory_cluster import MemoryCluster
+from tests.unit.planner_setups import job, node
+
+claims = st.lists(
+    st.tuples(st.integers(1, 2), st.integers(0, 5), st.sampled_from([50, 100, 150, 200, 300])), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(claims, st.lists(st.integers(1, 5), min_size=1, max_size=3))
+def test_one_resource_and_equal_replicas_are_shared_leximin(claims, rooms):
+    """A4's strongest form: the sorted vector of weighted shares is the largest of all that fit."""
+    listed = [
+        job(f"j{number}", low=low, high=low + more, weight=weight) for number, (low, more, weight) in enumerate(claims)
+    ]
+    capacity = sum(rooms)
+    cluster = MemoryCluster([node(f"n{number}", room * 1_000) for number, room in enumerate(rooms)], listed)
+    driver = Driver(cluster, NO_GATES)
+    sizes = {decision.job: decision.now for decision in driver.settle().decisions}
+    running = [spec for spec in listed if sizes[spec.name]]
+    choices = product(*(range(spec.trainer.min_replicas, spec.trainer.max_replicas + 1) for spec in running))
+    best = max((ordered(running, counts) for counts in choices if sum(counts) <= capacity), default=[])
+    assert ordered(running, [sizes[spec.name] for spec in running]) == best
+
+
+def ordered(jobs, counts):
+    """Weighted shares from the smallest, in exact units (600 is a multiple of every weight)."""
+    return sorted(count * 600 // spec.weight for spec, count in zip(jobs, counts, strict=True))
