@@ -13,6 +13,8 @@
 | EDL_SERVERS            | parameter servers expected                                           | 0                 |
 | EDL_BUCKETS            | buckets of a new job's tables                                        | 256               |
 | EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
+| EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
+| EDL_LEASE_FLOOR_S      | a trainer without progress keeps its leases at least so long         | 10                |
 | EDL_MASTERS            | masters of this job; above 1 a cut-off one stops at once             | 1                 |
 | EDL_LEADER_TTL_S       | lease on the leadership                                              | 6                 |
 | EDL_ETCD_ENDPOINTS ... | see `master.store.etcd.config`; absent: memory store                 |                   |
@@ -89,6 +91,8 @@ class Settings:
                 servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
                 bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1),
                 checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
+                reconnect_window_ns=int(_seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
+                lease_floor_ns=int(_seconds(environ, "EDL_LEASE_FLOOR_S", default=10.0) * SECOND),
                 backoff_limit=_whole(environ, "EDL_BACKOFF_LIMIT", default=6, least=0),
             ),
             timing=_timing(_whole(environ, "EDL_LEADER_TTL_S", default=6, least=2)),
