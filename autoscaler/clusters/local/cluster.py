@@ -175,6 +175,10 @@ class LocalCluster:
         """Hold a job at this size, 0: EDL decides.  Raises KeyError."""
         self.jobs.pin(name, trainers)
 
+    def suspend(self, name: str, *, on: bool) -> None:
+        """All pods of the job leave, or it may start again.  Raises KeyError."""
+        self.jobs.tell(self.jobs.records[name].name, lives.SuspendSet(on=on))
+
     def delete_job(self, name: str) -> None:
         """Stop the job and forget it.  Raises KeyError."""
         self.recorder.note("Job", f"tj/{self.jobs.records[name].name}", "DeleteAsked")

@@ -1,0 +1,37 @@
+"""Exit codes, which scripts may rely on, and the error that carries one."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import click
+
+
+class Exit(IntEnum):
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    REFUSED = 4
+    TIMEOUT = 5
+    INTERRUPTED = 130
+
+
+EXIT_CODES_HELP: Final = """\b
+Exit codes:
+  0    done
+  1    failed: a job, or EDL itself
+  2    the command line is wrong
+  3    not found: no such object, or no run
+  4    refused: the file or the value is wrong, nothing was changed
+  5    the time was over
+  130  stopped by Ctrl-C"""
+
+
+class CommandError(click.ClickException):
+    """Ends the command with this message on standard error and this exit code."""
+
+    def __init__(self, code: Exit, message: str) -> None:
+        super().__init__(message)
+        self.code = code

@@ -1,0 +1,141 @@
+"""Commands about files: validate, data audit, bundle, and what the shell and bug reports need: completion, version."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tarfile
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Final
+
+import click
+
+from autoscaler.cli.client import ask
+from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.options import run_option
+from autoscaler.cli.words import RUNS, find_run
+from autoscaler.clusters.local.folder import RunFolder, find_runs
+
+_SHOWN: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
+_NOT_BUNDLED: Final = frozenset({"token", "control.sock", "control.path", "etcd"})
+"""A secret, sockets, and a database that nobody reads."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+def validate(files: Sequence[Path]) -> None:
+    """Check job files as `edl run` would, and start nothing.  Everything that is wrong is said at once."""
+    from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - pydantic is not for --help
+
+    try:
+        manifests = parse_files(files)
+    except RefusedInputError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
+    for notice in manifests.notices:
+        print(f"notice: {notice}", file=sys.stderr)
+    kinds = (("tj", manifests.jobs), ("deployment", manifests.deployments), ("priorityclass", manifests.classes))
+    for kind, found in kinds:
+        for item in found:
+            print(f"{kind}/{item.name} is valid")
+    for machine in manifests.machines:
+        print(f"node/{machine.name} is valid")
+
+
+@click.group()
+def data() -> None:
+    """Look into checkpoints."""
+
+
+@data.command()
+@click.argument("place", metavar="URI|tj/NAME")
+@click.option("--no-files", is_flag=True, help="Believe the manifest and do not read the files again.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON object.")
+@run_option
+def audit(place: str, no_files: bool, is_json: bool, run: Path | None) -> None:
+    r"""Say which samples a checkpoint holds: per epoch trained, quarantined, missing; and whether its files are whole.
+
+    \b
+    edl data audit runs/20260102-150405-digits/checkpoints/digits
+    edl data audit tj/digits
+    """
+    from autoscaler.cli.auditing import audit_content, audit_lines  # noqa: PLC0415 - fsspec is not for --help
+    from master.api.audit import read_checkpoint  # noqa: PLC0415 - with it
+    from master.api.errors import ContractError  # noqa: PLC0415 - with it
+
+    uri = place
+    if place.startswith("tj/"):
+        (job,) = ask(find_run(run), "get", type="tj", name=place.removeprefix("tj/"))
+        uri = job["spec"]["checkpoint"]["uri"]
+    try:
+        found = read_checkpoint(uri, verifies_files=not no_files)
+    except ContractError as error:
+        raise CommandError(Exit.NOT_FOUND, str(error)) from None
+    if is_json:
+        print(json.dumps(audit_content(found), indent=2))
+    else:
+        print("\n".join(audit_lines(found)))
+    if not found.is_sound:
+        raise CommandError(Exit.FAILED, f"{uri} is not sound")
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Name of the archive.")
+def bundle(folder: Path | None, output: Path | None) -> None:
+    """Pack a run's folder into one archive, as a bug report.
+
+    Without a folder: the newest run below ./runs.  Checkpoint files, the token and etcd's database stay out.
+    """
+    run = RunFolder(root=folder.absolute()) if folder is not None else next(find_runs(RUNS), None)
+    if run is None or not run.manifest.is_file():
+        raise CommandError(Exit.NOT_FOUND, f"{folder or RUNS} holds no run")
+    target = output or Path(f"{run.root.name}.tar.gz")
+    versions = run.root / "versions.txt"
+    versions.write_text("\n".join(_versions()) + "\n", encoding="utf-8")
+    with tarfile.open(target, "w:gz") as archive:
+        archive.add(run.root, arcname=run.root.name, filter=_keep)
+    print(target)
+
+
+@click.command()
+def version() -> None:
+    """Versions of EDL and of what it stands on."""
+    print("\n".join(_versions()))
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    r"""Print the completion script for a shell.
+
+    \b
+    eval "$(edl completion bash)"
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - rarely needed
+
+    kind = get_completion_class(shell)
+    root = click.get_current_context().find_root().command
+    assert kind is not None
+    print(kind(root, {}, "edl", "_EDL_COMPLETE").source())
+
+
+def _keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    parts = Path(entry.name).parts
+    is_excluded = len(parts) > 1 and parts[1] in _NOT_BUNDLED
+    is_checkpoint_file = len(parts) > 3 and parts[1] == "checkpoints" and not entry.name.endswith(".json")
+    return None if is_excluded or (is_checkpoint_file and entry.isfile()) else entry
+
+
+def _versions() -> list[str]:
+    lines = [f"python {platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores"]
+    for package in _SHOWN:
+        try:
+            lines.append(f"{package} {version_of(package)}")
+        except PackageNotFoundError:
+            lines.append(f"{package} is not installed")
+    return lines

@@ -1,0 +1,163 @@
+"""A run in the foreground: shown while it lasts, stopped in order by Ctrl-C, killed by a second one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from autoscaler.cli.exits import Exit
+from autoscaler.cli.looking import format_event
+from autoscaler.cli.view import draw
+from autoscaler.clusters.local.control import ControlServer
+from autoscaler.clusters.local.recorder import RunEvent
+from autoscaler.clusters.local.run import LocalRun, RunSettings
+from autoscaler.manifests.values import Manifests
+
+_FRAMES_PER_S: Final = 4
+_LINGER_S: Final = 1.0
+"""After the last job has ended: long enough for `edl wait` in another terminal to see it."""
+
+
+class Show(StrEnum):
+    VIEW = "view"
+    LINES = "lines"
+    JSON = "json"
+
+
+async def run_in_foreground(
+    settings: RunSettings, manifests: Manifests, *, show: Show, duration_s: float | None, stays: bool
+) -> Exit:
+    """Run it to its end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
+
+    Raises AutoscalerError when the run could not start or broke.
+    """
+    stop, kill = asyncio.Event(), asyncio.Event()
+    with _signals(stop, kill), _quiet_logs():
+        async with LocalRun(settings, say=lambda line: print(line, file=sys.stderr)) as run, ControlServer(run):
+            _tell_start(run, show)
+            run.recorder.on_event.append(lambda event: _print_event(event, show))
+            run.submit(manifests)
+            code = await _watch_over(run, stop, show, duration_s, stays=stays or not manifests.jobs)
+            await _leave(run, kill)
+        outcome = {name: record.life.ending or "Unfinished" for name, record in run.cluster.jobs.records.items()}
+    _tell_end(run, show, outcome)
+    return code
+
+
+async def _watch_over(run: LocalRun, stop: asyncio.Event, show: Show, duration_s: float | None, *, stays: bool) -> Exit:
+    """Until the first of: Ctrl-C, the duration, the end of all jobs, a crash (which is raised)."""
+    ends = {
+        asyncio.create_task(stop.wait(), name="Ctrl-C"): Exit.INTERRUPTED,
+        asyncio.create_task(run.crashed(), name="crash"): Exit.FAILED,
+    }
+    if duration_s is not None:
+        ends[asyncio.create_task(asyncio.sleep(duration_s), name="duration")] = Exit.OK
+    if not stays:
+        ends[asyncio.create_task(_until_jobs_are_over(run), name="end")] = Exit.OK
+    view = asyncio.create_task(_show_view(run), name="view") if show is Show.VIEW else None
+    try:
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        tasks = [*ends, *([view] if view is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    first = done.pop()
+    first.result()
+    return Exit.FAILED if ends[first] is Exit.OK and run.failed_jobs() else ends[first]
+
+
+async def _until_jobs_are_over(run: LocalRun) -> None:
+    while not run.are_jobs_over():  # noqa: ASYNC110 - many things end a job; looking four times a second is simplest
+        await asyncio.sleep(1 / _FRAMES_PER_S)
+    await asyncio.sleep(_LINGER_S)
+
+
+async def _show_view(run: LocalRun) -> None:
+    console = Console()
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            live.update(draw(run.snapshot(), tuple(run.recorder.events)[-8:]), refresh=True)
+            await asyncio.sleep(1 / _FRAMES_PER_S)
+
+
+async def _leave(run: LocalRun, kill: asyncio.Event) -> None:
+    """In order; at once when asked a second time."""
+    stopping = asyncio.create_task(run.stop(), name="stop")
+    killing = asyncio.create_task(kill.wait(), name="second Ctrl-C")
+    await asyncio.wait({stopping, killing}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopping, killing):
+        if not task.done():
+            task.cancel()
+    await asyncio.gather(killing, return_exceptions=True)
+    with contextlib.suppress(asyncio.CancelledError):
+        await stopping
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
+    def take() -> None:
+        if stop.is_set():
+            kill.set()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, take)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Warnings of EDL's own go to standard error, one line each; a view is not to be torn by them."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("autoscaler")
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+def _tell_start(run: LocalRun, show: Show) -> None:
+    if show is Show.JSON:
+        print(json.dumps({"run": str(run.folder.root)}), flush=True)
+    else:
+        print(f"run folder: {run.folder.root}", flush=True)
+
+
+def _print_event(event: RunEvent, show: Show) -> None:
+    match show:
+        case Show.JSON:
+            print(json.dumps({"event": asdict(event)}), flush=True)
+        case Show.LINES:
+            print(format_event(asdict(event)), flush=True)
+        case Show.VIEW:
+            pass
+
+
+def _tell_end(run: LocalRun, show: Show, outcome: dict[str, str]) -> None:
+    if show is Show.JSON:
+        print(json.dumps({"jobs": outcome, "run": str(run.folder.root)}), flush=True)
+        return
+    for name, ending in outcome.items():
+        record = run.cluster.jobs.records[name]
+        print(f"tj/{name}: {ending}" + (f": {record.life.message}" if record.life.message else ""))
+    print(f"run folder: {run.folder.root}")

@@ -1,0 +1,212 @@
+"""Commands that look at a live run: get, describe, logs, events, wait."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from autoscaler.cli.client import RunGoneError, ask, watch
+from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.options import output_option, role_options, run_option
+from autoscaler.cli.tables import format_table
+from autoscaler.cli.words import Duration, find_run, split_target
+from autoscaler.clusters.local.folder import RunFolder
+
+_FOLLOW_EVERY_S: Final = 0.1
+_LOG_CHUNK_BYTES: Final = 64 << 10
+_LAST_LINES: Final = 1 << 20
+
+
+@click.command()
+@click.argument("target", nargs=-1, required=True, metavar="TYPE[/NAME] [NAME]")
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Print again whenever something is different.")
+@output_option
+@run_option
+def get(target: Sequence[str], is_watching: bool, output: str, run: Path | None) -> None:
+    r"""Show jobs (tj), nodes, pods or deployments.
+
+    \b
+    edl get tj
+    edl get tj/digits -o yaml
+    edl get pods -w -o wide
+    """
+    kind, name = split_target(target, needs_name=False)
+    folder = find_run(run)
+    if not is_watching:
+        found = ask(folder, "get", type=kind, name=name)
+        print(_render(found, output, is_single=bool(name)))
+        return
+    has_heading = True
+    for item in watch(folder, "get", type=kind, name=name):
+        lines = format_table([item], is_wide=output == "wide", has_heading=has_heading)
+        print("\n".join(lines) if output in {"table", "wide"} else _render([item], output, is_single=True), flush=True)
+        has_heading = False
+
+
+@click.command()
+@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@run_option
+def describe(target: Sequence[str], run: Path | None) -> None:
+    """Tell everything about one thing: its state, its pods, the last decisions and events."""
+    kind, name = split_target(target, needs_name=True)
+    told = ask(find_run(run), "describe", type=kind, name=name)
+    print(_to_yaml(told["object"]))
+    if told["pods"]:
+        print("Pods:\n  " + "\n  ".join(format_table(told["pods"], is_wide=True)))
+    if told["decisions"]:
+        print("Decisions:")
+        for line in told["decisions"]:
+            print(f"  {line['t_s']:8.1f}s  {line['reason']:<9} {line['now']} -> {line['target']}  {line['message']}")
+    if told["events"]:
+        print("Events:")
+        for event in told["events"]:
+            print("  " + format_event(event))
+
+
+@click.command()
+@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@role_options
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
+@click.option("--tail", type=click.IntRange(min=0), default=None, help="Only the last lines.")
+@run_option
+def logs(
+    *, target: Sequence[str], role: str | None, ordinal: int | None, follow: bool, tail: int | None, run: Path | None
+) -> None:
+    r"""Print what a pod has written.
+
+    \b
+    edl logs tj/digits --trainer 2 -f
+    edl logs tj/digits --master
+    edl logs pod/web-0 --tail 20
+    """
+    kind, name = split_target(target, needs_name=True)
+    folder = find_run(run)
+    answer = ask(folder, "logs", type=kind, name=name, role=role, ordinal=ordinal)
+    for chunk in _read_log(Path(answer["log"]), tail, folder if follow else None):
+        sys.stdout.write(chunk)
+        sys.stdout.flush()
+
+
+@click.command()
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on until the run ends.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@run_option
+def events(is_watching: bool, is_json: bool, run: Path | None) -> None:
+    """Tell what has happened: starts, drains, failures, decisions."""
+    folder = find_run(run)
+    found = watch(folder, "events") if is_watching else iter(ask(folder, "events"))
+    for event in found:
+        print(json.dumps(event) if is_json else format_event(event), flush=True)
+
+
+@click.command()
+@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@click.option(
+    "--for", "condition", required=True, metavar="condition=NAME|delete", help="condition=Completed, or delete."
+)
+@click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Give up after this long (exit 5).")
+@run_option
+def wait(target: Sequence[str], condition: str, timeout: float, run: Path | None) -> None:
+    r"""Wait until a condition holds.
+
+    \b
+    Jobs:         Running, Completed, Failed, Suspended
+    Pods:         Ready
+    Deployments:  Available
+    Everything:   --for=delete
+
+    Waiting for Completed ends with exit code 1 as soon as the job has failed.
+    """
+    kind, name = split_target(target, needs_name=True)
+    wanted = "delete" if condition == "delete" else condition.removeprefix("condition=")
+    if wanted == condition != "delete":
+        raise click.UsageError("write --for=condition=NAME or --for=delete")
+    folder, until_s = find_run(run), time.monotonic() + timeout
+    while not _holds(folder, kind, name, wanted.lower()):
+        if time.monotonic() >= until_s:
+            raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {wanted} within {timeout:g} s")
+        time.sleep(min(_FOLLOW_EVERY_S, max(0.0, until_s - time.monotonic())))
+    print(f"{kind}/{name} condition met")
+
+
+def _holds(folder: RunFolder, kind: str, name: str, wanted: str) -> bool:
+    try:
+        (found,) = ask(folder, "get", type=kind, name=name)
+    except RunGoneError:
+        return _held_at_the_end(folder, name, wanted)
+    except CommandError as error:
+        if error.code is Exit.NOT_FOUND and wanted == "delete":
+            return True
+        raise
+    conditions = _conditions(found)
+    if wanted in {"completed", "complete"} and "failed" in conditions:
+        raise CommandError(Exit.FAILED, f"{kind}/{name} has failed: {found['status']['conditions'][0]['message']}")
+    return wanted in conditions
+
+
+def _held_at_the_end(folder: RunFolder, name: str, wanted: str) -> bool:
+    """What the run wrote down about its jobs when it ended."""
+    phase = str(folder.read_manifest().get("jobs", {}).get(name, "")).lower()
+    if wanted in {phase, "delete"}:
+        return True
+    raise RunGoneError(folder)
+
+
+def _conditions(found: Mapping[str, Any]) -> set[str]:
+    status, phase = found["status"], str(found["status"].get("phase", "")).lower()
+    match found["kind"]:
+        case "TrainingJob":
+            return {phase, "complete"} if phase == "completed" else {phase}
+        case "Pod":
+            return {"ready"} if phase == "running" else set()
+        case "Deployment":
+            return {"available"} if status["readyReplicas"] >= found["spec"]["replicas"] else set()
+        case _:
+            return {"ready"}
+
+
+def _read_log(path: Path, tail: int | None, folder: RunFolder | None) -> Iterator[str]:
+    """What stands in the file, and with a folder also what comes, until its run ends."""
+    with path.open(encoding="utf-8", errors="replace") as log:
+        if tail is not None:
+            yield "".join(log.readlines()[-tail:] if tail else [])
+        while True:
+            if chunk := log.read(_LOG_CHUNK_BYTES):
+                yield chunk
+            elif folder is None or not folder.is_live():
+                return
+            else:
+                time.sleep(_FOLLOW_EVERY_S)
+
+
+def format_event(event: Mapping[str, Any]) -> str:
+    """One line, more where the message has more."""
+    first, *rest = str(event["message"]).splitlines() or [""]
+    head = f"{event['t_s']:8.1f}s  {event['object']:<24} {event['reason']:<14} {first}".rstrip()
+    return "\n".join([head, *(" " * 11 + line for line in rest)])
+
+
+def _render(found: Sequence[Mapping[str, Any]], output: str, *, is_single: bool) -> str:
+    match output:
+        case "json":
+            content: Any = found[0] if is_single else {"apiVersion": "v1", "kind": "List", "items": list(found)}
+            return json.dumps(content, indent=2)
+        case "yaml":
+            content = found[0] if is_single else {"apiVersion": "v1", "kind": "List", "items": list(found)}
+            return _to_yaml(content)
+        case "name":
+            return "\n".join(f"{o['kind'].lower()}/{o['metadata']['name']}" for o in found)
+        case _:
+            return "\n".join(format_table(found, is_wide=output == "wide")) or "nothing there"
+
+
+def _to_yaml(content: Any) -> str:
+    import yaml  # noqa: PLC0415 - only here, and not for --help
+
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True).rstrip()

@@ -1,0 +1,121 @@
+"""`edl run`: job files on this machine, in the foreground, with a live view.
+
+The command line becomes `RunSettings`; `foreground` runs them and shows them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.words import RUNS, Duration
+
+if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
+    from autoscaler.clusters.local.run import RunSettings
+    from autoscaler.manifests import Machine, Manifests
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--nodes", type=click.IntRange(1, 1000), default=4, show_default=True, help="Virtual nodes.")
+@click.option("--cpu", default="4", show_default=True, help="Of each node; accounting, whatever the machine has.")
+@click.option("--memory", default="8Gi", show_default=True, help="Of each node; accounting too.")
+@click.option("--gpu", default="0", show_default=True, help="Of each node; auto: the machine's, spread over the nodes.")
+@click.option(
+    "--cluster",
+    "cluster_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="A LocalCluster document with nodes of different sizes, instead of the four options above.",
+)
+@click.option("--run-dir", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For run folders.")
+@click.option("--json", "is_json", is_flag=True, help="Events as JSON lines, no live view.")
+@click.option("--no-view", is_flag=True, help="Events as plain lines, no live view.")
+@click.option("--duration", type=Duration(), default=None, help="Stop after this long (exit 0), e.g. 90s.")
+@click.option("--stay", is_flag=True, help="Go on when all jobs have ended.")
+@click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
+def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
+    r"""Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
+
+    Pods are processes; capacity is accounting.  Goes on until all jobs have ended (files without a job: until
+    Ctrl-C).  Ctrl-C lets everything leave in order; a second one kills.  Other terminals: edl get, edl scale, ...
+
+    \b
+    edl run examples/digits.yaml
+    edl run job.yaml web.yaml --nodes 2 --cpu 8 --gpu auto
+    """
+    from autoscaler.cli.foreground import Show, run_in_foreground  # noqa: PLC0415 - not for --help
+    from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
+    from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
+
+    try:
+        manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
+    except RefusedInputError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
+    if not manifests.jobs and not manifests.deployments:
+        raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
+    settings = _settings(manifests, files, options)
+    show = (
+        Show.JSON if options["is_json"] else Show.LINES if options["no_view"] or not sys.stdout.isatty() else Show.VIEW
+    )
+    try:
+        code = asyncio.run(
+            run_in_foreground(settings, manifests, show=show, duration_s=options["duration"], stays=options["stay"])
+        )
+    except AutoscalerError as error:
+        raise CommandError(Exit.FAILED, str(error)) from None
+    sys.exit(code)
+
+
+def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
+    from autoscaler.clusters.local.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
+    from autoscaler.clusters.local.run import RunSettings  # noqa: PLC0415 - with it
+
+    machines = manifests.machines or _machines(options)
+    devices = sum(machine.capacity.gpu_count for machine in machines)
+    shares: list[tuple[int, ...]] = []
+    if options["gpu"] == "auto" and not manifests.machines:
+        try:
+            shares = list(spread(count_gpus(), len(machines)))
+        except GpuLookupError as error:
+            raise CommandError(Exit.REFUSED, str(error)) from None
+        machines = tuple(_with_gpus(machine, len(share)) for machine, share in zip(machines, shares, strict=True))
+    else:
+        numbers = iter(range(devices))
+        shares = [tuple(next(numbers) for _ in range(machine.capacity.gpu_count)) for machine in machines]
+    return RunSettings(
+        name=(manifests.jobs or manifests.deployments)[0].name,
+        machines=machines,
+        devices=tuple(shares),
+        parent=options["run_dir"],
+        with_etcd=bool(manifests.jobs) and not options["no_etcd"],
+        described={"command": sys.argv[1:], "files": {str(path): path.read_text(encoding="utf-8") for path in files}},
+    )
+
+
+def _machines(options: dict[str, Any]) -> tuple[Machine, ...]:
+    from autoscaler.domain import Resources  # noqa: PLC0415 - not for --help
+    from autoscaler.manifests.building import make_machine  # noqa: PLC0415 - with it
+    from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes  # noqa: PLC0415 - too
+
+    def read(option: str, parse: Callable[[str], int]) -> int:
+        try:
+            return parse(options[option])
+        except QuantityError as error:
+            raise CommandError(Exit.REFUSED, f"--{option}: {error}") from None
+
+    cpu_milli, memory_bytes = read("cpu", parse_cpu_m), read("memory", parse_memory_bytes)
+    gpu_count = 0 if options["gpu"] == "auto" else read("gpu", parse_count)
+    capacity = Resources(cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_count=gpu_count)
+    return tuple(make_machine(f"node-{number}", capacity) for number in range(1, options["nodes"] + 1))
+
+
+def _with_gpus(machine: Machine, count: int) -> Machine:
+    return replace(machine, capacity=replace(machine.capacity, gpu_count=count))

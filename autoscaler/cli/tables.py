@@ -1,0 +1,131 @@
+"""Objects as tables, as kubectl prints them: pure, from what `edl get` was answered to text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+Object = Mapping[str, Any]
+Cell = Callable[[Object], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A heading, and where its value stands.  `is_wide`: only with -o wide."""
+
+    title: str
+    cell: Cell
+    is_wide: bool = False
+
+
+def _status(field: str) -> Cell:
+    return lambda o: o["status"].get(field)
+
+
+def _progress(field: str) -> Cell:
+    return lambda o: (o["status"].get("progress") or {}).get(field)
+
+
+def _decision(field: str) -> Cell:
+    return lambda o: (o["status"].get("decision") or {}).get(field)
+
+
+def _loss(o: Object) -> Any:
+    metrics = dict((o["status"].get("progress") or {}).get("metrics") or ())
+    return f"{metrics['loss']:.4g}" if "loss" in metrics else None
+
+
+def _epoch(o: Object) -> Any:
+    progress = o["status"].get("progress")
+    return f"{progress['epoch']}/{progress['epochs']}" if progress and progress["epochs"] else None
+
+
+_NAME: Final = Column(title="NAME", cell=lambda o: o["metadata"]["name"])
+_AGE: Final = Column(title="AGE", cell=lambda o: format_age(o["status"].get("ageSeconds")))
+
+COLUMNS: Final[Mapping[str, Sequence[Column]]] = {
+    "TrainingJob": (
+        _NAME,
+        Column(title="PHASE", cell=_status("phase")),
+        Column(title="MIN", cell=lambda o: o["spec"]["trainer"]["minReplicas"]),
+        Column(title="NOW", cell=_status("trainers")),
+        Column(title="TARGET", cell=_status("target")),
+        Column(title="MAX", cell=lambda o: o["spec"]["trainer"]["maxReplicas"]),
+        Column(title="SERVERS", cell=_status("servers")),
+        Column(title="EPOCH", cell=_epoch),
+        Column(title="COMMITTED", cell=_progress("committed")),
+        Column(title="TOTAL", cell=_progress("total")),
+        Column(title="LOSS", cell=_loss),
+        _AGE,
+        Column(title="WEIGHT", cell=lambda o: o["spec"]["weight"], is_wide=True),
+        Column(title="PINNED", cell=lambda o: o["spec"]["trainer"]["replicas"] or None, is_wide=True),
+        Column(title="REWORKED", cell=_progress("reworked"), is_wide=True),
+        Column(title="QUARANTINED", cell=_progress("quarantined"), is_wide=True),
+        Column(title="WHY", cell=_decision("message"), is_wide=True),
+    ),
+    "Node": (
+        _NAME,
+        Column(title="STATUS", cell=lambda o: "Draining" if o["spec"]["unschedulable"] else "Ready"),
+        Column(title="CPU", cell=lambda o: _of(o, "cpu")),
+        Column(title="MEMORY", cell=lambda o: _of(o, "memory")),
+        Column(title="GPU", cell=lambda o: _of(o, "nvidia.com/gpu")),
+        Column(title="PODS", cell=lambda o: len(o["status"]["pods"])),
+        Column(title="NAMES", cell=lambda o: ",".join(o["status"]["pods"]), is_wide=True),
+    ),
+    "Pod": (
+        _NAME,
+        Column(title="STATUS", cell=_status("phase")),
+        Column(title="ROLE", cell=lambda o: o["metadata"]["labels"]["edl.dev/role"]),
+        Column(title="TIER", cell=lambda o: o["metadata"]["labels"]["edl.dev/tier"]),
+        Column(title="NODE", cell=lambda o: o["spec"]["nodeName"]),
+        Column(title="RESTARTS", cell=_status("restarts")),
+        _AGE,
+        Column(title="PID", cell=_status("pid"), is_wide=True),
+        Column(title="PORT", cell=_status("port"), is_wide=True),
+        Column(title="GPUS", cell=lambda o: ",".join(map(str, o["spec"]["gpus"])), is_wide=True),
+        Column(title="REASON", cell=_status("reason"), is_wide=True),
+    ),
+    "Deployment": (
+        _NAME,
+        Column(title="READY", cell=lambda o: f"{o['status']['readyReplicas']}/{o['spec']['replicas']}"),
+        Column(title="STARTING", cell=_status("startingReplicas")),
+        Column(title="PENDING", cell=_status("pendingReplicas")),
+        _AGE,
+    ),
+}
+
+
+def format_table(objects: Sequence[Object], *, is_wide: bool, has_heading: bool = True) -> list[str]:
+    """Lines of aligned columns; of no objects, none."""
+    if not objects:
+        return []
+    columns = [column for column in COLUMNS[objects[0]["kind"]] if is_wide or not column.is_wide]
+    rows = [[_shown(column.cell(o)) for column in columns] for o in objects]
+    heading = [column.title for column in columns]
+    widths = [max(len(row[index]) for row in [heading, *rows]) for index in range(len(columns))]
+    lines = [heading, *rows] if has_heading else rows
+    return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def format_age(age_s: float | None) -> str:
+    """As kubectl: 12s, 3m20s, 2h5m."""
+    if age_s is None:
+        return ""
+    seconds = int(age_s)
+    if seconds < 120:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 10:
+        return f"{minutes}m{seconds}s" if seconds else f"{minutes}m"
+    hours, rest = divmod(minutes, 60)
+    return f"{minutes}m" if hours == 0 else f"{hours}h{rest}m"
+
+
+def _of(o: Object, resource: str) -> str:
+    allocatable, requested = o["status"]["allocatable"], o["status"]["requested"]
+    return f"{requested.get(resource, '0')}/{allocatable[resource]}" if resource in allocatable else ""
+
+
+def _shown(value: Any) -> str:
+    return "-" if value is None or value == "" else str(value)

@@ -1,0 +1,144 @@
+"""The control socket of a run: other terminals of the same user ask here.
+
+One connection, one request, one answer (or a stream of items for what is watched).  The file is for its owner alone;
+lines, connections and the time to say something are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Final, Self
+
+from autoscaler.clusters.local.recorder import RunEvent
+from autoscaler.clusters.local.requests import Requests, objects_of, parse_type
+from autoscaler.clusters.local.run import LocalRun
+from autoscaler.clusters.local.wire import LONGEST_REQUEST_BYTES, WIRE_VERSION, Problem, RequestError, decode, encode
+
+_SPEAK_DEADLINE_S: Final = 10.0
+_MOST_CONNECTIONS: Final = 64
+_WATCH_EVERY_S: Final = 0.25
+_EVENT_BACKLOG: Final = 10_000
+
+
+class ControlServer:
+    """Serves one run.  An async context: the socket is there inside it."""
+
+    def __init__(self, run: LocalRun) -> None:
+        self._run = run
+        self._requests = Requests(run)
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._path = run.folder.control_socket()
+
+    async def __aenter__(self) -> Self:
+        before = os.umask(0o177)  # the socket is never there for others, not even for a moment
+        try:
+            self._server = await asyncio.start_unix_server(self._accept, self._path, limit=LONGEST_REQUEST_BYTES)
+        finally:
+            os.umask(before)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._server.wait_closed()
+        self._path.unlink(missing_ok=True)
+        if self._path.parent != self._run.folder.root:
+            with contextlib.suppress(OSError):
+                self._path.parent.rmdir()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # the asker has gone; there is nobody to tell
+        finally:
+            self._connections.discard(task)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            self._check_load()
+            request = await _read_request(reader)
+            if request.get("watch"):
+                await self._watch(request, writer)
+            else:
+                await _say(writer, {"ok": True, "result": self._requests.do(request)})
+        except RequestError as error:
+            await _say(writer, {"ok": False, "error": error.problem, "message": str(error)})
+
+    def _check_load(self) -> None:
+        if len(self._connections) > _MOST_CONNECTIONS:
+            raise RequestError(Problem.REFUSED, f"more than {_MOST_CONNECTIONS} terminals are asking")
+
+    async def _watch(self, request: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
+        if request.get("do") == "events":
+            await self._watch_events(writer)
+        elif request.get("do") == "get":
+            await self._watch_objects(request, writer)
+        else:
+            raise RequestError(Problem.USAGE, f"{request.get('do')} cannot be watched; get and events can")
+
+    async def _watch_events(self, writer: asyncio.StreamWriter) -> None:
+        queue: asyncio.Queue[RunEvent] = asyncio.Queue(_EVENT_BACKLOG)
+
+        def put(event: RunEvent) -> None:
+            with contextlib.suppress(asyncio.QueueFull):  # a reader that sleeps loses news, never the run
+                queue.put_nowait(event)
+
+        for event in self._run.recorder.events:
+            put(event)
+        self._run.recorder.on_event.append(put)
+        try:
+            while True:
+                await _say(writer, {"ok": True, "item": asdict(await queue.get())})
+        finally:
+            self._run.recorder.on_event.remove(put)
+
+    async def _watch_objects(self, request: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
+        """Each object when it first is there and whenever it is different (ages apart)."""
+        kind, name = parse_type(str(request.get("type"))), request.get("name")
+        self._requests.do({**request, "do": "get"})
+        shown: dict[str, bytes] = {}
+        while True:
+            for found in objects_of(self._run.snapshot(), kind):
+                key = str(found["metadata"]["name"])
+                gist = encode({**found, "status": {k: v for k, v in found["status"].items() if k != "ageSeconds"}})
+                if (not name or key == name) and shown.get(key) != gist:
+                    shown[key] = gist
+                    await _say(writer, {"ok": True, "item": found})
+            await asyncio.sleep(_WATCH_EVERY_S)
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Mapping[str, Any]:
+    try:
+        async with asyncio.timeout(_SPEAK_DEADLINE_S):
+            request = decode(await reader.readuntil(b"\n"))
+    except asyncio.LimitOverrunError:
+        raise RequestError(Problem.USAGE, f"a request is at most {LONGEST_REQUEST_BYTES} bytes long") from None
+    if request.get("v") != WIRE_VERSION:
+        raise RequestError(
+            Problem.USAGE, f"this run speaks version {WIRE_VERSION}, the request {request.get('v')}: use the same edl"
+        )
+    return request
+
+
+async def _say(writer: asyncio.StreamWriter, message: Mapping[str, Any]) -> None:
+    writer.write(encode(message))
+    async with asyncio.timeout(_SPEAK_DEADLINE_S):
+        await writer.drain()

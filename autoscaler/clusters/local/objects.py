@@ -1,0 +1,128 @@
+"""A run's things in Kubernetes' shapes, for `edl get -o json|yaml` and everything that reads it.
+
+Pure: from a snapshot's lines to plain mappings that JSON can carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, PodLine
+from autoscaler.domain import NOTHING, PodPhase, Resources
+from autoscaler.quantities import format_cpu, format_memory
+
+Object = Mapping[str, Any]
+
+
+def job_object(job: JobLine) -> Object:
+    progress = job.progress
+    decision = job.decision
+    return {
+        "apiVersion": "edl.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": job.name, "namespace": job.namespace},
+        "spec": {
+            "priorityClassName": job.priority_class,
+            "weight": job.weight,
+            "trainer": {"minReplicas": job.min, "maxReplicas": job.max, "replicas": job.pinned},
+            "parameterServer": {"minReplicas": job.servers_wanted},
+            "runPolicy": {"backoffLimit": job.backoff_limit},
+            "checkpoint": {"uri": job.checkpoint_uri},
+        },
+        "status": {
+            "phase": job.condition,
+            "conditions": [{"type": job.condition, "status": "True", "message": job.message}],
+            "trainers": job.now,
+            "target": job.target,
+            "servers": job.servers,
+            "masterReady": job.has_master,
+            "failuresInARow": job.failures,
+            "ageSeconds": job.age_s,
+            "decision": None
+            if decision is None
+            else {
+                "reason": decision.reason,
+                "bottleneck": decision.bottleneck,
+                "cause": decision.cause,
+                "message": decision.message,
+                "share": decision.share,
+                "degraded": decision.is_degraded,
+                "notice": decision.notice,
+            },
+            "progress": None if progress is None else asdict(progress) | {"epoch": progress.epoch},
+        },
+    }
+
+
+def node_object(node: NodeLine) -> Object:
+    used = sum((pod.requests for pod in node.pods), NOTHING)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name},
+        "spec": {"unschedulable": not node.is_open},
+        "status": {
+            "allocatable": amounts(node.capacity),
+            "requested": amounts(used),
+            "pods": [pod.name for pod in node.pods],
+        },
+    }
+
+
+def pod_object(pod: PodLine) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod.name,
+            "labels": {"edl.dev/role": pod.role, "edl.dev/tier": pod.tier, "edl.dev/owner": pod.owner},
+        },
+        "spec": {"nodeName": pod.node, "requests": amounts(pod.requests), "gpus": list(pod.gpus)},
+        "status": {
+            "phase": pod_phase(pod),
+            "reason": pod.reason or ("Unschedulable" if pod.is_unschedulable else ""),
+            "restarts": pod.restarts,
+            "ageSeconds": pod.age_s,
+            "pendingSeconds": pod.pending_s,
+            "pid": pod.pid,
+            "port": pod.port,
+            "ordinal": pod.ordinal,
+            "log": pod.log,
+        },
+    }
+
+
+def deployment_object(deployment: DeploymentLine) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": deployment.name, "namespace": deployment.namespace},
+        "spec": {"replicas": deployment.wanted},
+        "status": {
+            "readyReplicas": deployment.ready,
+            "pendingReplicas": deployment.pending,
+            "startingReplicas": deployment.starting,
+            "ageSeconds": deployment.age_s,
+        },
+    }
+
+
+def pod_phase(pod: PodLine) -> str:
+    """As kubectl shows it: a pod that waits after a crash says so."""
+    if pod.phase is PodPhase.TERMINATING:
+        return "Terminating"
+    if pod.reason.startswith("CrashLoopBackOff"):
+        return "CrashLoopBackOff"
+    return {PodPhase.PENDING: "Pending", PodPhase.STARTING: "Starting", PodPhase.READY: "Running"}.get(
+        pod.phase, pod.phase.title()
+    )
+
+
+def amounts(resources: Resources) -> Mapping[str, str]:
+    """Quantities as Kubernetes writes them."""
+    shown = {"cpu": format_cpu(resources.cpu_milli), "memory": format_memory(resources.memory_bytes)}
+    if resources.gpu_count:
+        shown["nvidia.com/gpu"] = str(resources.gpu_count)
+    return shown | {name: str(amount) for name, amount in resources.extended}

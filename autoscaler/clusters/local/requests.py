@@ -1,0 +1,243 @@
+"""What other terminals may ask of a run, in kubectl's words: get, describe, scale, drain, delete, logs, events.
+
+A request comes in as a plain mapping and is checked here; the cluster does it.  `control` is the socket, `objects` the
+shape of what is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from autoscaler.clusters.local.objects import Object, deployment_object, job_object, node_object, pod_object
+from autoscaler.clusters.local.run import LocalRun
+from autoscaler.clusters.local.snapshot import JobLine, RunSnapshot
+from autoscaler.clusters.local.wire import Problem, RequestError
+from autoscaler.domain import NodeName, PodName, Role
+from autoscaler.manifests.refusals import did_you_mean
+
+TYPES: Final[Mapping[str, Sequence[str]]] = {
+    "tj": ("tj", "trainingjob", "trainingjobs", "trainingjobs.edl.dev"),
+    "node": ("node", "nodes", "no"),
+    "pod": ("pod", "pods", "po"),
+    "deployment": ("deployment", "deployments", "deploy", "deployments.apps"),
+}
+"""Each type with the names that kubectl users give it."""
+
+_EVENTS_DESCRIBED: Final = 12
+_MOST_REPLICAS: Final = 10_000
+
+
+def parse_type(word: str) -> str:
+    """The type that a word names.  Raises RequestError."""
+    for known, words in TYPES.items():
+        if word.lower() in words:
+            return known
+    every = [name for words in TYPES.values() for name in words]
+    raise RequestError(Problem.USAGE, f"there is no type {word}; {did_you_mean(word, every)}")
+
+
+class Requests:
+    """Does one request after the other, in the run's event loop."""
+
+    def __init__(self, run: LocalRun) -> None:
+        self._run = run
+        self._verbs: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+            "get": self._get,
+            "describe": self._describe,
+            "scale": self._scale,
+            "drain": self._drain,
+            "uncordon": self._uncordon,
+            "delete": self._delete,
+            "suspend": self._suspend,
+            "logs": self._logs,
+            "events": self._events,
+            "status": lambda _: self._status(),
+        }
+
+    def do(self, request: Mapping[str, Any]) -> Any:
+        """The result.  Raises RequestError, and then nothing has changed."""
+        verb = request.get("do")
+        if not isinstance(verb, str) or verb not in self._verbs:
+            raise RequestError(Problem.USAGE, f"there is no request {verb!r}; known: {', '.join(self._verbs)}")
+        return self._verbs[verb](request)
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    def _get(self, request: Mapping[str, Any]) -> Sequence[Object]:
+        kind, name = parse_type(_text(request, "type")), request.get("name") or ""
+        found = [o for o in objects_of(self._run.snapshot(), kind) if not name or o["metadata"]["name"] == name]
+        if name and not found:
+            raise self._not_found(kind, name)
+        return found
+
+    def _describe(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        (found,) = self._get({**request, "name": _text(request, "name")})
+        kind, name = parse_type(_text(request, "type")), found["metadata"]["name"]
+        snapshot = self._run.snapshot()
+        pods = [pod for pod in snapshot.pods if name in {pod.owner, pod.node, pod.name}]
+        targets = {f"{kind}/{name}", *(f"pod/{pod.name}" for pod in pods)}
+        events = [asdict(event) for event in self._run.recorder.events if event.object in targets]
+        decisions = [line for line in snapshot.decisions if kind == "tj" and line.decision.job == name]
+        return {
+            "object": found,
+            "pods": [pod_object(pod) for pod in pods],
+            "events": events[-_EVENTS_DESCRIBED:],
+            "decisions": [{"t_s": line.t_s, **asdict(line.decision)} for line in decisions[-_EVENTS_DESCRIBED:]],
+        }
+
+    def _logs(self, request: Mapping[str, Any]) -> Mapping[str, str]:
+        """Where the log is: the asker reads the file itself, of a pod that is gone too."""
+        pod = self._pod_name(request)
+        log = self._run.folder.log_of(pod)
+        if not log.exists():
+            raise self._not_found("pod", pod)
+        return {"pod": pod, "log": str(log)}
+
+    def _events(self, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        after = request.get("after", 0)
+        return [asdict(event) for event in self._run.recorder.events if event.number > after]
+
+    def _status(self) -> Mapping[str, Any]:
+        snapshot = self._run.snapshot()
+        return {
+            "name": snapshot.name,
+            "folder": snapshot.folder,
+            "t_s": snapshot.t_s,
+            "jobs": len(snapshot.jobs),
+            "pods": len(snapshot.pods),
+            "nodes": len(snapshot.nodes),
+            "are_jobs_over": self._run.are_jobs_over(),
+        }
+
+    # ---- writing ------------------------------------------------------------------------------------------------
+
+    def _scale(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind, name = parse_type(_text(request, "type")), _text(request, "name")
+        if kind == "deployment":
+            replicas = _number(request, "replicas", most=_MOST_REPLICAS)
+            if name not in self._run.cluster.deployments:
+                raise self._not_found(kind, name)
+            if not request.get("dry_run"):
+                self._run.cluster.scale(name, replicas)
+            return {"scaled": f"deployment/{name}", "to": replicas, "dry_run": bool(request.get("dry_run"))}
+        if kind != "tj":
+            raise RequestError(Problem.USAGE, f"a {kind} has no size; scale a deployment or a tj")
+        job = self._job(name)
+        trainers = _number(request, "trainers", most=_MOST_REPLICAS)
+        _check_size(self._run, job, trainers)
+        if not request.get("dry_run"):
+            self._run.cluster.pin(name, trainers)
+        return {"scaled": f"tj/{name}", "to": trainers, "dry_run": bool(request.get("dry_run"))}
+
+    def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind = parse_type(_text(request, "type"))
+        if kind == "node":
+            node = NodeName(_text(request, "name"))
+            if node not in self._run.cluster.table.nodes:
+                raise self._not_found(kind, node)
+            self._run.cluster.drain_node(node)
+            return {"drained": f"node/{node}"}
+        pod = PodName(self._pod_name(request)) if kind == "tj" else PodName(_text(request, "name"))
+        if pod not in self._run.cluster.table.pods:
+            raise self._not_found("pod", pod)
+        self._run.cluster.leave(pod, why="drained by the user")
+        return {"drained": f"pod/{pod}"}
+
+    def _uncordon(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        node = NodeName(_text(request, "name"))
+        if node not in self._run.cluster.table.nodes:
+            raise self._not_found("node", node)
+        self._run.cluster.drain_node(node, on=False)
+        return {"uncordoned": f"node/{node}"}
+
+    def _delete(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        kind, name = parse_type(_text(request, "type")), _text(request, "name")
+        self._get({"type": kind, "name": name})
+        match kind:
+            case "tj":
+                self._run.cluster.delete_job(name)
+            case "deployment":
+                self._run.cluster.delete_deployment(name)
+            case "pod":
+                self._run.cluster.leave(PodName(name), why="deleted by the user")
+            case _:
+                raise RequestError(Problem.USAGE, "nodes of a run are fixed; edl drain node/NAME empties one")
+        return {"deleted": f"{kind}/{name}"}
+
+    def _suspend(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        name, on = self._job(_text(request, "name")).name, bool(request.get("on", True))
+        self._run.cluster.suspend(name, on=on)
+        return {"suspended" if on else "resumed": f"tj/{name}"}
+
+    # ---- finding ------------------------------------------------------------------------------------------------
+
+    def _job(self, name: str) -> JobLine:
+        job = next((job for job in self._run.snapshot().jobs if job.name == name), None)
+        if job is None:
+            raise self._not_found("tj", name)
+        return job
+
+    def _pod_name(self, request: Mapping[str, Any]) -> str:
+        """The pod that TYPE/NAME and --trainer N, --server N or --master mean."""
+        kind, name = parse_type(_text(request, "type")), _text(request, "name")
+        if kind == "pod":
+            return name
+        if kind != "tj":
+            raise RequestError(Problem.USAGE, f"name a pod or a tj, not a {kind}")
+        role = request.get("role") or Role.TRAINER
+        if role not in {Role.TRAINER, Role.SERVER, Role.MASTER}:
+            raise RequestError(Problem.USAGE, f"there is no role {role}")
+        ordinal = request.get("ordinal")
+        if ordinal is None:
+            pods = [p for p in self._run.snapshot().pods if p.owner == name and p.role == role]
+            if not pods:
+                self._job(name)
+                raise RequestError(Problem.NOT_FOUND, f"tj/{name} has no {role} now; choose one by its number")
+            return min(pods, key=lambda p: p.ordinal).name
+        return f"{name}-{role}-{_number(request, 'ordinal', most=_MOST_REPLICAS)}"
+
+    def _not_found(self, kind: str, name: str) -> RequestError:
+        names = [str(found["metadata"]["name"]) for found in objects_of(self._run.snapshot(), kind)]
+        hint = did_you_mean(name, names) if names else f"there is no {kind} at all"
+        return RequestError(Problem.NOT_FOUND, f"there is no {kind}/{name}; {hint}")
+
+
+def objects_of(snapshot: RunSnapshot, kind: str) -> list[Object]:
+    """Everything of a type, by name."""
+    match kind:
+        case "tj":
+            found = [job_object(job) for job in snapshot.jobs]
+        case "node":
+            found = [node_object(node) for node in snapshot.nodes]
+        case "pod":
+            found = [pod_object(pod) for pod in snapshot.pods]
+        case "deployment":
+            found = [deployment_object(deployment) for deployment in snapshot.deployments]
+        case _:
+            raise RequestError(Problem.USAGE, f"there is no type {kind}")
+    return sorted(found, key=lambda o: str(o["metadata"]["name"]))
+
+
+def _check_size(run: LocalRun, job: JobLine, trainers: int) -> None:
+    step = run.cluster.jobs.records[job.name].job.trainer.step
+    if trainers and (not job.min <= trainers <= job.max or (trainers - job.min) % step):
+        sizes = f"{job.min} to {job.max}" + (f" in steps of {step}" if step > 1 else "")
+        raise RequestError(
+            Problem.REFUSED, f"tj/{job.name} has the sizes {sizes}, or 0 for EDL's choice; not {trainers}"
+        )
+
+
+def _text(request: Mapping[str, Any], field: str) -> str:
+    value = request.get(field)
+    if not isinstance(value, str) or not value:
+        raise RequestError(Problem.USAGE, f"{field} is missing")
+    return value
+
+
+def _number(request: Mapping[str, Any], field: str, *, most: int) -> int:
+    value = request.get(field)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise RequestError(Problem.USAGE, f"{field} is a whole number from 0 to {most}, not {value!r}")
+    return value
