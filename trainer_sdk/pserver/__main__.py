@@ -34,6 +34,7 @@ log = logging.getLogger("trainer_sdk.pserver")
 EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 3
 EXIT_BROKEN: Final = 70  # EX_SOFTWARE
+_PARENT_CHECK_S: Final = 1.0
 
 
 def main() -> int:
@@ -75,7 +76,11 @@ def _run(variables: Mapping[str, str]) -> int:
     listener = Listener(service, security, listening, WireLimits())
     member.serve(service, _master(environment))
     log.info("%s, process %s, listens on %s", identity.name, incarnation, identity.address)
-    ended.wait()
+    parent = variables.get("EDL_PARENT_PID")
+    while not ended.wait(_PARENT_CHECK_S if parent else None):
+        if parent != str(os.getppid()):
+            log.warning("the process that started this one is gone")
+            break
     listener.close()
     member.close()
     service.close()

@@ -160,10 +160,10 @@ class _Judged:
         if verdict is not Verdict.APPLIED:
             return replace(group, buckets=buckets)
         if group.fork is not None and not self._positions.isdisjoint(group.fork.wanted):
-            self.both |= buckets
+            self.both = _joined(self.both, buckets)
             forked: ForkMarks | None = fork.marked(group.fork, self._positions)
         else:
-            self.live |= buckets
+            self.live = _joined(self.live, buckets)
             forked = group.fork
         return Group(
             buckets=buckets,
@@ -175,7 +175,7 @@ class _Judged:
 
     def _rule(self, buckets: PositionSet, verdict: Verdict, positions: PositionSet = EMPTY) -> None:
         key = (verdict, positions)
-        self._rulings[key] = self._rulings.get(key, EMPTY) | buckets
+        self._rulings[key] = _joined(self._rulings.get(key, EMPTY), buckets)
 
 
 def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Verdict, PositionSet]:
@@ -199,6 +199,10 @@ def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Ve
 def _common(held: PositionSet, asked: PositionSet) -> PositionSet:
     """Both; the very object `asked` when it is all of what is held, which is nearly always."""
     return asked if held == asked else held & asked
+
+
+def _joined(some: PositionSet, more: PositionSet) -> PositionSet:
+    return some | more if some else more
 
 
 def _refused(state: ServerState, event: Push, verdict: Verdict) -> PushStep:

@@ -1,16 +1,13 @@
 """Pull and push for a trainer: every batch goes to every server, and what comes back is of one lineage.
 
-A request goes out to all servers before any answer is read, so they work at the same time; with one thread and blocking
-sockets, for the trainer has nothing else to do.  A broken connection is made again within the budget and the *same*
-request sent again: a bucket that has applied it says REPEAT (rule 6).  What to do with verdicts, rules 11 to 14, is
-decided in `trainer_sdk.protocol`.  Not thread-safe.
+What to do with verdicts, rules 11 to 14, is decided in `trainer_sdk.protocol`; how requests travel is in `exchange`,
+how arrays are cut in `slices`.  Not thread-safe.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -19,9 +16,10 @@ import numpy.typing as npt
 
 from master.api.identities import LeaseToken, Lineage, Route, TableSpec
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.errors import NotReadyError, ServerUnavailableError, UsageError, WireError
+from trainer_sdk.errors import NotReadyError, UsageError
 from trainer_sdk.pserver.bodies import padded
 from trainer_sdk.pserver.connection import ClientSettings, Connection
+from trainer_sdk.pserver.exchange import Request, Requests, exchange
 from trainer_sdk.pserver.layout import Array, Ids, Layout, row_shape, row_width
 from trainer_sdk.pserver.messages import Push, PushAnswer, Ruling, Verdict
 from trainer_sdk.pserver.security import Security
@@ -52,7 +50,6 @@ from trainer_sdk.pserver.wire_messages import (
 )
 
 _MIXED_PAUSE_S: Final = 0.02
-_ANSWERS: Final = frozenset({Kind.PUSH_ANSWER, Kind.PULL_ANSWER})
 
 
 class Pulled(NamedTuple):
@@ -69,16 +66,6 @@ class PulledRows(NamedTuple):
     rows: Array
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """One frame to one server, and where the body of its answer goes."""
-
-    kind: Kind
-    head: bytes
-    body: Sequence[memoryview]
-    into: Sequence[memoryview] = ()
-
-
 class PserverClient:
     """All parameter servers of a job, seen from one trainer."""
 
@@ -90,6 +77,7 @@ class PserverClient:
         self._route: Route | None = None
         self._shares: tuple[Share, ...] = ()
         self._layout = Layout.of((), 1)
+        self._all_buckets = EMPTY
         self._arrays: dict[str, Array] = {}
 
     def set_route(self, route: Route, tables: tuple[TableSpec, ...], bucket_count: int) -> None:
@@ -106,6 +94,7 @@ class PserverClient:
         for place in known.keys() - set(route.servers):
             known[place].close()
         self._layout, self._route, self._shares = layout, route, shares(route)
+        self._all_buckets = PositionSet.span(0, bucket_count)
 
     def close(self) -> None:
         for connection in self._connections:
@@ -116,11 +105,9 @@ class PserverClient:
 
         Raises NotReadyError (a server restores, or the route is old) and ServerUnavailableError.
         """
-        specs = self._layout.tables
-        wanted = [self._layout.index_of(name) for name in names] if names is not None else range(len(specs))
-        tables = [index for index in wanted if specs[index].kind == "dense"]
+        tables = self._dense_tables(names)
         lineage = self._pull_at_one_lineage(lambda share, _: self._dense_question(share, tables))
-        return Pulled(lineage=lineage, tables={specs[index].name: self._arrays[specs[index].name] for index in tables})
+        return self._pulled(lineage, tables)
 
     def pull_rows(self, name: str, ids: npt.ArrayLike) -> PulledRows:
         """These rows of a sparse table, in this order, repeats allowed.  Raises as `pull` does, and TableError."""
@@ -153,23 +140,60 @@ class PserverClient:
         Every bucket asked for stands in one ruling; HELD only if a hold outlasted the budget.  May be called again with
         the same arguments after any error (rule 9).  Raises ServerUnavailableError, TableError, UsageError.
         """
-        if not positions:
-            raise UsageError("push() of no positions: say which samples the gradient is of")
-        flat = self._checked(gradients)
-        left = self._current_buckets() if buckets is None else buckets
         deadline_s = time.monotonic() + self._settings.budget_s
+        flat = self._checked(positions, gradients)
+        left = self._all_buckets if buckets is None else buckets
         rulings: list[Ruling] = []
         while left:
             requests = [self._push_request(share.only(left), lineage, positions, flat, token) for share in self._shares]
-            answers = [decode_push_answer(f.head) for f in self._exchange(requests, deadline_s) if f is not None]
-            said = [ruling for answer in answers for ruling in answer.rulings]
+            said = _rulings(exchange(self._connections, requests, deadline_s))
             left = _held(said) if time.monotonic() < deadline_s else EMPTY
             rulings += [ruling for ruling in said if not left or ruling.verdict is not Verdict.HELD]
         return PushAnswer(lineage=lineage, rulings=_merged(rulings))
 
+    def push_and_pull(
+        self,
+        lineage: Lineage,
+        positions: PositionSet,
+        gradients: Mapping[str, npt.ArrayLike | Rows],
+        names: Iterable[str] | None = None,
+        *,
+        token: LeaseToken | None = None,
+    ) -> tuple[PushAnswer, Pulled | None]:
+        """`push` to all buckets and `pull` in one round trip: the pull is asked before the push is answered.
+
+        None instead of what was pulled: it was not of one lineage, or some server could not serve it; pull again.
+        Raises as `push` does, and may be called again likewise.
+        """
+        deadline_s = time.monotonic() + self._settings.budget_s
+        flat = self._checked(positions, gradients)
+        tables = self._dense_tables(names)
+        everything = self._all_buckets
+        pushes = [self._push_request(share.only(everything), lineage, positions, flat, token) for share in self._shares]
+        pulls = [self._dense_question(share, tables) for share in self._shares]
+        frames = exchange(
+            self._connections, [(*push, *pull) for push, pull in zip(pushes, pulls, strict=True)], deadline_s
+        )
+        said = _merged(_rulings([answers[:1] for answers in frames]))
+        answers = [decode_pull_answer(frame.head) for frame in chain.from_iterable(answers[1:] for answers in frames)]
+        is_one = {answer.status for answer in answers} == {PullStatus.OK} and len({a.lineage for a in answers}) == 1
+        pulled = self._pulled(answers[0].lineage, tables) if is_one else None
+        return PushAnswer(lineage=lineage, rulings=said), pulled
+
     # ---- questions --------------------------------------------------------------------------------------------------
 
-    def _dense_question(self, share: Share, tables: Sequence[int]) -> _Request:
+    def _dense_tables(self, names: Iterable[str] | None) -> list[int]:
+        specs = self._layout.tables
+        wanted = [self._layout.index_of(name) for name in names] if names is not None else range(len(specs))
+        return [index for index in wanted if specs[index].kind == "dense"]
+
+    def _pulled(self, lineage: Lineage, tables: Sequence[int]) -> Pulled:
+        names = [self._layout.tables[index].name for index in tables]
+        return Pulled(lineage=lineage, tables={name: self._arrays[name] for name in names})
+
+    def _dense_question(self, share: Share, tables: Sequence[int]) -> Requests:
+        if not share.buckets:
+            return ()
         sections: list[Section] = []
         into: list[memoryview] = []
         for index in tables:
@@ -177,12 +201,12 @@ class PserverClient:
             sections.append(Section(index, Shape.DENSE, sum(len(piece) for piece in pieces)))
             into += _with_padding(pieces)
         head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=tuple(sections))
-        return _Request(Kind.PULL, encode_pull(head), (), into)
+        return (Request(Kind.PULL, encode_pull(head), (), into),)
 
-    def _rows_question(self, share: Share, index: int, ids: Ids, into: Array) -> _Request:
+    def _rows_question(self, share: Share, index: int, ids: Ids, into: Array) -> Requests:
         section = Section(index, Shape.SPARSE, len(ids))
         head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=(section,))
-        return _Request(Kind.PULL, encode_pull(head), list(padded([ids])), _with_padding([into]))
+        return (Request(Kind.PULL, encode_pull(head), list(padded([ids])), _with_padding([into])),)
 
     def _push_request(
         self,
@@ -191,9 +215,9 @@ class PserverClient:
         positions: PositionSet,
         gradients: Mapping[int, Array | tuple[Ids, Array]],
         token: LeaseToken | None,
-    ) -> _Request | None:
+    ) -> Requests:
         if not share.targets:
-            return None
+            return ()
         sections: list[Section] = []
         body: list[memoryview] = []
         for index, given in gradients.items():
@@ -207,15 +231,19 @@ class PserverClient:
                 sections.append(Section(index, Shape.DENSE, sum(len(piece) for piece in pieces)))
                 body += padded(pieces)
         push = Push(lineage=lineage, positions=positions, targets=share.targets, token=token)
-        return _Request(
-            Kind.PUSH, encode_push(PushHead(push=push, layout=self._layout.digest, sections=tuple(sections))), body
-        )
+        head = PushHead(push=push, layout=self._layout.digest, sections=tuple(sections))
+        return (Request(Kind.PUSH, encode_push(head), body),)
 
     def _pieces(self, index: int, flat: Array, buckets: PositionSet) -> list[Array]:
         dense = self._layout.dense[index]
         return [flat[start:stop] for start, stop in dense.runs(buckets)] if dense is not None else []
 
-    def _checked(self, gradients: Mapping[str, npt.ArrayLike | Rows]) -> dict[int, Array | tuple[Ids, Array]]:
+    def _checked(
+        self, positions: PositionSet, gradients: Mapping[str, npt.ArrayLike | Rows]
+    ) -> dict[int, Array | tuple[Ids, Array]]:
+        self._current()
+        if not positions:
+            raise UsageError("push() of no positions: say which samples the gradient is of")
         out: dict[int, Array | tuple[Ids, Array]] = {}
         for name, given in gradients.items():
             index = self._layout.index_of(name)
@@ -231,18 +259,16 @@ class PserverClient:
             raise NotReadyError("the parameter servers are not known yet: wait for the master's route")
         return self._route
 
-    def _current_buckets(self) -> PositionSet:
-        return PositionSet.span(0, len(self._current().owner))
-
     # ---- talking ----------------------------------------------------------------------------------------------------
 
-    def _pull_at_one_lineage(self, question: Callable[[Share, int], _Request]) -> Lineage:
+    def _pull_at_one_lineage(self, question: Callable[[Share, int], Requests]) -> Lineage:
         """Asks all servers until all answers are of one lineage; a mixture is discarded."""
         self._current()
         deadline_s = time.monotonic() + self._settings.budget_s
         while True:
-            requests = [question(share, server) if share.buckets else None for server, share in enumerate(self._shares)]
-            answers = [decode_pull_answer(f.head) for f in self._exchange(requests, deadline_s) if f is not None]
+            requests = [question(share, server) for server, share in enumerate(self._shares)]
+            frames = chain.from_iterable(exchange(self._connections, requests, deadline_s))
+            answers = [decode_pull_answer(frame.head) for frame in frames]
             if any(answer.status is PullStatus.MOVED for answer in answers):
                 raise NotReadyError(
                     "a parameter server does not hold what the route says: it is old", retry_after_s=0.1
@@ -255,54 +281,9 @@ class PserverClient:
                 raise NotReadyError("the parameter servers are being rolled back", retry_after_s=0.1)
             time.sleep(_MIXED_PAUSE_S)
 
-    def _exchange(self, requests: Sequence[_Request | None], deadline_s: float) -> list[Frame | None]:
-        """One answer for each request, in order; sent again over a new connection as often as the budget allows."""
-        answers: list[Frame | None] = [None] * len(requests)
-        waiting = {index: request for index, request in enumerate(requests) if request is not None}
-        while waiting:
-            unanswered: set[int] = set()
-            try:
-                for index, request in waiting.items():
-                    if _try_send(self._connections[index], request, deadline_s):
-                        unanswered.add(index)
-                for index in sorted(unanswered):
-                    answers[index] = _try_receive(self._connections[index], waiting[index])
-                    unanswered.discard(index)
-            finally:
-                for index in unanswered:  # an error: an answer that nobody reads must not be taken for the next one
-                    self._connections[index].close()
-            waiting = {index: request for index, request in waiting.items() if answers[index] is None}
-            if waiting and time.monotonic() >= deadline_s:
-                names = ", ".join(self._connections[index].place.name for index in waiting)
-                raise ServerUnavailableError(f"no answer within {self._settings.budget_s} s from {names}")
-        return answers
 
-
-def _try_send(connection: Connection, request: _Request, deadline_s: float) -> bool:
-    """False: the connection broke.  Raises ServerUnavailableError when none can be made."""
-    channel = connection.channel(deadline_s)
-    try:
-        channel.send(request.kind, request.head, request.body)
-    except OSError:
-        connection.close()
-        return False
-    return True
-
-
-def _try_receive(connection: Connection, request: _Request) -> Frame | None:
-    """None: the connection broke.  Raises WireError when the server refuses or answers something else."""
-    channel = connection.channel(0.0)
-    try:
-        frame = channel.receive()
-        if frame.body_bytes == sum(piece.nbytes for piece in request.into):
-            channel.receive_into(request.into)
-            return frame
-    except OSError:
-        connection.close()
-        return None
-    if frame.kind in _ANSWERS and not frame.body_bytes:
-        return frame  # no model there, say
-    raise WireError(f"{connection.place.name} refuses: {frame.head[:4096].decode(errors='replace')}")
+def _rulings(frames: Iterable[Sequence[Frame]]) -> list[Ruling]:
+    return [ruling for answers in frames for frame in answers for ruling in decode_push_answer(frame.head).rulings]
 
 
 def _with_padding(pieces: Sequence[Array]) -> list[memoryview]:
@@ -319,7 +300,9 @@ def _held(rulings: Iterable[Ruling]) -> PositionSet:
     return held
 
 
-def _merged(rulings: Iterable[Ruling]) -> tuple[Ruling, ...]:
+def _merged(rulings: Sequence[Ruling]) -> tuple[Ruling, ...]:
+    if len(rulings) == 1:
+        return tuple(rulings)
     found: dict[tuple[Verdict, PositionSet], PositionSet] = {}
     for ruling in rulings:
         key = (ruling.verdict, ruling.positions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from master.api.positions import PositionSet
 from trainer_sdk.pserver.initialisers import initial_elements
 from trainer_sdk.pserver.layout import Array, DenseLayout
 from trainer_sdk.pserver.optimisers import RULES, update
+
+_MAX_PLANS: Final = 256  # nearly always one is in use: all buckets of this server
 
 
 class Copy:
@@ -87,6 +90,9 @@ class Segment:
         saved[:] = True
 
     def _step(self, copy: Copy, first: int, stop: int, gradient: Array) -> None:
+        if not self._rule.is_counted and first == self.first and stop == self.stop:  # nearly always
+            update(self._spec.optimiser, copy.values, copy.slots, gradient)
+            return
         base = self._layout.span(first, stop)[0]
         for low, high, steps in self._equally_stepped(copy, first, stop):
             start, end = self._layout.span(low, high)
@@ -112,6 +118,7 @@ class DensePart:
     def __init__(self, spec: TableSpec, layout: DenseLayout, buckets: PositionSet) -> None:
         self.spec, self.layout = spec, layout
         self._segments = tuple(Segment(spec, layout, first, stop) for first, stop in layout.blocks(buckets).ranges())
+        self._plans: dict[tuple[PositionSet, PositionSet], tuple[tuple[Segment, int, int, slice], ...]] = {}
         self._segment_of = {
             block: segment for segment in self._segments for block in range(segment.first, segment.stop)
         }
@@ -126,19 +133,25 @@ class DensePart:
 
     def apply(self, buckets: PositionSet, gradient: Array, pushed: PositionSet, *, to_fork: bool) -> None:
         """Steps `buckets`; `gradient` is flat and covers `layout.runs(pushed)`, and pushed contains buckets."""
+        key = (buckets, pushed)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = tuple(self._planned(buckets, pushed))
+        for segment, first, stop, part in plan:
+            segment.apply(first, stop, gradient[part], to_fork=to_fork)
+
+    def _planned(self, buckets: PositionSet, pushed: PositionSet) -> Iterator[tuple[Segment, int, int, slice]]:
+        """Which blocks of which segment get which part of a gradient."""
         base = 0
         todo = self.layout.blocks(buckets)
         for first, stop in self.layout.blocks(pushed).ranges():
             start, end = self.layout.span(first, stop)
             for low, high in (todo & PositionSet.span(first, stop)).ranges():
                 begin, finish = self.layout.span(low, high)
-                part = gradient[base + begin - start : base + finish - start]
-                self._segment_of[low].apply(low, high, part, to_fork=to_fork)
+                yield self._segment_of[low], low, high, slice(base + begin - start, base + finish - start)
             base += end - start
-
-    def size(self, buckets: PositionSet) -> int:
-        """How many elements lie in these buckets."""
-        return sum(end - start for start, end in self.layout.runs(buckets))
 
     def read(self, buckets: PositionSet) -> Iterator[Array]:
         """The live values of `layout.runs(buckets)`, as views."""

@@ -68,6 +68,10 @@ class DenseLayout:
         """The elements of blocks first, ..., stop - 1."""
         return first * self.block_size, min(stop * self.block_size, self.size)
 
+    def count(self, buckets: PositionSet) -> int:
+        """How many elements lie in these buckets."""
+        return _count(self, buckets)
+
     def runs(self, buckets: PositionSet) -> tuple[tuple[int, int], ...]:
         """The elements that lie in these buckets, as maximal half-open ranges in order: so they travel and are kept."""
         return _runs(self, buckets)
@@ -87,6 +91,11 @@ def _blocks(layout: DenseLayout, buckets: PositionSet) -> PositionSet:
 @lru_cache(maxsize=4096)
 def _runs(layout: DenseLayout, buckets: PositionSet) -> tuple[tuple[int, int], ...]:
     return tuple(layout.span(first, stop) for first, stop in layout.blocks(buckets).ranges())
+
+
+@lru_cache(maxsize=4096)
+def _count(layout: DenseLayout, buckets: PositionSet) -> int:
+    return sum(end - start for start, end in layout.runs(buckets))
 
 
 def buckets_of_rows(ids: Ids, bucket_count: int) -> npt.NDArray[np.int64]:

@@ -104,7 +104,8 @@ class Service:
 
     def push(self, head: PushHead, body: memoryview) -> PushAnswer:
         """Judges, applies and marks as one step.  Raises WireError or TableError, and nothing has changed."""
-        pushed = union(target.buckets for target in head.push.targets)
+        targets = head.push.targets
+        pushed = targets[0].buckets if len(targets) == 1 else union(target.buckets for target in targets)
         begun = time.monotonic()
         with self._lock:
             until = begun + 2 * self._state.limits.hold_s
@@ -134,7 +135,9 @@ class Service:
             state = self._state
             if not state.is_ready:
                 return PullAnswer(lineage=state.lineage, status=PullStatus.NOT_READY), []
-            if not head.buckets <= union(group.buckets for group in state.groups):
+            if not any(head.buckets == group.buckets for group in state.groups) and not (
+                head.buckets <= union(group.buckets for group in state.groups)
+            ):
                 return PullAnswer(lineage=state.lineage, status=PullStatus.MOVED), []
             model = self._model_of(head.layout)
             ids = ids_in(body, head.sections, model.layout)
@@ -278,7 +281,7 @@ class Service:
 
 
 def _copied(part: DensePart, section: Section, buckets: PositionSet, scratch: Scratch, slot: int) -> Array:
-    size = part.size(buckets)
+    size = part.layout.count(buckets)
     if section.count != size:
         raise WireError(f"tables.{part.spec.name}: {section.count} elements asked for where the buckets have {size}")
     out = scratch.array(slot, np.dtype(part.spec.dtype), size)

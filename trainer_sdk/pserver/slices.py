@@ -32,6 +32,8 @@ class Share:
 
     def only(self, buckets: PositionSet) -> Share:
         """The part of it that lies in `buckets`."""
+        if self.buckets <= buckets:
+            return self
         targets = tuple(Target(buckets=t.buckets & buckets, version=t.version) for t in self.targets)
         return Share(buckets=self.buckets & buckets, targets=tuple(t for t in targets if t.buckets))
 

@@ -153,7 +153,7 @@ def check_ids(path: str, ids: Ids, row_count: int) -> None:
 
 
 def _check_dense(path: str, gradient: DenseGradient, part: DensePart, pushed: PositionSet) -> None:
-    wanted = part.size(pushed)
+    wanted = part.layout.count(pushed)
     if len(gradient.values) != wanted:
         raise TableError(path, f"{len(gradient.values)} numbers for {wanted}", hint="Push all elements of the buckets")
 

@@ -17,7 +17,8 @@ from master.api.positions import PositionsError, PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.messages import Push, PushAnswer, Ruling, Target, Verdict
 
-_PUSH: Final = struct.Struct("<q8sHHB")  # lineage, layout digest, targets, sections, has token
+_PUSH: Final = struct.Struct("<qB")  # lineage, has token
+_ADDRESS: Final = struct.Struct("<8sHH")  # layout digest, targets, sections
 _TOKEN: Final = struct.Struct("<qqq")
 _TARGET: Final = struct.Struct("<q")
 _SECTION: Final = struct.Struct("<HBQ")
@@ -77,35 +78,49 @@ class PullAnswer:
 
 def encode_push(head: PushHead) -> bytes:
     push = head.push
-    out = [_PUSH.pack(push.lineage, head.layout, len(push.targets), len(head.sections), push.token is not None)]
+    out = [_PUSH.pack(push.lineage, push.token is not None)]
     if (token := push.token) is not None:
         out += [_TOKEN.pack(token.term, token.lineage, token.number), _sized(token.incarnation.encode())]
-    out.append(_sized(push.positions.encode()))
-    for target in push.targets:
-        out += [_TARGET.pack(target.version), _encoded_buckets(target.buckets)]
-    out += [_SECTION.pack(s.table, s.shape, s.count) for s in head.sections]
+    out += [_sized(push.positions.encode()), _encoded_address(push.targets, head.layout, head.sections)]
     return b"".join(out)
 
 
 def decode_push(data: bytes) -> PushHead:
     reader = _Reader(data)
-    lineage, layout, target_count, section_count, has_token = reader.take(_PUSH)
+    lineage, has_token = reader.take(_PUSH)
     token = None
     if has_token:
         term, of_lineage, number = reader.take(_TOKEN)
         incarnation = Incarnation(reader.sized().decode(errors="replace"))
         token = LeaseToken(term=Term(term), lineage=Lineage(of_lineage), incarnation=incarnation, number=number)
     positions = _positions(reader.sized())
+    targets, layout, sections = _address(reader.rest())
+    return PushHead(
+        push=Push(lineage=Lineage(lineage), positions=positions, targets=targets, token=token),
+        layout=layout,
+        sections=sections,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _encoded_address(targets: tuple[Target, ...], layout: bytes, sections: tuple[Section, ...]) -> bytes:
+    """All but lineage, token and positions: the same in every batch of a trainer, unless rows are sparse."""
+    out = [_ADDRESS.pack(layout, len(targets), len(sections))]
+    for target in targets:
+        out += [_TARGET.pack(target.version), _encoded_buckets(target.buckets)]
+    return b"".join([*out, *(_SECTION.pack(s.table, s.shape, s.count) for s in sections)])
+
+
+@lru_cache(maxsize=1024)
+def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...]]:
+    reader = _Reader(data)
+    layout, target_count, section_count = reader.take(_ADDRESS)
     targets = tuple(
         Target(version=Version(reader.take(_TARGET)[0]), buckets=_buckets(reader.sized())) for _ in range(target_count)
     )
-    head = PushHead(
-        push=Push(lineage=Lineage(lineage), positions=positions, targets=targets, token=token),
-        layout=layout,
-        sections=_sections(reader, section_count),
-    )
+    sections = _sections(reader, section_count)
     reader.end()
-    return head
+    return targets, layout, sections
 
 
 def encode_push_answer(answer: PushAnswer) -> bytes:
@@ -124,18 +139,20 @@ def decode_push_answer(data: bytes) -> PushAnswer:
         (number,) = reader.take(_RULING)
         if number >= len(_VERDICTS):
             raise WireError(f"verdict {number} is unknown: another version of EDL?")
-        buckets = _buckets(reader.sized())
-        rulings.append(Ruling(verdict=_VERDICTS[number], buckets=buckets, positions=_positions(reader.sized())))
+        buckets, positions = _buckets(reader.sized()), reader.sized()
+        rulings.append(Ruling(verdict=_VERDICTS[number], buckets=buckets, positions=_positions(positions)))
     reader.end()
     return PushAnswer(lineage=Lineage(lineage), rulings=tuple(rulings))
 
 
+@lru_cache(maxsize=1024)
 def encode_pull(head: PullHead) -> bytes:
     out = [_PULL.pack(head.layout, len(head.sections)), _encoded_buckets(head.buckets)]
     out += [_SECTION.pack(s.table, s.shape, s.count) for s in head.sections]
     return b"".join(out)
 
 
+@lru_cache(maxsize=1024)
 def decode_pull(data: bytes) -> PullHead:
     reader = _Reader(data)
     layout, section_count = reader.take(_PULL)
@@ -182,6 +199,9 @@ class _Reader:
             raise WireError("a head is cut short")
         self._at += length
         return out
+
+    def rest(self) -> bytes:
+        return self._data[self._at :]
 
     def end(self) -> None:
         if self._at != len(self._data):

@@ -1,0 +1,317 @@
+"""Parameter server: push + pull against a bare socket that moves the same bytes, sparse rows, and pushes during a cut.
+
+Each size is one float32 table with plain SGD on one server in a process of its own; both ways count.  The bare socket
+(a thread of the same child process, sendall and recv_into) moves the same bytes in the same run, its rounds taken in
+turn with those of the parameter server, so both see the same machine.  Over TLS both ends use the job's certificates.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import multiprocessing
+import os
+import socket
+import ssl
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from bench.rows import Row, print_rows
+from master.api.identities import CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, TableSpec, Term, Version
+from master.api.messages import Cut, Hold, Restore, ServerMessage
+from master.api.positions import EMPTY, PositionSet
+from master.api.storage import open_storage
+from trainer_sdk.pserver.client import PserverClient
+from trainer_sdk.pserver.listener import Listener
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.service import Outside, Service
+from trainer_sdk.pserver.wire import WireLimits
+
+_BUCKETS = 256
+_SIZES = {"64 kB": 64 * 1024, "1 MB": 1024 * 1024, "16 MB": 16 * 1024 * 1024}
+_ROUND_S = 0.25
+_ROUNDS = 7
+_ROWS = 1_000_000
+_WIDTH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Servers:
+    """What the child process offers."""
+
+    client: PserverClient
+    bare: socket.socket
+    control: Connection
+
+
+def main() -> None:
+    print_rows(rows())
+
+
+def rows() -> list[Row]:
+    found: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        tls = Path(folder) / "tls"
+        _make_certificates(tls)
+        for label, security, goal in (("", Security(), 0.5), (" TLS", Security(tls_folder=tls), 0.7)):
+            for size_name, size in _SIZES.items():
+                with _serving(security, folder, (_dense(size),)) as servers:
+                    found += _throughput(f"{size_name}{label}", servers, size, goal)
+        with _serving(Security(), folder, (_sparse(),)) as servers:
+            found += _sparse_rates(servers)
+        with _serving(Security(), folder, (_dense(_SIZES["16 MB"]), _sparse())) as servers:
+            found.append(_stall(servers))
+    return found
+
+
+def _dense(size: int) -> TableSpec:
+    return TableSpec(name="w", shape=(size // 4,))
+
+
+def _sparse() -> TableSpec:
+    return TableSpec(name="e", shape=(_ROWS, _WIDTH), kind="sparse")
+
+
+# ---- what is measured -----------------------------------------------------------------------------------------------
+
+
+def _throughput(name: str, servers: Servers, size: int, goal: float) -> Iterator[Row]:
+    gradient = np.zeros(size // 4, dtype=np.float32)
+    out, back = memoryview(gradient).cast("B"), memoryview(bytearray(size))
+    step = iter(range(1, 1 << 60))
+
+    def ours() -> None:
+        at = next(step)
+        servers.client.push_and_pull(Lineage(1), PositionSet.span(at, at + 1), {"w": gradient}, ["w"])
+
+    def apart() -> None:
+        at = next(step)
+        servers.client.push(Lineage(1), PositionSet.span(at, at + 1), {"w": gradient})
+        servers.client.pull(["w"])
+
+    def bare() -> None:
+        servers.bare.sendall(out)
+        _receive(servers.bare, back)
+
+    rates: dict[Callable[[], None], list[float]] = {ours: [], bare: [], apart: []}
+    for work in rates:
+        _rate(work, _ROUND_S)
+    for _ in range(_ROUNDS):
+        for work, found in rates.items():
+            found.append(_rate(work, _ROUND_S) * 2 * size / 1e6)
+    ratio = statistics.median(a / b for a, b in zip(rates[ours], rates[bare], strict=True))
+    yield Row(name=f"pserver push+pull {name}", value=round(statistics.median(rates[ours])), unit="MB/s")
+    yield Row(name=f"pserver push, then pull {name}", value=round(statistics.median(rates[apart])), unit="MB/s")
+    yield Row(name=f"bare socket {name}", value=round(statistics.median(rates[bare])), unit="MB/s")
+    yield Row(name=f"pserver push+pull {name} / bare socket", value=round(ratio, 2), unit="", goal=f">= {goal}")
+
+
+def _sparse_rates(servers: Servers) -> Iterator[Row]:
+    random = np.random.default_rng(0)
+    count = 4096
+    gradient = np.zeros((count, _WIDTH), dtype=np.float32)
+    step = iter(range(1, 1 << 60))
+    batches = [random.choice(_ROWS, count, replace=False) for _ in range(200)]
+
+    def push() -> None:
+        at = next(step)
+        servers.client.push(Lineage(1), PositionSet.span(at, at + 1), {"e": (batches[at % 200], gradient)})
+
+    def pull() -> None:
+        servers.client.pull_rows("e", batches[next(step) % 200])
+
+    for work, name in ((push, "pushed"), (pull, "pulled")):
+        _rate(work, _ROUND_S)
+        rates = [_rate(work, _ROUND_S) * count for _ in range(_ROUNDS)]
+        yield Row(
+            name=f"pserver sparse rows {name}, {_ROWS:,} rows of {_WIDTH}, {count} a message",
+            value=round(statistics.median(rates)),
+            unit="rows/s",
+        )
+
+
+def _stall(servers: Servers) -> Row:
+    """The longest push while cuts are taken and written, less the median push: what a commit costs a trainer."""
+    gradient = np.zeros(_SIZES["16 MB"] // 4, dtype=np.float32)
+    ids = np.arange(_ROWS, dtype=np.int64)
+    push = servers.client.push
+    for at in range(0, _ROWS, 100_000):
+        some = ids[at : at + 100_000]
+        push(Lineage(1), PositionSet.span(at, at + 1), {"e": (some, np.ones((len(some), _WIDTH), np.float32))})
+    took: list[float] = []
+    ordinary: list[float] = []
+    position = 10 * _ROWS
+    few = (ids[::1000], np.ones((len(ids[::1000]), _WIDTH), np.float32))
+    for sequence in range(1, 6):
+        servers.control.send(sequence)
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            position += 1
+            begun = time.perf_counter()
+            push(Lineage(1), PositionSet.span(position, position + 1), {"w": gradient, "e": few})
+            took.append(time.perf_counter() - begun)
+        ordinary.append(statistics.median(took))
+    held_s = servers.control.recv()
+    return Row(
+        name="pserver longest hold of a push in 5 commits (16 MB dense, 1M sparse rows)",
+        value=round(held_s * 1e3, 1),
+        unit="ms",
+        goal="<= 50",
+        note=f"longest push {max(took) * 1e3:.0f} ms, median {statistics.median(ordinary) * 1e3:.0f} ms",
+    )
+
+
+def _rate(work: Callable[[], None], for_s: float) -> float:
+    """Calls a second."""
+    begun = time.perf_counter()
+    count = 0
+    while True:
+        work()
+        count += 1
+        passed = time.perf_counter() - begun
+        if passed >= for_s:
+            return count / passed
+
+
+# ---- the child process ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _serving(security: Security, folder: str, tables: tuple[TableSpec, ...]) -> Iterator[Servers]:
+    here, there = multiprocessing.Pipe()
+    child = multiprocessing.get_context("spawn").Process(target=_serve, args=(there, security, folder, tables))
+    child.start()
+    port, bare_port = here.recv()
+    place = ServerPlace(name=MemberName("s"), incarnation=Incarnation("i"), address=f"127.0.0.1:{port}")
+    route = Route(
+        revision=1,
+        lineage=Lineage(1),
+        servers=(place,),
+        owner=(0,) * _BUCKETS,
+        version=(Version(0),) * _BUCKETS,
+    )
+    client = PserverClient(security)
+    client.set_route(route, tables, _BUCKETS)
+    bare = socket.create_connection(("127.0.0.1", bare_port))
+    bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    context = security.client_context()
+    try:
+        yield Servers(client=client, bare=context.wrap_socket(bare) if context else bare, control=here)
+    finally:
+        client.close()
+        bare.close()
+        here.close()
+        child.join(10)
+        child.kill()
+
+
+def _serve(there: Connection, security: Security, folder: str, tables: tuple[TableSpec, ...]) -> None:
+    ready = threading.Event()
+
+    def tell(message: ServerMessage) -> None:
+        ready.set()
+        said.append(message)
+
+    said: list[ServerMessage] = []
+    storage = open_storage(f"{folder}/checkpoints")
+    service = Service(
+        name=MemberName("s"),
+        incarnation=Incarnation("i"),
+        outside=Outside(storage=storage, tell=tell, fatal=lambda _: os.abort()),
+    )
+    service.control(
+        Restore(
+            incarnation=Incarnation("i"),
+            lineage=Lineage(1),
+            base=None,
+            files=(),
+            data=EMPTY,
+            quarantine=EMPTY,
+            tables=tables,
+            bucket_count=_BUCKETS,
+            buckets=PositionSet.span(0, _BUCKETS),
+            version=Version(0),
+        )
+    )
+    ready.wait(30)
+    listener = Listener(service, security, socket.create_server(("127.0.0.1", 0)), WireLimits())
+    bare = socket.create_server(("127.0.0.1", 0))
+    threading.Thread(target=_echo, args=(bare, security.server_context(), _table_bytes(tables)), daemon=True).start()
+    there.send((listener.port, bare.getsockname()[1]))
+    try:
+        while True:
+            sequence = there.recv()
+            cut = CutId(term=Term(1), lineage=Lineage(1), sequence=sequence)
+            service.control(Hold(cut=cut))
+            time.sleep(0.002)  # the master's round trip
+            service.control(Cut(cut=cut, data=said[-1].marks[0].applied))  # type: ignore[union-attr]
+            if sequence == 5:
+                time.sleep(1.0)
+                there.send(service.longest_hold_s)
+    except EOFError:
+        os._exit(0)
+
+
+def _table_bytes(tables: tuple[TableSpec, ...]) -> int:
+    return tables[0].shape[0] * 4
+
+
+def _echo(listening: socket.socket, context: ssl.SSLContext | None, size: int) -> None:
+    sock, _ = listening.accept()
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if context is not None:
+        sock = context.wrap_socket(sock, server_side=True)
+    buffer = memoryview(bytearray(size))
+    while _receive(sock, buffer):
+        sock.sendall(buffer)
+
+
+def _receive(sock: socket.socket, buffer: memoryview) -> bool:
+    at = 0
+    while at < len(buffer):
+        got = sock.recv_into(buffer[at:])
+        if not got:
+            return False
+        at += got
+    return True
+
+
+def _make_certificates(folder: Path) -> None:
+    """One self-signed certificate that is its own authority, for both ends."""
+    folder.mkdir()
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "edl bench")])
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    (folder / "ca.crt").write_bytes(pem)
+    (folder / "tls.crt").write_bytes(pem)
+    (folder / "tls.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+
+
+if __name__ == "__main__":
+    main()
