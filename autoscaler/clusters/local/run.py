@@ -33,7 +33,7 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, take_snapshot
 from autoscaler.clusters.local.status import Masters
-from autoscaler.domain import Node, NodeName, Policy, Role
+from autoscaler.domain import Node, NodeName, Policy, Reason, Role
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests
 
@@ -55,6 +55,7 @@ class RunSettings:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     policy: Policy = field(default_factory=Policy)
     with_etcd: bool = True
+    etcd: str = ""  # endpoints of one that runs already, for `with_etcd=False`
     described: Mapping[str, Any] = field(default_factory=dict)  # more for run.json: the command line, say
 
 
@@ -107,7 +108,10 @@ class LocalRun:
             return await masters.look(record.name, record.place.master)
 
         self._launching = Launching(
-            folder=self.folder, working_dir=settings.working_dir, environment=settings.environment
+            folder=self.folder,
+            working_dir=settings.working_dir,
+            environment=settings.environment,
+            etcd=settings.etcd,
         )
         self.cluster = await self._stack.enter_async_context(
             LocalCluster(
@@ -206,8 +210,8 @@ class LocalRun:
         for entry in self._take_news():
             decision = entry.decision
             self.recorder.record_decision({"decision": decision.reason, **asdict(decision)})
-            sizes = f"{decision.now} -> {decision.target}" if decision.now != decision.target else f"{decision.now}"
-            self.recorder.note("Decided", f"tj/{decision.job}", decision.reason, f"{sizes}: {decision.message}")
+            if decision.reason is not Reason.KEPT:
+                self.recorder.note("Decided", f"tj/{decision.job}", decision.reason, decision.message)
 
     def _take_news(self) -> list[JournalEntry]:
         journal = list(self.loop.journal)
