@@ -78,7 +78,6 @@ def handled(process: MasterProcess, event: Event) -> MasterStep:
 
 
 def _carried_out(process: MasterProcess, step: Step) -> MasterStep:
-    job.check_invariants(step.state)
     after = replace(process, state=step.state)
     said: list[Send | CloseStream] = []
     retained: list[Retain] = []

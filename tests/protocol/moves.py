@@ -40,6 +40,7 @@ from tests.protocol.canonical import Canon
 from tests.protocol.explore import Move
 from tests.protocol.interning import Remembered
 from tests.protocol.masters import MasterProcess
+from tests.protocol.servers import Model
 from tests.protocol.trainers import Gradient, TrainerProcess
 from tests.protocol.world import (
     NOBODY,
@@ -169,7 +170,7 @@ class JobModel:
     # ---- trainers -------------------------------------------------------------------------------------------------
 
     def _of_trainers(self, world: World) -> Iterator[Change]:
-        lineages = {self.cast.servers[s].process.state.lineage for s in world.servers}
+        models = tuple(self.cast.servers[s].process.model for s in world.servers)
         for t, number in enumerate(world.trainers):
             slot, name = self.cast.trainers[number], f"t{t}"
             if slot.process is None:
@@ -180,13 +181,7 @@ class JobModel:
                 yield Change(Label("{} connects", (name,)), lambda d, t=t: d.connect_trainer(t, self._term_of(d)))
             if slot.inbox:
                 yield Change(Label("{} hears {}", (name, slot.inbox[0])), lambda d, t=t: self._trainer_hears(d, t))
-            if process.given and len(lineages) == 1 and (lineage := min(lineages)):
-                yield Change(
-                    Label("{} computes {} at lineage {}", (name, self._batch(process), lineage)),
-                    lambda d, t=t, lineage=lineage: d.trainer_stepped(
-                        t, self.cast.compute_step(d.trainer(t).process, lineage)
-                    ),
-                )
+            yield from self._of_script(t, process, models)
             if process.waits_for is not None and process.waits_for == state.request:
                 again = protocol.AcquireDue(request=state.request)
                 yield Change(Label("{} asks again", (name,)), lambda d, t=t, again=again: d.trainer_takes(t, again))
@@ -199,6 +194,19 @@ class JobModel:
                             lambda d, t=t, gradient=gradient, lost=lost: d.send(t, gradient, lost),
                         )
             yield from self._faults_of_trainer(t, slot)
+
+    def _of_script(self, t: int, process: TrainerProcess, models: tuple[Model | None, ...]) -> Iterator[Change]:
+        """A batch is computed on one pull; a pull that mixes lineages is done again (rule 9)."""
+        if not process.given:
+            return
+        batch = [p for f in process.state.flights if f.number == process.given[0] for p in f.positions]
+        if process.parameters:
+            label = Label("t{} has computed {} and pushes", (t, batch))
+            yield Change(label, lambda d: d.trainer_stepped(t, self.cast.compute_step(process)))
+        elif None not in models and len({lineage for lineage, _ in models}) == 1:
+            step = self.cast.pull_step if self.setting.is_slow else self.cast.batch_step
+            label = Label("t{} pulls of {}, computes {}", (t, models[0][0], batch))
+            yield Change(label, lambda d: d.trainer_stepped(t, step(process, models)))
 
     def _faults_of_trainer(self, t: int, slot: TrainerSlot) -> Iterator[Change]:
         assert slot.process is not None
@@ -216,9 +224,6 @@ class JobModel:
         if state.flights:
             raised = protocol.ScriptFailed(message="")
             yield Change(Label("the script of {} RAISES", (name,)), lambda d: d.trainer_takes(t, raised), "raising")
-
-    def _batch(self, process: TrainerProcess) -> list[int]:
-        return [p for f in process.state.flights if f.number == process.given[0] for p in f.positions]
 
     def _is_on_its_way(self, world: World, trainer: int, server: int, gradient: Gradient) -> bool:
         parcels = (self.cast.parcels[number] for number in world.net)
@@ -259,7 +264,7 @@ class JobModel:
         for number in world.net:
             parcel = self.cast.parcels[number]
             process = self.cast.servers[world.servers[parcel.server]].process
-            step = self.cast.push_step(process, parcel.push, parcel.gradient.computed_on)
+            step = self.cast.push_step(process, parcel.push, parcel.computed_on)
             assert step.answer is not None
             verdicts = {ruling.verdict for ruling in step.answer.rulings}
             what = (parcel.server, list(parcel.push.positions), parcel.push.lineage, ", ".join(sorted(verdicts)))
@@ -286,7 +291,7 @@ class JobModel:
 
     def _arrives(self, draft: Draft, number: int, parcel: Parcel, *, is_heard: bool) -> None:
         slot = draft.server(parcel.server)
-        step = self.cast.push_step(slot.process, parcel.push, parcel.gradient.computed_on)
+        step = self.cast.push_step(slot.process, parcel.push, parcel.computed_on)
         draft.server_stepped(parcel.server, step)
         if is_heard and parcel.sender is not None:
             draft.net.discard(number)

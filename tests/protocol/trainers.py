@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName
+from master.api.identities import Incarnation, Lineage, MemberName
 from master.api.messages import Declare, Leave, TrainerMessage
 from master.api.positions import PositionSet
 from tests.protocol.interning import hashed_once
+from tests.protocol.servers import Model
 from trainer_sdk import protocol
 from trainer_sdk.protocol import Ending, Phase, TrainerState
 from trainer_sdk.pserver.messages import PushAnswer
@@ -25,7 +26,7 @@ class Gradient:
     positions: PositionSet
     buckets: PositionSet
     lineage: Lineage  # that the push names
-    computed_on: Lineage  # that its parameters really had
+    computed_on: tuple[Model, ...]  # what its parameters really were, by server
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class TrainerProcess:
     """One process.  `given` are flights to be computed, `computed` those that have been pushed."""
 
     state: TrainerState
-    parameters: Lineage = NO_LINEAGE  # that the script's parameters really have
+    parameters: tuple[Model, ...] = ()  # what the script has pulled, by server; empty: nothing since its last push
     given: tuple[int, ...] = ()
     computed: tuple[Gradient, ...] = ()
     waits_for: int | None = None  # the request that the master has told to wait with
@@ -65,14 +66,23 @@ def started(
     return handled(TrainerProcess(state=state), protocol.SpecDeclared(spec=declared), pipeline).process
 
 
-def computed(process: TrainerProcess, lineage: Lineage, pipeline: int) -> TrainerStep:
-    """The script pulls parameters of this lineage, computes its oldest batch and pushes it."""
-    pulled = handled(replace(process, parameters=lineage), protocol.Pulled(lineage=lineage), pipeline)
-    if not pulled.process.given:
-        return pulled
-    flight, *others = pulled.process.given
-    ready = replace(pulled.process, given=tuple(others))
-    return _after(pulled, handled(ready, protocol.PushWanted(flight=flight), pipeline))
+def pulled(process: TrainerProcess, models: tuple[Model, ...], pipeline: int) -> TrainerStep:
+    """The script has pulled the parameters of all servers; they are of one lineage, or the client pulls again."""
+    step = handled(process, protocol.Pulled(lineage=models[0][0]), pipeline)
+    return replace(step, process=replace(step.process, parameters=models))
+
+
+def computed(process: TrainerProcess, pipeline: int) -> TrainerStep:
+    """The script has computed its oldest batch on what it pulled, and pushes it."""
+    flight, *others = process.given
+    step = handled(replace(process, given=tuple(others)), protocol.PushWanted(flight=flight), pipeline)
+    return replace(step, process=replace(step.process, parameters=()))
+
+
+def pulled_and_computed(process: TrainerProcess, models: tuple[Model, ...], pipeline: int) -> TrainerStep:
+    """Both at once."""
+    step = pulled(process, models, pipeline)
+    return _after(step, computed(step.process, pipeline)) if step.process.given else step
 
 
 def answered(process: TrainerProcess, gradient: Gradient, answer: PushAnswer, pipeline: int) -> TrainerStep:
@@ -130,7 +140,6 @@ def _once(process: TrainerProcess, event: protocol.Event) -> TrainerStep:
                 is_told_end |= ending is Ending.ENDED
             case _:
                 pass  # a push that has to come again is still on its way, or the world loses it and sends it again
-    protocol.check_invariants(after.state)
     return TrainerStep(process=_tidied(after), said=tuple(said), pushed=tuple(pushed), is_told_end=is_told_end)
 
 

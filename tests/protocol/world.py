@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from master import job
 from master.api.identities import DatasetSpec, Incarnation, MemberName, TableSpec, Term, Version
 from master.api.manifest import Manifest
 from master.api.messages import (
@@ -38,10 +39,11 @@ from master.domain import CloseStream, DatasetRecord, Event, JobConfig, MemberKe
 from tests.protocol import claims, masters, servers, trainers
 from tests.protocol.interning import Interned, Remembered
 from tests.protocol.masters import Etcd, MasterProcess
-from tests.protocol.servers import ServerProcess
+from tests.protocol.servers import Model, ServerProcess
 from tests.protocol.trainers import Gradient, TrainerProcess
 from trainer_sdk import protocol
 from trainer_sdk.pserver.messages import Push, Target
+from trainer_sdk.pserver.state import check_state
 
 NOBODY: Final = Term(0)
 VERSION: Final = Version(0)  # buckets do not move yet
@@ -78,7 +80,9 @@ class Setting:
     pipeline: int = 1  # batches a script has in hand at once
     quarantine_after: int = 9
     faults: Faults = field(default_factory=Faults)
+    is_slow: bool = False  # other things may happen between a pull and its push
     is_pruned: bool = True  # what can have no effect is dropped; False when a rule is left out and it might have one
+    is_strict: bool = True  # the cores' own checks count, and marks that differ from the ledger, before any checkpoint
 
     @property
     def job(self) -> JobConfig:
@@ -132,7 +136,7 @@ class Parcel:
 
     server: int
     push: Push
-    gradient: Gradient
+    computed_on: Model
     sender: int | None
 
 
@@ -150,20 +154,35 @@ class Cast:
         self._server_processes: Interned[ServerProcess] = Interned()
         self._trainer_processes: Interned[TrainerProcess] = Interned()
         size, pipeline = setting.positions, setting.pipeline
-        self.master_step = Remembered(lambda m, event: masters.handled(self.masters[m], event))
+        self.master_step = Remembered(lambda m, event: self._master(masters.handled(self.masters[m], event)))
         self.server_step = Remembered(lambda process, event: self._server(servers.handled(process, event, size)))
         self.push_step = Remembered(lambda *push: self._server(servers.pushed(*push)))
         self.trainer_step = Remembered(lambda process, event: self._trainer(trainers.handled(process, event, pipeline)))
-        self.compute_step = Remembered(lambda process, at: self._trainer(trainers.computed(process, at, pipeline)))
+        self.pull_step = Remembered(lambda process, models: self._trainer(trainers.pulled(process, models, pipeline)))
+        self.compute_step = Remembered(lambda process: self._trainer(trainers.computed(process, pipeline)))
+        self.batch_step = Remembered(
+            lambda process, models: self._trainer(trainers.pulled_and_computed(process, models, pipeline))
+        )
         self.answer_step = Remembered(lambda *answer: self._trainer(trainers.answered(*answer, pipeline)))
         self.wrong_with_server = Remembered(
-            lambda etcd, slot: claims.wrong_with_server(self.etcds[etcd], self.servers[slot].process)
+            lambda etcd, slot: claims.wrong_with_server(
+                self.etcds[etcd], self.servers[slot].process, is_strict=setting.is_strict
+            )
         )
 
+    def _master(self, step: masters.MasterStep) -> masters.MasterStep:
+        if self.setting.is_strict:
+            job.check_invariants(step.process.state)
+        return step
+
     def _server(self, step: servers.ServerStep) -> servers.ServerStep:
+        if self.setting.is_strict:
+            check_state(step.process.state)
         return replace(step, process=self._server_processes.same(step.process))
 
     def _trainer(self, step: trainers.TrainerStep) -> trainers.TrainerStep:
+        if self.setting.is_strict:
+            protocol.check_invariants(step.process.state)
         return replace(step, process=self._trainer_processes.same(step.process))
 
     def owned(self, server: int) -> PositionSet:
@@ -405,7 +424,7 @@ class Draft:
             positions=gradient.positions,
             targets=(Target(buckets=buckets, version=VERSION),),
         )
-        return Parcel(server=server, push=push, gradient=replace(gradient, flight=0), sender=sender)
+        return Parcel(server=server, push=push, computed_on=gradient.computed_on[server], sender=sender)
 
 
 def recorded(setting: Setting) -> Etcd:
