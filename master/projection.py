@@ -106,6 +106,7 @@ def _members(state: JobState) -> Iterator[MemberStatus]:
             is_connected=trainer.is_connected,
             is_serving=trainer.is_registered,
             leased=sum(len(lease.positions) for lease in holder.leases) if holder else 0,
+            steps=trainer.steps,
             samples_per_s=trainer.samples_per_s,
             metrics=dict(trainer.metrics),
         )
@@ -117,6 +118,7 @@ def _members(state: JobState) -> Iterator[MemberStatus]:
             is_connected=server.is_connected,
             is_serving=state.stage is Stage.SERVING,
             leased=0,
+            steps=0,
             samples_per_s=0.0,
             metrics={},
         )

@@ -54,6 +54,7 @@ class MemberStatus:
     is_connected: bool
     is_serving: bool  # a trainer: registered; a server: holds the current lineage
     leased: int
+    steps: int  # of a trainer's process
     samples_per_s: float
     metrics: Mapping[str, float]  # what the script reported last
 

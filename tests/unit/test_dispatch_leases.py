@@ -1,0 +1,287 @@
+"""The books: leases, acks, returns, expiry, the high-water mark (rules 3, 10, 12 to 18; M2 to M4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from master import job
+from master.api.identities import Lease, LeaseToken
+from master.api.messages import (
+    Ack,
+    Acquire,
+    Fenced,
+    Granted,
+    Leave,
+    Progress,
+    Refused,
+    Registered,
+    RegisterTrainer,
+    Return,
+    Wait,
+)
+from master.api.positions import EMPTY, PositionSet
+from master.domain import (
+    SECOND,
+    Instant,
+    JobConfig,
+    LeaseExpired,
+    Persist,
+    ReclaimWindowEnded,
+    ReserveHighWater,
+    StreamBroken,
+)
+from tests.unit.job_driver import SPEC, Driver, key
+
+CONFIG = JobConfig(servers=0, high_water_batches=4)
+
+
+@pytest.fixture
+def driver():
+    return Driver(CONFIG).start()
+
+
+def ack(driver, member, lease, positions=None):
+    driver.say(member, Ack(token=lease.token, positions=positions or lease.positions))
+
+
+def test_grant_takes_the_lowest_positions_first(driver):
+    """Rule 16."""
+    one, other = driver.trainer("t0"), driver.trainer("t1")
+    (first,) = driver.leases(one, 1)
+    (second,) = driver.leases(other, 1)
+    assert first.positions.bounds[0] == 0
+    assert second.positions.bounds[0] == first.positions.bounds[1]
+
+
+def test_what_comes_back_is_granted_before_all_else(driver):
+    """Rule 16: to the front."""
+    one, other = driver.trainer("t0"), driver.trainer("t1")
+    (first,) = driver.leases(one, 1)
+    driver.leases(other, 1)
+    driver.say(one, Return(token=first.token, positions=PositionSet.span(10, 20)))
+    (again,) = driver.leases(other, 2)
+    assert again.positions.bounds[:2] == (10, 20)
+
+
+def test_several_leases_in_one_answer_are_disjoint_and_end_with_the_epoch(driver):
+    """M2; a batch never crosses an epoch's end, so neither does a lease."""
+    leases = driver.leases(driver.trainer("t0"), 1, shards=4)
+    assert [str(lease.positions) for lease in leases] == ["0-39"]  # recorded high-water mark: 4 batches
+    leases = driver.leases(key("t0"), 2, shards=4)
+    assert all(lease.positions.bounds[0] // 100 == (lease.positions.bounds[-1] - 1) // 100 for lease in leases)
+
+
+def test_same_request_again_gets_the_same_leases(driver):
+    """Rule 10: a lost answer is asked for again."""
+    member = driver.trainer("t0")
+    first = driver.acquire(member, 1)
+    assert driver.acquire(member, 1) == first
+    assert driver.state.dispatch.lease_count == 1
+
+
+def test_an_older_request_is_not_answered(driver):
+    """Rule 10: a repeat from the network must not make a lease that nobody knows of."""
+    member = driver.trainer("t0")
+    driver.acquire(member, 5)
+    assert driver.say(member, Acquire(request=4)) == []
+
+
+def test_ack_with_an_old_token_changes_nothing(driver):
+    """M2, rule 15: another term, lineage, incarnation or number is another lease."""
+    member = driver.trainer("t0")
+    (lease,) = driver.leases(member, 1)
+    for wrong in ({"term": 9}, {"lineage": 9}, {"number": 99}, {"incarnation": "x"}):
+        driver.say(member, Ack(token=replace(lease.token, **wrong), positions=lease.positions))
+    assert driver.state.dispatch.done == EMPTY
+
+
+def test_ack_counts_only_what_the_lease_holds(driver):
+    """Rule 12: an ack of more than was leased is an ack of what was leased."""
+    member = driver.trainer("t0")
+    (lease,) = driver.leases(member, 1)
+    ack(driver, member, lease, PositionSet.span(0, 200))
+    assert driver.state.dispatch.done == lease.positions
+
+
+def test_another_trainers_token_acks_nothing(driver):
+    """M2."""
+    one, other = driver.trainer("t0"), driver.trainer("t1")
+    (lease,) = driver.leases(one, 1)
+    ack(driver, other, lease)
+    assert driver.state.dispatch.done == EMPTY
+
+
+def test_lease_expires_without_progress_and_its_trainer_is_fenced(driver):
+    """M2: alive is not enough."""
+    member = driver.trainer("t0")
+    (lease,) = driver.leases(member, 1)
+    sent = driver.fire(LeaseExpired)
+    assert [type(message) for to, message in sent if to == member] == [Fenced]
+    assert lease.positions <= driver.state.dispatch.todo
+    assert isinstance(driver.say(member, Ack(token=lease.token, positions=lease.positions))[0], Fenced)
+    assert driver.state.dispatch.done == EMPTY
+
+
+def test_progress_renews_the_lease_and_a_mere_message_does_not(driver):
+    """M2: leases are renewed by progress."""
+    member = driver.trainer("t0")
+    driver.leases(member, 1)
+    driver.say(member, Progress(steps=1, samples_per_s=10.0))
+    (deadline,) = [at for at, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)]
+    driver.now = Instant(driver.now + SECOND)
+    driver.say(member, Progress(steps=1, samples_per_s=10.0))
+    assert [at for at, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)] == [deadline]
+    driver.say(member, Progress(steps=2, samples_per_s=10.0))
+    assert [at for at, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)] == [deadline + SECOND]
+
+
+def test_expiry_of_a_renewed_lease_does_nothing(driver):
+    """A deadline that comes late for what was renewed meanwhile is stale."""
+    member = driver.trainer("t0")
+    driver.leases(member, 1)
+    (stale,) = [event for _, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)]
+    driver.now = Instant(driver.now + SECOND)
+    driver.say(member, Progress(steps=1))
+    driver.feed(stale)
+    assert driver.state.dispatch.lease_count == 1
+
+
+def test_patience_is_the_floor_or_some_batch_times(driver):
+    """Config: max(lease_floor, lease_factor x expected batch time)."""
+    member = driver.trainer("t0")
+    driver.leases(member, 1)
+    driver.say(member, Progress(steps=1, samples_per_s=1.0))  # a batch of 10 takes 10 s
+    (at,) = [at for at, event in job.deadlines(driver.state) if isinstance(event, LeaseExpired)]
+    assert at == CONFIG.lease_factor * 10 * SECOND
+
+
+@pytest.mark.parametrize("rate", [float("inf"), float("nan"), -1.0, 1e-300])
+def test_rate_that_is_no_measurement_is_ignored(driver, rate):
+    """Poison in a report changes no decision."""
+    member = driver.trainer("t0")
+    driver.say(member, Progress(steps=1, samples_per_s=rate))
+    assert driver.state.members.trainers["t0"].samples_per_s == 0.0
+    assert driver.leases(member, 1)
+
+
+def test_leaving_returns_the_rest(driver):
+    """Rule 13, M7."""
+    member = driver.trainer("t0")
+    (lease,) = driver.leases(member, 1)
+    ack(driver, member, lease, PositionSet.span(0, 10))
+    driver.say(member, Leave(reason="drained"))
+    assert driver.state.dispatch.todo == SPEC.everything - PositionSet.span(0, 10)
+    assert not driver.state.members.trainers
+
+
+def test_new_process_of_a_name_frees_the_old_ones_leases_at_once(driver):
+    """A restarted trainer is somebody else (rule 3)."""
+    (lease,) = driver.leases(driver.trainer("t0"), 1)
+    driver.trainer("t0", process=2)
+    assert lease.positions <= driver.state.dispatch.todo
+    zombie = key("t0")
+    answers = driver.say(
+        zombie, RegisterTrainer(name=zombie.name, ordinal=0, incarnation=zombie.incarnation, lineage=1)
+    )
+    assert isinstance(answers[0], Refused)
+
+
+def test_broken_stream_keeps_leases_until_the_window_ends(driver):
+    """Rule 18: the same process may come back with what it holds."""
+    member = driver.trainer("t0")
+    (lease,) = driver.leases(member, 1)
+    driver.feed(StreamBroken(member=member))
+    assert driver.state.dispatch.lease_count == 1
+    answers = driver.say(
+        member,
+        RegisterTrainer(name=member.name, ordinal=0, incarnation=member.incarnation, lineage=1, held=(lease,)),
+    )
+    assert [kept.positions for kept in answers[0].kept] == [lease.positions]
+    assert answers[0].kept[0].token.number != lease.token.number
+
+
+def test_ack_under_the_token_before_registering_again_is_refused(driver):
+    """Rule 18: kept leases have new tokens."""
+    member = driver.trainer("t0")
+    (lease,) = driver.leases(member, 1)
+    driver.trainer("t0", held=(lease,), declares=None)
+    ack(driver, member, lease)
+    assert driver.state.dispatch.done == EMPTY
+
+
+def test_take_over_keeps_what_trainers_show_and_grants_only_above_the_mark(driver):
+    """Rule 18: before the window ends nothing that an earlier master may have leased is granted."""
+    one = driver.trainer("t0")
+    (lease,) = driver.leases(one, 1)
+    driver.start()
+    other = driver.trainer("t1")
+    answer = driver.acquire(other, 1)
+    assert isinstance(answer, Granted)
+    assert answer.leases[0].positions.bounds[0] >= 40
+    (registered,) = [
+        said
+        for said in driver.say(
+            one, RegisterTrainer(name=one.name, ordinal=0, incarnation=one.incarnation, lineage=1, held=(lease,))
+        )
+        if isinstance(said, Registered)
+    ]
+    assert registered.kept[0].token.term == 2
+    assert registered.kept[0].positions == lease.positions
+
+
+def test_after_the_window_unclaimed_positions_are_todo(driver):
+    """Rule 18: the high-water mark skips nothing."""
+    driver.leases(driver.trainer("t0"), 1)
+    driver.start()
+    driver.fire(ReclaimWindowEnded)
+    (lease,) = driver.leases(driver.trainer("t1"), 1)
+    assert lease.positions.bounds[0] == 0
+
+
+def test_lease_that_overlaps_another_is_not_kept(driver):
+    """Rule 18: M2 has the last word."""
+    one = driver.trainer("t0")
+    (lease,) = driver.leases(one, 1)
+    driver.start()
+    driver.fire(ReclaimWindowEnded)
+    driver.leases(driver.trainer("t1"), 1)
+    answers = driver.say(
+        one, RegisterTrainer(name=one.name, ordinal=0, incarnation=one.incarnation, lineage=1, held=(lease,))
+    )
+    assert answers[0].kept == ()
+
+
+def test_lease_of_another_lineage_is_not_kept(driver):
+    """Rule 18."""
+    member = key("t0")
+    token = LeaseToken(term=1, lineage=7, incarnation=member.incarnation, number=1)
+    driver.trainer("t0", held=(Lease(token=token, positions=PositionSet.span(0, 10)),))
+    assert driver.state.dispatch.lease_count == 0
+
+
+def test_nothing_is_granted_before_the_mark_is_durable(driver):
+    """M6, rule 18: persist before grant."""
+    driver.writes_go_through = False
+    member = driver.trainer("t0")
+    assert isinstance(driver.acquire(member, 1), Wait)  # nor is the data set recorded
+    driver.let_go()
+    assert isinstance(driver.acquire(member, 2), Granted)
+
+
+def test_the_mark_is_written_in_blocks(driver):
+    """M6: no store write per shard."""
+    member = driver.trainer("t0", declares=None)
+    driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
+    before = len(driver.effects)
+    for request in range(1, 51):
+        for lease in driver.leases(member, request):
+            ack(driver, member, lease)
+    writes = [e for e in driver.effects[before:] if isinstance(e, Persist) and isinstance(e.write, ReserveHighWater)]
+    assert len(writes) < 25
+
+
+def test_acquire_of_a_stranger_is_fenced(driver):
+    """M3: FENCED is not WAIT."""
+    assert isinstance(driver.acquire(key("t7"), 1), Fenced)
