@@ -23,7 +23,7 @@ from master.etcd_server.cluster import start_etcd
 from master.etcd_server.finder import find_etcd
 
 MAX_PROCESSES = 16
-CLOSED_S, OPEN_S = 3.0, 5.0
+CLOSED_S, OPEN_S = 2.0, 4.0
 OPEN_RATE = 5_000
 DEADLINE_S = 60
 

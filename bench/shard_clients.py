@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 import time
 from dataclasses import dataclass, field
@@ -53,7 +54,12 @@ class Trainer:
 
     async def register(self) -> None:
         name = MemberName(f"bench-{self._ordinal}")
-        hello = RegisterTrainer(name=name, ordinal=self._ordinal, incarnation=Incarnation(name), lineage=NO_LINEAGE)
+        hello = RegisterTrainer(
+            name=name,
+            ordinal=self._ordinal,
+            incarnation=Incarnation(f"{os.getpid()}-{self._ordinal}"),
+            lineage=NO_LINEAGE,
+        )
         await self._call.write(encode_member_envelope([hello, Declare(dataset=DATASET)], hello=Hello(job=self._job)))
         while not any(isinstance(m, Registered) for m in await self._read()):
             pass
