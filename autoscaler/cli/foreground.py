@@ -50,7 +50,7 @@ async def run_in_foreground(
             run.submit(manifests)
             code = await _watch_over(run, stop, show, duration_s, stays=stays or not manifests.jobs)
             await _leave(run, kill)
-        outcome = {name: record.life.ending or "Unfinished" for name, record in run.cluster.jobs.records.items()}
+        outcome = run.outcomes()
     _tell_end(run, show, outcome)
     return code
 

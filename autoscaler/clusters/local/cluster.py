@@ -82,6 +82,8 @@ class LocalCluster:
         self._clock = clock
         self._on_crash = on_crash
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_reconcile_due = False
+        self._is_reconciling = False
         self._stack = AsyncExitStack()
         self.runtime = Runtime(
             self.table,
@@ -213,7 +215,22 @@ class LocalCluster:
     # ---- Deployments and scheduling -----------------------------------------------------------------------------
 
     def reconcile(self) -> None:
-        """Create and stop web pods until there are as many as wanted, and bind those that fit."""
+        """Create and stop web pods until there are as many as wanted, and bind those that fit.
+
+        A pod without a process is gone the moment it is told to leave, which asks for another pass; passes never nest.
+        """
+        self._is_reconcile_due = True
+        if self._is_reconciling:
+            return
+        self._is_reconciling = True
+        try:
+            while self._is_reconcile_due:
+                self._is_reconcile_due = False
+                self._reconcile_once()
+        finally:
+            self._is_reconciling = False
+
+    def _reconcile_once(self) -> None:
         for name, record in tuple(self.deployments.items()):
             pods = self.table.web_pods(name)
             difference = compare(name, record.wanted, pods, self.table.pods.keys())

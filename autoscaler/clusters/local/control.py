@@ -65,6 +65,8 @@ class ControlServer:
             await self._serve(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the asker has gone; there is nobody to tell
+        except asyncio.CancelledError:
+            pass  # the run is over; asyncio's own caller would print this as an error
         finally:
             self._connections.discard(task)
             writer.close()

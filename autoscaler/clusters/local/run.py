@@ -31,7 +31,7 @@ from autoscaler.clusters.local.lives import STOP_ORDER, Ending
 from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
-from autoscaler.clusters.local.snapshot import RunSnapshot, take_snapshot
+from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, take_snapshot
 from autoscaler.clusters.local.status import Masters
 from autoscaler.domain import Node, NodeName, Policy, Reason, Role
 from autoscaler.loop import JournalEntry, Loop, Step
@@ -75,6 +75,7 @@ class LocalRun:
         self._crash: asyncio.Future[None]
         self._journaled: JournalEntry | None = None
         self._is_stopped = False
+        self._outcomes: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         self._crash = asyncio.get_running_loop().create_future()
@@ -177,9 +178,14 @@ class LocalRun:
         """Wait for a crash and raise it."""
         await asyncio.shield(self._crash)
 
+    def outcomes(self) -> dict[str, str]:
+        """How each job stands, in one word; kept in run.json at the end."""
+        return {name: condition_of(record) for name, record in self.cluster.jobs.records.items()}
+
     async def stop(self) -> None:
         """Everything leaves in order, within its grace: web and trainers, then servers, masters, etcd."""
         self._is_stopped = True
+        self._outcomes = self.outcomes()
         for task in tuple(self._tasks):
             if task.get_name() == "planner loop":
                 task.cancel()
@@ -239,6 +245,7 @@ class LocalRun:
         description = self._description() | {"started": self.folder.read_manifest().get("started")}
         if ended:
             description["ended"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            description["jobs"] = self._outcomes
         write_manifest(self.folder, description)
 
     def _do(self, work: Coroutine[Any, Any, None], name: str) -> None:

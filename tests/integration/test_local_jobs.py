@@ -1,0 +1,154 @@
+"""Jobs on the local cluster with real processes: what a crash, an exit, a limit and an order to leave mean."""
+
+import sys
+
+import pytest
+
+from autoscaler.clusters.local.lives import Ending, Stage
+from autoscaler.clusters.local.progress import JobProgress
+from autoscaler.domain import AdmitGang, Cause, CreatePod, JobState, PodPhase, Role, Tier
+from master.api.status import JobPhase
+from tests.integration.local_stage import job, nodes, running, template, wait_until
+
+
+def seat(ordinal, role=Role.TRAINER, node="node-1"):
+    return CreatePod(job="digits", role=role, ordinal=ordinal, tier=Tier.CORE, node=node, cause=Cause.START)
+
+
+async def start(cluster, what, trainers=1):
+    cluster.submit(what, priority=0)
+    seats = [seat(0, Role.MASTER), *(seat(n) for n in range(trainers))]
+    seats += [seat(0, Role.SERVER)] if what.server is not None else []
+    await cluster.apply(AdmitGang(job="digits", pods=tuple(seats)))
+
+
+def record(cluster):
+    return cluster.jobs.records["digits"]
+
+
+def events(cluster, reason):
+    return [e for e in cluster.recorder.events if e.reason == reason]
+
+
+async def test_a_trainer_that_raises_is_told_with_its_last_words_and_what_comes_next(tmp_path):
+    """Job, trainer, last lines of its log, and the outlook; never a silent retry."""
+    crash = template(sys.executable, "-c", "print('epoch 0'); raise ValueError('labels are missing')")
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(trainer=crash))
+        await wait_until(cluster, lambda: events(cluster, "TrainerFailed"), "the failure")
+        (told,) = events(cluster, "TrainerFailed")
+        assert told.object == "tj/digits"
+        assert "digits-trainer-0 exited with 1" in told.message
+        assert "ValueError: labels are missing" in told.message
+        assert "failure 1 of 3" in told.message
+        assert "a new trainer starts at once" in told.message
+
+
+async def test_failures_in_a_row_fail_the_job_and_stop_its_pods(tmp_path):
+    """`backoffLimit`; trainers go first, the master last."""
+    crash = template(sys.executable, "-c", "raise SystemExit(3)")
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(trainer=crash, server=template(), backoff_limit=2))
+        await wait_until(cluster, lambda: record(cluster).life.failures == 1)
+        await cluster.apply(seat(1))
+        await wait_until(cluster, lambda: record(cluster).life.stage is Stage.OVER, "the job's end")
+        assert record(cluster).life.ending is Ending.FAILED
+        assert "2 trainer failures in a row" in record(cluster).life.message
+        gone = [e.object for e in events(cluster, "Gone")]
+        assert gone.index("pod/digits-server-0") < gone.index("pod/digits-master-0")
+        assert not cluster.table.job_pods("digits")
+
+
+async def test_exit_0_before_the_end_is_a_failure(tmp_path):
+    """A script that just ends would otherwise be started for ever."""
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(trainer=template("true")))
+        await wait_until(cluster, lambda: events(cluster, "TrainerFailed"))
+        assert "before the data's end" in events(cluster, "TrainerFailed")[0].message
+
+
+async def test_a_drained_trainer_is_no_failure(tmp_path):
+    """It was asked to leave."""
+    async with running(tmp_path) as cluster:
+        await start(cluster, job())
+        await wait_until(cluster, lambda: cluster.table.pods["digits-trainer-0"].phase is PodPhase.READY)
+        cluster.leave("digits-trainer-0", why="test")
+        await wait_until(cluster, lambda: "digits-trainer-0" not in cluster.table.pods)
+        assert record(cluster).life.failures == 0
+        assert record(cluster).life.state is JobState.ACTIVE
+
+
+@pytest.mark.parametrize("role", [Role.MASTER, Role.SERVER])
+async def test_masters_and_servers_restart_in_place(tmp_path, role):
+    """At once the first time; the pod keeps its node and its name."""
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(server=template()))
+        name = f"digits-{role}-0"
+        await wait_until(cluster, lambda: cluster.table.pods[name].pid is not None)
+        before = cluster.table.pods[name]
+        assert cluster.kill(name)
+        await wait_until(cluster, lambda: cluster.table.pods[name].pid not in {None, before.pid}, "the restart")
+        assert cluster.table.pods[name].node == before.node
+        assert cluster.table.pods[name].starts == before.starts + 1
+
+
+async def test_a_complete_job_ends_in_order_and_says_so(tmp_path):
+    """When the master says END, trainers leave by themselves, then the rest is stopped."""
+    now = {"phase": JobPhase.TRAINING}
+
+    async def look_at(_):
+        return JobProgress(phase=now["phase"], total=10, done=5)
+
+    async with running(tmp_path, look_at=look_at) as cluster:
+        await start(
+            cluster, job(trainer=template("sh", "-c", "while [ ! -e end ]; do sleep 0.05; done"), server=template())
+        )
+        await wait_until(cluster, lambda: cluster.table.pods["digits-master-0"].phase is PodPhase.READY)
+        now["phase"] = JobPhase.COMPLETE
+        await wait_until(cluster, lambda: record(cluster).life.stage is Stage.FAREWELL)
+        assert len(cluster.table.job_pods("digits")) == 3
+        (tmp_path / "end").touch()
+        await wait_until(cluster, lambda: record(cluster).life.stage is Stage.OVER, "the job's end")
+        assert record(cluster).life.ending is Ending.COMPLETED
+
+
+async def test_a_deleted_job_leaves_nothing(tmp_path):
+    """Neither pods nor a record; its name is free again."""
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(server=template()), trainers=2)
+        cluster.delete_job("digits")
+        await wait_until(cluster, lambda: "digits" not in cluster.jobs.records, "the job's end")
+        assert not cluster.table.pods
+        cluster.submit(job(), priority=0)
+
+
+async def test_a_job_past_its_deadline_fails(tmp_path):
+    """activeDeadlineSeconds."""
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(active_deadline_s=0.5))
+        await wait_until(cluster, lambda: record(cluster).life.ending is Ending.FAILED)
+        assert "activeDeadlineSeconds" in record(cluster).life.message
+
+
+async def test_pods_are_told_who_they_are(tmp_path):
+    """The environment, version 1; GPUs are each trainer's alone."""
+    show = template("sh", "-c", "env; sleep 100", gpu_count=1)
+    async with running(tmp_path, on=nodes(1, gpus=(4, 5))) as cluster:
+        await start(cluster, job(trainer=show), trainers=2)
+        logs = [cluster.recorder.folder.log_of(f"digits-trainer-{n}") for n in range(2)]
+        await wait_until(cluster, lambda: all(log.exists() and "EDL_JOB" in log.read_text() for log in logs))
+        told = [dict(line.split("=", 1) for line in log.read_text().splitlines() if "=" in line) for log in logs]
+        assert {t["CUDA_VISIBLE_DEVICES"] for t in told} == {"4", "5"}
+        assert [t["EDL_NAME"] for t in told] == ["digits-trainer-0", "digits-trainer-1"]
+        assert {t["EDL_ENV_VERSION"] for t in told} == {"1"}
+        assert told[0]["EDL_MASTER"] == told[1]["EDL_MASTER"]
+        assert told[0]["EDL_ROLE"] == "trainer"
+        assert told[0]["EDL_TIER"] == "core"
+
+
+async def test_a_command_that_does_not_exist_is_told_with_its_name(tmp_path):
+    """As a failure like any other."""
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(trainer=template("no-such-program"), backoff_limit=1))
+        await wait_until(cluster, lambda: record(cluster).life.ending is Ending.FAILED)
+        assert "no-such-program" in record(cluster).life.message
