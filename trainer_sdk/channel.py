@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import decode_hello, decode_master_envelope, encode_member_envelope
 from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.errors import WireError
@@ -28,16 +29,7 @@ BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_MOST_S: Final = 2.0
 FAREWELL_S: Final = 2.0  # for the last words to be written and the master to close
 _HOPELESS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.enable_http_proxy", 0),
-)
+_OPTIONS: Final = (*CLIENT_OPTIONS, ("grpc.enable_http_proxy", 0))
 
 
 class Listener(Protocol):

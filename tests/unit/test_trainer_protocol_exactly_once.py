@@ -1,0 +1,305 @@
+"""A trainer amid buckets that have some of it already, want it in parts, move, or forget: exactly once all the same.
+
+The buckets here are the textbook of rule 6 on plain sets; the checker (tests/protocol) drives the real ones.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, MemberName, TableSpec, Term
+from master.api.messages import Ack, Declare, Granted, Registered, RegisterTrainer, Return, RouteChanged, Wait
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.protocol import (
+    BatchWanted,
+    Discard,
+    DrainDeadlinePassed,
+    DrainRequested,
+    GiveBatch,
+    Pulled,
+    Push,
+    PushAgain,
+    PushAnswered,
+    PushWanted,
+    ReportDue,
+    Send,
+    SpecDeclared,
+    StreamBroken,
+    StreamOpened,
+    check_invariants,
+    handle,
+    start,
+)
+from trainer_sdk.pserver.messages import Ruling, Verdict
+
+SIZE, EPOCHS, BATCH, BUCKETS = 12, 2, 4, 3
+ALL = PositionSet.span(0, SIZE * EPOCHS)
+SPEC = Declare(
+    dataset=DatasetSpec(name="d", size=SIZE, epochs=EPOCHS, batch_size=BATCH),
+    tables=(TableSpec(name="w", shape=(8,)),),
+)
+SUBSETS = st.sets(st.integers(0, SIZE * EPOCHS - 1), max_size=6).map(lambda s: PositionSet.of(*s))
+
+
+class OneTrainer(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.state = start(name=MemberName("t"), ordinal=0, incarnation=Incarnation("i"))
+        self.lineage = Lineage(1)
+        self.number = 0
+        self.requests = []  # Acquires without an answer
+        self.grants = []
+        self.told = [EMPTY] * BUCKETS  # what each bucket has said to be complete
+        self.leased = {}  # as the master sees them: token -> positions
+        self.acked = EMPTY
+        self.applied = [EMPTY] * BUCKETS
+        self.skipped = EMPTY
+        self.cut = EMPTY
+        self.registering = None
+        self.given = {}  # flights in the script's hands
+        self.pushes = {}  # flights pushed, not answered: what the last Push or PushAgain said
+        self.feed(SpecDeclared(spec=SPEC))
+
+    def feed(self, event):
+        step = handle(self.state, event)
+        self.state = step.state
+        for effect in step.effects:
+            match effect:
+                case Send(message=message):
+                    self.hear(message)
+                case GiveBatch(flight=flight, positions=positions):
+                    assert 0 < len(positions) <= BATCH
+                    assert len({p // SIZE for p in positions}) == 1, "a batch crosses an epoch's end"
+                    self.given[flight] = positions
+                case Discard(flight=flight):
+                    self.given.pop(flight, None)
+                    self.pushes.pop(flight, None)
+                case Push(positions=positions, buckets=buckets):
+                    assert all(positions.isdisjoint(self.told[b]) for b in buckets), "sends what is confirmed"
+                    self.pushes[effect.flight] = buckets
+                case PushAgain():
+                    self.pushes[effect.flight] = effect.buckets
+        return step
+
+    def hear(self, message):
+        match message:
+            case RegisterTrainer():
+                self.registering = message
+                self.told = [EMPTY] * BUCKETS
+                self.requests.clear()
+            case Ack(token=token, positions=positions):
+                assert positions <= self.leased[token], "acks what it does not hold"
+                complete = [applied | self.skipped for applied in self.applied]
+                assert all(positions <= c for c in complete), "acks what some bucket has not confirmed (rule 12)"
+                self.acked |= positions
+                self.forget(token, positions)
+            case Return(token=token, positions=positions):
+                assert positions <= self.leased[token], "returns what it does not hold"
+                self.forget(token, positions)
+            case _ if hasattr(message, "request"):
+                self.requests.append(message.request)
+
+    def forget(self, token, positions):
+        self.leased[token] -= positions
+        if not self.leased[token]:
+            del self.leased[token]
+
+    @property
+    def free(self):
+        return ALL - self.acked - PositionSet.from_ranges(r for s in self.leased.values() for r in s.ranges())
+
+    # ---- the master -------------------------------------------------------------------------------------------------
+
+    @initialize()
+    def joins(self):
+        self.feed(StreamOpened())
+        self.master_registers(drop=set())
+        self.master_grants(count=10)
+
+    @precondition(lambda self: self.state.phase == "apart")
+    @rule()
+    def stream_opens(self):
+        self.feed(StreamOpened())
+
+    @precondition(lambda self: self.state.phase == "joined")
+    @rule(odds=st.integers(0, 4))
+    def stream_breaks(self, odds):
+        if odds:
+            return
+        self.registering = None
+        self.requests.clear()
+        self.feed(StreamBroken())
+
+    @precondition(lambda self: self.registering is not None)
+    @rule(drop=st.sets(st.integers(0, 2), max_size=2))
+    def master_registers(self, drop):
+        """Rule 18: leases of the same lineage may be kept, under new tokens."""
+        held = {lease.token: lease.positions for lease in self.registering.held}
+        same = self.registering.lineage == self.lineage
+        for token, positions in held.items():
+            assert positions == self.leased.get(token, EMPTY), "claims another lease than it has"
+        self.leased = {}
+        kept = []
+        for place, positions in enumerate(held.values()):
+            if place in drop or not same:
+                continue
+            kept.append(Lease(token=self.token(), positions=positions))
+            self.leased[kept[-1].token] = positions
+        self.registering = None
+        self.feed(
+            Registered(
+                term=Term(1),
+                lineage=self.lineage,
+                kept=tuple(kept),
+                dataset=SPEC.dataset,
+                tables=SPEC.tables,
+                head=None,
+                report_every_s=1.0,
+            )
+        )
+        self.feed(RouteChanged(route=None, bucket_count=BUCKETS))
+
+    def token(self):
+        self.number += 1
+        return LeaseToken(term=Term(1), lineage=self.lineage, incarnation=Incarnation("i"), number=self.number)
+
+    @precondition(lambda self: self.requests and self.free)
+    @rule(count=st.integers(1, 10))
+    def master_grants(self, count):
+        lease = Lease(token=self.token(), positions=self.free.first(count))
+        self.leased[lease.token] = lease.positions
+        self.grants.append(Granted(request=self.requests.pop(0), leases=(lease,)))
+        self.feed(self.grants[-1])
+
+    @precondition(lambda self: self.grants)
+    @rule(which=st.integers(0, 3))
+    def a_grant_arrives_again(self, which):
+        """A repeat of an answer is no second lease."""
+        self.feed(self.grants[-1 - which % len(self.grants)])
+
+    @precondition(lambda self: self.requests)
+    @rule()
+    def master_says_wait(self):
+        self.feed(Wait(request=self.requests[0], retry_after_s=1.0))
+
+    @precondition(lambda self: self.registering is None and self.lineage < 4)
+    @rule(odds=st.integers(0, 4))
+    def servers_are_rolled_back(self, odds):
+        """Rule 26: lineage + 1, all leases void; the buckets begin anew, and what was acked is to do again."""
+        if odds:
+            return
+        self.lineage = Lineage(self.lineage + 1)
+        self.applied = [EMPTY] * BUCKETS
+        self.acked = self.cut = EMPTY
+
+    # ---- the script -------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: not self.given and not self.state.final)
+    @rule()
+    def script_asks(self):
+        self.feed(BatchWanted())
+
+    @precondition(lambda self: self.given)
+    @rule()
+    def script_pulls_and_pushes(self):
+        flight = min(self.given)
+        del self.given[flight]
+        self.feed(Pulled(lineage=self.lineage))
+        self.feed(PushWanted(flight=flight))
+
+    @rule()
+    def clock_reports(self):
+        self.feed(ReportDue(steps=1))
+
+    @precondition(lambda self: self.state.next_flight > 5)
+    @rule(hard=st.booleans(), odds=st.integers(0, 4))
+    def cluster_drains(self, hard, odds):
+        """M7."""
+        if odds:
+            return
+        self.feed(DrainRequested(reason="scale-down"))
+        assert not any(h.rest for h in self.state.holdings)
+        if hard:
+            self.feed(DrainDeadlinePassed())
+            if self.registering is None and self.state.phase == "left":
+                assert not self.state.held
+
+    # ---- the buckets ------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.pushes)
+    @rule(
+        moved=st.sets(st.integers(0, 2 * BUCKETS), max_size=2),
+        loses_answer=st.sampled_from([False, False, False, True]),
+    )
+    def buckets_answer(self, moved, loses_answer):
+        flight = min(self.pushes)
+        buckets = self.pushes.pop(flight)
+        positions = next(f.positions for f in self.state.flights if f.number == flight)
+        token = next(f.token for f in self.state.flights if f.number == flight)
+        rulings = tuple(self.judge(b, positions, token, is_moved=b in moved) for b in buckets)
+        for ruling in () if loses_answer else rulings:
+            self.listen(ruling, positions)
+        self.feed(PushAnswered(flight=flight, rulings=() if loses_answer else rulings))
+
+    def listen(self, ruling, positions):
+        complete = {
+            Verdict.APPLIED: positions,
+            Verdict.REPEAT: positions,
+            Verdict.OVERLAP: positions - ruling.positions,
+            Verdict.SKIPPED: ruling.positions,
+        }.get(ruling.verdict, EMPTY)
+        for bucket in ruling.buckets:
+            self.told[bucket] |= complete
+
+    def judge(self, bucket, positions, token, *, is_moved):
+        """Rule 6, in its order."""
+        me = PositionSet.of(bucket)
+        have = self.applied[bucket]
+        if token.lineage != self.lineage:
+            return Ruling(buckets=me, verdict=Verdict.STALE_LINEAGE)
+        if is_moved:
+            return Ruling(buckets=me, verdict=Verdict.MOVED)
+        if positions & self.skipped:
+            return Ruling(buckets=me, verdict=Verdict.SKIPPED, positions=positions & self.skipped)
+        if positions <= have:
+            return Ruling(buckets=me, verdict=Verdict.REPEAT)
+        if positions & have:
+            return Ruling(buckets=me, verdict=Verdict.OVERLAP, positions=positions - have)
+        inside = positions & self.cut
+        if inside and inside != positions:
+            return Ruling(buckets=me, verdict=Verdict.SPLIT, positions=inside)
+        self.applied[bucket] |= positions
+        return Ruling(buckets=me, verdict=Verdict.APPLIED)
+
+    @rule(bucket=st.integers(0, BUCKETS - 1), positions=SUBSETS)
+    def another_trainer_was_there(self, bucket, positions):
+        """A zombie, or a trainer that died between two buckets."""
+        self.applied[bucket] |= positions - self.skipped
+
+    @rule(positions=SUBSETS)
+    def positions_are_quarantined(self, positions):
+        untouched = positions
+        for applied in self.applied:
+            untouched -= applied
+        self.skipped |= untouched
+
+    @rule(every=st.integers(2, 3))
+    def a_cut_opens(self, every):
+        self.cut = PositionSet.of(*range(0, SIZE * EPOCHS, every))
+
+    @invariant()
+    def nothing_is_in_two_places(self):
+        check_invariants(self.state)
+
+    @invariant()
+    def master_and_trainer_agree_while_joined(self):
+        """Whatever the master believes leased is held here: nothing leaks until a lease runs out."""
+        if self.state.phase == "joined" and self.state.lineage == self.lineage:
+            leased = PositionSet.from_ranges(r for s in self.leased.values() for r in s.ranges())
+            assert self.state.held == leased
+
+
+OneTrainer.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+TestOneTrainer = OneTrainer.TestCase
