@@ -216,6 +216,7 @@ class Marks:
     def restart(self) -> list:
         """The process dies and another one comes."""
         self.process += 1
+        self.inbox.clear()
         self.lineage, self.buckets, self.applied, self.skipped = NO_LINEAGE, EMPTY, EMPTY, EMPTY
         return self.register()
 
