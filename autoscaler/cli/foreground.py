@@ -8,10 +8,10 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.live import Live
@@ -36,11 +36,17 @@ class Show(StrEnum):
 
 
 async def run_in_foreground(
-    settings: RunSettings, manifests: Manifests, *, show: Show, duration_s: float | None, stays: bool
+    settings: RunSettings,
+    manifests: Manifests,
+    *,
+    show: Show,
+    duration_s: float | None,
+    stays: bool,
+    beside: Callable[[LocalRun], Coroutine[Any, Any, None]] | None = None,
 ) -> Exit:
     """Run it to its end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
 
-    Raises AutoscalerError when the run could not start or broke.
+    `beside` runs along with it, from the submission to the end: what the demo does to its cluster.  Raises AutoscalerError when the run could not start or broke.
     """
     stop, kill = asyncio.Event(), asyncio.Event()
     with _signals(stop, kill), _quiet_logs():
@@ -48,11 +54,34 @@ async def run_in_foreground(
             _tell_start(run, show)
             run.recorder.on_event.append(lambda event: _print_event(event, show))
             run.submit(manifests)
-            code = await _watch_over(run, stop, show, duration_s, stays=stays or not manifests.jobs)
+            async with _accompanied(run, beside):
+                code = await _watch_over(run, stop, show, duration_s, stays=stays or not manifests.jobs)
             await _leave(run, kill)
         outcome = run.outcomes()
     _tell_end(run, show, outcome)
     return code
+
+
+@contextlib.asynccontextmanager
+async def _accompanied(
+    run: LocalRun, beside: Callable[[LocalRun], Coroutine[Any, Any, None]] | None
+) -> AsyncIterator[None]:
+    """Inside, `beside` runs; its failure is the run's."""
+    if beside is None:
+        yield
+        return
+    task = asyncio.create_task(beside(run), name="beside")
+    task.add_done_callback(lambda done: _report_crash(done, run))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _report_crash(task: asyncio.Task[None], run: LocalRun) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        run.crash(error)
 
 
 async def _watch_over(run: LocalRun, stop: asyncio.Event, show: Show, duration_s: float | None, *, stays: bool) -> Exit:
