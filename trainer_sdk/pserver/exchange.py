@@ -67,7 +67,7 @@ def _try_send(connection: Connection, requests: Requests, deadline_s: float) -> 
     channel = connection.channel(deadline_s)
     try:
         for request in requests:
-            channel.send(request.kind, request.head, request.body)
+            channel.send(request.kind, request.head, request.body, more=request is not requests[-1])
     except OSError:
         connection.close()
         return False

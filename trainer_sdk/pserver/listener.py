@@ -112,7 +112,7 @@ class Listener:
         match frame.kind:
             case Kind.PUSH:
                 answer = self._service.push(decode_push(frame.head), body)
-                channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer))
+                channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer), more=channel.has_input())  # a pull follows
             case Kind.PULL:
                 pulled, pieces = self._service.pull(decode_pull(frame.head), body, scratch)
                 channel.send(Kind.PULL_ANSWER, encode_pull_answer(pulled), pieces)

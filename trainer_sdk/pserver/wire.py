@@ -64,6 +64,7 @@ class Channel:
         self._sock, self._limits = sock, limits
         self._is_tls = isinstance(sock, ssl.SSLSocket)
         self._header = bytearray(_HEADER.size)
+        self._leaving: list[memoryview] = []
         if self._is_tls:
             sock.settimeout(limits.io_s)
         else:
@@ -76,18 +77,33 @@ class Channel:
     def close(self) -> None:
         self._sock.close()
 
-    def send(self, kind: Kind, head: bytes, body: Sequence[memoryview] = ()) -> None:
-        """Has handed the whole frame to the system when it returns."""
+    def send(self, kind: Kind, head: bytes, body: Sequence[memoryview] = (), *, more: bool = False) -> None:
+        """Has handed the whole frame to the system when it returns.
+
+        `more`: it leaves with the next frame, which is sent at once; each departure wakes the peer.
+        """
         size = sum(piece.nbytes for piece in body)
         if size > self._limits.frame_bytes:
             raise FrameTooLargeError(f"{kind.name} to be sent", size_bytes=size, limit_bytes=self._limits.frame_bytes)
-        start = memoryview(_HEADER.pack(MAGIC, kind, len(head), size) + head)
-        pieces = [start, *(piece for piece in body if piece.nbytes)]
+        self._leaving.append(memoryview(_HEADER.pack(MAGIC, kind, len(head), size) + head))
+        self._leaving += [piece for piece in body if piece.nbytes]
+        if more:
+            return
+        pieces, self._leaving = self._leaving, []
         if self._is_tls:
             for piece in _joined(pieces):
                 self._sock.sendall(piece)
         else:
             self._send_gathered(pieces)
+
+    def has_input(self) -> bool:
+        """Whether the peer has sent something that is here already."""
+        if isinstance(self._sock, ssl.SSLSocket):
+            return self._sock.pending() > 0
+        try:
+            return bool(self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return False
 
     def wait(self) -> Frame | None:
         """The next frame's start, however long it takes to begin, up to `idle_s`; None: the peer has closed."""
