@@ -33,7 +33,7 @@ def choose_pieces(
 
     The books come back with this trainer as isolator when it is to run dry first.
     """
-    if failures.suspects and (books.todo & failures.suspects or books.isolator):
+    if failures.suspects:
         return _choose_among_suspects(books, failures, config, key, shards=shards, size=size)
     return books, _cut_pieces(books, _grantable(books), shards, size)
 
