@@ -1,0 +1,194 @@
+"""A campaign: jobs one after another, faults at random points of them, and at the end of each job its ledger's verdict.
+
+A fault counts when it landed and the job recovered: everybody serves again and more is trained than at any moment since
+the fault.  All that is random comes from one seed; what the machine makes of it is not repeatable, of course.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+from collections import Counter
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from autoscaler.clusters.local.lives import Ending
+from autoscaler.clusters.local.recorder import RunEvent
+from autoscaler.domain import Role
+from master.api.identities import Role as MemberRole
+from master.api.status import JobPhase, JobStatus
+from tests.chaos.faults import Injector, Landed, pick
+from tests.chaos.heads import HeadWatch
+from tests.chaos.ledger import check_end, check_gradients, check_growth, check_head, read_diaries
+from tests.chaos.stage import POLL_S, JobShape, Stage
+
+START_BUDGET_S = 90.0
+RECOVERY_BUDGET_S = 90.0
+END_BUDGET_S = 240.0
+OVERLAPPING = 0.2  # of the strikes hit before the job has recovered from the one before
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    landed: Landed
+    job: str
+    took_s: float  # from the end of the fault to the first progress with everybody serving
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What a campaign found; `problems` empty: every promise held."""
+
+    recoveries: list[Recovery] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    jobs: int = 0
+    heads: int = 0
+    heads_missed: int = 0
+    pushes: int = 0
+    lineages: int = 0
+    positions: int = 0
+    quarantined: int = 0
+
+    @property
+    def mix(self) -> Counter[str]:
+        return Counter(recovery.landed.fault.value for recovery in self.recoveries)
+
+    @property
+    def times_s(self) -> list[float]:
+        return [recovery.took_s for recovery in self.recoveries]
+
+    def by_fault(self) -> dict[str, tuple[int, float, float]]:
+        """Number, median and longest recovery (s) of each kind."""
+        out = {}
+        for fault in sorted(self.mix):
+            times = [r.took_s for r in self.recoveries if r.landed.fault.value == fault]
+            out[fault] = (len(times), statistics.median(times), max(times))
+        return out
+
+
+class Campaign:
+    """`fight` until there are enough faults or the time is over."""
+
+    def __init__(self, stage: Stage, shape: JobShape, *, faults: int, until_s: float, seed: int) -> None:
+        self._stage = stage
+        self._shape = shape
+        self._wanted = faults
+        self._until_s = until_s
+        self._rng = random.Random(seed)
+        self._injector = Injector(stage, shape, self._rng)
+        self.report = Report()
+
+    @property
+    def is_over(self) -> bool:
+        return len(self.report.recoveries) >= self._wanted or time.monotonic() > self._until_s
+
+    async def fight(self) -> Report:
+        """Raises TimeoutError when a job does not start, recover or end."""
+        self._stage.run.recorder.on_event.append(self._watch_ends)
+        while not self.is_over:
+            self.report.jobs += 1
+            await self._play(f"ledger-{self.report.jobs}")
+        return self.report
+
+    async def _play(self, job: str) -> None:
+        self._stage.submit(job, self._shape)
+        watch = HeadWatch(self._stage.checkpoint_uri(job))
+        async with _running(watch.follow()):
+            await self._stage.wait_for(job, lambda s: s.positions.done > 0, f"{job} starts", START_BUDGET_S)
+            while not self.is_over and not self._stage.has_ended(job):
+                await asyncio.sleep(self._rng.uniform(0.0, 1.0))
+                await self._strike(job)
+            await self._stage.wait_end(job, END_BUDGET_S)
+        watch.look()
+        self._judge(job, watch)
+
+    # ---- faults -------------------------------------------------------------------------------------------------
+
+    async def _strike(self, job: str) -> None:
+        """One fault, or a few on top of each other, and the recovery from them."""
+        count = 1 + (self._rng.random() < OVERLAPPING) + (self._rng.random() < OVERLAPPING / 2)
+        strikes = []
+        for _ in range(count):
+            strikes.append(asyncio.create_task(self._injector.strike(pick(self._rng), job)))
+            await asyncio.sleep(self._rng.uniform(0.0, 0.5) if count > 1 else 0.0)
+        landed = [one for one in await asyncio.gather(*strikes) if one is not None]
+        if landed and await self._recovers(job):
+            for one in landed:
+                took_s = time.monotonic() - one.over_at_s
+                self.report.recoveries.append(Recovery(landed=one, job=job, took_s=took_s))
+                number = len(self.report.recoveries)
+                self._stage.say(f"{number:4} {job}: {one.fault.value} ({one.target}), recovered in {took_s:.1f} s")
+
+    async def _recovers(self, job: str) -> bool:
+        """False: the job has ended before one could tell."""
+        lowest, until_s, status = None, time.monotonic() + RECOVERY_BUDGET_S, None
+        while time.monotonic() < until_s:
+            if self._stage.has_ended(job):
+                return self._stage.record(job).life.ending is Ending.COMPLETED
+            status = await self._stage.status(job) or status
+            if status is not None:
+                done = status.positions.done + status.positions.committed
+                lowest = done if lowest is None else min(lowest, done)
+                if status.phase in {JobPhase.SAVING, JobPhase.COMPLETE}:
+                    return True
+                if done > lowest and self._is_whole(job, status):
+                    return True
+            await asyncio.sleep(POLL_S)
+        raise TimeoutError(f"{job} did not recover within {RECOVERY_BUDGET_S:g} s; the master's last word: {status}")
+
+    def _is_whole(self, job: str, status: JobStatus) -> bool:
+        serving = Counter(member.role for member in status.members if member.is_connected and member.is_serving)
+        return (
+            serving[MemberRole.SERVER] == self._shape.servers
+            and serving[MemberRole.TRAINER] >= self._shape.trainers
+            and len(self._stage.pods(job, Role.TRAINER)) >= self._shape.trainers
+        )
+
+    def _watch_ends(self, event: RunEvent) -> None:
+        """Nobody but us ends processes: a fault of one never ends another (M9)."""
+        if event.kind == "Killed" and event.reason == "GraceOver":
+            self.report.problems.append(f"{event.object} {event.message} at {event.t_s:.1f} s")
+        if event.kind == "Exited" and "exited with" in event.message and "exited with 0" not in event.message:
+            self.report.problems.append(f"{event.object} ended by itself at {event.t_s:.1f} s: {event.message}")
+
+    # ---- verdict ------------------------------------------------------------------------------------------------
+
+    def _judge(self, job: str, watch: HeadWatch) -> None:
+        report = self.report
+        life = self._stage.record(job).life
+        if life.ending is not Ending.COMPLETED:
+            report.problems.append(f"{job}: {life.ending}: {life.message}")
+        if not watch.heads:
+            report.problems.append(f"{job}: no checkpoint was ever seen")
+            return
+        last = watch.heads[-1]
+        diaries = read_diaries(self._stage.diaries(job))
+        found = [problem for head in watch.heads for problem in check_head(head)]
+        found += check_growth(watch.heads) + check_gradients(last, watch.heads, diaries) + check_end(last)
+        report.problems += [f"{job}: {problem}" for problem in found]
+        report.heads += len(watch.heads)
+        report.heads_missed += watch.missed
+        report.pushes += len(diaries)
+        report.lineages += last.manifest.lineage
+        report.positions += len(last.manifest.data)
+        report.quarantined += len(last.manifest.quarantine)
+        self._stage.say(
+            f"     {job}: {life.ending}, {len(watch.heads)} checkpoints read, lineage {last.manifest.lineage}, "
+            f"{len(diaries)} pushes, {len(found)} problems"
+        )
+
+
+@asynccontextmanager
+async def _running(work):
+    """The work goes on beside the block; if it fails, so does the block's end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

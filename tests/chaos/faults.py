@@ -1,0 +1,192 @@
+"""The faults: which there are, how one is done to a running job, and how one knows that it landed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import assert_never
+
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.domain import PodName, Role
+from tests.chaos.stage import JobShape, Stage
+
+LAND_BUDGET_S = 15.0
+
+
+class Fault(StrEnum):
+    TRAINER_KILL = "kill trainer"
+    SERVER_KILL = "kill server"
+    MASTER_KILL = "kill master"
+    ETCD_KILL = "kill etcd member"
+    TRAINER_STOP = "stop trainer past its lease"
+    SERVER_STOP = "stop server past its window"
+    MASTER_STOP = "stop master past its term"
+    ETCD_STOP = "stop etcd, all members"
+    TRAINER_DRAIN = "drain trainer"
+
+
+WEIGHTS = {
+    Fault.TRAINER_KILL: 30,
+    Fault.SERVER_KILL: 18,
+    Fault.MASTER_KILL: 16,
+    Fault.ETCD_KILL: 12,
+    Fault.TRAINER_STOP: 6,
+    Fault.SERVER_STOP: 4,
+    Fault.MASTER_STOP: 4,
+    Fault.ETCD_STOP: 3,
+    Fault.TRAINER_DRAIN: 7,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """A fault that happened.  `over_at_s`: from when on the job can recover (monotonic)."""
+
+    fault: Fault
+    target: str
+    began_at_s: float
+    over_at_s: float
+
+
+def pick(rng: random.Random) -> Fault:
+    return rng.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))[0]
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for the process; empty: it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_dead(pid: int) -> bool:
+    return state_of(pid) in {"", "Z"}
+
+
+class Injector:
+    """Does faults to one job.  `ended` has the names and pids of the processes that it ended or told to leave."""
+
+    def __init__(self, stage: Stage, shape: JobShape, rng: random.Random) -> None:
+        self._stage = stage
+        self._shape = shape
+        self._rng = rng
+        self.ended: set[int] = set()
+
+    async def strike(self, fault: Fault, job: str) -> Landed | None:
+        """None: there was nobody whom it could hit, or it missed."""
+        match fault:
+            case Fault.TRAINER_KILL:
+                return await self._kill(fault, job, Role.TRAINER)
+            case Fault.SERVER_KILL:
+                return await self._kill(fault, job, Role.SERVER)
+            case Fault.MASTER_KILL:
+                return await self._kill(fault, job, Role.MASTER)
+            case Fault.TRAINER_STOP:
+                return await self._stop(fault, job, Role.TRAINER, self._shape.lease_floor_s)
+            case Fault.SERVER_STOP:
+                return await self._stop(fault, job, Role.SERVER, self._shape.reconnect_s)
+            case Fault.MASTER_STOP:
+                return await self._stop(fault, job, Role.MASTER, self._shape.leader_ttl_s)
+            case Fault.ETCD_KILL:
+                return await self._kill_etcd()
+            case Fault.ETCD_STOP:
+                return await self._stop_etcd()
+            case Fault.TRAINER_DRAIN:
+                return await self._drain(job)
+            case _:
+                assert_never(fault)
+
+    def _choose(self, job: str, role: Role) -> LocalPod | None:
+        pods = self._stage.pods(job, role)
+        return self._rng.choice(pods) if pods else None
+
+    async def _kill(self, fault: Fault, job: str, role: Role) -> Landed | None:
+        pod = self._choose(job, role)
+        if pod is None:
+            return None
+        began_at_s = time.monotonic()
+        self.ended.add(pod.pid)
+        if not self._stage.run.cluster.kill(pod.name, signal.SIGKILL) or not await _until(lambda: is_dead(pod.pid)):
+            return None
+        return Landed(
+            fault=fault, target=f"{pod.name} pid {pod.pid}", began_at_s=began_at_s, over_at_s=time.monotonic()
+        )
+
+    async def _stop(self, fault: Fault, job: str, role: Role, window_s: float) -> Landed | None:
+        pod = self._choose(job, role)
+        if pod is None:
+            return None
+        began_at_s = time.monotonic()
+        if not self._signal(pod.name, signal.SIGSTOP) or not await _until(lambda: state_of(pod.pid) in {"T", "Z", ""}):
+            return None
+        landed = state_of(pod.pid) == "T"
+        await asyncio.sleep(window_s * self._rng.uniform(1.1, 1.6))
+        self._signal(pod.name, signal.SIGCONT)
+        over_at_s = time.monotonic()
+        told = f"{pod.name} pid {pod.pid} for {over_at_s - began_at_s:.1f} s"
+        return Landed(fault=fault, target=told, began_at_s=began_at_s, over_at_s=over_at_s) if landed else None
+
+    def _signal(self, name: PodName, number: signal.Signals) -> bool:
+        with suppress(KeyError):
+            return self._stage.run.cluster.kill(name, number)
+        return False
+
+    async def _kill_etcd(self) -> Landed:
+        member = self._rng.choice(self._stage.etcd.members)
+        began_at_s, pid = time.monotonic(), member.pid
+        await member.kill()
+        await asyncio.sleep(self._rng.uniform(0.1, 1.5))
+        await member.start()
+        await member.wait_ready()
+        return Landed(
+            fault=Fault.ETCD_KILL,
+            target=f"{member.name} pid {pid}",
+            began_at_s=began_at_s,
+            over_at_s=time.monotonic(),
+        )
+
+    async def _stop_etcd(self) -> Landed:
+        began_at_s = time.monotonic()
+        members = self._stage.etcd.members
+        for member in members:
+            member.pause()
+        try:
+            await asyncio.sleep(self._shape.leader_ttl_s * self._rng.uniform(0.5, 1.5))
+        finally:
+            for member in members:
+                member.resume()
+        over_at_s = time.monotonic()
+        target = f"all members for {over_at_s - began_at_s:.1f} s"
+        return Landed(fault=Fault.ETCD_STOP, target=target, began_at_s=began_at_s, over_at_s=over_at_s)
+
+    async def _drain(self, job: str) -> Landed | None:
+        pod = self._choose(job, Role.TRAINER)
+        if pod is None:
+            return None
+        began_at_s = time.monotonic()
+        self.ended.add(pod.pid)
+        self._stage.run.cluster.leave(pod.name, why="drained by chaos")
+        if not await _until(lambda: is_dead(pod.pid)):
+            return None
+        return Landed(
+            fault=Fault.TRAINER_DRAIN,
+            target=f"{pod.name} pid {pod.pid}",
+            began_at_s=began_at_s,
+            over_at_s=time.monotonic(),
+        )
+
+
+async def _until(condition) -> bool:
+    until_s = time.monotonic() + LAND_BUDGET_S
+    while not condition():
+        if time.monotonic() > until_s:
+            return False
+        await asyncio.sleep(0.02)
+    return True

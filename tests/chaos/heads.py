@@ -1,0 +1,43 @@
+"""Follows a job's committed checkpoints as they appear, and keeps what each one held."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from master.api.audit import try_head_hint
+from master.api.errors import StorageError
+from master.api.manifest import Manifest
+from master.api.storage import Storage, open_storage, read_manifest
+from tests.chaos.ledger import Head, read_head
+
+LOOK_EVERY_S = 0.1
+
+
+class HeadWatch:
+    """`heads` has what was seen, oldest first.  Retention may take one away before it was read: `missed` counts."""
+
+    def __init__(self, uri: str) -> None:
+        self._storage: Storage = open_storage(uri)
+        self.heads: list[Head] = []
+        self.missed = 0
+
+    async def follow(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.to_thread(self.look)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def look(self) -> None:
+        """Takes in the present head, if it is a new one."""
+        head = try_head_hint(self._storage)
+        if head is None or (self.heads and self.heads[-1].manifest.id == head):
+            return
+        seen_at_s = time.monotonic()
+        try:
+            manifest: Manifest = read_manifest(self._storage, head)
+            self.heads.append(read_head(self._storage, manifest, seen_at_s))
+        except StorageError:
+            if try_head_hint(self._storage) == head:
+                raise
+            self.missed += 1

@@ -1,0 +1,181 @@
+"""Reads the ledger out of checkpoints, and says everything that is wrong with it.
+
+Three questions, of which no answer is taken from the system's own books:
+
+- of each committed checkpoint: are the numbers in its files those of its data state, in every bucket (M1)?
+- of each gradient in it: was it computed on values that are in this checkpoint's past, or did it cross a roll-back?
+- was the checkpoint that was head before a pull in what the pull saw (live buckets contain head)?
+
+The model and the trainers' diaries are explained in `tests/programs/chaos_ledger.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from master.api.identities import ManifestId
+from master.api.manifest import Manifest
+from master.api.positions import PositionSet
+from master.api.storage import Storage
+from trainer_sdk.order import RecordOrder
+from trainer_sdk.pserver.bucket_bytes import decode_bucket
+from trainer_sdk.pserver.checkpoint_file import read_buckets
+from trainer_sdk.pserver.layout import Layout
+
+PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "chaos_ledger.py"
+_spec = importlib.util.spec_from_file_location("chaos_ledger", PROGRAM)
+program = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(program)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """One committed checkpoint, read whole.  `seen_at_s`: monotonic instant at which it was known to be head."""
+
+    manifest: Manifest
+    tables: dict[str, np.ndarray]
+    seen_at_s: float
+
+    @property
+    def trained(self) -> np.ndarray:
+        """The positions of its data state."""
+        return numbers(self.manifest.data)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saw:
+    """What a trainer wrote down before a push."""
+
+    nonce: int
+    trainer: str
+    positions: PositionSet
+    pulled_at_s: float
+    changed: np.ndarray  # stamps that were another number at its pull before
+    to: np.ndarray
+
+
+def numbers(positions: PositionSet) -> np.ndarray:
+    ranges = [np.arange(start, stop) for start, stop in positions.ranges()]
+    return np.concatenate(ranges) if ranges else np.empty(0, dtype=np.int64)
+
+
+def read_head(storage: Storage, manifest: Manifest, seen_at_s: float) -> Head:
+    """Raises StorageError when a file is gone (retention), CheckpointError when one was altered."""
+    layout = Layout.of(manifest.tables, manifest.bucket_count)
+    tables = {spec.name: np.zeros(spec.shape, dtype=spec.dtype) for spec in manifest.tables}
+    for record in manifest.files:
+        for bucket, data in read_buckets(storage, record, PositionSet.span(0, manifest.bucket_count)):
+            contents = decode_bucket(record.name, data, manifest.bucket_count)
+            for spec, dense in zip(layout.tables, layout.dense, strict=True):
+                if spec.name in contents:
+                    ((start, stop),) = dense.runs(PositionSet.of(bucket))
+                    tables[spec.name].reshape(-1)[start:stop] = contents[spec.name]["values"]
+    return Head(manifest=manifest, tables=tables, seen_at_s=seen_at_s)
+
+
+def check_head(head: Head) -> list[str]:
+    """What in this checkpoint does not agree with its data state."""
+    manifest, told = head.manifest, f"checkpoint {head.manifest.id}"
+    counts = np.zeros(manifest.dataset.size, dtype=np.int64)
+    order = RecordOrder(manifest.dataset)
+    for epoch in range(manifest.dataset.epochs):
+        start = epoch * manifest.dataset.size
+        here = manifest.data & PositionSet.span(start, start + manifest.dataset.size)
+        if here:
+            np.add.at(counts, order.records(here), 1)
+    problems = []
+    off = np.flatnonzero(head.tables["counts"] != counts)
+    if len(off):
+        found = ", ".join(f"{i}: {head.tables['counts'][i]} for {counts[i]}" for i in off[:5])
+        problems.append(f"{told}: {len(off)} records are counted wrongly ({found})")
+    expected = program.fingerprint(head.trained)
+    prints = head.tables["prints"].reshape(manifest.bucket_count, -1)
+    wrong = np.flatnonzero((prints != expected).any(axis=1))
+    if len(wrong):
+        problems.append(f"{told}: {len(wrong)} blocks hold other positions than the data state, as block {wrong[0]}")
+    stamped = np.flatnonzero(head.tables["stamps"])
+    if not np.array_equal(stamped, head.trained):
+        odd = np.setxor1d(stamped, head.trained)
+        problems.append(f"{told}: {len(odd)} positions are stamped but not in the data state or the reverse: {odd[:5]}")
+    return problems
+
+
+def check_growth(heads: list[Head]) -> list[str]:
+    """A later head has all of an earlier one: no committed position is trained again, none is taken back (M6)."""
+    problems = []
+    for before, after in zip(heads, heads[1:], strict=False):
+        told = f"checkpoint {after.manifest.id} after {before.manifest.id}"
+        if not before.manifest.data <= after.manifest.data:
+            problems.append(f"{told}: lacks {before.manifest.data - after.manifest.data}")
+        kept = before.trained
+        if (before.tables["stamps"][kept] != after.tables["stamps"][kept]).any():
+            problems.append(f"{told}: committed positions were trained anew")
+    return problems
+
+
+def read_diaries(folder: Path) -> list[Saw]:
+    """All lines of all processes; one torn at its end by a kill is of a push that never was."""
+    seen = []
+    for path in sorted(folder.glob("*.jsonl")):
+        for text in path.read_bytes().split(b"\n"):
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            seen.append(
+                Saw(
+                    nonce=line["nonce"],
+                    trainer=path.stem,
+                    positions=PositionSet(tuple(line["positions"])),
+                    pulled_at_s=line["pulled_at_s"],
+                    changed=np.asarray(line["changed"], dtype=np.int64),
+                    to=np.asarray(line["to"], dtype=np.int64),
+                )
+            )
+    return seen
+
+
+def check_gradients(last: Head, heads: list[Head], diaries: list[Saw]) -> list[str]:
+    """Of each gradient in the last checkpoint: who made it, and on what.
+
+    A gradient that crossed a roll-back was computed on a stamp that the roll-back took away, so that this cell holds
+    another number now.  One that was pulled from a server without the head of its time lacks that head's stamps.
+    """
+    final = last.tables["stamps"]
+    landed = set(final[final != 0].tolist())
+    known = {line.nonce for line in diaries}
+    problems = [
+        f"stamp {nonce} comes from no push: a gradient was applied in part or twice" for nonce in landed - known
+    ]
+    stamps, trainer = np.zeros_like(final), ""
+    for line in diaries:
+        if line.trainer != trainer:
+            stamps, trainer = np.zeros_like(final), line.trainer
+        stamps[line.changed] = line.to
+        if line.nonce not in landed:
+            continue
+        told = f"the gradient of {line.positions} by {line.trainer}"
+        crossed = np.flatnonzero((stamps != 0) & (stamps != final))
+        if len(crossed):
+            problems.append(
+                f"{told} crossed a roll-back: it saw {len(crossed)} pushes that were lost, as {crossed[:3]}"
+            )
+        before = [head for head in heads if head.seen_at_s < line.pulled_at_s]
+        if before and (stamps[before[-1].trained] == 0).any():
+            problems.append(f"{told} was computed without checkpoint {before[-1].manifest.id}, which was head")
+    return problems
+
+
+def check_end(last: Head) -> list[str]:
+    """At the end every position is trained, or in quarantine and listed there."""
+    missing = last.manifest.dataset.everything - last.manifest.data - last.manifest.quarantine
+    return [f"the last checkpoint lacks {len(missing)} positions: {missing}"] if missing else []
+
+
+def name_of(head: Head) -> ManifestId:
+    return head.manifest.id

@@ -1,0 +1,206 @@
+"""What the faults happen to: three etcd members, a local run with its planner, and one ledger job after another."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+
+from autoscaler.clusters.local.jobs import JobRecord
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.run import LocalRun, RunSettings
+from autoscaler.domain import Resources, Role
+from autoscaler.manifests import parse_files
+from autoscaler.manifests.building import make_machine
+from master.api.channel import CLIENT_OPTIONS
+from master.api.codec import encode_hello
+from master.api.document import decode_document
+from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
+from master.api.hello import TOKEN_METADATA_KEY, Hello
+from master.api.status import JobStatus
+from master.etcd_server.cluster import EtcdCluster, start_etcd
+from master.etcd_server.finder import find_etcd
+from tests.chaos.ledger import PROGRAM
+
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobShape:
+    """The ledger job; short times, so that a fault and its recovery take seconds."""
+
+    size: int = 400
+    epochs: int = 40
+    batch_size: int = 8
+    step_s: float = 0.05
+    buckets: int = 64
+    trainers: int = 3
+    servers: int = 2
+    checkpoint_every_s: float = 1.5
+    leader_ttl_s: int = 3
+    reconnect_s: float = 3.0
+    lease_floor_s: float = 3.0
+    grace_s: float = 8.0
+    backoff_limit: int = 20
+    trainer_options: tuple[str, ...] = ()
+    program: tuple[str, ...] = ()  # another trainer than the ledger
+
+
+def job_yaml(name: str, shape: JobShape, diaries: Path) -> str:
+    """The same file that a user would write."""
+    command = shape.program or (
+        sys.executable,
+        str(PROGRAM),
+        f"--size={shape.size}",
+        f"--epochs={shape.epochs}",
+        f"--batch-size={shape.batch_size}",
+        f"--step-s={shape.step_s}",
+        f"--buckets={shape.buckets}",
+        f"--diaries={diaries}",
+        *shape.trainer_options,
+    )
+    servers = f"""
+  parameterServer:
+    minReplicas: {shape.servers}
+    maxReplicas: {shape.servers}
+    template:
+      spec:
+        terminationGracePeriodSeconds: {shape.grace_s:g}
+        containers:
+          - name: server
+            resources: {{requests: {{cpu: 500m, memory: 128Mi}}}}"""
+    return f"""
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: {name}}}
+spec:
+  runPolicy: {{backoffLimit: {shape.backoff_limit}}}
+  trainer:
+    minReplicas: {shape.trainers}
+    maxReplicas: {shape.trainers}
+    template:
+      spec:
+        terminationGracePeriodSeconds: {shape.grace_s:g}
+        containers:
+          - name: trainer
+            command: [{", ".join(f'"{word}"' for word in command)}]
+            resources: {{requests: {{cpu: 1, memory: 128Mi}}}}{servers if shape.servers else ""}
+  master:
+    template:
+      spec:
+        containers:
+          - name: master
+            env:
+              - {{name: EDL_BUCKETS, value: "{shape.buckets}"}}
+              - {{name: EDL_LEADER_TTL_S, value: "{shape.leader_ttl_s}"}}
+              - {{name: EDL_RECONNECT_S, value: "{shape.reconnect_s}"}}
+              - {{name: EDL_LEASE_FLOOR_S, value: "{shape.lease_floor_s}"}}
+            resources: {{requests: {{cpu: 250m, memory: 128Mi}}}}
+  checkpoint: {{everySeconds: {shape.checkpoint_every_s}}}
+"""
+
+
+class Stage:
+    """One run.  Made by `chaos_stage`."""
+
+    def __init__(self, run: LocalRun, etcd: EtcdCluster, say: Callable[[str], None]) -> None:
+        self.run = run
+        self.etcd = etcd
+        self.say = say
+
+    @property
+    def root(self) -> Path:
+        return self.run.folder.root
+
+    def submit(self, name: str, shape: JobShape) -> None:
+        """A new job; the diaries of its trainers stand in `diaries(name)`."""
+        self.diaries(name).mkdir(parents=True)
+        file = self.root / f"{name}.yaml"
+        file.write_text(job_yaml(name, shape, self.diaries(name)), encoding="utf-8")
+        self.run.submit(parse_files([file]))
+
+    def diaries(self, job: str) -> Path:
+        return (self.root / "diaries" / job).resolve()
+
+    def record(self, job: str) -> JobRecord:
+        return self.run.cluster.jobs.records[job]
+
+    def checkpoint_uri(self, job: str) -> str:
+        return self.record(job).place.checkpoint_uri
+
+    def pods(self, job: str, role: Role) -> list[LocalPod]:
+        """Those that have a process and are not leaving."""
+        pods = self.run.cluster.table.job_pods(job, role)
+        return sorted((pod for pod in pods if pod.pid and not pod.is_leaving), key=lambda pod: pod.name)
+
+    def has_ended(self, job: str) -> bool:
+        return self.record(job).life.ending is not None
+
+    async def status(self, job: str) -> JobStatus | None:
+        """None: no master answers now."""
+        token = self.run.folder.token.read_text(encoding="utf-8").strip()
+        async with grpc.aio.insecure_channel(self.record(job).place.master, options=CLIENT_OPTIONS) as channel:
+            request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=job)))
+            try:
+                reply = await master_pb2_grpc.MasterStub(channel).Status(
+                    request, timeout=2.0, metadata=((TOKEN_METADATA_KEY, token),)
+                )
+            except grpc.aio.AioRpcError:
+                return None
+        return decode_document(JobStatus, reply.job_status_json)
+
+    async def wait_for(self, job: str, condition: Callable[[JobStatus], bool], what: str, budget_s: float) -> JobStatus:
+        """The first status that fulfils it.  Raises TimeoutError with the last one."""
+        status, until_s = None, time.monotonic() + budget_s
+        while time.monotonic() < until_s:
+            status = await self.status(job) or status
+            if status is not None and condition(status):
+                return status
+            await asyncio.sleep(POLL_S)
+        raise TimeoutError(f"{what}: not within {budget_s:g} s; the master's last word: {status}")
+
+    async def wait_end(self, job: str, budget_s: float) -> None:
+        """The job has ended and its pods are gone.  Raises TimeoutError."""
+        until_s = time.monotonic() + budget_s
+        while not (self.has_ended(job) and not self.run.cluster.table.job_pods(job)):
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"{job} did not end within {budget_s:g} s: {await self.status(job)}")
+            await self.run.cluster.changed(0.5)
+
+
+@asynccontextmanager
+async def chaos_stage(parent: Path, *, nodes: int = 3, say: Callable[[str], None]) -> AsyncIterator[Stage]:
+    """etcd of three members that keep their promises, and a run without jobs; all of it is gone behind the context."""
+    binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)
+    if not binary.version.keeps_promises:
+        raise RuntimeError(f"{binary} may lose data when it is killed: no test for promises")
+    machines = tuple(
+        make_machine(f"node-{i}", Resources(cpu_milli=4000, memory_bytes=8 << 30)) for i in range(1, nodes + 1)
+    )
+    parent.mkdir(parents=True, exist_ok=True)
+    async with start_etcd(binary, parent / f"etcd-{os.getpid()}", members=3) as etcd:
+        settings = RunSettings(
+            name="chaos",
+            machines=machines,
+            devices=((),) * nodes,
+            parent=parent,
+            with_etcd=False,
+            etcd=",".join(etcd.endpoints),
+        )
+        async with LocalRun(settings, say=say) as run:
+            crash = asyncio.create_task(run.crashed())
+            try:
+                yield Stage(run, etcd, say)
+                if crash.done():
+                    crash.result()
+                await run.stop()
+            finally:
+                crash.cancel()
+                await asyncio.gather(crash, return_exceptions=True)

@@ -1,0 +1,108 @@
+"""A trainer whose model is a ledger: what is in a checkpoint can be compared with its data state, number by number.
+
+Three tables of whole numbers, with a learning rate of -1, so that a push adds:
+
+- `counts`, one number for each record: a batch adds 1 to its records;
+- `prints`, numbers in every bucket: a batch adds the fingerprint of its positions to all of them, so that each bucket
+  by itself says exactly which positions were applied to it, and how often;
+- `stamps`, one number for each position: a batch adds a *nonce* of its own.  Every trainer pulls all stamps and writes
+  down, before each push, which of them it saw.  So a reader of a checkpoint can tell, without asking the system about
+  lineages, whether a gradient was computed on values that are in the checkpoint's own past (`tests.chaos.ledger`).
+
+The diary is one file for each process: a line is written whole, before the push that it is about.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import time
+from pathlib import Path
+
+import numpy as np
+
+import trainer_sdk as edl
+
+PRINTS_PER_BUCKET = 64  # the smallest block of a dense table, so each bucket gets one
+NONCE_BITS = 50
+
+
+def fingerprint(positions):
+    """The sum over positions of a hash below 2**40: sums of a million stay below 2**60."""
+    numbers = np.asarray(positions, dtype=np.uint64)
+    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(31)
+    return int((mixed & np.uint64(2**40 - 1)).sum())
+
+
+def tables(size, epochs, buckets):
+    """The declaration of the model."""
+    add = edl.sgd(-1.0)
+    return {
+        "counts": edl.dense(size, dtype="int64", optimiser=add),
+        "prints": edl.dense(buckets * PRINTS_PER_BUCKET, dtype="int64", optimiser=add),
+        "stamps": edl.dense(size * epochs, dtype="int64", optimiser=add),
+    }
+
+
+class Diary:
+    """What one process saw before each push."""
+
+    def __init__(self, path, cells):
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._seen = np.zeros(cells, dtype=np.int64)
+
+    def note(self, *, nonce, positions, stamps, pulled_at_s):
+        changed = np.flatnonzero(stamps != self._seen)
+        line = {
+            "nonce": nonce,
+            "positions": list(positions.bounds),
+            "pulled_at_s": pulled_at_s,
+            "changed": changed.tolist(),
+            "to": stamps[changed].tolist(),
+        }
+        self._seen[:] = stamps
+        os.write(self._file, json.dumps(line).encode() + b"\n")
+
+
+def train(arguments):
+    name = f"{os.environ['EDL_NAME']}-{os.getpid()}-{secrets.token_hex(3)}"
+    diary = Diary(arguments.diaries / f"{name}.jsonl", arguments.size * arguments.epochs)
+    with edl.open() as session:
+        data = session.dataset(
+            "ledger", size=arguments.size, epochs=arguments.epochs, batch_size=arguments.batch_size, seed=arguments.seed
+        )
+        model = session.tables(tables(arguments.size, arguments.epochs, arguments.buckets))
+        for batch in data:
+            pulled_at_s = time.monotonic()
+            stamps = model.pull("stamps")["stamps"]
+            where = [p for start, stop in batch.positions.ranges() for p in range(start, stop)]
+            if not arguments.poison.isdisjoint(where):
+                os.abort()
+            nonce = secrets.randbits(NONCE_BITS) | 1
+            diary.note(nonce=nonce, positions=batch.positions, stamps=stamps, pulled_at_s=pulled_at_s)
+            counts = np.zeros(arguments.size, dtype=np.int64)
+            counts[batch.indices] = 1
+            mine = np.zeros(len(stamps), dtype=np.int64)
+            mine[where] = nonce
+            prints = np.full(arguments.buckets * PRINTS_PER_BUCKET, fingerprint(where), dtype=np.int64)
+            time.sleep(arguments.step_s)  # the computation of a real model; signals land here and everywhere else
+            model.push({"counts": counts, "prints": prints, "stamps": mine})
+            batch.done()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=400)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--buckets", type=int, default=64)
+    parser.add_argument("--step-s", type=float, default=0.05)
+    parser.add_argument("--diaries", type=Path, required=True)
+    parser.add_argument("--poison", type=lambda text: {int(p) for p in text.split(",") if p}, default=set())
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()
