@@ -110,6 +110,14 @@ async def running(*masters: MasterProcess):
             await master.stop()
 
 
+@asynccontextmanager
+async def serving(master: MasterProcess):
+    """Started, and leading its job."""
+    async with running(master):
+        await until_it_leads(master)
+        yield master
+
+
 class Member:
     """One stream.  `say` and `hear` are all there is."""
 
@@ -155,6 +163,27 @@ class Member:
             message = await self.hear()
             if isinstance(message, kinds):
                 return message
+
+
+async def leads(master: MasterProcess, *, token: str = "") -> bool:
+    try:
+        await ask_status(master.address, token=token)
+    except grpc.aio.AioRpcError as error:
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return False
+        raise
+    return True
+
+
+async def until(condition, budget_s=20.0):
+    """The condition is asked again until it holds: what happens in another process cannot be awaited."""
+    async with asyncio.timeout(budget_s):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+async def until_it_leads(master: MasterProcess, *, token: str = "") -> None:
+    await until(lambda: leads(master, token=token))
 
 
 async def ask_status(address: str, *, token: str = "") -> JobStatus:

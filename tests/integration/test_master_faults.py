@@ -12,7 +12,16 @@ from master.api.audit import read_checkpoint
 from master.api.identities import DatasetSpec
 from master.api.messages import Acquire, Granted
 from master.api.positions import EMPTY, union
-from tests.integration.master_stage import MasterProcess, Member, Sharder, ask_status, running
+from tests.integration.master_stage import (
+    MasterProcess,
+    Member,
+    Sharder,
+    ask_status,
+    leads,
+    running,
+    until,
+    until_it_leads,
+)
 
 DATASET = DatasetSpec(name="digits", size=2000, epochs=2, batch_size=10)
 pytestmark = pytest.mark.chaos
@@ -22,27 +31,6 @@ def on(etcd, folder, **environment) -> MasterProcess:
     endpoints = ",".join(etcd.endpoints)
     settings = {"EDL_CHECKPOINT_EVERY_S": "0.2", "EDL_LEADER_TTL_S": "2", "EDL_ETCD_ENDPOINTS": endpoints}
     return MasterProcess(folder, **settings, **environment)
-
-
-async def leads(master) -> bool:
-    try:
-        await ask_status(master.address)
-    except grpc.aio.AioRpcError as error:
-        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return False
-        raise
-    return True
-
-
-async def until(condition, budget_s=20.0):
-    """The condition is asked again until it holds: what happens in another process cannot be awaited."""
-    async with asyncio.timeout(budget_s):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-
-
-async def until_it_leads(master):
-    await until(lambda: leads(master))
 
 
 def check_history(uri) -> None:

@@ -11,14 +11,23 @@ from master.api.hello import Hello
 from master.api.identities import DatasetSpec
 from master.api.messages import Ack, Acquire, Declare, Ended, Granted, Refused, Registered, Wait
 from master.api.positions import EMPTY, PositionSet, union
-from tests.integration.master_stage import MasterProcess, Member, Sharder, ask_status, overlaps, running
+from tests.integration.master_stage import (
+    MasterProcess,
+    Member,
+    Sharder,
+    ask_status,
+    overlaps,
+    running,
+    serving,
+    until_it_leads,
+)
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
 
 
 @pytest.fixture
 async def master(tmp_path):
-    async with running(MasterProcess(tmp_path, EDL_CHECKPOINT_EVERY_S="0.3")) as (process,):
+    async with serving(MasterProcess(tmp_path, EDL_CHECKPOINT_EVERY_S="0.3")) as process:
         yield process
 
 
@@ -141,6 +150,7 @@ async def test_the_secret_is_asked_for(tmp_path):
     """Without the job's secret neither stream nor status."""
     (tmp_path / "token").write_text("s3cret\n")
     async with running(MasterProcess(tmp_path, EDL_TOKEN_FILE=str(tmp_path / "token"))) as (master,):
+        await until_it_leads(master, token="s3cret")
         for token in ("", "wrong"):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await ask_status(master.address, token=token)

@@ -1,0 +1,144 @@
+"""What the master shows and whom it lets in: metrics, TLS, status."""
+
+import asyncio
+import datetime as dt
+import ipaddress
+import socket
+import urllib.request
+
+import grpc
+import grpc.aio
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from master.api.channel import CLIENT_OPTIONS
+from master.api.codec import encode_hello
+from master.api.document import decode_document
+from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
+from master.api.hello import Hello
+from master.api.identities import DatasetSpec, Role
+from master.api.status import JobPhase, JobStatus
+from tests.integration.master_stage import JOB, MasterProcess, Member, Sharder, ask_status, running, serving, until
+
+DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def test_metrics_follow_the_convention(tmp_path):
+    """Base units, `_total` for counters, one sample for each place of the positions."""
+    port = free_port()
+    async with serving(MasterProcess(tmp_path, EDL_METRICS_LISTEN=f"127.0.0.1:{port}")) as master:
+        trainer = Sharder(DATASET)
+        async with Member(master.address) as member:
+            await trainer.register(member)
+            (lease,) = (await trainer.acquire(member)).leases
+            page = await asyncio.to_thread(_read, f"http://127.0.0.1:{port}/metrics")
+    samples = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+    assert samples["edl_master_leads"] == "1.0"
+    assert samples["edl_master_streams"] == "1.0"
+    assert float(samples['edl_master_positions{place="leased"}']) == len(lease.positions)
+    assert samples['edl_master_members{role="trainer"}'] == "1.0"
+    assert float(samples["edl_master_received_messages_total"]) >= 3
+
+
+def _read(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=5) as page:
+        return page.read().decode()
+
+
+async def test_status_tells_where_the_positions_are(tmp_path):
+    """Their places add up to everything (M4); the trainer is named."""
+    async with serving(MasterProcess(tmp_path)) as master:
+        trainer = Sharder(DATASET)
+        async with Member(master.address) as member:
+            await trainer.register(member)
+            (lease,) = (await trainer.acquire(member)).leases
+            status = await ask_status(master.address)
+    assert status.phase is JobPhase.TRAINING
+    places = status.positions
+    assert places.total == 1000
+    assert places.leased == len(lease.positions)
+    assert places.todo + places.leased + places.done + places.skipping + places.committed + places.quarantined == 1000
+    assert [(m.name, m.role, m.is_connected) for m in status.members] == [(trainer.name, Role.TRAINER, True)]
+
+
+# ---- TLS ------------------------------------------------------------------------------------------------------------
+
+
+class Authority:
+    """A job's own certificate authority."""
+
+    def __init__(self, name: str) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self.certificate = self._sign(self.name, self.key, is_authority=True)
+
+    def _sign(self, subject, key, *, is_authority: bool):
+        now = dt.datetime.now(dt.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - dt.timedelta(minutes=5))
+            .not_valid_after(now + dt.timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
+        )
+        return builder.sign(self.key, hashes.SHA256())
+
+    def issue(self, folder) -> None:
+        """ca.crt, tls.crt and tls.key, as a pod has them."""
+        folder.mkdir()
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
+        certificate = self._sign(subject, key, is_authority=False)
+        pem = serialization.Encoding.PEM
+        (folder / "ca.crt").write_bytes(self.certificate.public_bytes(pem))
+        (folder / "tls.crt").write_bytes(certificate.public_bytes(pem))
+        (folder / "tls.key").write_bytes(
+            key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        )
+
+
+async def status_over_tls(address, trusted, own) -> JobStatus:
+    credentials = grpc.ssl_channel_credentials(
+        (trusted / "ca.crt").read_bytes(), (own / "tls.key").read_bytes(), (own / "tls.crt").read_bytes()
+    )
+    async with grpc.aio.secure_channel(address, credentials, options=CLIENT_OPTIONS) as channel:
+        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=JOB)))
+        reply = await master_pb2_grpc.MasterStub(channel).Status(request, timeout=5)
+        return decode_document(JobStatus, reply.job_status_json)
+
+
+async def test_only_certificates_of_the_job_come_in(tmp_path):
+    """With TLS the job's authority signs both sides; another one's certificate and plain text are refused."""
+    ours, theirs = Authority("ours"), Authority("theirs")
+    ours.issue(tmp_path / "master")
+    ours.issue(tmp_path / "member")
+    theirs.issue(tmp_path / "stranger")
+    async with running(MasterProcess(tmp_path, EDL_TLS_DIR=str(tmp_path / "master"))) as (master,):
+
+        async def is_served():
+            try:
+                await status_over_tls(master.address, tmp_path / "member", tmp_path / "member")
+            except grpc.aio.AioRpcError:
+                return False
+            return True
+
+        await until(is_served)
+        status = await status_over_tls(master.address, tmp_path / "member", tmp_path / "member")
+        assert status.phase is JobPhase.STARTING
+        with pytest.raises(grpc.aio.AioRpcError):
+            await status_over_tls(master.address, tmp_path / "member", tmp_path / "stranger")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ask_status(master.address)
