@@ -35,8 +35,9 @@ def amounts(cpu, memory, gpu):
     return st.builds(lambda c, m, g: Resources(cpu_milli=c * 500, memory_bytes=m << 28, gpu_count=g), cpu, memory, gpu)
 
 
-shapes = st.builds(lambda r: Shape(requests=r), amounts(st.integers(1, 5), st.integers(0, 4), st.integers(0, 1)))
-small_shapes = st.builds(lambda r: Shape(requests=r), amounts(st.integers(1, 2), st.integers(0, 1), st.just(0)))
+few_gpus = st.sampled_from([0, 0, 0, 0, 1])
+shapes = st.builds(lambda r: Shape(requests=r), amounts(st.integers(1, 4), st.integers(0, 3), few_gpus))
+small_shapes = st.builds(lambda r: Shape(requests=r), amounts(st.integers(0, 1), st.integers(0, 1), st.just(0)))
 
 
 @st.composite
@@ -62,18 +63,52 @@ def jobs(draw, name):
 
 
 @st.composite
-def clusters(draw, max_nodes=4, max_jobs=4):
-    """A cluster without pods yet."""
-    nodes = [
-        Node(
-            name=f"n{number}",
-            allocatable=draw(amounts(st.integers(0, 16), st.integers(0, 16), st.integers(0, 2))),
-            is_cordoned=draw(st.sampled_from([False, False, False, False, True])),
+def clusters(draw, max_nodes=4):
+    """Nodes and nothing on them."""
+    sizes = amounts(st.integers(0, 16), st.integers(4, 16), st.integers(0, 2))
+    count = draw(st.integers(1, max_nodes))
+    return MemoryCluster(Node(name=f"n{number}", allocatable=draw(sizes)) for number in range(count))
+
+
+@st.composite
+def stories(draw, max_events=8):
+    """What happens to a cluster, one event a turn: always jobs first, so that there is something to move."""
+    listed = [draw(jobs(f"j{number}")) for number in range(draw(st.integers(2, 4)))]
+    submissions = [("submit", job) for job in listed]
+    others = draw(
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("web"), shapes),
+                st.tuples(st.sampled_from(["kill", "web leaves", "cordon", "open"]), st.integers(0, 30)),
+            ),
+            max_size=max_events,
         )
-        for number in range(draw(st.integers(1, max_nodes)))
-    ]
-    listed = [draw(jobs(f"j{number}")) for number in range(draw(st.integers(1, max_jobs)))]
-    return MemoryCluster(nodes, listed)
+    )
+    return [submissions[0], *draw(st.permutations([*submissions[1:], *others]))]
+
+
+def happen(cluster, event):
+    """Let one event of a story happen."""
+    kind, what = event
+    match kind:
+        case "submit":
+            cluster.put(replace(what, submitted_at_s=cluster.now()))
+        case "web":
+            cluster.put(web(cluster.revision, what, now_s=cluster.now()))
+        case "kill":
+            lose_one(cluster, what, lambda pod: pod.role is Role.TRAINER)
+        case "web leaves":
+            lose_one(cluster, what, lambda pod: pod.role is Role.OTHER)
+        case "cordon" | "open":
+            name = sorted(cluster.nodes)[what % len(cluster.nodes)]
+            cluster.put(replace(cluster.nodes[name], is_cordoned=kind == "cordon"))
+
+
+def lose_one(cluster, which, is_meant):
+    """The pod is gone without a word."""
+    names = sorted(pod.name for pod in cluster.pods.values() if is_meant(pod))
+    if names:
+        cluster.lose(names[which % len(names)])
 
 
 def web(number, shape, *, priority=0, now_s=0.0):
@@ -113,6 +148,12 @@ class Driver:
             assert outcome.verdict == "done", f"{action}: {outcome.message}"
             self.cluster.check_capacity()
             self.history = record_applied(self.history, action, self.cluster.now())
+
+    def live(self, story, seconds=3.0):
+        """Let a whole story happen, at rest between its events."""
+        for event in story:
+            happen(self.cluster, event)
+            self.settle(seconds=seconds)
 
     def settle(self, turns=60, seconds=3.0):
         """Plan and let pods leave until a plan asks for nothing and nothing is leaving."""
