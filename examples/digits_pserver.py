@@ -71,19 +71,21 @@ def train(options: argparse.Namespace) -> None:
         data = session.dataset(
             "digits", size=len(x), epochs=options.epochs, batch_size=options.batch_size, seed=options.seed
         )
-        tables = session.tables(
-            {
-                name: edl.dense(shape, init=edl.normal(model.deviations.get(name, 0.0), seed=options.seed + number))
-                for number, (name, shape) in enumerate(model.shapes.items())
-            },
-            optimiser=edl.sgd(options.learning_rate),
-        )
+        specs = {
+            name: edl.dense(shape, init=edl.normal(model.deviations.get(name, 0.0), seed=options.seed + number))
+            for number, (name, shape) in enumerate(model.shapes.items())
+        }
+        if options.ledger:  # one counter per digit: a "gradient" of 1 with this learning rate adds 1
+            specs["ledger"] = edl.dense((len(x),), dtype="int64", optimiser=edl.sgd(-1.0))
+        tables = session.tables(specs, optimiser=edl.sgd(options.learning_rate))
         session.on_final(lambda weights: finish(model, weights, x_test, y_test, options.out))
 
         # edl: loop over the batches that fall to this trainer; pull, push, done.
         for batch in data:
-            weights = tables.pull()
+            weights = tables.pull(*model.shapes)
             loss, gradients = model.loss_and_gradients(weights, x[batch.indices], y[batch.indices])
+            if options.ledger:
+                gradients["ledger"] = np.bincount(batch.indices, minlength=len(x))
             tables.push(gradients)
             batch.done(loss=loss)
 
@@ -122,6 +124,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--learning-rate", type=float, default=0.1)
+    parser.add_argument("--ledger", action="store_true", help="count in the model how often each digit was trained")
     parser.add_argument("--out", type=Path, help="folder for model.npz")
     return parser.parse_args()
 

@@ -62,9 +62,9 @@ def parse_samples(lines: Iterable[str], *, workload: str) -> tuple[Sample, ...]:
     return tuple(_sample(row, workload) for row in _rows(lines))
 
 
-def measure_waits(pods: Iterable[tuple[float, float | None]]) -> Waits:
-    """Summary of (pending, ready) times; a pod that never became ready is not counted."""
-    waits = sorted(ready - pending for pending, ready in pods if ready is not None)
+def measure_waits(seconds: Iterable[float | None]) -> Waits:
+    """Summary of the pods' waiting times; a pod that never became ready (None) is not counted."""
+    waits = sorted(wait for wait in seconds if wait is not None)
     if not waits:
         return Waits(count=0, median_s=None, worst_s=None)
     return Waits(count=len(waits), median_s=median(waits), worst_s=waits[-1])

@@ -1,0 +1,110 @@
+"""The same model, data and number of epochs in one process alone: what the demo's accuracy is held against.
+
+    python -m experiments.demo.baseline DATA EPOCHS HIDDEN BATCH_SIZE LEARNING_RATE SEED     prints the test accuracy
+
+It runs in a process of its own while the jobs' last pods leave, with the model of `examples/digits_pserver.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import numpy as np
+
+SCRIPT: Final = Path(__file__).parent.parent.parent / "examples" / "digits_pserver.py"
+CALIBRATION_S: Final = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What both the jobs and the baseline train."""
+
+    data: Path
+    epochs: int
+    hidden: int = 2048
+    batch_size: int = 32
+    learning_rate: float = 0.05
+    seed: int = 7
+
+
+def measure_epochs_per_s(training: Training) -> float:
+    """How fast this machine trains alone, from a fraction of a second of it."""
+    steps = _steps(training)
+    next(steps)
+    begun, count = time.perf_counter(), 0
+    while (seconds := time.perf_counter() - begun) < CALIBRATION_S:
+        next(steps)
+        count += 1
+    with np.load(training.data) as arrays:
+        batches = -(-len(arrays["y_train"]) // training.batch_size)
+    return count / seconds / batches
+
+
+def start_alone(training: Training) -> subprocess.Popen[str]:
+    """A process that trains alone and prints its test accuracy as the last line."""
+    words = (training.epochs, training.hidden, training.batch_size, training.learning_rate, training.seed)
+    command = [sys.executable, "-m", "experiments.demo.baseline", str(training.data), *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def measure_accuracy(weights: dict[str, np.ndarray[Any, Any]], training: Training) -> float:
+    """Share of the test digits that these weights tell right."""
+    with np.load(training.data) as arrays:
+        model = _script().MLP(hidden=training.hidden)
+        return float(model.accuracy(weights, arrays["x_test"], arrays["y_test"]))
+
+
+def _steps(training: Training) -> Any:
+    """Yields the weights after each step, in an endless shuffled order."""
+    with np.load(training.data) as arrays:
+        x, y = arrays["x_train"], arrays["y_train"]
+    model = _script().MLP(hidden=training.hidden)
+    weights = model.initial(training.seed)
+    shuffle = np.random.default_rng(training.seed)
+    while True:
+        order = shuffle.permutation(len(x))
+        for start in range(0, len(x), training.batch_size):
+            rows = order[start : start + training.batch_size]
+            _, gradients = model.loss_and_gradients(weights, x[rows], y[rows])
+            for name, gradient in gradients.items():
+                weights[name] -= np.float32(training.learning_rate) * gradient
+            yield weights
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("digits_pserver", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def main() -> None:
+    data, epochs, hidden, batch_size, learning_rate, seed = sys.argv[1:7]
+    training = Training(
+        data=Path(data),
+        epochs=int(epochs),
+        hidden=int(hidden),
+        batch_size=int(batch_size),
+        learning_rate=float(learning_rate),
+        seed=int(seed),
+    )
+    with np.load(training.data) as arrays:
+        batches = -(-len(arrays["y_train"]) // training.batch_size)
+    steps = _steps(training)
+    weights = next(steps)
+    for _ in range(training.epochs * batches - 1):
+        weights = next(steps)
+    print(measure_accuracy(weights, training))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What a demo run came to: each job's audit, its accuracy beside one process alone, the web's waiting times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from experiments.demo.record import Mark, Waits
+
+ACCURACY_TOLERANCE = 0.015
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOutcome:
+    """One job at its end.
+
+    `trained`, `lost` and `repeated` are counted by the model itself (one counter per sample, raised by every gradient),
+    `missing` and `quarantined` stand in the files of its last checkpoint; neither is taken from anybody's books.
+    """
+
+    name: str
+    is_complete: bool
+    message: str
+    split: int
+    epochs: int
+    trained: int
+    lost: int
+    repeated: int
+    missing: int
+    quarantined: int
+    reworked: int  # trained, rolled back and trained again
+    lineage: int
+    accuracy: float | None
+    baseline: float | None
+
+    @property
+    def is_sound(self) -> bool:
+        """Every sample exactly once per epoch, and as accurate as one process alone (1.5 points)."""
+        if not self.is_complete or self.lost or self.repeated or self.missing or self.quarantined:
+            return False
+        if self.accuracy is None or self.baseline is None:
+            return False
+        return self.accuracy >= self.baseline - ACCURACY_TOLERANCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    seed: int
+    duration_s: float
+    tide_s: float
+    jobs: tuple[JobOutcome, ...]
+    web: Waits
+    faults: tuple[Mark, ...]
+    faults_planned: int
+    folder: str
+
+    @property
+    def is_sound(self) -> bool:
+        return all(job.is_sound for job in self.jobs) and len(self.faults) == self.faults_planned
+
+    def as_json(self) -> Mapping[str, Any]:
+        return asdict(self) | {"is_sound": self.is_sound}
+
+
+def count_positions(ledger: npt.NDArray[np.int64], *, epochs: int) -> tuple[int, int, int]:
+    """(trained, lost, repeated), from the model's own ledger: one counter per sample, raised by each gradient of it."""
+    missing = epochs - ledger
+    return int(ledger.sum()), int(np.maximum(missing, 0).sum()), int(np.maximum(-missing, 0).sum())
+
+
+def summary_rows(jobs: Sequence[JobOutcome]) -> list[tuple[str, ...]]:
+    """The audit table, one row a job."""
+    return [
+        (
+            job.name,
+            f"{job.split:,} x {job.epochs} = {job.split * job.epochs:,}",
+            f"{job.trained:,}",
+            f"{job.lost}",
+            f"{job.repeated}",
+            f"{job.reworked:,}",
+            _percent(job.accuracy),
+            _percent(job.baseline),
+            "ok" if job.is_sound else (job.message or "NOT SOUND"),
+        )
+        for job in jobs
+    ]
+
+
+SUMMARY_HEAD = ("job", "to train", "in the checkpoint", "lost", "repeated", "re-worked", "accuracy", "alone", "")
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
