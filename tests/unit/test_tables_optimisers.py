@@ -1,0 +1,145 @@
+"""Optimisers against the formulas of their papers, written down plainly, on dense and sparse tables alike."""
+
+import numpy as np
+import pytest
+
+from master.api.identities import Initialiser, OptimiserSpec, TableSpec
+from master.api.positions import PositionSet
+from trainer_sdk.pserver.initialisers import initial_elements, initial_rows
+from trainer_sdk.pserver.layout import Layout
+from trainer_sdk.pserver.messages import ApplyLive
+from trainer_sdk.pserver.tables import DenseGradient, Model, SparseGradient
+
+KINDS = ("sgd", "momentum", "adagrad", "adam")
+BUCKETS = 16
+ALL = PositionSet.span(0, BUCKETS)
+
+
+def spec_of(kind):
+    return OptimiserSpec(kind=kind, learning_rate=0.1, momentum=0.8, second_decay=0.95, epsilon=1e-6)
+
+
+def reference(kind, values, gradients):
+    """One parameter after these gradients, in Python floats."""
+    o = spec_of(kind)
+    w, a, b = float(values), 0.0, 0.0
+    for t, g in enumerate(gradients, 1):
+        if kind == "sgd":
+            w -= o.learning_rate * g
+        elif kind == "momentum":
+            a = o.momentum * a + g
+            w -= o.learning_rate * a
+        elif kind == "adagrad":
+            a += g * g
+            w -= o.learning_rate * g / (a**0.5 + o.epsilon)
+        else:
+            a = o.momentum * a + (1 - o.momentum) * g
+            b = o.second_decay * b + (1 - o.second_decay) * g * g
+            unbiased = a / (1 - o.momentum**t), b / (1 - o.second_decay**t)
+            w -= o.learning_rate * unbiased[0] / (unbiased[1] ** 0.5 + o.epsilon)
+    return w
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_dense_table_follows_the_formula(kind, size):
+    """Whole tables and tables larger than one chunk, over several steps."""
+    spec = TableSpec(
+        name="w",
+        shape=(size,),
+        dtype="float64",
+        initialiser=Initialiser(kind="normal", scale=1.0),
+        optimiser=spec_of(kind),
+    )
+    model = Model(Layout.of((spec,), BUCKETS), ALL)
+    start = initial_elements(spec, 0, size)
+    gradients = np.random.default_rng(3).normal(size=(4, size))
+    for gradient in gradients:
+        model.apply(ApplyLive(buckets=ALL), [DenseGradient(table=0, values=gradient.copy())], ALL)
+    (values,) = model.parts[0].read(ALL)
+    for at in (0, 1, size // 2, size - 1):
+        assert values[at] == pytest.approx(reference(kind, start[at], gradients[:, at]), rel=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_buckets_stepped_unequally_often_are_corrected_each_by_its_own_count(kind):
+    """A block's step count is its own: Adam's correction must not run ahead in buckets that were left out."""
+    spec = TableSpec(name="w", shape=(1600,), dtype="float64", optimiser=spec_of(kind))
+    layout = Layout.of((spec,), BUCKETS)
+    model = Model(layout, ALL)
+    few = PositionSet.span(3, 7)
+    runs = layout.dense[0].runs(few)
+    inside = np.zeros(1600, dtype=bool)
+    for start, stop in runs:
+        inside[start:stop] = True
+    gradient = np.linspace(-1, 1, 1600)
+    model.apply(ApplyLive(buckets=few), [DenseGradient(table=0, values=gradient[inside].copy())], few)
+    model.apply(ApplyLive(buckets=ALL), [DenseGradient(table=0, values=gradient.copy())], ALL)
+    (values,) = model.parts[0].read(ALL)
+    for at in (np.flatnonzero(inside)[0], np.flatnonzero(inside)[-1], np.flatnonzero(~inside)[5]):
+        times = 2 if inside[at] else 1
+        assert values[at] == pytest.approx(reference(kind, 0.0, [gradient[at]] * times), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sparse_rows_follow_the_formula_each_with_its_own_steps(kind):
+    """Rows are stepped when they occur, counts are per row, repeated ids are added up first."""
+    spec = TableSpec(
+        name="e",
+        shape=(1000, 3),
+        kind="sparse",
+        dtype="float64",
+        initialiser=Initialiser(kind="uniform", scale=0.5, seed=4),
+        optimiser=spec_of(kind),
+    )
+    model = Model(Layout.of((spec,), BUCKETS), ALL)
+    ids = np.array([7, 500, 7])
+    rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [10.0, 20.0, 30.0]])
+    model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=0, ids=ids, rows=rows.copy())], ALL)
+    model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=0, ids=ids[:1], rows=rows[:1].copy())], ALL)
+    start = initial_rows(spec, np.array([7, 500, 8]))
+    found = model.parts[0].read(np.array([7, 500, 8]))
+    assert found[0, 1] == pytest.approx(reference(kind, start[0, 1], [22.0, 2.0]), rel=1e-10)
+    assert found[1, 2] == pytest.approx(reference(kind, start[1, 2], [6.0]), rel=1e-10)
+    assert found[2].tolist() == start[2].tolist()
+    assert model.parts[0].row_count == 2
+
+
+def test_float32_adam_stays_close_to_the_formula():
+    """The corrections are computed in double precision: at step 1 they are differences of nearly equal numbers."""
+    spec = TableSpec(name="w", shape=(64,), optimiser=OptimiserSpec(kind="adam", learning_rate=0.001))
+    model = Model(Layout.of((spec,), BUCKETS), ALL)
+    gradient = np.full(64, 0.3, dtype=np.float32)
+    model.apply(ApplyLive(buckets=ALL), [DenseGradient(table=0, values=gradient)], ALL)
+    (values,) = model.parts[0].read(ALL)
+    assert values == pytest.approx(-0.001, rel=1e-5)
+
+
+def test_counter_table_counts_exactly():
+    """The ledger of the chaos tests: whole numbers, beyond what a float could hold."""
+    spec = TableSpec(
+        name="c",
+        shape=(100,),
+        dtype="int64",
+        initialiser=Initialiser(kind="constant", scale=2.0**60),
+        optimiser=OptimiserSpec(learning_rate=-1.0),
+    )
+    model = Model(Layout.of((spec,), BUCKETS), ALL)
+    for _ in range(3):
+        model.apply(ApplyLive(buckets=ALL), [DenseGradient(table=0, values=np.ones(100, dtype=np.int64))], ALL)
+    (values,) = model.parts[0].read(ALL)
+    assert (values == 2**60 + 3).all()
+
+
+def test_initial_values_do_not_depend_on_who_makes_them():
+    """Any server makes any slice alike, rows in any order; and they have the spread that was asked for."""
+    dense = TableSpec(name="w", shape=(200_000,), initialiser=Initialiser(kind="normal", scale=0.1, seed=1))
+    whole = initial_elements(dense, 0, 200_000)
+    assert initial_elements(dense, 70_001, 140_000).tolist() == whole[70_001:140_000].tolist()
+    assert whole.std() == pytest.approx(0.1, rel=0.02)
+    assert abs(whole.mean()) < 0.002
+    sparse = TableSpec(name="e", shape=(10**9, 4), kind="sparse", initialiser=Initialiser(kind="uniform", scale=0.5))
+    rows = initial_rows(sparse, np.array([999_999_999, 5, 0]))
+    assert rows[1].tolist() == initial_rows(sparse, np.array([5]))[0].tolist()
+    assert np.abs(rows).max() <= 0.5
+    assert len(set(rows.ravel().tolist())) == 12
