@@ -13,6 +13,7 @@ from master.api.positions import EMPTY, MAX_POSITION
 from master.dispatch import Dispatch, opened
 from master.domain import DatasetRecord, Persist, RecordDataset
 from master.membership import Trainer, put_trainer
+from master.ownership import refuse_second_model
 from master.state import JobState, Turn
 
 
@@ -62,15 +63,7 @@ def _problem(state: JobState, trainer: Trainer, said: DatasetRecord) -> Refused 
         holds = replace(said, dataset=state.head.dataset, tables=state.head.tables)
     if holds and (difference := _difference(holds, said)):
         return difference
-    if said.own_model and state.owner not in (None, trainer.key):
-        owner = state.members.trainers.get(state.owner.name)
-        if owner and owner.is_connected:
-            return Refused(
-                field="trainers",
-                message=f"{owner.key.name} holds this job's model. Trainers with a model each are not supported: run "
-                "one trainer (maxReplicas: 1), or use parameter servers",
-            )
-    return None
+    return refuse_second_model(state, trainer.key) if said.own_model else None
 
 
 def _unusable(state: JobState, said: DatasetRecord) -> Refused | None:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from master.api.messages import FileRecord
+from master.api.messages import FileRecord, Refused
 from master.api.positions import EMPTY, PositionSet
 from master.dispatch import forget, gain, void
 from master.domain import MemberKey
 from master.membership import Trainer
 from master.recovery import fence_all, lose_model
-from master.state import Stage, Turn
+from master.state import JobState, Stage, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,3 +67,17 @@ def release(turn: Turn, key: MemberKey) -> None:
     if turn.state.owner == key:
         turn.change(owner=None)
         fence_all(turn, f"{key.name}, which held the model, is gone: register again")
+
+
+def refuse_second_model(state: JobState, key: MemberKey) -> Refused | None:
+    """For anybody but the owner, while the owner is here."""
+    if not state.has_own_model or state.owner is None or state.owner == key:
+        return None
+    owner = state.members.trainers.get(state.owner.name)
+    if owner is None or not owner.is_connected:
+        return None
+    return Refused(
+        field="trainers",
+        message=f"{owner.key.name} holds this job's model. Trainers with a model each are not supported: run one "
+        "trainer (maxReplicas: 1), or use parameter servers",
+    )

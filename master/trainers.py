@@ -31,7 +31,7 @@ from master.dispatch import Dispatch, Holder, ack, add_leases, drop_holder, give
 from master.domain import SECOND, Instant, LeaseExpired, MemberKey, Persist, ReserveHighWater
 from master.frozen_map import FrozenMap
 from master.membership import Trainer, drop_trainer, put_trainer, rank_changes, retire, trainer_of
-from master.ownership import admit, release
+from master.ownership import admit, refuse_second_model, release
 from master.quarantine import FailureNote, acquit, count_failure
 from master.shards import batches_per_shard, choose_pieces
 from master.state import Stage, Turn
@@ -101,6 +101,8 @@ def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         turn.send(key, Refused(field="job", message=state.failed))
     elif state.is_complete:
         _end(turn, trainer, said.request)
+    elif refused := refuse_second_model(state, key):
+        turn.send(key, refused)
     elif state.stage is not Stage.SERVING or state.dataset is None or (state.has_own_model and state.owner != key):
         _wait(turn, key, said.request)
     elif said.request == holder.request:
@@ -232,7 +234,7 @@ def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
     in_flight = said.positions & _held(state.dispatch, trainer.key)
     _count(turn, trainer, in_flight, said.message, has_raised=True)
     failures, limit = turn.state.failures, state.config.backoff_limit
-    if failures.in_a_row > limit and not state.failed:
+    if failures.in_a_row >= max(1, limit) and not state.failed:
         reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
         turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")
 

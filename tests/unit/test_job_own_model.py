@@ -170,7 +170,7 @@ def test_second_trainer_is_refused_with_the_reason(driver):
     answers = driver.say(other, OWN)
     assert isinstance(answers[0], Refused)
     assert answers[0].field == "trainers"
-    assert isinstance(driver.acquire(other, 1), Wait)
+    assert isinstance(driver.acquire(other, 1), Refused)
     assert offer(driver, other, EMPTY).manifest is None
 
 
