@@ -60,8 +60,8 @@ def _as_text(report: Report, *, seed: int, took_s: float, wanted: int) -> str:
         lines.append(f"{'all':30} {total:20} {median:7.1f}s {longest:7.1f}s")
     lines += [
         f"seed {seed}, {took_s / 60:.1f} minutes, {len(report.recoveries)} of {wanted} faults",
-        f"{report.jobs} jobs, {report.positions} positions trained, {report.pushes} pushes, "
-        f"{report.lineages - report.jobs} roll-backs, {report.quarantined} positions in quarantine",
+        f"{report.jobs} jobs, {report.pushes} pushes, {report.lineages - report.jobs} roll-backs",
+        f"{report.positions} positions trained, {report.quarantined} in quarantine",
         f"{report.heads} checkpoints compared with their data state, {report.heads_missed} gone before they were read",
         *(f"PROBLEM {problem}" for problem in report.problems),
         "every position exactly once in every checkpoint" if not report.problems else "the ledger is NOT in order",

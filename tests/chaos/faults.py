@@ -27,7 +27,7 @@ class Fault(StrEnum):
     TRAINER_STOP = "stop trainer past its lease"
     SERVER_STOP = "stop server past its window"
     MASTER_STOP = "stop master past its term"
-    ETCD_STOP = "stop etcd, all members"
+    ETCD_STOP = "stop all of etcd"
     TRAINER_DRAIN = "drain trainer"
 
 
@@ -78,6 +78,7 @@ class Injector:
         self._shape = shape
         self._rng = rng
         self.ended: set[int] = set()
+        self._resting: set[str] = set()  # etcd members that are being restarted or are paused
 
     async def strike(self, fault: Fault, job: str) -> Landed | None:
         """None: there was nobody whom it could hit, or it missed."""
@@ -138,32 +139,39 @@ class Injector:
             return self._stage.run.cluster.kill(name, number)
         return False
 
-    async def _kill_etcd(self) -> Landed:
-        member = self._rng.choice(self._stage.etcd.members)
+    async def _kill_etcd(self) -> Landed | None:
+        """Two at once may be down for a moment: then nothing is committed until one is back."""
+        standing = [member for member in self._stage.etcd.members if member.name not in self._resting]
+        if not standing:
+            return None
+        member = self._rng.choice(standing)
         began_at_s, pid = time.monotonic(), member.pid
+        self._resting.add(member.name)
         await member.kill()
         await asyncio.sleep(self._rng.uniform(0.1, 1.5))
         await member.start()
         await member.wait_ready()
-        return Landed(
-            fault=Fault.ETCD_KILL,
-            target=f"{member.name} pid {pid}",
-            began_at_s=began_at_s,
-            over_at_s=time.monotonic(),
-        )
+        self._resting.discard(member.name)
+        over_at_s = time.monotonic()
+        target = f"{member.name} pid {pid}"
+        return Landed(fault=Fault.ETCD_KILL, target=target, began_at_s=began_at_s, over_at_s=over_at_s)
 
-    async def _stop_etcd(self) -> Landed:
+    async def _stop_etcd(self) -> Landed | None:
+        members = [member for member in self._stage.etcd.members if member.name not in self._resting]
+        if not members:
+            return None
         began_at_s = time.monotonic()
-        members = self._stage.etcd.members
         for member in members:
+            self._resting.add(member.name)
             member.pause()
         try:
             await asyncio.sleep(self._shape.leader_ttl_s * self._rng.uniform(0.5, 1.5))
         finally:
             for member in members:
                 member.resume()
+                self._resting.discard(member.name)
         over_at_s = time.monotonic()
-        target = f"all members for {over_at_s - began_at_s:.1f} s"
+        target = f"{len(members)} members for {over_at_s - began_at_s:.1f} s"
         return Landed(fault=Fault.ETCD_STOP, target=target, began_at_s=began_at_s, over_at_s=over_at_s)
 
     async def _drain(self, job: str) -> Landed | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -108,7 +109,7 @@ def check_head(head: Head) -> list[str]:
 def check_growth(heads: list[Head]) -> list[str]:
     """A later head has all of an earlier one: no committed position is trained again, none is taken back (M6)."""
     problems = []
-    for before, after in zip(heads, heads[1:], strict=False):
+    for before, after in pairwise(heads):
         told = f"checkpoint {after.manifest.id} after {before.manifest.id}"
         if not before.manifest.data <= after.manifest.data:
             problems.append(f"{told}: lacks {before.manifest.data - after.manifest.data}")

@@ -184,7 +184,7 @@ async def chaos_stage(parent: Path, *, nodes: int = 3, say: Callable[[str], None
     machines = tuple(
         make_machine(f"node-{i}", Resources(cpu_milli=4000, memory_bytes=8 << 30)) for i in range(1, nodes + 1)
     )
-    parent.mkdir(parents=True, exist_ok=True)
+    await asyncio.to_thread(parent.mkdir, parents=True, exist_ok=True)
     async with start_etcd(binary, parent / f"etcd-{os.getpid()}", members=3) as etcd:
         settings = RunSettings(
             name="chaos",
