@@ -16,7 +16,8 @@ import string
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -43,7 +44,7 @@ from master.api.audit import read_checkpoint
 from master.api.errors import ContractError
 
 HERE: Final = Path(__file__).parent
-JOBS: Final = ("digits-a", "digits-b")
+JOBS: Final = {"digits-a": 200, "digits-b": 100}  # and their weights
 NODES, NODE_CPU_MILLI, NODE_MEMORY_BYTES = 4, 4_000, 8 * 2**30
 WEB_LOW, WEB_HIGH = 2, 9
 LIMIT_FACTOR: Final = 2.5  # times the tide: then the demo is stopped, and says so
@@ -124,7 +125,7 @@ class _Demo:
         self._training = training
         self._scratch = scratch
         self._tide = Tide(low=WEB_LOW, high=WEB_HIGH, duration_s=options.tide_s)
-        self._faults = plan_faults(JOBS, duration_s=options.tide_s, seed=options.seed) if options.has_faults else ()
+        self._faults = plan_faults((*JOBS,), duration_s=options.tide_s, seed=options.seed) if options.has_faults else ()
         self._play: Play | None = None
         self._run: LocalRun | None = None
         self._last: RunSnapshot | None = None
@@ -167,19 +168,16 @@ class _Demo:
 
     def _filled_in(self) -> str:
         training = self._training
-        return string.Template((HERE / "jobs.yaml").read_text(encoding="utf-8")).substitute(
-            python=sys.executable,
-            script=SCRIPT,
-            web_script=SCRIPT.parent / "web_server.py",
-            out=self._scratch,
-            data=training.data,
-            epochs=training.epochs,
-            hidden=training.hidden,
-            batch_size=training.batch_size,
-            learning_rate=training.learning_rate,
-            seed=training.seed,
-            web_low=WEB_LOW,
-        )
+        known = {
+            "python": sys.executable,
+            "script": SCRIPT,
+            "web_script": SCRIPT.parent / "web_server.py",
+            "out": self._scratch,
+            "web_low": WEB_LOW,
+            **asdict(training),
+        }
+        documents = [_fill("job.yaml", known | {"name": name, "weight": weight}) for name, weight in JOBS.items()]
+        return "---\n".join([*documents, _fill("web.yaml", known)])
 
     def _manifests(self) -> Manifests:
         path = self._scratch / "manifests.yaml"
@@ -268,6 +266,10 @@ class _Demo:
         for mark in outcome.faults:
             print(f"{mark.at_s:6.1f} s  {mark.label} {mark.job}")
         print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
+
+
+def _fill(file: str, known: Mapping[str, object]) -> str:
+    return string.Template((HERE / file).read_text(encoding="utf-8")).substitute(known)
 
 
 if __name__ == "__main__":

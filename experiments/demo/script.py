@@ -54,7 +54,7 @@ def _ramp(x: float, start: float, stop: float) -> float:
     return (1.0 - math.cos(math.pi * share)) / 2.0
 
 
-def plan_faults(jobs: tuple[str, str], *, duration_s: float, seed: int) -> tuple[FaultAt, ...]:
+def plan_faults(jobs: tuple[str, ...], *, duration_s: float, seed: int) -> tuple[FaultAt, ...]:
     """One trainer SIGKILLed, one drained, one master SIGKILLed, in that order; whose and just when follows the seed."""
     rng = random.Random(seed)  # noqa: S311 - a play, not a secret
     first, second = rng.sample(jobs, 2)
