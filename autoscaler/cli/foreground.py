@@ -46,7 +46,9 @@ async def run_in_foreground(
 ) -> Exit:
     """Run it to its end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
 
-    `beside` runs along with it, from the submission to the end: what the demo does to its cluster.  Raises AutoscalerError when the run could not start or broke.
+    `beside` runs along with it, from the submission to the end: what the demo does to its cluster.
+
+    Raises AutoscalerError when the run could not start or broke.
     """
     stop, kill = asyncio.Event(), asyncio.Event()
     with _signals(stop, kill), _quiet_logs():
