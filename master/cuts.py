@@ -29,6 +29,7 @@ from master.domain import (
 )
 from master.membership import Server
 from master.recovery import lose_model
+from master.skipping import finish
 from master.state import Offer, Phase, Stage, Turn
 
 
@@ -99,6 +100,10 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
     if len(underway.held) < state.config.servers:
         return
     marks = compare(group for groups in underway.held.values() for group in groups)
+    if not marks.skipped_anywhere <= state.dispatch.quarantined:
+        give_up(turn, "a SKIP is half done and is completed first")
+        finish(turn, marks.skipped_anywhere)
+        return
     books = forget(gain(state.dispatch, marks.everywhere), underway.done_at_begin - marks.settled)
     turn.change(
         dispatch=replace(books, wanted=marks.anywhere - marks.settled),

@@ -19,11 +19,11 @@ from master.api.messages import AskMarks, Fenced, MarksReport, Restore, Restored
 from master.api.positions import EMPTY
 from master.checkpoint import compare, lists_exactly, owned
 from master.commit_end import give_up, retain
-from master.dispatch import begin_skip, gain, keep_out, void
+from master.dispatch import gain, keep_out, void
 from master.domain import AdoptableFound, LineageRecord, RaiseLineage, SwapHead
 from master.membership import Server, put_trainer
 from master.placement import place
-from master.skipping import begin
+from master.skipping import finish
 from master.state import Phase, Recovery, Stage, Turn
 
 
@@ -108,10 +108,7 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
         return
     turn.change(dispatch=gain(state.dispatch, marks.everywhere))
     _serve(turn)
-    unfinished = marks.skipped_anywhere - turn.state.dispatch.quarantined
-    if unfinished:
-        turn.change(dispatch=begin_skip(turn.state.dispatch, unfinished))
-        begin(turn, turn.state.dispatch.skipping)
+    finish(turn, marks.skipped_anywhere)
 
 
 # ---- some do not: back to head under the next lineage ----------------------------------------------------------------

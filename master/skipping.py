@@ -32,6 +32,18 @@ def advance(turn: Turn) -> None:
         begin(turn, condemned)
 
 
+def finish(turn: Turn, skipped: PositionSet) -> bool:
+    """A SKIP that another master began and some bucket has obeyed is completed, whoever notices (rule 31).
+
+    False: all of these are quarantined already.
+    """
+    books = begin_skip(turn.state.dispatch, skipped)
+    if books.skipping:
+        turn.change(dispatch=books)
+        begin(turn, books.skipping)
+    return bool(books.skipping)
+
+
 def begin(turn: Turn, positions: PositionSet) -> None:
     """These stand in SKIPPING."""
     turn.change(skip=Skipping(positions=positions, overdue=turn.after(turn.state.config.answer_timeout_ns)))

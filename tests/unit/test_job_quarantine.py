@@ -170,6 +170,22 @@ def test_new_master_completes_a_skip_that_is_half_done():
     assert servers[1].skipped == FRONT
 
 
+def test_late_skip_of_an_earlier_master_is_completed_by_the_next_commit():
+    """Rule 31: one bucket obeyed it after the marks were read; no cut could ever complete."""
+    driver, servers = serving()
+    member = key("t0")
+    (lease,) = driver.leases(member, 1)
+    servers[0].skipped |= FRONT
+    servers[0].applied |= lease.positions - FRONT
+    servers[1].applied |= lease.positions
+    driver.say(member, Ack(token=lease.token, positions=lease.positions))
+    driver.fire(CommitDue)
+    run_servers(driver, servers)
+    assert driver.durable.lineage.quarantine == FRONT
+    assert driver.durable.lineage.number == 2
+    assert all(server.skipped == FRONT for server in servers)
+
+
 def test_skip_is_asked_again_and_old_answers_do_not_count():
     """Rule 31 over a network that loses and repeats."""
     driver, servers = serving()
