@@ -126,6 +126,11 @@ def try_write(etcd: Etcd, term: Term, write: Write, storage: tuple[Manifest, ...
             assert_never(write)
 
 
+def adoptable(storage: tuple[Manifest, ...], search: FindAdoptable) -> tuple[Manifest, ...]:
+    """What the folder answers with one of: as in `master.folder`, all files there verify."""
+    return tuple(m for m in storage if (m.parent, m.lineage) == (search.parent, search.lineage))
+
+
 def founded(dataset: DatasetRecord) -> Etcd:
     """Of a job whose data set is recorded and which has not begun."""
     return Etcd(term=Term(1), durable=Durable(dataset=dataset))

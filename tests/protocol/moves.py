@@ -398,10 +398,9 @@ class JobModel:
             label = Label("{}: manifest {} of {} is written", (who, manifest.id, list(manifest.data)))
             yield Change(label, lambda d, manifest=manifest: self._manifest_written(d, number, manifest))
         for search in master.searches:
-            for found in (None, *self.cast.storages[world.storage]):
-                if found is None or (found.parent, found.lineage) == (search.parent, search.lineage):
-                    label = Label("{} looks for a manifest to adopt, finds {}", (who, found and found.id))
-                    yield Change(label, lambda d, found=found: self._found(d, number, found))
+            for found in (None, *masters.adoptable(self.cast.storages[world.storage], search)):
+                label = Label("{} looks for a manifest to adopt, finds {}", (who, found and found.id))
+                yield Change(label, lambda d, found=found: self._found(d, number, found))
 
     def _written(self, draft: Draft, number: int) -> None:
         master = self.cast.masters[number]

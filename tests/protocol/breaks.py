@@ -1,0 +1,532 @@
+"""Rules left out of the real cores, one at a time: each must be found, or the checker proves nothing.
+
+A break is a patch that replaces one decision of a core while a model of it is explored; the product has no switch for
+any of them.  The names are those of the holes that the protocol's reference models list.  The cores' own checks are off
+and marks are not compared with ledgers before a checkpoint: what finds a break is I1 to I4, or that END is out of reach.
+
+Holes of the reference models that have no place here: those of the older commit, in which trainers flush
+(`resume-early`, `wait-for-dead`, `wait-for-drained`, `zombie-push`), of pushes logged during a hold (`window-both`,
+`replay-twice`), and of replicas in a group (`own-models`, `no-sync`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from unittest.mock import patch
+
+from master import cuts, dispatch, recovery, skipping, trainers
+from master.api.messages import Held
+from master.api.positions import EMPTY, PositionSet
+from master.domain import LineageRecord, RaiseLineage, SwapHead
+from master.state import JobState, Stage, Turn
+from tests.protocol import masters
+from tests.protocol.explore import Limits, Report, Verdict, explore
+from tests.protocol.moves import JobModel
+from tests.protocol.world import Faults, Setting
+from trainer_sdk.protocol import batches, leases
+from trainer_sdk.protocol import values as said_by_trainers
+from trainer_sdk.pserver import bucket, fork, restoring
+from trainer_sdk.pserver import messages as server_messages
+from trainer_sdk.pserver.state import Phase as CutPhase
+from trainer_sdk.pserver.state import fork_marks
+
+Patches = tuple[tuple[object, str, object], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Break:
+    """`rule`: what is left out.  `patches`: (module or class, name, replacement)."""
+
+    name: str
+    rule: str
+    patches: Patches
+    setting: Setting
+    limits: Limits = field(default_factory=lambda: Limits(states=150_000, seconds=120))
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for where, name, replacement in self.patches:
+                stack.enter_context(patch.object(where, name, replacement))
+            yield
+
+    def explore(self) -> Report:
+        setting = replace(self.setting, is_pruned=False, is_strict=False)
+        with self.applied():
+            return explore(JobModel(setting), self.limits)
+
+
+def is_found(report: Report) -> bool:
+    return report.verdict in (Verdict.VIOLATED, Verdict.STUCK)
+
+
+# ---- parameter servers -------------------------------------------------------------------------------------------
+
+_push, _judge = bucket.push, bucket.judge
+_judge_group = bucket._Judged._judge
+_marked, _hold, _cut, _file_written = fork.marked, fork.hold, fork.cut, fork.file_written
+_group = restoring._group
+Judged = Any
+
+
+def any_lineage(state: Any, event: Any) -> Any:
+    return _push(state, replace(event, lineage=state.lineage))
+
+
+def first_position_decides(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
+    if positions and positions.first(1) <= group.applied:
+        return server_messages.Verdict.REPEAT, EMPTY
+    return _judge(replace(group, applied=EMPTY), positions, is_holding=is_holding)
+
+
+def all_below_is_applied(judged: Judged, group: Any, buckets: PositionSet) -> Any:
+    after = _judge_group(judged, group, buckets)
+    top = max((b for b in after.applied.bounds), default=0)
+    return replace(after, applied=PositionSet.span(0, top))
+
+
+def applied_while_held(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
+    return _judge(group, positions, is_holding=False)
+
+
+def wanted_goes_to_live_alone(judged: Judged, group: Any, buckets: PositionSet) -> Any:
+    return replace(_judge_group(judged, replace(group, fork=None), buckets), fork=group.fork)
+
+
+def others_go_to_the_fork_too(judged: Judged, group: Any, buckets: PositionSet) -> Any:
+    before = judged.live
+    after = _judge_group(judged, group, buckets)
+    if group.fork is not None and judged.live != before:
+        judged.live, judged.both = before, judged.both | buckets
+    return after
+
+
+def others_mark_the_fork_too(judged: Judged, group: Any, buckets: PositionSet) -> Any:
+    after = _judge_group(judged, group, buckets)
+    if after.fork is not None:
+        marks = after.fork.applied | (after.applied - group.applied)
+        after = replace(after, fork=replace(after.fork, applied=marks))
+    return after
+
+
+def never_split(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
+    verdict, named = _judge(group, positions, is_holding=is_holding)
+    if verdict is server_messages.Verdict.SPLIT:
+        return server_messages.Verdict.APPLIED, EMPTY
+    return verdict, named
+
+
+def inside_is_marked(marks: Any, positions: PositionSet) -> Any:
+    return _marked(marks, positions & marks.wanted)
+
+
+def straddling_goes_to_live_alone(judged: Judged, group: Any, buckets: PositionSet) -> Any:
+    inside = group.fork.wanted & judged._positions if group.fork else EMPTY
+    if inside and inside != judged._positions:
+        return wanted_goes_to_live_alone(judged, group, buckets)
+    return _judge_group(judged, group, buckets)
+
+
+def copied_at_hold(state: Any, event: Any, now_s: float) -> Any:
+    step = _hold(state, event, now_s)
+    if step.state.cut is None or step.state.cut.phase is not CutPhase.HELD or step.state is state:
+        return step
+    groups = tuple(fork._forked_group(group, group.applied) for group in step.state.groups)
+    sealed = replace(step.state, groups=groups, cut=replace(step.state.cut, phase=CutPhase.SEALED, deadline_s=None))
+    writes = (
+        server_messages.OpenFork(cut=event.cut),
+        server_messages.WriteFork(cut=event.cut, marks=fork_marks(groups)),
+    )
+    return replace(step, state=sealed, effects=(*step.effects, *writes))
+
+
+def hold_of_any_lineage(state: Any, event: Any, now_s: float) -> Any:
+    if not state.is_ready or event.cut.lineage == state.lineage:
+        return _hold(state, event, now_s)
+    step = _hold(replace(state, lineage=event.cut.lineage), event, now_s)
+    return replace(step, state=replace(step.state, lineage=state.lineage))
+
+
+def cut_of_any_id(state: Any, event: Any, now_s: float) -> Any:
+    return _cut(state, replace(event, cut=state.cut.cut) if state.cut else event, now_s)
+
+
+def marks_dropped_once_written(state: Any, event: Any) -> Any:
+    step = _file_written(state, event)
+    if step.state is state:
+        return step
+    written = EMPTY
+    for marks in event.file.marks:
+        written |= marks.applied
+    groups = tuple(replace(group, applied=group.applied - written) for group in step.state.groups)
+    return replace(step, state=replace(step.state, groups=groups))
+
+
+def restored_without_marks(order: Any, buckets: PositionSet, applied: PositionSet, skipped: PositionSet) -> Any:
+    return _group(order, buckets, EMPTY, skipped)
+
+
+def restored_again(state: Any, event: Any) -> Any:
+    if event.incarnation != state.incarnation:
+        return restoring.Step(state)
+    ended, effects = fork.ended(state)
+    after = replace(ended, lineage=0, taken=event.lineage, restoring=event, groups=())
+    return restoring.Step(after, (*effects, server_messages.LoadModel(restore=event)))
+
+
+# ---- trainers ----------------------------------------------------------------------------------------------------
+
+_trainer_push = batches.push
+
+
+def pushed_under_the_newest_lineage(state: Any, number: int) -> Any:
+    return _trainer_push(replace(state, pulled=state.lineage), number)
+
+
+def nothing_forgotten_but_leases(state: Any) -> Any:
+    discards = tuple(said_by_trainers.Discard(flight=f.number) for f in state.flights)
+    return replace(state, holdings=(), parts=(), flights=(), is_asking=False), discards
+
+
+def pulls_are_believed(state: Any, lineage: Any) -> Any:
+    return batches.Step(replace(state, pulled=state.lineage))
+
+
+def pushed_where_it_touches(state: Any, number: int) -> Any:
+    """Position p touches bucket 0 always, bucket 1 only when p is odd."""
+    flight = batches._find(state, number)
+    if flight is not None and not flight.buckets and all(p % 2 == 0 for p in flight.positions):
+        state = batches._with(state, replace(flight, buckets=PositionSet.of(0)))
+    return _trainer_push(state, number)
+
+
+def acked_when_sent(state: Any, number: int) -> Any:
+    step = _trainer_push(state, number)
+    flight = batches._find(step.state, number)
+    if flight is None:
+        return step
+    concluded = batches._conclude(step.state, flight)
+    return batches.Step(concluded.state, step.effects + concluded.effects)
+
+
+# ---- the master --------------------------------------------------------------------------------------------------
+
+_record, _compare, _held_handler = cuts._record, cuts.compare, cuts.handle_held
+_ack, _opened, _raise = dispatch.ack, dispatch.opened, recovery.raise_lineage
+_lose_model, _skip_answer, _skip_begin = recovery.lose_model, skipping.handle_answer, skipping.begin
+_marks, _is_complete = recovery.handle_marks, JobState.is_complete
+
+
+def recorded_as_acked(turn: Turn, **parts: Any) -> None:
+    books = turn.state.dispatch
+    _record(turn, **{**parts, "data": books.committed | books.done})
+
+
+def compared_as_equal(marks: Any) -> Any:
+    return replace(_compare(marks), are_equal=True)
+
+
+def union_taken_for_common(marks: Any) -> Any:
+    found = _compare(marks)
+    return replace(found, everywhere=found.anywhere, settled=found.anywhere)
+
+
+def common_taken_for_union(marks: Any) -> Any:
+    found = _compare(marks)
+    return replace(found, anywhere=found.everywhere, are_equal=True)
+
+
+def any_ack_counts(books: Any, token: Any, positions: PositionSet) -> Any:
+    fresh = positions & (books.todo | books.leased)
+    holders = {
+        key: replace(holder, leases=tuple(replace(x, positions=x.positions - fresh) for x in holder.leases))
+        for key, holder in books.holders.items()
+    }
+    count = sum(len(holder.leases) for holder in holders.values())
+    return replace(
+        books,
+        todo=books.todo - fresh,
+        done=books.done | fresh,
+        holders=dispatch.FrozenMap(holders),
+        lease_count=count,
+    ), fresh
+
+
+def below_high_water_is_done(books: Any, **parts: Any) -> Any:
+    after = _opened(books, **parts)
+    return replace(after, todo=after.todo - PositionSet.span(0, parts["high_water"]))
+
+
+def raised_to_the_same(turn: Turn) -> None:
+    before = len(turn.effects)
+    _raise(turn)
+    old = turn.state.lineage
+    for place, effect in enumerate(turn.effects[before:], before):
+        write = getattr(effect, "write", None)
+        if isinstance(write, RaiseLineage) and old is not None:
+            new = replace(write.new, number=old.number)
+            route = replace(write.route, lineage=old.number) if write.route else None
+            same = replace(write, new=new, route=route)
+            turn.effects[place] = replace(effect, write=same)
+            turn.change(writing=same)
+
+
+def commit_goes_on(turn: Turn, problem: str) -> None:
+    with patch.object(recovery, "give_up", lambda *_: None):
+        _lose_model(turn, problem)
+
+
+def marks_not_asked(turn: Turn, server: Any, said: Any) -> None:
+    with patch.object(recovery, "gain", lambda books, _: books):
+        _marks(turn, server, said)
+
+
+def quarantined_unasked(turn: Turn, positions: PositionSet) -> None:
+    asking = patch.object(skipping, "ask_again", lambda *_: None)
+    with asking:
+        _skip_begin(turn, positions)
+    skipping._record(turn)
+
+
+def torn_skip_recorded(turn: Turn, server: Any, said: Any) -> bool:
+    if _skip_answer(turn, server, said):
+        turn.recover(quarantine=EMPTY)
+        skipping._record(turn)
+    return False
+
+
+def adopted_whatever(turn: Turn, found: Any) -> bool:
+    return True
+
+
+def swapped_from_any_parent(turn: Turn, write: Any) -> None:
+    if isinstance(write, SwapHead):
+        write = replace(write, parent=turn.state.head_id)
+    Turn_write(turn, write)
+
+
+Turn_write = Turn.write
+
+
+def everything_may_be_adopted(storage: Any, search: Any) -> Any:
+    return storage
+
+
+CRASH: Final = Faults(server_crash=1)
+SMALL: Final = Setting()
+
+BREAKS: Final = (
+    Break(
+        name="no-generation",
+        rule="6: a push of another lineage is STALE_LINEAGE",
+        patches=((bucket, "push", any_lineage),),
+        setting=Setting(faults=CRASH),
+    ),
+    Break(
+        name="retry-across-rollback",
+        rule="9: a push carries the lineage of its pull",
+        patches=(
+            (batches, "push", pushed_under_the_newest_lineage),
+            (leases, "_drop_all", nothing_forgotten_but_leases),
+        ),
+        setting=Setting(is_slow=True, trainers=1, faults=CRASH),
+    ),
+    Break(
+        name="mixed-pull",
+        rule="9: a pull of another lineage is thrown away",
+        patches=((batches, "pulled", pulls_are_believed),),
+        setting=Setting(trainers=1, faults=CRASH),
+    ),
+    Break(
+        name="batch-identity",
+        rule="1: work is named by positions, not by the first of them",
+        patches=((bucket, "judge", first_position_decides),),
+        setting=Setting(positions=3, batch=2, faults=Faults(pause=1)),
+    ),
+    Break(
+        name="high-water",
+        rule="8: a set, never one number",
+        patches=((bucket._Judged, "_judge", all_below_is_applied),),
+        setting=Setting(trainers=1, pipeline=2),
+    ),
+    Break(
+        name="forget-closed",
+        rule="8: marks are kept",
+        patches=((fork, "file_written", marks_dropped_once_written),),
+        setting=Setting(),
+    ),
+    Break(
+        name="sparse-silent",
+        rule="7: every batch goes to every bucket",
+        patches=((batches, "push", pushed_where_it_touches),),
+        setting=Setting(trainers=1),
+    ),
+    Break(
+        name="repeated-restore",
+        rule="27: RESTORE only for a larger lineage",
+        patches=((restoring, "restore", restored_again), (bucket, "restore", restored_again)),
+        setting=Setting(trainers=1, faults=Faults(server_crash=1, repeat=1)),
+    ),
+    Break(
+        name="marks-not-restored",
+        rule="27: marks come from the base",
+        patches=((restoring, "_group", restored_without_marks),),
+        setting=Setting(trainers=1, faults=CRASH),
+    ),
+    Break(
+        name="same-generation-restore",
+        rule="26: lineage + 1 at each loss",
+        patches=((recovery, "raise_lineage", raised_to_the_same),),
+        setting=Setting(trainers=1, faults=CRASH),
+    ),
+    Break(
+        name="copy-at-once",
+        rule="19, 20: the fork is taken at CUT, when D is known",
+        patches=((fork, "hold", copied_at_hold), (cuts, "compare", compared_as_equal)),
+        setting=SMALL,
+    ),
+    Break(
+        name="commit-from-acks",
+        rule="22: the data state is what the files say",
+        patches=((cuts, "_record", recorded_as_acked),),
+        setting=Setting(faults=Faults(loss=1)),
+    ),
+    Break(
+        name="rebuild-from-trainers",
+        rule="17, 22: a new master asks the servers for their marks; files say the data state",
+        patches=((cuts, "_record", recorded_as_acked), (recovery, "handle_marks", marks_not_asked)),
+        setting=Setting(trainers=1, faults=Faults(take_over=1)),
+    ),
+    Break(
+        name="want-intersection",
+        rule="20: D is the union of the marks",
+        patches=((cuts, "compare", common_taken_for_union), (fork, "_can_fork", lambda group, data: True)),
+        setting=SMALL,
+    ),
+    Break(
+        name="no-hold",
+        rule="19, 20: no push between HELD and CUT, and marks inside D",
+        patches=(
+            (bucket, "judge", applied_while_held),
+            (fork, "_can_fork", lambda group, data: True),
+            (cuts, "compare", compared_as_equal),
+        ),
+        setting=SMALL,
+    ),
+    Break(
+        name="wanted-live-only",
+        rule="21: wanted positions go to the fork too",
+        patches=((bucket._Judged, "_judge", wanted_goes_to_live_alone),),
+        setting=SMALL,
+    ),
+    Break(
+        name="shared-parameters",
+        rule="21: other positions go to the live bucket alone",
+        patches=((bucket._Judged, "_judge", others_go_to_the_fork_too),),
+        setting=SMALL,
+    ),
+    Break(
+        name="shared-marks",
+        rule="5, 21: the fork's marks are its own",
+        patches=((bucket._Judged, "_judge", others_mark_the_fork_too),),
+        setting=SMALL,
+    ),
+    Break(
+        name="straddle-marked",
+        rule="21: SPLIT",
+        patches=((bucket, "judge", never_split), (fork, "marked", inside_is_marked)),
+        setting=Setting(positions=3, batch=2, faults=Faults(trainer_crash=1)),
+    ),
+    Break(
+        name="straddle-live-only",
+        rule="21: SPLIT",
+        patches=((bucket, "judge", never_split), (bucket._Judged, "_judge", straddling_goes_to_live_alone)),
+        setting=Setting(positions=3, batch=2, faults=Faults(trainer_crash=1)),
+    ),
+    Break(
+        name="done-from-union",
+        rule="20: D is no ground for DONE",
+        patches=((cuts, "compare", union_taken_for_common),),
+        setting=Setting(faults=Faults(trainer_crash=1, loss=1)),
+    ),
+    Break(
+        name="cut-unchecked",
+        rule="20: CUT only for the id that is held",
+        patches=((fork, "cut", cut_of_any_id), (cuts, "compare", compared_as_equal)),
+        setting=Setting(trainers=1, faults=Faults(take_over=1)),
+    ),
+    Break(
+        name="hold-any-lineage",
+        rule="19, 26: HOLD of the current lineage only; a roll-back aborts the commit",
+        patches=(
+            (fork, "hold", hold_of_any_lineage),
+            (recovery, "lose_model", commit_goes_on),
+            (cuts, "lose_model", commit_goes_on),
+        ),
+        setting=Setting(trainers=1, faults=CRASH),
+    ),
+    Break(
+        name="commit-survives-rollback",
+        rule="26: a roll-back aborts the commit",
+        patches=((recovery, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
+        setting=Setting(trainers=1, faults=CRASH),
+    ),
+    Break(
+        name="adopt-any-generation",
+        rule="24: adoption of the current lineage only",
+        patches=(
+            (recovery, "_is_adoptable", adopted_whatever),
+            (masters, "adoptable", everything_may_be_adopted),
+        ),
+        setting=Setting(positions=1, trainers=1, faults=Faults(server_crash=1, take_over=1)),
+    ),
+    Break(
+        name="adopt-any-parent",
+        rule="24: adoption only when parent = head",
+        patches=(
+            (recovery, "_is_adoptable", adopted_whatever),
+            (masters, "adoptable", everything_may_be_adopted),
+            (Turn, "write", swapped_from_any_parent),
+        ),
+        setting=Setting(positions=2, trainers=1, faults=Faults(take_over=2)),
+    ),
+    Break(
+        name="hwm-skip",
+        rule="18: the high-water mark skips nothing",
+        patches=((dispatch, "opened", below_high_water_is_done), (masters.job.declaring, "opened", below_high_water_is_done)),
+        setting=Setting(trainers=1, faults=Faults(take_over=1)),
+    ),
+    Break(
+        name="end-before-commit",
+        rule="32: END only when head covers everything",
+        patches=((JobState, "is_complete", property(lambda state: state.dispatch.is_exhausted)),),
+        setting=SMALL,
+    ),
+    Break(
+        name="quarantine-unmarked",
+        rule="31: every bucket is asked to SKIP",
+        patches=((skipping, "begin", quarantined_unasked),),
+        setting=Setting(quarantine_after=1, faults=Faults(raising=1, pause=1)),
+    ),
+    Break(
+        name="quarantine-torn",
+        rule="31: a skip that some had applied is rolled back",
+        patches=((masters.job.servers.skipping, "handle_answer", torn_skip_recorded),),
+        setting=Setting(quarantine_after=1, faults=Faults(raising=1, pause=1)),
+    ),
+    Break(
+        name="ack-early",
+        rule="12: ack after every bucket has confirmed",
+        patches=((batches, "push", acked_when_sent),),
+        setting=Setting(trainers=1, faults=Faults(loss=2)),
+    ),
+    Break(
+        name="stale-ack",
+        rule="15: acks of another lineage are refused",
+        patches=((dispatch, "ack", any_ack_counts), (trainers, "ack", any_ack_counts)),
+        setting=Setting(faults=Faults(server_crash=1)),
+    ),
+)
