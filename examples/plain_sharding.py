@@ -1,12 +1,12 @@
 """Data sharding without a model: every record is handed out, worked on, confirmed; outputs are keyed by position.
 
     python examples/plain_sharding.py              alone, with a master of its own
-    edl run examples/plain_sharding.yaml           as many trainers as there is room for
+    edl run examples/plain_sharding.yaml           2 to 6 trainers, as room allows
 
-Use it to feed an existing training loop, or to process a data set once (`--epochs 1`).  Trainers may come, go and
-be killed at any time.  Without a model there is nothing to commit together with the data, so the promise is: each record is
-confirmed once per epoch, and work after the last commit may be done twice.  Writing outputs under their position makes
-that harmless: the second writing is the same as the first.
+Use it to feed an existing training loop, or to process a data set once.  Trainers may come, go and be killed at any
+time.  Without a model there is nothing to commit together with the data, so the promise is: each record is confirmed
+once per epoch, and work after the last commit may be done twice.  Writing outputs under their position makes that
+harmless: the second writing is the same as the first.
 """
 
 import argparse

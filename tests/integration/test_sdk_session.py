@@ -1,0 +1,167 @@
+"""One script against a real master: what the loop refuses, a model of the script's own, a run without a cluster."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import trainer_sdk as edl
+from master.api.audit import read_checkpoint
+from master.api.storage import open_storage, read_manifest
+from tests.integration.master_stage import JOB
+from tests.integration.sdk_stage import PROGRAMS, running
+from trainer_sdk.errors import UsageError
+from trainer_sdk.own_model import read_model
+from trainer_sdk.session import open_session
+
+
+@pytest.fixture
+def job(tmp_path):
+    with running(tmp_path) as job:
+        yield job
+
+
+def open_in(job, **settings):
+    return open_session(
+        {"EDL_MASTER": job.address, "EDL_JOB": JOB, "EDL_CHECKPOINT_URI": str(job.checkpoints)} | settings
+    )
+
+
+def declare(session, **changes):
+    return session.dataset("d", **({"size": 100, "epochs": 2, "batch_size": 10, "seed": 3} | changes))
+
+
+def test_the_loop_refuses_what_cannot_work(job):
+    """done() twice, done() of a foreign batch, declaring too late, batches never finished: each at once and clearly."""
+    with open_in(job) as session:
+        data = declare(session)
+        first = next(data)
+        first.done()
+
+        with pytest.raises(UsageError, match="done already"):
+            first.done()
+        with pytest.raises(UsageError, match="never gave"):
+            data.done("no batch")
+        with pytest.raises(UsageError, match="declare everything before"):
+            session.tables({"w": edl.dense(3)})
+        with pytest.raises(UsageError, match="19 batches were given and never finished"):
+            for _ in data:
+                pass
+
+
+def test_another_size_than_the_jobs_is_refused_by_field(job):
+    """The data set is durable: a script that was edited meanwhile is told which number differs."""
+    with open_in(job) as session:
+        next(declare(session)).done()
+    with open_in(job, EDL_NAME="digits-trainer-1") as session, pytest.raises(UsageError, match="size"):
+        next(declare(session, size=99))
+
+
+def test_rank_and_world_size_are_those_of_now(job):
+    """A second trainer changes both."""
+    with open_in(job, EDL_NAME="digits-trainer-0") as one:
+        declare(one)
+        assert (one.rank, one.world_size) == (0, 1)
+        with open_in(job, EDL_NAME="digits-trainer-1", EDL_ORDINAL="1") as two:
+            declare(two)
+            assert (two.rank, two.world_size) == (1, 2)
+            job.wait_for(lambda: one.world_size == 2, "the first to hear of the second")
+
+
+class Counter:
+    """A model of the script's own: how often each record was seen."""
+
+    def __init__(self):
+        self.counts = None
+
+    def save(self):
+        return {"counts": self.counts.copy()}
+
+    def restore(self, arrays):
+        self.counts = np.zeros(100, dtype=np.int64) if arrays is None else arrays["counts"].copy()
+
+    def train(self, data, *, batches=10**9):
+        for _, batch in zip(range(batches), data, strict=False):
+            self.counts[batch.indices] += 1
+            batch.done(loss=1.0)
+
+
+def test_a_model_of_ones_own_goes_on_from_what_it_has(job):
+    """Rules 33 to 35: work after the checkpoint is rolled back with the model: each record is in it once an epoch."""
+    first = Counter()
+    with open_in(job) as session:
+        data = declare(session)
+        session.own_model(save=first.save, restore=first.restore)
+        first.train(data, batches=7)
+        manifest = session.checkpoint()
+        first.train(data, batches=3)  # trained, never committed
+    committed = read_manifest(open_storage(str(job.checkpoints)), manifest)
+    saved = read_model(open_storage(str(job.checkpoints)), committed.files[0])
+
+    assert len(committed.data) == saved["counts"].sum() == 70
+
+    second = Counter()
+    with open_in(job) as session:
+        data = declare(session)
+        session.own_model(save=second.save, restore=second.restore)
+        second.train(data)
+        assert session.has_ended
+
+    assert second.counts.tolist() == [2] * 100
+    audit = read_checkpoint(str(job.checkpoints))
+    assert audit.is_sound
+    assert audit.head.is_complete
+
+
+def test_a_checkpoint_within_a_batch_is_refused(job):
+    """Is the batch in the model or not?  Nobody can say, so nothing is written."""
+    model = Counter()
+    with open_in(job) as session:
+        data = declare(session)
+        session.own_model(save=model.save, restore=model.restore)
+        next(data)
+        with pytest.raises(UsageError, match="within a batch"):
+            session.checkpoint()
+
+
+def run_alone(tmp_path, *command, **environment):
+    """The finished process of a script without a cluster."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+    return subprocess.run(
+        [sys.executable, *command],
+        env=clean | {"TMPDIR": str(tmp_path)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_script_runs_alone_with_its_own_master_and_server(tmp_path):
+    """`python script.py` without a cluster: the same protocol, the same counters, no process or folder left."""
+    out = tmp_path / "ledger.npz"
+    done = run_alone(tmp_path, str(PROGRAMS / "ledger.py"), "--size", "60", "--epochs", "2", "--out", str(out))
+
+    assert done.returncode == 0, done.stderr
+    assert "no EDL_MASTER" in done.stderr
+    assert np.load(out)["counts"].tolist() == [2] * 60
+    assert list(tmp_path.glob("edl-*")) == []
+
+
+LEFT_OPEN = """
+import trainer_sdk as edl
+session = edl.open()
+data = session.dataset("d", size=10, epochs=1, batch_size=2)
+next(data)
+"""
+
+
+def test_a_script_that_never_closes_is_told_so_and_leaves_cleanly(tmp_path):
+    """Exit without close: the lease is returned, the children end, the author is told."""
+    done = run_alone(tmp_path, "-c", LEFT_OPEN)
+
+    assert done.returncode == 0
+    assert "without close()" in done.stderr
+    assert list(tmp_path.glob("edl-*")) == []

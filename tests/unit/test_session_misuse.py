@@ -1,0 +1,174 @@
+"""Misuse of the SDK answers at once, with what to write instead; none of this needs a master."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+import trainer_sdk as edl
+from trainer_sdk.environment import VARIABLES, environment_page, parse_environment
+from trainer_sdk.errors import UsageError
+from trainer_sdk.session import open_session
+
+
+@pytest.fixture
+def session():
+    with open_session({"EDL_MASTER": "127.0.0.1:9"}) as opened:
+        yield opened
+
+
+def declare(session):
+    return session.dataset("d", size=10, epochs=1, batch_size=2)
+
+
+def test_use_after_close_is_refused(session):
+    """next() after close."""
+    data = declare(session)
+    session.close()
+
+    with pytest.raises(UsageError, match="closed"):
+        next(data)
+    with pytest.raises(UsageError, match="closed"):
+        session.report({})
+
+
+def test_a_second_close_changes_nothing(session):
+    """close() may be called in a finally as well."""
+    session.close()
+    session.close()
+
+
+def test_use_from_a_second_thread_is_refused(session):
+    """One thread owns a session; a loader thread must not take its batches."""
+    data = declare(session)
+    seen = []
+
+    def use():
+        try:
+            next(data)
+        except UsageError as error:
+            seen.append(str(error))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+
+    assert len(seen) == 1
+    assert "second thread" in seen[0]
+
+
+def test_use_after_fork_is_refused(session):
+    """A forked worker has no stream of its own and would speak for its parent."""
+    data = declare(session)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            next(data)
+        except UsageError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+
+    assert b"after fork" in os.read(read, 1000)
+    os.close(read)
+
+
+@pytest.mark.parametrize("field", ["size", "epochs", "batch_size"])
+@pytest.mark.parametrize("value", [0, -1, 2.5])
+def test_impossible_data_sets_are_refused_by_field(session, field, value):
+    """The message names the argument."""
+    arguments = {"size": 10, "epochs": 1, "batch_size": 2} | {field: value}
+
+    with pytest.raises(UsageError, match=rf"dataset\.{field}"):
+        session.dataset("d", **arguments)
+
+
+def test_a_second_data_set_is_refused(session):
+    """A job trains one data set."""
+    declare(session)
+
+    with pytest.raises(UsageError, match="second time"):
+        declare(session)
+
+
+def test_two_models_are_refused(session):
+    """Tables on servers, or a model of the script's own: never both, they would be committed apart."""
+    session.own_model(save=dict, restore=print)
+
+    with pytest.raises(UsageError, match="second model"):
+        session.tables({"w": edl.dense(3)})
+
+
+def test_a_rank_before_the_data_set_is_refused(session):
+    """Nothing is said to the master before everything is declared."""
+    with pytest.raises(UsageError, match="dataset"):
+        _ = session.rank
+
+
+def test_push_outside_the_loop_is_refused(session):
+    """A gradient belongs to a batch."""
+    declare(session)
+    tables = session.tables({"w": edl.dense(3)})
+
+    with pytest.raises(UsageError, match="without a batch"):
+        tables.push({})
+
+
+def test_checkpoint_without_a_model_of_ones_own_is_refused(session):
+    """With tables the servers are committed, without a model there is nothing to commit."""
+    with pytest.raises(UsageError, match="own_model"):
+        session.checkpoint()
+
+
+def test_a_script_that_raises_before_its_first_batch_leaves_nothing_behind():
+    """No thread, no handler, and the error is the script's own."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    with pytest.raises(ZeroDivisionError), open_session({"EDL_MASTER": "127.0.0.1:9"}):
+        _ = 1 / 0
+
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert not [t for t in threading.enumerate() if t.name == "edl-channel"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("EDL_ENV_VERSION", "2"),
+        ("EDL_ORDINAL", "two"),
+        ("EDL_GRACE_S", "-1"),
+        ("EDL_GRACE_S", "nan"),
+        ("EDL_MASTER", "somewhere"),
+    ],
+)
+def test_a_wrong_variable_is_refused_by_name(name, value):
+    """The environment is parsed once, at the edge."""
+    with pytest.raises(UsageError, match=name):
+        parse_environment({name: value})
+
+
+def test_the_published_list_of_variables_is_the_one_in_the_code():
+    """docs/environment.md is made from the code."""
+    page = Path(__file__).parents[2] / "docs" / "environment.md"
+
+    assert page.read_text(encoding="utf-8") == environment_page()
+
+
+def test_every_variable_that_is_read_is_published():
+    """A variable that is not on the list would be set by nobody."""
+
+    asked = set()
+
+    class Spy(dict):
+        def get(self, key, default=None):
+            asked.add(key)
+            return default
+
+    parse_environment(Spy())
+
+    assert asked <= {variable.name for variable in VARIABLES}
