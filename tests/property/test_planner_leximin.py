@@ -10,7 +10,7 @@ from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import job, node
 
 claims = st.lists(
-    st.tuples(st.integers(1, 2), st.integers(0, 5), st.sampled_from([50, 100, 150, 200, 300])), min_size=1, max_size=4
+    st.tuples(st.integers(1, 3), st.integers(0, 5), st.sampled_from([100, 200, 300])), min_size=1, max_size=4
 )
 
 

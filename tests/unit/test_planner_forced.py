@@ -5,7 +5,7 @@ from math import nan
 
 import pytest
 
-from autoscaler.domain import Cause, DeletePod, DemandState, Headroom, Node, Reclaim, Resources, Workload
+from autoscaler.domain import Cause, DeletePod, DemandState, Headroom, Node, PodPhase, Reclaim, Resources, Workload
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, demand, job, node, shape, web
@@ -171,3 +171,14 @@ def test_web_pod_with_memory_takes_from_the_node_where_memory_is_short():
         replace(pod, shape=replace(pod.shape, requests=Resources(cpu_milli=500, memory_bytes=1))),
     )
     assert len(deletions(driver.plan())) == 1
+
+
+def test_minimum_is_protected_by_count_where_core_pods_have_died():
+    """What is left is surplus by its tier, and still the minimum: nobody takes it."""
+    driver = settled([node("a")], [job("j", low=2, high=4)])
+    for number in (0, 1):
+        driver.cluster.lose(f"j-trainer-{number}")
+        taken = web(f"taken-{number}", since_s=None)
+        driver.cluster.put(replace(taken, node="a", phase=PodPhase.READY))
+    driver.cluster.put(web("w"))
+    assert deletions(driver.plan()) == []

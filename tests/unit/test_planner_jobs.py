@@ -128,6 +128,28 @@ def test_weights_divide_what_is_left():
     assert sizes(driver) == {"a": 6, "b": 3}
 
 
+def test_tie_goes_to_the_larger_next_share():
+    """Only so is the greedy leximin: shares (1, 2) are better than (1, 1.5), and the names say nothing."""
+    driver = settled([node("a", 4_000)], [job("a", low=2, weight=200), job("b", low=1, weight=100)])
+    assert sizes(driver) == {"a": 2, "b": 2}
+
+
+def test_growth_waits_for_the_window_after_a_shrink():
+    """A6: the web pod that took the room is gone again, and the trainer comes back 3 s after it left, no sooner."""
+    driver = settled([node("a")], [job("j", high=4)], Policy())
+    driver.cluster.put(web("w"))
+    driver.turn()
+    shrunk_at_s = driver.cluster.now()
+    driver.cluster.lose("w")
+    driver.cluster.advance(1.5)
+    early = driver.plan()
+    assert early.actions == ()
+    assert decision(early, "j").bottleneck is Bottleneck.COOLDOWN
+    assert early.replan_at_s == shrunk_at_s + Policy().up_window_s
+    driver.cluster.advance(1.5)
+    assert [type(action) for action in driver.plan().actions] == [CreatePod]
+
+
 def test_dominant_resource_counts():
     """A job of GPUs and a job of cpu share by what each needs most."""
     driver = settled([node("n", 8_000, gpu=4)], [job("gpu", gpu=1, cpu_milli=500), job("cpu", cpu_milli=1_000)])
