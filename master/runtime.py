@@ -25,6 +25,7 @@ from master.api.identities import Term
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.status import JobStatus
 from master.domain import (
+    SECOND,
     AdoptableFound,
     CloseStream,
     Durable,
@@ -59,6 +60,8 @@ log: Final = logging.getLogger(__name__)
 
 MAX_WAITING_EVENTS: Final = 8192
 MAX_EVENTS_PER_TURN: Final = 512  # a few ms; then streams get their turn
+DEADLINE_GRAIN_NS: Final = 5_000_000  # deadlines are seconds: 5 ms late is on time
+NEVER: Final = Instant(2**63 - 1)
 CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
 
 
@@ -88,6 +91,9 @@ class TermRuntime:
         step = job.initial(config, durable, term, _now())
         self._state = step.state
         self._first_effects = step.effects
+        self._has_news = True  # since the deadlines were looked at
+        self._look_at = Instant(0)  # not before then again
+        self._next_deadline = NEVER
 
     # ---- the writer ---------------------------------------------------------------------------------------------
 
@@ -97,7 +103,7 @@ class TermRuntime:
         try:
             self._perform(self._first_effects)
             while True:
-                await self._inbox.wait(self._next_deadline_s())
+                await self._inbox.wait(self._wait_s())
                 if not self._mandate.may_act():
                     await self._mandate.confirm()
                 if writes.done():
@@ -113,21 +119,30 @@ class TermRuntime:
         now = _now()
         for event in self._inbox.take(MAX_EVENTS_PER_TURN):
             self._handle(event, now)
+        if now >= self._look_at:
+            self._look_at_deadlines(now)
+
+    def _look_at_deadlines(self, now: Instant) -> None:
         for at, deadline in job.deadlines(self._state):
             if at <= now:
                 self._handle(deadline, now)
+        self._has_news = False
+        self._next_deadline = min((at for at, _ in job.deadlines(self._state)), default=NEVER)
+        self._look_at = Instant(now + DEADLINE_GRAIN_NS)
 
     def _handle(self, event: Event, now: Instant) -> None:
         step = job.handle(self._state, event, now)
         self._state = step.state
+        self._has_news = True
         self._counts.events += 1
         if self._checks_invariants:
             job.check_invariants(self._state)
         self._perform(step.effects)
 
-    def _next_deadline_s(self) -> float:
-        first = min((at for at, _ in job.deadlines(self._state)), default=None)
-        return CLOCK_CHECK_S if first is None else min(CLOCK_CHECK_S, (first - _now()) / 1e9)
+    def _wait_s(self) -> float:
+        """After events the deadlines may be others, but looking costs with the number of members: not every turn."""
+        wake = self._look_at if self._has_news else max(self._look_at, self._next_deadline)
+        return min(CLOCK_CHECK_S, (wake - _now()) / SECOND)
 
     # ---- effects ------------------------------------------------------------------------------------------------
 
