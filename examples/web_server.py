@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Page(BaseHTTPRequestHandler):
     """Says who answers."""
 
-    def do_GET(self) -> None:  # noqa: N802 - the name that http.server calls
+    def do_GET(self) -> None:
         body = f"{os.environ.get('EDL_NAME', 'web')} answers {self.path}\n".encode()
         self.send_response(200)
         self.send_header("Content-Type", "text/plain")

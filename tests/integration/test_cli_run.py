@@ -1,0 +1,257 @@
+"""The command `edl` against a real run in another process."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
+EDL = str(Path(sys.executable).with_name("edl"))
+DEADLINE_S = 30.0
+FILES = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: idle}
+spec:
+  trainer:
+    minReplicas: 1
+    maxReplicas: 3
+    template:
+      spec:
+        terminationGracePeriodSeconds: 2
+        containers: [{name: t, command: [python, IDLE], resources: {requests: {cpu: 1, memory: 64Mi}}}]
+  master:
+    template:
+      spec:
+        terminationGracePeriodSeconds: 1
+        containers: [{name: m, command: [sleep, "1000"], resources: {requests: {cpu: 100m, memory: 64Mi}}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  template:
+    spec:
+      terminationGracePeriodSeconds: 2
+      containers:
+      - name: web
+        command: [python, WEB]
+        ports: [{containerPort: 80}]
+        resources: {requests: {cpu: 1, memory: 64Mi}}
+"""
+
+
+def edl(*words, run=None, code=0):
+    environment = {**os.environ, **({"EDL_RUN": str(run)} if run else {})}
+    done = subprocess.run(
+        [EDL, *words], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.1)
+
+
+class Run:
+    """`edl run` in its own process."""
+
+    def __init__(self, folder, *options):
+        text = FILES.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
+        (folder / "job.yaml").write_text(text)
+        argv = [EDL, "run", "job.yaml", "--nodes", "2", "--cpu", "2", "--no-view", "--no-etcd", *options]
+        self.process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("run folder: "), line + self.process.stdout.read()
+        self.folder = Path(line.removeprefix("run folder: ").strip())
+        wait_until((self.folder / "control.sock").exists, "the control socket")
+
+    def get(self, kind):
+        return json.loads(edl("get", kind, "-o", "json", run=self.folder))
+
+    def pids(self):
+        return [p["status"]["pid"] for p in self.get("pods")["items"] if p["status"]["pid"]]
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def run(tmp_path):
+    started = Run(tmp_path)
+    yield started
+    started.end()
+
+
+def trainers(run):
+    pods = run.get("pods")["items"]
+    return [p["status"]["pid"] for p in pods if p["metadata"]["labels"]["edl.dev/role"] == "trainer"]
+
+
+def is_alive(pid):
+    return Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
+    """The whole conversation of a newcomer, in kubectl's words, with exit codes that scripts may rely on."""
+    edl("wait", "--for=condition=Available", "deployment/web", "--timeout", "20s", run=run.folder)
+    edl("wait", "--for=condition=Running", "tj/idle", "--timeout", "20s", run=run.folder)
+    wait_until(lambda: run.get("tj/idle")["status"]["trainers"] == 2, "growth into free room")
+    assert "idle" in edl("get", "tj", run=run.folder)
+    assert "node-2" in edl("get", "nodes", "-o", "wide", run=run.folder)
+    assert edl("get", "deployment", "web", "-o", "name", run=run.folder) == "deployment/web\n"
+    assert "kind: TrainingJob" in edl("get", "tj/idle", "-o", "yaml", run=run.folder)
+    assert "hello from idle-trainer-0" in edl("logs", "tj/idle", "--trainer", "0", run=run.folder)
+
+    assert "did you mean" in edl("get", "tjj", run=run.folder, code=2)
+    assert "known here: idle" in edl("get", "tj/xyz", run=run.folder, code=3)
+    assert "sizes 1 to 3" in edl("scale", "tj/idle", "--trainers", "9", run=run.folder, code=4)
+    assert (
+        "was not completed"
+        in edl("wait", "--for=condition=Completed", "tj/idle", "--timeout", "300ms", run=run.folder, code=5).lower()
+    )
+
+    assert "dry run" in edl("scale", "deployment/web", "--replicas", "2", "--dry-run", run=run.folder)
+    assert run.get("deployment/web")["spec"]["replicas"] == 1
+    edl("scale", "deployment/web", "--replicas", "2", run=run.folder)
+    edl("wait", "--for=condition=Available", "deployment/web", "--timeout", "20s", run=run.folder)
+    assert run.get("tj/idle")["status"]["trainers"] == 1  # it gave way
+    assert "web-1" in edl("describe", "tj/idle", run=run.folder)
+
+    edl("scale", "deployment", "web", "--replicas", "0", run=run.folder)
+    edl("scale", "tj/idle", "--trainers", "1", run=run.folder)
+    assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 1
+    before = trainers(run)
+    edl("drain", "tj/idle", run=run.folder)  # the only one
+    wait_until(lambda: len(trainers(run)) == 1 and trainers(run) != before, "a new trainer in its place")
+    edl("drain", "node/node-1", run=run.folder)
+    wait_until(lambda: {p["spec"]["nodeName"] for p in run.get("pods")["items"]} == {"node-2"}, "an empty node")
+    edl("uncordon", "node/node-1", run=run.folder)
+    assert "Resized" in edl("events", "--json", run=run.folder)
+
+    edl("delete", "tj/idle", run=run.folder)
+    edl("wait", "--for=delete", "tj/idle", "--timeout", "20s", run=run.folder)
+    assert "nothing there" in edl("get", "pods", run=run.folder)
+
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.wait(DEADLINE_S) == 130
+    assert "is over" in edl("get", "tj", run=run.folder, code=3)
+    assert json.loads((run.folder / "run.json").read_text())["ended"]
+
+    archive = tmp_path / "report.tar.gz"
+    edl("bundle", str(run.folder), "-o", str(archive))
+    with tarfile.open(archive) as packed:
+        names = {Path(name).name for name in packed.getnames()}
+    assert {"run.json", "events.jsonl", "samples.jsonl", "idle-trainer-0.log", "versions.txt"} <= names
+    assert "token" not in names
+
+
+def test_ctrl_c_lets_everything_leave_in_order(run):
+    """Trainers first, then the master; no process is left."""
+    wait_until(lambda: len(run.pids()) >= 3, "the pods")
+    pids = run.pids()
+    run.process.send_signal(signal.SIGINT)
+    output, _ = run.process.communicate(timeout=DEADLINE_S)
+    assert run.process.returncode == 130
+    gone = [line for line in output.splitlines() if " Gone " in line]
+    order = [next(i for i, line in enumerate(gone) if name in line) for name in ("idle-trainer-0", "idle-master-0")]
+    assert order == sorted(order)
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+def test_kill_nine_of_the_run_leaves_no_process(run):
+    """Not one pod outlives it."""
+    wait_until(lambda: len(run.pids()) >= 3, "the pods")
+    pids = run.pids()
+    run.process.kill()
+    wait_until(lambda: not [pid for pid in pids if is_alive(pid)], "the end of all pods")
+
+
+def test_the_socket_is_for_its_owner_alone_and_bounded(run):
+    """0600; a line without end is cut off, and the run goes on."""
+    import socket  # noqa: PLC0415
+
+    path = run.folder / "control.sock"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with socket.socket(socket.AF_UNIX) as rude:
+        rude.connect(str(path))
+        rude.settimeout(DEADLINE_S)
+        try:
+            rude.sendall(b"x" * (1 << 20))
+            answer = rude.recv(1 << 16)
+        except (BrokenPipeError, ConnectionResetError):
+            answer = b""
+        assert b'"ok": true' not in answer
+    assert "idle" in edl("get", "tj", run=run.folder)
+
+
+def test_a_long_path_still_has_a_socket(tmp_path):
+    """AF_UNIX takes 107 bytes."""
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    text = FILES.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
+    (deep / "job.yaml").write_text(text)
+    argv = [EDL, "run", "job.yaml", "--json", "--no-etcd", "--duration", "3s"]
+    with subprocess.Popen(argv, cwd=deep, stdout=subprocess.PIPE, text=True) as process:
+        folder = Path(json.loads(process.stdout.readline())["run"])
+        wait_until((folder / "control.path").exists, "the short path")
+        wait_until(lambda: Path((folder / "control.path").read_text().strip()).exists(), "the socket")
+        assert "idle" in edl("get", "tj", run=folder)
+        lines = [json.loads(line) for line in process.stdout]
+        assert process.wait(DEADLINE_S) == 0
+    assert lines[-1]["jobs"] == {"idle": "Running"}
+    assert not Path((folder / "control.path").read_text().strip()).exists()
+
+
+def test_refused_files_start_nothing(tmp_path):
+    """Exit 4, every field at once, no run folder."""
+    (tmp_path / "job.yaml").write_text(FILES.replace("minReplicas: 1", "minReplicas: 9").replace("web}", "Web}"))
+    done = subprocess.run(
+        [EDL, "run", "job.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == 4
+    assert "spec.trainer.minReplicas: 9 is larger than maxReplicas 3" in done.stderr
+    assert "metadata.name" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_gpu_auto_without_a_driver_says_so(tmp_path):
+    """A clear message, no traceback."""
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this machine has a driver")
+    (tmp_path / "job.yaml").write_text(FILES.replace("IDLE", "x").replace("WEB", "y"))
+    argv = [EDL, "run", "job.yaml", "--gpu", "auto"]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 4
+    assert "--gpu auto asks the NVIDIA driver" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell):
+    """For the three shells."""
+    assert "_EDL_COMPLETE" in edl("completion", shell)
+
+
+def test_help_loads_nothing_heavy():
+    """`edl --help` stays below half a second because it imports no cluster, no gRPC, no pydantic."""
+    code = "import sys; sys.argv=['edl','--help']\nimport autoscaler.cli.main\n"
+    code += "heavy={'grpc','pydantic','rich','numpy','kopf','kubernetes','matplotlib','asyncio'}&set(sys.modules)\n"
+    code += "print(sorted(heavy)); raise SystemExit(bool(heavy-{'asyncio'}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

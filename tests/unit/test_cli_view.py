@@ -1,0 +1,170 @@
+"""The live view and the tables are pure: a snapshot in, a picture out."""
+
+import io
+from dataclasses import replace
+
+from rich.console import Console
+
+from autoscaler.cli.tables import format_age, format_table
+from autoscaler.cli.view import draw
+from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
+from autoscaler.clusters.local.progress import JobProgress
+from autoscaler.clusters.local.samples import sample_of
+from autoscaler.clusters.local.snapshot import (
+    DecisionLine,
+    DeploymentLine,
+    JobLine,
+    NodeLine,
+    PodLine,
+    RunSnapshot,
+)
+from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
+from master.api.status import JobPhase
+
+REQUESTS = Resources(cpu_milli=1000, memory_bytes=1 << 29, extended=(("pods", 1),))
+
+
+def pod(name, role, owner, phase=PodPhase.READY, cpu_milli=1000):
+    return PodLine(
+        name=name,
+        role=role,
+        tier=Tier.FOREIGN if role is Role.OTHER else Tier.CORE,
+        owner=owner,
+        ordinal=0,
+        phase=phase,
+        node="node-1",
+        requests=replace(REQUESTS, cpu_milli=cpu_milli),
+        restarts=0,
+        age_s=75.0,
+        pending_s=0.2,
+        pid=77,
+        port=None,
+        gpus=(),
+        reason="",
+        is_unschedulable=False,
+        log="logs/x.log",
+    )
+
+
+DECISION = Decision(
+    job="digits",
+    now=4,
+    target=2,
+    min=2,
+    max=8,
+    servers=1,
+    servers_target=1,
+    reason=Reason.SHRUNK,
+    bottleneck=Bottleneck.NODE_FIT,
+    message="2 trainers; room for web-3",
+)
+PROGRESS = JobProgress(
+    phase=JobPhase.TRAINING,
+    total=1000,
+    done=400,
+    committed=200,
+    epochs=10,
+    samples_per_s=1234.5,
+    metrics=(("loss", 0.125),),
+)
+JOB = JobLine(
+    name="digits",
+    namespace="default",
+    condition="Running",
+    message="",
+    age_s=75.0,
+    weight=100,
+    priority_class="edl-core",
+    priority=0,
+    min=2,
+    max=8,
+    pinned=0,
+    now=4,
+    target=2,
+    servers=1,
+    servers_wanted=1,
+    has_master=True,
+    failures=0,
+    backoff_limit=6,
+    decision=DECISION,
+    progress=PROGRESS,
+    checkpoint_uri="/c",
+)
+PODS = (
+    pod("digits-trainer-0", Role.TRAINER, "digits"),
+    pod("digits-trainer-1", Role.TRAINER, "digits", PodPhase.TERMINATING),
+    pod("digits-master-0", Role.MASTER, "digits", cpu_milli=500),
+    pod("web-0", Role.OTHER, "web"),
+)
+WEB = DeploymentLine(name="web", namespace="default", wanted=3, ready=1, pending=2, starting=0, age_s=75.0)
+NODE = NodeLine(name="node-1", capacity=Resources(cpu_milli=4000, memory_bytes=8 << 30), is_open=True, pods=PODS)
+SNAPSHOT = RunSnapshot(
+    name="20260102-150405-digits",
+    folder="/runs/x",
+    t_s=75.0,
+    nodes=(NODE,),
+    pods=PODS,
+    jobs=(JOB,),
+    deployments=(WEB,),
+    decisions=(DecisionLine(t_s=70.0, decision=DECISION),),
+)
+
+
+def drawn(snapshot):
+    out = io.StringIO()
+    Console(file=out, width=140, color_system=None).print(draw(snapshot))
+    return out.getvalue()
+
+
+def test_the_picture_shows_nodes_sizes_progress_and_reasons():
+    """What a user wants to know at a glance."""
+    text = drawn(SNAPSHOT)
+    for words in ("node-1", "3500m/4", "digits", "4/10", "40%", "20%", "1,234", "0.1250", "2 wait for room"):
+        assert words in text, words
+    assert "4 → 2" in text
+    assert "room for web-3" in text
+
+
+def test_the_bar_of_a_node_is_as_long_as_what_stands_there():
+    """Four cells a core: 1 web, half a master, 1 trainer, 1 that leaves, half a core free."""
+    (row,) = [line for line in drawn(SNAPSHOT).splitlines() if "node-1" in line]
+    assert "████▒▒████░░░░··" in row
+
+
+def test_an_empty_run_can_be_drawn():
+    """At the first moment there is nothing yet."""
+    assert "EDL" in drawn(replace(SNAPSHOT, nodes=(), pods=(), jobs=(), deployments=(), decisions=()))
+
+
+def test_tables_are_aligned_and_wide_ones_say_why():
+    """As kubectl prints them."""
+    heading, row = format_table([job_object(JOB)], is_wide=True)
+    assert heading.startswith("NAME    PHASE    MIN  NOW  TARGET  MAX")
+    assert row.startswith("digits  Running  2    4    2       8")
+    assert row.endswith("2 trainers; room for web-3")
+    assert heading.index("LOSS") == row.index("0.125")
+
+
+def test_every_type_has_a_table():
+    """Nothing that can be asked for is without columns."""
+    for found in (job_object(JOB), node_object(NODE), pod_object(PODS[0]), deployment_object(WEB)):
+        assert len(format_table([found], is_wide=True)) == 2
+
+
+def test_ages_as_kubectl():
+    """Seconds, minutes, hours."""
+    assert [format_age(s) for s in (5, 119, 200, 3000, 7500)] == ["5s", "119s", "3m20s", "50m", "2h5m"]
+
+
+def test_samples_count_millicores_by_kind():
+    """The figure is drawn from them."""
+    sample = sample_of(SNAPSHOT)
+    assert sample["nodes"]["node-1"] == {
+        "capacity_millicores": 4000,
+        "web": 1000,
+        "trainers": 2000,
+        "servers": 0,
+        "masters": 500,
+    }
+    assert sample["jobs"]["digits"]["committed"] == 200
+    assert sample["workloads"]["web"]["pending"] == 2

@@ -1,0 +1,35 @@
+"""What users type becomes values, or an answer that helps."""
+
+import click
+import pytest
+
+from autoscaler.cli.words import Duration, split_target
+
+
+@pytest.mark.parametrize(
+    ("words", "target"),
+    [(["tj/digits"], ("tj", "digits")), (["tj", "digits"], ("tj", "digits")), (["nodes"], ("nodes", ""))],
+)
+def test_things_are_named_as_with_kubectl(words, target):
+    """TYPE/NAME, TYPE NAME, TYPE."""
+    assert split_target(words, needs_name=False) == target
+
+
+@pytest.mark.parametrize("words", [["tj"], ["tj", "a", "b"], ["tj/a", "b"], ["/a"], []])
+def test_anything_else_is_refused(words):
+    """With an example of the right form."""
+    with pytest.raises(click.UsageError, match="tj/digits"):
+        split_target(words, needs_name=True)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1h30m", 5400), ("250ms", 0.25), ("1.5m", 90)])
+def test_durations(text, seconds):
+    """As Go and kubectl write them."""
+    assert Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "1x", "-3s", "1 m"])
+def test_what_is_no_duration_is_refused(text):
+    """With examples."""
+    with pytest.raises(click.BadParameter, match="1h30m"):
+        Duration().convert(text, None, None)
