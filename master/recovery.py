@@ -146,7 +146,7 @@ def raise_lineage(turn: Turn) -> None:
 
 def _new_route(turn: Turn, number: Lineage) -> Route:
     state, before = turn.state, turn.state.route
-    bucket_count = state.head.bucket_count if state.head else state.config.bucket_count
+    bucket_count = (state.head.bucket_count if state.head else 0) or state.config.bucket_count
     if before:
         bucket_count = len(before.owner)
     servers = (state.members.servers[ordinal] for ordinal in sorted(state.members.servers))

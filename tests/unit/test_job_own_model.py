@@ -226,3 +226,39 @@ def test_declaration_is_remembered_by_the_next_master(driver):
     assert isinstance(answer, Declared)
     (refused,) = driver.say(T0, replace(OWN, own_model=False))
     assert refused.field == "own_model"
+
+
+def test_manifest_of_an_own_model_says_that_it_has_no_buckets(driver):
+    """A store that forgot the job is founded anew from the manifest: this is how the kind of job is known."""
+    done = train(driver, T0, 1)
+    offer(driver, T0, done)
+    assert driver.head.bucket_count == 0
+    assert driver.head.files
+
+
+@pytest.mark.parametrize(
+    ("change", "word"), [({"lineage": 9}, "world"), ({"data": PositionSet.span(0, 500)}, "data set")]
+)
+def test_offer_that_is_no_checkpoint_of_this_job_is_refused(driver, change, word):
+    """Rule 35: what the file says is compared, not believed."""
+    data = change.pop("data", PositionSet.span(0, 10))
+    answer = offer(driver, T0, data, **change)
+    assert answer.manifest is None
+    assert word in answer.reason
+
+
+def test_offer_while_another_is_written_is_to_be_repeated(driver):
+    """One commit at a time."""
+    done = train(driver, T0, 1)
+    driver.manifests_go_through = False
+    driver.say(T0, OfferCheckpoint(offer=1, world=1, file=file_of(driver, done)))
+    assert "offer it again" in offer(driver, T0, done, number=2, name="other").reason
+    driver.let_go()
+    assert driver.head.data == done
+
+
+def test_offer_in_a_job_without_own_model_is_refused():
+    """Rule 36."""
+    driver = Driver(JobConfig(servers=0)).start()
+    driver.trainer("t0")
+    assert "own_model" in offer(driver, T0, EMPTY).reason
