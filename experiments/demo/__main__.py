@@ -3,15 +3,13 @@
     python -m experiments.demo [--seed N] [--no-faults] [--duration S] [--json]
 
 The run itself is a local cluster like that of `edl run`: another terminal may say `edl get tj` meanwhile.  The play is
-in `script`, its performance in `play`, what it came to in `outcome`, the picture in `figure`.
+in `script`, its performance in `play`, the verdict in `judging`, the picture in `figure`.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import shutil
 import string
 import sys
 import tempfile
@@ -21,35 +19,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
 from autoscaler.cli.exits import Exit
 from autoscaler.cli.foreground import Show, run_in_foreground
 from autoscaler.clusters.local.run import LocalRun, RunSettings
-from autoscaler.clusters.local.snapshot import RunSnapshot
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError
 from autoscaler.manifests import Manifests, parse_files
 from autoscaler.manifests.building import make_machine
-from experiments.demo.baseline import SCRIPT, Training, measure_accuracy, measure_epochs_per_s, start_alone
+from experiments.demo.baseline import SCRIPT, Training, measure_epochs_per_s
 from experiments.demo.data import export_digits
-from experiments.demo.figure import draw_run
-from experiments.demo.outcome import SUMMARY_HEAD, JobOutcome, Outcome, count_positions, summary_rows
-from experiments.demo.play import WORKLOAD, Play
-from experiments.demo.record import measure_waits, parse_samples, read_lines
+from experiments.demo.judging import Performance, judge, tell
+from experiments.demo.play import Play
 from experiments.demo.script import Tide, plan_faults
-from master.api.audit import read_checkpoint
-from master.api.errors import ContractError
 
 HERE: Final = Path(__file__).parent
 JOBS: Final = {"digits-a": 200, "digits-b": 100}  # and their weights
+WORK: Final = {"digits-a": 1.5, "digits-b": 1.0}  # epochs of each, relative: the heavier job gets more of the cluster
 NODES, NODE_CPU_MILLI, NODE_MEMORY_BYTES = 4, 4_000, 8 * 2**30
 WEB_LOW, WEB_HIGH = 2, 9
 LIMIT_FACTOR: Final = 2.5  # times the tide: then the demo is stopped, and says so
-SHARE_OF_ALONE: Final = 0.22
-"""Epochs a second of each of the two jobs, beside what one process alone does on a free core: measured on 2 cores."""
+SHARE_OF_ALONE: Final = 0.13
+"""Epochs a second of the lighter job, beside what one process alone does on a free core: measured on 2 cores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +62,7 @@ def parse_options() -> Options:
     )
     parser.add_argument("--no-faults", action="store_true", help="the tide alone")
     parser.add_argument(
-        "--epochs", type=int, help="of each job (default: measured to outlast the tide on this machine)"
+        "--epochs", type=int, help="of the lighter job (default: enough to outlast the tide on this machine)"
     )
     parser.add_argument("--json", action="store_true", help="events and the outcome as JSON lines, no live view")
     parser.add_argument("--run-dir", type=Path, default=Path("runs"), help="for run folders (default %(default)s)")
@@ -94,41 +84,38 @@ def parse_options() -> Options:
 def main() -> int:
     options = parse_options()
     options.runs.mkdir(parents=True, exist_ok=True)
-    training = _choose_training(options)
+    digits = export_digits(options.runs)
+    training = Training(data=digits.path.absolute())
+    epochs = _choose_epochs(options, training)
+    if not options.is_json:
+        jobs = ", ".join(f"{name} {count} epochs" for name, count in epochs.items())
+        print(f"{digits.train_count:,} digits to train, {digits.test_count} to test; {jobs}; seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="edl-demo-") as name:
         try:
-            return asyncio.run(_Demo(options, training, Path(name)).run())
+            return asyncio.run(_Demo(options, training, epochs, Path(name)).run())
         except AutoscalerError as error:
             print(f"the demo did not start: {error}", file=sys.stderr)
             return Exit.FAILED
 
 
-def _choose_training(options: Options) -> Training:
-    digits = export_digits(options.runs)
-    training = Training(data=digits.path.absolute(), epochs=options.epochs or 1)
-    if options.epochs is None:
-        epochs = round(measure_epochs_per_s(training) * SHARE_OF_ALONE * options.tide_s)
-        training = Training(data=training.data, epochs=max(2, epochs))
-    if not options.is_json:
-        print(
-            f"{digits.train_count:,} digits x {training.epochs} epochs for each of two jobs, "
-            f"{digits.test_count} digits to test on; seed {options.seed}"
-        )
-    return training
+def _choose_epochs(options: Options, training: Training) -> dict[str, int]:
+    """Of each job: as asked, or enough to outlast the tide on this machine."""
+    epochs = options.epochs or measure_epochs_per_s(training) * SHARE_OF_ALONE * options.tide_s
+    return {name: max(1, round(epochs * work)) for name, work in WORK.items()}
 
 
 class _Demo:
     """One demo, from the files to the figure."""
 
-    def __init__(self, options: Options, training: Training, scratch: Path) -> None:
+    def __init__(self, options: Options, training: Training, epochs: Mapping[str, int], scratch: Path) -> None:
         self._options = options
         self._training = training
+        self._epochs = epochs
         self._scratch = scratch
         self._tide = Tide(low=WEB_LOW, high=WEB_HIGH, duration_s=options.tide_s)
         self._faults = plan_faults((*JOBS,), duration_s=options.tide_s, seed=options.seed) if options.has_faults else ()
         self._play: Play | None = None
         self._run: LocalRun | None = None
-        self._last: RunSnapshot | None = None
 
     async def run(self) -> int:
         begun = time.monotonic()
@@ -142,7 +129,20 @@ class _Demo:
         )
         if code not in (Exit.OK, Exit.FAILED) or self._run is None:
             return code
-        outcome = await asyncio.to_thread(self._judge, self._run, time.monotonic() - begun)
+        assert self._play is not None
+        performance = Performance(
+            run=self._run,
+            play=self._play,
+            training=self._training,
+            epochs=self._epochs,
+            models=self._scratch,
+            seed=self._options.seed,
+            tide_s=self._options.tide_s,
+            faults_planned=len(self._faults),
+            seconds=time.monotonic() - begun,
+        )
+        outcome = await asyncio.to_thread(judge, performance)
+        tell(outcome, is_json=self._options.is_json)
         return Exit.OK if outcome.is_sound else Exit.FAILED
 
     async def _perform(self, run: LocalRun) -> None:
@@ -176,96 +176,16 @@ class _Demo:
             "web_low": WEB_LOW,
             **asdict(training),
         }
-        documents = [_fill("job.yaml", known | {"name": name, "weight": weight}) for name, weight in JOBS.items()]
+        documents = [
+            _fill("job.yaml", known | {"name": name, "weight": weight, "epochs": self._epochs[name]})
+            for name, weight in JOBS.items()
+        ]
         return "---\n".join([*documents, _fill("web.yaml", known)])
 
     def _manifests(self) -> Manifests:
         path = self._scratch / "manifests.yaml"
         path.write_text(self._filled_in(), encoding="utf-8")
         return parse_files([path])
-
-    # ---- afterwards ---------------------------------------------------------------------------------------------
-
-    def _judge(self, run: LocalRun, seconds: float) -> Outcome:
-        """Audit, compare, draw, and tell."""
-        assert self._play is not None
-        alone = start_alone(self._training)
-        try:
-            root = run.folder.root
-            samples = parse_samples(read_lines(run.folder.samples), workload=WORKLOAD)
-            title = "Two jobs beside a web service's tide, virtual CPUs"
-            draw_run(samples, self._play.marks, root / "demo.png", title=title)
-            baseline = float(alone.communicate(timeout=600)[0].splitlines()[-1])
-        finally:
-            alone.kill()
-        outcome = Outcome(
-            seed=self._options.seed,
-            duration_s=round(seconds, 1),
-            tide_s=self._options.tide_s,
-            jobs=tuple(self._judge_job(run, name, baseline) for name in JOBS),
-            web=measure_waits(self._play.waits),
-            faults=tuple(self._play.marks),
-            faults_planned=len(self._faults),
-            folder=str(root),
-        )
-        (root / "demo.json").write_text(json.dumps(outcome.as_json(), indent=1) + "\n", encoding="utf-8")
-        self._tell(outcome)
-        return outcome
-
-    def _judge_job(self, run: LocalRun, name: str, baseline: float) -> JobOutcome:
-        record = run.cluster.jobs.records[name]
-        progress = record.progress
-        accuracy, trained, lost, repeated = None, 0, 0, 0
-        model = self._scratch / name / "model.npz"
-        if model.exists():
-            shutil.copy(model, run.folder.root / f"{name}.npz")
-            with np.load(model) as archive:
-                weights = dict(archive)
-            trained, lost, repeated = count_positions(weights.pop("ledger"), epochs=self._training.epochs)
-            accuracy = measure_accuracy(weights, self._training)
-        message, missing, quarantined = record.life.message, 0, 0
-        try:
-            audit = read_checkpoint(record.place.checkpoint_uri)
-            missing = sum(len(epoch.missing) for epoch in audit.epochs)
-            quarantined = sum(len(epoch.quarantined) for epoch in audit.epochs)
-            message = message or "; ".join(audit.problems)
-        except ContractError as error:
-            message = str(error)
-        with np.load(self._training.data) as arrays:
-            split = len(arrays["y_train"])
-        return JobOutcome(
-            name=name,
-            is_complete=run.outcomes()[name] == "Completed",
-            message=message,
-            split=split,
-            epochs=self._training.epochs,
-            trained=trained,
-            lost=lost,
-            repeated=repeated,
-            missing=missing,
-            quarantined=quarantined,
-            reworked=progress.reworked if progress is not None else 0,
-            lineage=progress.lineage if progress is not None else 0,
-            accuracy=accuracy,
-            baseline=baseline,
-        )
-
-    def _tell(self, outcome: Outcome) -> None:
-        if self._options.is_json:
-            print(json.dumps({"outcome": outcome.as_json()}), flush=True)
-            return
-        table = Table(*SUMMARY_HEAD, title="samples x epochs, counted by the models themselves", title_justify="left")
-        for row in summary_rows(outcome.jobs):
-            table.add_row(*row)
-        console = Console()
-        console.print(table)
-        web = outcome.web
-        if web.median_s is not None:
-            waited = f"median {web.median_s:.2f} s, longest {web.worst_s:.2f} s"
-            print(f"web pods, pending to answering: {waited} ({web.count} pods)")
-        for mark in outcome.faults:
-            print(f"{mark.at_s:6.1f} s  {mark.label} {mark.job}")
-        print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
 
 
 def _fill(file: str, known: Mapping[str, object]) -> str:

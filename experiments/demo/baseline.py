@@ -1,6 +1,6 @@
 """The same model, data and number of epochs in one process alone: what the demo's accuracy is held against.
 
-    python -m experiments.demo.baseline DATA EPOCHS HIDDEN BATCH_SIZE LEARNING_RATE SEED     prints the test accuracy
+    python -m experiments.demo.baseline DATA HIDDEN BATCH_SIZE LEARNING_RATE SEED EPOCHS...    prints test accuracies
 
 It runs in a process of its own while the jobs' last pods leave, with the model of `examples/digits_pserver.py`.
 """
@@ -27,7 +27,6 @@ class Training:
     """What both the jobs and the baseline train."""
 
     data: Path
-    epochs: int
     hidden: int = 2048
     batch_size: int = 32
     learning_rate: float = 0.05
@@ -47,9 +46,9 @@ def measure_epochs_per_s(training: Training) -> float:
     return count / seconds / batches
 
 
-def start_alone(training: Training) -> subprocess.Popen[str]:
-    """A process that trains alone and prints its test accuracy as the last line."""
-    words = (training.epochs, training.hidden, training.batch_size, training.learning_rate, training.seed)
+def start_alone(training: Training, *epochs: int) -> subprocess.Popen[str]:
+    """A process that trains alone and prints its test accuracy after each of these numbers of epochs, a line each."""
+    words = (training.hidden, training.batch_size, training.learning_rate, training.seed, *epochs)
     command = [sys.executable, "-m", "experiments.demo.baseline", str(training.data), *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
@@ -88,10 +87,9 @@ def _script() -> ModuleType:
 
 
 def main() -> None:
-    data, epochs, hidden, batch_size, learning_rate, seed = sys.argv[1:7]
+    data, hidden, batch_size, learning_rate, seed, *epochs = sys.argv[1:]
     training = Training(
         data=Path(data),
-        epochs=int(epochs),
         hidden=int(hidden),
         batch_size=int(batch_size),
         learning_rate=float(learning_rate),
@@ -100,10 +98,12 @@ def main() -> None:
     with np.load(training.data) as arrays:
         batches = -(-len(arrays["y_train"]) // training.batch_size)
     steps = _steps(training)
-    weights = next(steps)
-    for _ in range(training.epochs * batches - 1):
-        weights = next(steps)
-    print(measure_accuracy(weights, training))
+    weights, taken = next(steps), 1
+    for count in map(int, epochs):
+        while taken < count * batches:
+            weights = next(steps)
+            taken += 1
+        print(measure_accuracy(weights, training))
 
 
 if __name__ == "__main__":

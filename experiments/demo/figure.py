@@ -58,7 +58,7 @@ def _draw_use(axes: Axes, samples: Sequence[Sample]) -> None:
         floor = top
     axes.axhline(100, color="0.4", linewidth=0.8)
     axes.set(ylim=(0, 112), ylabel="% of CPU requested", title="Who has the cluster")
-    axes.legend(loc="lower right", ncols=3, framealpha=0.9, fontsize=8)
+    _place_legend(axes)
 
 
 def _draw_sizes(axes: Axes, samples: Sequence[Sample]) -> None:
@@ -71,7 +71,7 @@ def _draw_sizes(axes: Axes, samples: Sequence[Sample]) -> None:
         axes.axhline(seen[0][1].minimum + offset, color=colour, linewidth=0.6, alpha=0.5)
     axes.set(ylabel="trainers", title="Size of each job (dotted: target; thin: minimum)")
     axes.set_ylim(bottom=0)
-    axes.legend(loc="upper right", ncols=2, fontsize=8)
+    _place_legend(axes)
 
 
 def _draw_progress(axes: Axes, samples: Sequence[Sample]) -> None:
@@ -101,6 +101,11 @@ def _draw_marks(axes: Axes, marks: Sequence[Mark], *, labels: bool) -> None:
                 va="top",
                 bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
             )
+
+
+def _place_legend(axes: Axes) -> None:
+    """Above the panel, on the right: nothing is drawn there."""
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 0.98), ncols=4, frameon=False, fontsize=8)
 
 
 def _job_colours(samples: Sequence[Sample]) -> list[tuple[str, str]]:

@@ -1,0 +1,125 @@
+"""After the play: audit each job, hold its accuracy against one process alone, draw the figure, tell the outcome."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from autoscaler.clusters.local.run import LocalRun
+from experiments.demo.baseline import Training, measure_accuracy, start_alone
+from experiments.demo.figure import draw_run
+from experiments.demo.outcome import SUMMARY_HEAD, JobOutcome, Outcome, count_positions, summary_rows
+from experiments.demo.play import WORKLOAD, Play
+from experiments.demo.record import measure_waits, parse_samples, read_lines
+from master.api.audit import read_checkpoint
+from master.api.errors import ContractError
+
+TABLE_WIDTH: Final = 110
+ALONE_LIMIT_S: Final = 120.0
+TITLE: Final = "Two jobs beside a web service's tide (virtual CPUs)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """A demo that has ended.  `models` holds NAME/model.npz of each job that came to its end."""
+
+    run: LocalRun
+    play: Play
+    training: Training
+    epochs: Mapping[str, int]
+    models: Path
+    seed: int
+    tide_s: float
+    faults_planned: int
+    seconds: float
+
+
+def judge(performance: Performance) -> Outcome:
+    """The verdict; figure, JSON and the final models are in the run folder afterwards."""
+    root = performance.run.folder.root
+    counts = sorted(performance.epochs.values())
+    alone = start_alone(performance.training, *counts)
+    try:
+        samples = parse_samples(read_lines(performance.run.folder.samples), workload=WORKLOAD)
+        draw_run(samples, performance.play.marks, root / "demo.png", title=TITLE)
+        accuracies = [float(line) for line in alone.communicate(timeout=ALONE_LIMIT_S)[0].splitlines()]
+        baseline = dict(zip(counts, accuracies, strict=True))
+    finally:
+        alone.kill()
+    outcome = Outcome(
+        seed=performance.seed,
+        duration_s=round(performance.seconds, 1),
+        tide_s=performance.tide_s,
+        jobs=tuple(_judge_job(performance, name, baseline[count]) for name, count in performance.epochs.items()),
+        web=measure_waits(performance.play.waits),
+        faults=tuple(performance.play.marks),
+        faults_planned=performance.faults_planned,
+        folder=str(root),
+    )
+    (root / "demo.json").write_text(json.dumps(outcome.as_json(), indent=1) + "\n", encoding="utf-8")
+    return outcome
+
+
+def tell(outcome: Outcome, *, is_json: bool) -> None:
+    """Print the outcome for people, or as one line of JSON."""
+    if is_json:
+        print(json.dumps({"outcome": outcome.as_json()}), flush=True)
+        return
+    table = Table(*SUMMARY_HEAD, title="samples x epochs, counted by the models themselves", title_justify="left")
+    for row in summary_rows(outcome.jobs):
+        table.add_row(*row)
+    Console(width=max(Console().width, TABLE_WIDTH)).print(table)
+    web = outcome.web
+    if web.median_s is not None:
+        waited = f"median {web.median_s:.2f} s, longest {web.worst_s:.2f} s"
+        print(f"web pods, pending to answering: {waited} ({web.count} pods)")
+    for mark in outcome.faults:
+        print(f"{mark.at_s:6.1f} s  {mark.label} {mark.job}")
+    print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
+
+
+def _judge_job(performance: Performance, name: str, baseline: float) -> JobOutcome:
+    run, epochs = performance.run, performance.epochs[name]
+    record = run.cluster.jobs.records[name]
+    accuracy, trained, lost, repeated = None, 0, 0, 0
+    model = performance.models / name / "model.npz"
+    if model.exists():
+        shutil.copy(model, run.folder.root / f"{name}.npz")
+        with np.load(model) as archive:
+            weights = dict(archive)
+        trained, lost, repeated = count_positions(weights.pop("ledger"), epochs=epochs)
+        accuracy = measure_accuracy(weights, performance.training)
+    message, missing, quarantined = record.life.message, 0, 0
+    try:
+        audit = read_checkpoint(record.place.checkpoint_uri)
+        missing = sum(len(epoch.missing) for epoch in audit.epochs)
+        quarantined = sum(len(epoch.quarantined) for epoch in audit.epochs)
+        message = "; ".join(audit.problems) or message
+    except ContractError as error:
+        message = str(error)
+    with np.load(performance.training.data) as arrays:
+        split = len(arrays["y_train"])
+    return JobOutcome(
+        name=name,
+        is_complete=run.outcomes()[name] == "Completed",
+        message=message,
+        split=split,
+        epochs=epochs,
+        trained=trained,
+        lost=lost,
+        repeated=repeated,
+        missing=missing,
+        quarantined=quarantined,
+        reworked=record.progress.reworked if record.progress is not None else 0,
+        lineage=record.progress.lineage if record.progress is not None else 0,
+        accuracy=accuracy,
+        baseline=baseline,
+    )
