@@ -196,7 +196,7 @@ def _record(
         files=files,
         dataset=state.dataset.dataset,
         tables=state.dataset.tables,
-        bucket_count=len(state.route.owner) if state.route else 0,
+        bucket_count=len(state.route.owner) if state.route else len(files),  # a trainer's own model: one
         step=-(-len(data) // state.dataset.dataset.batch_size),
         created_at_s=0.0,  # stamped by the shell, which has a calendar
     )

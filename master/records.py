@@ -103,7 +103,7 @@ def refounding(head: Manifest, known: Iterable[Manifest], keys: JobKeys, term: T
     """
     number = 1 + max(manifest.lineage for manifest in (head, *known))
     lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
-    own_model = head.bucket_count == 0 and bool(head.files)
+    own_model = bool(head.files) and not head.tables  # a job with servers has tables, plain sharding has no files
     dataset = DatasetRecord(dataset=head.dataset, tables=head.tables, own_model=own_model)
     return Transaction(
         term=term,

@@ -228,12 +228,13 @@ def test_declaration_is_remembered_by_the_next_master(driver):
     assert refused.field == "own_model"
 
 
-def test_manifest_of_an_own_model_says_that_it_has_no_buckets(driver):
+def test_manifest_of_an_own_model_is_known_by_its_file_without_tables(driver):
     """A store that forgot the job is founded anew from the manifest: this is how the kind of job is known."""
     done = train(driver, T0, 1)
     offer(driver, T0, done)
-    assert driver.head.bucket_count == 0
     assert driver.head.files
+    assert not driver.head.tables
+    assert driver.head.bucket_count == 1
 
 
 @pytest.mark.parametrize(
