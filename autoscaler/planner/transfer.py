@@ -134,10 +134,10 @@ def is_open(kept: Draft, taker: JobDraft, giver: JobDraft, victims: list[Pod], l
 
 
 def is_better(before: Draft, after: Draft, taker: JobName, giver: JobName) -> bool:
-    """Whether the taker has grown, the giver is smaller, and nobody else lost."""
+    """Whether the taker has grown and nobody but the giver lost; the giver may find other room for its step."""
     others = (name for name in before.jobs if name not in {taker, giver})
     return (
         after.jobs[taker].size > before.jobs[taker].size
-        and after.jobs[giver].size < before.jobs[giver].size
+        and after.jobs[giver].size <= before.jobs[giver].size
         and all(after.jobs[name].size >= before.jobs[name].size for name in others)
     )

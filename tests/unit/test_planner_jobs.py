@@ -13,10 +13,13 @@ from autoscaler.domain import (
     CreatePod,
     DeletePod,
     JobState,
+    Node,
     PodPhase,
     Policy,
     Reason,
+    Resources,
     Role,
+    Shape,
     Tier,
 )
 from autoscaler.errors import InvalidSpecError, InvalidViewError
@@ -191,6 +194,20 @@ def test_newcomer_gets_its_share_by_transfer_after_the_windows():
         driver.settle(seconds=10.0)
         driver.cluster.advance(10.0)
     assert sizes(driver)["new"] >= 3
+
+
+def test_giver_that_finds_other_room_gives_all_the_same():
+    """The rich job fills the one node where the poor one fits, and could stand elsewhere: it moves (A4)."""
+    nodes = [
+        Node(name=name, allocatable=Resources(cpu_milli=cpu_milli, memory_bytes=4))
+        for name, cpu_milli in (("a", 0), ("b", 1_500), ("c", 2_500))
+    ]
+    needy = job("needy", high=2)
+    needy_shape = Shape(requests=Resources(cpu_milli=500, memory_bytes=3))
+    driver = settled(nodes, [job("rich", high=5, cpu_milli=500, master_milli=500)])
+    driver.cluster.put(replace(needy, trainer=replace(needy.trainer, shape=needy_shape)))
+    driver.settle()
+    assert sizes(driver) == {"needy": 2, "rich": 5}
 
 
 def test_transfers_stay_within_the_minute():
