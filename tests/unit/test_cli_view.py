@@ -168,3 +168,11 @@ def test_samples_count_millicores_by_kind():
     }
     assert sample["jobs"]["digits"]["committed"] == 200
     assert sample["workloads"]["web"]["pending"] == 2
+
+
+def test_a_diverged_loss_is_shown_and_recorded_as_nothing():
+    """A user's NaN must never stop a run."""
+    diverged = replace(JOB, progress=replace(PROGRESS, metrics=(("loss", float("nan")),)))
+    snapshot = replace(SNAPSHOT, jobs=(diverged,))
+    assert "nan" in drawn(snapshot)
+    assert sample_of(snapshot)["jobs"]["digits"]["loss"] is None

@@ -20,7 +20,6 @@ from autoscaler.clusters.local.lives import (
     SuspendSet,
     TrainerFailed,
     handle,
-    wake_at_s,
 )
 from autoscaler.domain import JobState, Role
 from autoscaler.manifests.values import RunPolicy
@@ -89,7 +88,8 @@ def test_completion_waits_for_trainers_then_stops_servers_then_the_master():
 def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():
     """The farewell has a deadline."""
     life, _ = run(Life(policy=POLICY), EndReached())
-    assert wake_at_s(life) == 100.0 + FAREWELL_S
+    life, effects = run(life, Looked(roles=ALL), now_s=99.0 + FAREWELL_S)
+    assert not effects
     life, effects = run(life, Looked(roles=ALL), now_s=100.0 + FAREWELL_S)
     assert StopRole(role=Role.TRAINER) in effects
 
@@ -97,7 +97,7 @@ def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():
 def test_the_active_deadline_fails_the_job():
     """Counted from the first pods."""
     life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), Looked(roles=ALL))
-    assert wake_at_s(life) == 160.0
+    assert run(life, Looked(roles=ALL), now_s=159.0)[0].ending is None
     life, _ = run(life, Looked(roles=ALL), now_s=160.0)
     assert life.ending is Ending.FAILED
     assert "activeDeadlineSeconds 60" in life.message
@@ -107,7 +107,6 @@ def test_a_finished_job_is_forgotten_after_its_time():
     """ttlSecondsAfterFinished, from the end."""
     life = Life(policy=replace(POLICY, ttl_after_finished_s=5.0))
     life, _ = run(life, GivenUp(reason="no"), Looked(roles=frozenset()))
-    assert wake_at_s(life) == 105.0
     assert run(life, Looked(roles=frozenset()), now_s=104.0)[1] == []
     assert run(life, Looked(roles=frozenset()), now_s=105.0)[1] == [Forget()]
 

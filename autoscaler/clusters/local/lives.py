@@ -182,16 +182,6 @@ def handle(life: Life, event: Event, now_s: float) -> Step:
             assert_never(event)
 
 
-def wake_at_s(life: Life) -> float | None:
-    """When time alone changes something, so that a `Looked` is due."""
-    times = [
-        life.farewell_until_s if life.stage is Stage.FAREWELL else None,
-        _deadline_s(life) if life.ending is None else None,
-        _expiry_s(life),
-    ]
-    return min((at_s for at_s in times if at_s is not None), default=None)
-
-
 def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> Step:
     failures = life.failures + 1 if life.advances == life.advances_at_failure else 1
     limit = max(1, life.policy.backoff_limit)

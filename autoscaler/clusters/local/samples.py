@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -41,9 +42,14 @@ def _job(job: JobLine) -> Mapping[str, Any]:
         "done": progress.done if progress else 0,
         "total": progress.total if progress else 0,
         "epoch": progress.epoch if progress else 0,
-        "loss": progress.loss if progress else None,
-        "samples_per_s": progress.samples_per_s if progress else 0.0,
+        "loss": _finite(progress.loss) if progress else None,
+        "samples_per_s": _finite(progress.samples_per_s) if progress else 0.0,
     }
+
+
+def _finite(value: float | None) -> float | None:
+    """A diverged loss is no number, and JSON has no word for it."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _workload(deployment: DeploymentLine) -> Mapping[str, int]:
