@@ -220,9 +220,12 @@ class Sharder:
 
     async def register(self, member: Member) -> Registered:
         """Registered and declared; afterwards `acquire` or `run`."""
-        await member.say(self.registration(), Declare(dataset=self.dataset))
-        registered = await member.hear_one(Registered)
-        await member.hear_one(Declared)
+        while True:
+            await member.say(self.registration(), Declare(dataset=self.dataset))
+            registered = await member.hear_one(Registered)
+            if isinstance(await member.hear_one(Declared, Fenced), Declared):
+                break
+            self.held = ()  # a first lineage was begun meanwhile: once more (rule 14)
         self.lineage, self.held = registered.lineage, registered.kept
         self.terms.add(registered.term)
         return registered
@@ -231,9 +234,11 @@ class Sharder:
         """The leases; a master that has just begun says Wait first."""
         while True:
             await member.say(Acquire(request=next(self.requests), shards=shards))
-            match await member.hear_one(Granted, Wait):
+            match await member.hear_one(Granted, Wait, Fenced):
                 case Granted() as granted:
                     return granted
+                case Fenced():
+                    await self.register(member)
                 case Wait() as wait:
                     await asyncio.sleep(wait.retry_after_s)
 
