@@ -11,7 +11,6 @@ import random
 import statistics
 import time
 from collections import Counter
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from autoscaler.clusters.local.lives import Ending
@@ -21,7 +20,7 @@ from master.api.identities import Role as MemberRole
 from master.api.status import JobPhase, JobStatus
 from tests.chaos.faults import Injector, Landed, pick
 from tests.chaos.heads import HeadWatch
-from tests.chaos.ledger import check_end, check_gradients, check_growth, check_head, read_diaries
+from tests.chaos.ledger import read_diaries, verdict
 from tests.chaos.stage import POLL_S, JobShape, Stage
 
 START_BUDGET_S = 90.0
@@ -96,13 +95,12 @@ class Campaign:
     async def _play(self, job: str) -> None:
         self._stage.submit(job, self._shape)
         watch = HeadWatch(self._stage.checkpoint_uri(job))
-        async with _running(watch.follow()):
+        async with watch.following():
             await self._stage.wait_for(job, lambda s: s.positions.done > 0, f"{job} starts", START_BUDGET_S)
             while not self.is_over and not self._stage.has_ended(job):
                 await asyncio.sleep(self._rng.uniform(0.0, 1.0))
                 await self._strike(job)
             await self._stage.wait_end(job, END_BUDGET_S)
-        watch.look()
         self._judge(job, watch)
 
     # ---- faults -------------------------------------------------------------------------------------------------
@@ -161,14 +159,12 @@ class Campaign:
         life = self._stage.record(job).life
         if life.ending is not Ending.COMPLETED:
             report.problems.append(f"{job}: {life.ending}: {life.message}")
+        diaries = read_diaries(self._stage.diaries(job))
+        found = verdict(watch.heads, diaries)
+        report.problems += [f"{job}: {problem}" for problem in found]
         if not watch.heads:
-            report.problems.append(f"{job}: no checkpoint was ever seen")
             return
         last = watch.heads[-1]
-        diaries = read_diaries(self._stage.diaries(job))
-        found = [problem for head in watch.heads for problem in check_head(head)]
-        found += check_growth(watch.heads) + check_gradients(last, watch.heads, diaries) + check_end(last)
-        report.problems += [f"{job}: {problem}" for problem in found]
         report.heads += len(watch.heads)
         report.heads_missed += watch.missed
         report.pushes += len(diaries)
@@ -179,16 +175,3 @@ class Campaign:
             f"     {job}: {life.ending}, {len(watch.heads)} checkpoints read, lineage {last.manifest.lineage}, "
             f"{len(diaries)} pushes, {len(found)} problems"
         )
-
-
-@asynccontextmanager
-async def _running(work):
-    """The work goes on beside the block; if it fails, so does the block's end."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-        if task.done():
-            task.result()
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

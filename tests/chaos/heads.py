@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from master.api.audit import try_head_hint
 from master.api.errors import StorageError
@@ -22,8 +24,20 @@ class HeadWatch:
         self.heads: list[Head] = []
         self.missed = 0
 
-    async def follow(self) -> None:
-        """Until it is cancelled."""
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Looks often beside the block, and once more at its end.  What goes wrong in that is raised then."""
+        task = asyncio.create_task(self._follow())
+        try:
+            yield
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self.look()
+
+    async def _follow(self) -> None:
         while True:
             await asyncio.to_thread(self.look)
             await asyncio.sleep(LOOK_EVERY_S)

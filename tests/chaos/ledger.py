@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-from master.api.identities import ManifestId
 from master.api.manifest import Manifest
 from master.api.positions import PositionSet
 from master.api.storage import Storage
@@ -178,5 +177,9 @@ def check_end(last: Head) -> list[str]:
     return [f"the last checkpoint lacks {len(missing)} positions: {missing}"] if missing else []
 
 
-def name_of(head: Head) -> ManifestId:
-    return head.manifest.id
+def verdict(heads: list[Head], diaries: list[Saw]) -> list[str]:
+    """All of it, of a job that has ended; empty: every position is in every checkpoint exactly once."""
+    if not heads:
+        return ["no checkpoint was ever seen"]
+    problems = [problem for head in heads for problem in check_head(head)]
+    return problems + check_growth(heads) + check_gradients(heads[-1], heads, diaries) + check_end(heads[-1])

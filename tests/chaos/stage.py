@@ -49,6 +49,7 @@ class JobShape:
     lease_floor_s: float = 3.0
     grace_s: float = 8.0
     backoff_limit: int = 20
+    checkpoint_uri: str = ""  # empty: the run folder
     trainer_options: tuple[str, ...] = ()
     program: tuple[str, ...] = ()  # another trainer than the ledger
 
@@ -103,7 +104,7 @@ spec:
               - {{name: EDL_RECONNECT_S, value: "{shape.reconnect_s}"}}
               - {{name: EDL_LEASE_FLOOR_S, value: "{shape.lease_floor_s}"}}
             resources: {{requests: {{cpu: 250m, memory: 128Mi}}}}
-  checkpoint: {{everySeconds: {shape.checkpoint_every_s}}}
+  checkpoint: {{everySeconds: {shape.checkpoint_every_s}, uri: "{shape.checkpoint_uri}"}}
 """
 
 
@@ -176,8 +177,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def chaos_stage(parent: Path, *, nodes: int = 3, say: Callable[[str], None]) -> AsyncIterator[Stage]:
-    """etcd of three members that keep their promises, and a run without jobs; all of it is gone behind the context."""
+async def chaos_stage(
+    parent: Path, *, nodes: int = 3, members: int = 3, say: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[Stage]:
+    """etcd members that keep their promises, and a run without jobs; all of it is gone behind the context."""
     binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)
     if not binary.version.keeps_promises:
         raise RuntimeError(f"{binary} may lose data when it is killed: no test for promises")
@@ -185,7 +188,7 @@ async def chaos_stage(parent: Path, *, nodes: int = 3, say: Callable[[str], None
         make_machine(f"node-{i}", Resources(cpu_milli=4000, memory_bytes=8 << 30)) for i in range(1, nodes + 1)
     )
     await asyncio.to_thread(parent.mkdir, parents=True, exist_ok=True)
-    async with start_etcd(binary, parent / f"etcd-{os.getpid()}", members=3) as etcd:
+    async with start_etcd(binary, parent / f"etcd-{os.getpid()}", members=members) as etcd:
         settings = RunSettings(
             name="chaos",
             machines=machines,

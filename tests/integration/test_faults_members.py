@@ -1,0 +1,143 @@
+"""A killed, paused or drained member costs work and never a sample, and no other process is restarted for it (M1, M9).
+
+Real processes of a whole run; the ledger (`tests.chaos.ledger`) says what each checkpoint really holds.
+"""
+
+import asyncio
+import signal
+import time
+
+import pytest
+
+from autoscaler.clusters.local.lives import Ending
+from autoscaler.domain import Role
+from tests.chaos.faults import is_dead, state_of
+from tests.chaos.heads import HeadWatch
+from tests.chaos.ledger import read_diaries, verdict
+from tests.chaos.stage import JobShape, chaos_stage
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+
+BUDGET_S = 60.0
+SHAPE = JobShape(size=120, epochs=6, batch_size=4, trainers=2, checkpoint_every_s=0.5, leader_ttl_s=2, buckets=16)
+
+
+@pytest.fixture
+async def stage(tmp_path):
+    async with chaos_stage(tmp_path, members=1) as stage:
+        yield stage
+
+
+async def begin(stage, shape=SHAPE, name="ledger"):
+    """The job trains and has a checkpoint."""
+    stage.submit(name, shape)
+    return await stage.wait_for(name, lambda s: s.positions.committed > 0, "the first checkpoint", BUDGET_S)
+
+
+def pids(stage, role, job="ledger"):
+    return {pod.name: pod.pid for pod in stage.pods(job, role)}
+
+
+async def until(condition, what, budget_s=BUDGET_S):
+    until_s = time.monotonic() + budget_s
+    while not (found := condition()):
+        assert time.monotonic() < until_s, f"{what}: not within {budget_s:g} s"
+        await asyncio.sleep(0.05)
+    return found
+
+
+async def finish(stage, watch, job="ledger"):
+    """The job completes and its ledger is in order; the last head."""
+    await stage.wait_end(job, BUDGET_S)
+    watch.look()
+    assert stage.record(job).life.ending is Ending.COMPLETED, stage.record(job).life.message
+    assert verdict(watch.heads, read_diaries(stage.diaries(job))) == []
+    return watch.heads[-1]
+
+
+async def test_a_killed_server_rolls_back_and_restarts_no_trainer(stage):
+    """Lineage + 1, the same trainer processes, every sample once (rules 26 to 29, M9)."""
+    before = await begin(stage)
+    watch = HeadWatch(stage.checkpoint_uri("ledger"))
+    async with watch.following():
+        trainers, victim = pids(stage, Role.TRAINER), stage.pods("ledger", Role.SERVER)[0]
+        other = {name: pid for name, pid in pids(stage, Role.SERVER).items() if name != victim.name}
+        assert stage.run.cluster.kill(victim.name)
+        after = await stage.wait_for(
+            "ledger", lambda s: s.lineage > before.lineage and s.positions.leased > 0, "the roll-back", BUDGET_S
+        )
+        assert after.lineage == before.lineage + 1
+        assert pids(stage, Role.TRAINER) == trainers
+        assert {name: pid for name, pid in pids(stage, Role.SERVER).items() if name in other} == other
+        await finish(stage, watch)
+
+
+async def test_a_killed_master_costs_no_process_no_lease_and_no_lineage(stage):
+    """Trainers go on with the leases they hold, and the next master takes them over (rules 17, 18; M5, M9)."""
+    before = await begin(stage)
+    watch = HeadWatch(stage.checkpoint_uri("ledger"))
+    async with watch.following():
+        members = pids(stage, Role.TRAINER) | pids(stage, Role.SERVER)
+        master = stage.pods("ledger", Role.MASTER)[0]
+        assert stage.run.cluster.kill(master.name, signal.SIGKILL)
+        after = await stage.wait_for(
+            "ledger",
+            lambda s: s.term > before.term and sum(m.is_serving and m.leased > 0 for m in s.members) == SHAPE.trainers,
+            "the take-over",
+            BUDGET_S,
+        )
+        assert after.lineage == before.lineage
+        assert after.failures == ()
+        assert pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) == members
+        await finish(stage, watch)
+
+
+async def test_a_trainer_paused_past_its_lease_is_fenced_and_changes_nothing(stage):
+    """Others train what it held; its own gradient comes back as a zombie's and finds the positions done (M2)."""
+    shape = JobShape(
+        size=60, epochs=8, batch_size=4, step_s=0.4, trainers=2, buckets=16, checkpoint_every_s=0.5, lease_floor_s=1.0
+    )
+    await begin(stage, shape)
+    watch = HeadWatch(stage.checkpoint_uri("ledger"))
+    async with watch.following():
+        zombie = stage.pods("ledger", Role.TRAINER)[0]
+        has_reported = lambda s: any(m.name == zombie.name and m.samples_per_s > 0 for m in s.members)  # noqa: E731
+        await stage.wait_for("ledger", has_reported, "its speed is known, so that its lease is short", BUDGET_S)
+        assert stage.run.cluster.kill(zombie.name, signal.SIGSTOP)
+        await until(lambda: state_of(zombie.pid) == "T", "it stands still")
+        in_hand = diary(stage, zombie)[-1]
+        await until(
+            lambda: watch.heads and in_hand.positions <= watch.heads[-1].manifest.data, "others have trained its batch"
+        )
+        status = await stage.status("ledger")
+        assert zombie.name not in {member.name for member in status.members}
+        assert stage.run.cluster.kill(zombie.name, signal.SIGCONT)
+        await until(lambda: diary(stage, zombie)[-1].nonce != in_hand.nonce, "it is fenced and gets new work")
+        assert not is_dead(zombie.pid)
+        head = await finish(stage, watch)
+        assert in_hand.nonce not in head.tables["stamps"]
+        assert head.manifest.lineage == 1
+
+
+def diary(stage, pod):
+    return [line for line in read_diaries(stage.diaries("ledger")) if line.trainer.startswith(f"{pod.name}-{pod.pid}-")]
+
+
+async def test_a_drained_trainer_returns_its_rest_and_is_replaced(stage):
+    """SIGTERM: it finishes its batch, leaves well within its grace, and counts as no failure (M7)."""
+    await begin(stage)
+    watch = HeadWatch(stage.checkpoint_uri("ledger"))
+    async with watch.following():
+        leaver = stage.pods("ledger", Role.TRAINER)[0]
+        stage.run.cluster.leave(leaver.name, why="drained by a test")
+        began_at_s = time.monotonic()
+        await until(lambda: is_dead(leaver.pid), "it leaves", SHAPE.grace_s)
+        assert time.monotonic() - began_at_s < SHAPE.grace_s / 2
+        await stage.wait_for(
+            "ledger", lambda s: sum(m.leased > 0 for m in s.members) == SHAPE.trainers, "it is replaced", BUDGET_S
+        )
+        head = await finish(stage, watch)
+        assert head.manifest.lineage == 1
+        events = [event for event in stage.run.recorder.events if event.object == f"pod/{leaver.name}"]
+        assert [event.message for event in events if event.kind == "Exited"][0].startswith("exited with 0")  # noqa: RUF015
+        assert "TrainerFailed" not in {event.reason for event in stage.run.recorder.events}
