@@ -41,7 +41,10 @@ class Job:
         self.wait_for(address_file.exists, "the master to listen")
         self._common["EDL_MASTER"] = self.address = address_file.read_text().strip()
         for number in range(servers):
-            self.start(f"server-{number}", [sys.executable, "-m", "trainer_sdk.pserver"], EDL_ORDINAL=str(number))
+            self.server(number)
+
+    def server(self, number: int) -> subprocess.Popen:
+        return self.start(f"server-{number}", [sys.executable, "-m", "trainer_sdk.pserver"], EDL_ORDINAL=str(number))
 
     def start(self, name: str, command: list[str], **environment: str) -> subprocess.Popen:
         variables = {**self._common, "EDL_NAME": f"{JOB}-{name}", "EDL_ROLE": name.split("-", 1)[0], **environment}

@@ -169,3 +169,18 @@ def test_a_script_that_raises_is_seen_with_its_last_lines(tmp_path):
         other = ledger(job, 1)
         assert job.wait_for_exit(other) == 0
         check_counters(job)
+
+
+def test_a_lost_server_rolls_trainers_back_without_restarting_them(tmp_path):
+    """M9, rule 14: the gradients of the lost model are dropped, leases are taken anew, every counter is exact."""
+    with running(tmp_path, servers=2, EDL_CHECKPOINT_EVERY_S="1") as job:
+        trainers = [ledger(job, n, "--pause-s", 0.1) for n in range(2)]
+        job.wait_for(lambda: list(job.checkpoints.glob("manifest-*")), "the first checkpoint")
+        before = status(job).lineage
+        job.processes[2].kill()
+        job.wait_for_exit(job.processes[2])
+        job.server(1)  # as the cluster would: same name, new process
+
+        assert [job.wait_for_exit(t) for t in trainers] == [0, 0]
+        assert status(job).lineage > before, "nothing was rolled back"
+        check_counters(job)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import assert_never
 
-from master.api.identities import Lineage
+from master.api.identities import LeaseToken, Lineage
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.protocol.leases import ask_if_low, flush_acks, renounce, settle_drain
 from trainer_sdk.protocol.state import Flight, Holding, Part, Step, TrainerState
@@ -30,7 +30,7 @@ def want(state: TrainerState) -> Step:
         return Step(_waiting(state, False), (state.final,))
     if state.parts:
         part, *others = state.parts
-        return _give(state, part, parts=tuple(others), holdings=state.holdings)
+        return _give(state, part.token, part.positions, buckets=part.buckets, parts=tuple(others))
     for place, holding in enumerate(state.holdings):
         if holding.rest:
             return _give_from(state, place, holding)
@@ -45,8 +45,7 @@ def _give_from(state: TrainerState, place: int, holding: Holding) -> Step:
     batch = _cut(state, holding.rest)
     cut = Holding(token=holding.token, rest=holding.rest - batch, confirmed=holding.confirmed)
     holdings = (*state.holdings[:place], cut, *state.holdings[place + 1 :])
-    part = Part(token=holding.token, positions=batch, buckets=EMPTY)
-    given = _give(state, part, parts=(), holdings=holdings)
+    given = _give(state, holding.token, batch, holdings=holdings)
     asked = ask_if_low(given.state)
     return Step(asked.state, given.effects + asked.effects) if asked.effects else given
 
@@ -60,12 +59,25 @@ def _cut(state: TrainerState, rest: PositionSet) -> PositionSet:
     return batch if batch.bounds[-1] <= epoch_end else batch & PositionSet.span(0, epoch_end)
 
 
-def _give(state: TrainerState, part: Part, *, parts: tuple[Part, ...], holdings: tuple[Holding, ...]) -> Step:
+def _give(
+    state: TrainerState,
+    token: LeaseToken,
+    positions: PositionSet,
+    *,
+    buckets: PositionSet = EMPTY,
+    holdings: tuple[Holding, ...] | None = None,
+    parts: tuple[Part, ...] = (),
+) -> Step:
     number = state.next_flight
-    flight = Flight(number=number, token=part.token, positions=part.positions, buckets=part.buckets)
-    flights = (*state.flights, flight)
-    given = replace(state, holdings=holdings, parts=parts, flights=flights, next_flight=number + 1, is_wanted=False)
-    return Step(given, (GiveBatch(flight=number, positions=part.positions),))
+    flight = Flight(number=number, token=token, positions=positions, buckets=buckets)
+    given = state.with_hand(
+        holdings=state.holdings if holdings is None else holdings,
+        parts=parts,
+        flights=(*state.flights, flight),
+        next_flight=number + 1,
+        is_wanted=False,
+    )
+    return Step(given, (GiveBatch(flight=number, positions=positions),))
 
 
 # ---- pulling and pushing --------------------------------------------------------------------------------------------
