@@ -11,17 +11,16 @@ Holes of the reference models that have no place here: those of the older commit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from unittest.mock import patch
 
 from master import cuts, dispatch, recovery, skipping, trainers
-from master.api.messages import Held
 from master.api.positions import EMPTY, PositionSet
-from master.domain import LineageRecord, RaiseLineage, SwapHead
-from master.state import JobState, Stage, Turn
+from master.domain import RaiseLineage, SwapHead
+from master.state import JobState, Turn
 from tests.protocol import masters
 from tests.protocol.explore import Limits, Report, Verdict, explore
 from tests.protocol.moves import JobModel
@@ -496,7 +495,10 @@ BREAKS: Final = (
     Break(
         name="hwm-skip",
         rule="18: the high-water mark skips nothing",
-        patches=((dispatch, "opened", below_high_water_is_done), (masters.job.declaring, "opened", below_high_water_is_done)),
+        patches=(
+            (dispatch, "opened", below_high_water_is_done),
+            (masters.job.declaring, "opened", below_high_water_is_done),
+        ),
         setting=Setting(trainers=1, faults=Faults(take_over=1)),
     ),
     Break(

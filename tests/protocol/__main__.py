@@ -1,0 +1,87 @@
+"""`python -m tests.protocol`: explore the protocol for longer than a test may, or show what one configuration does.
+
+python -m tests.protocol                       2,000,000 states in all (make check-protocol)
+python -m tests.protocol --config servers      one configuration, with the trace of what is wrong
+python -m tests.protocol --breaks              leave out one rule at a time: a table of what finds it
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+
+from tests.protocol.breaks import BREAKS, is_found
+from tests.protocol.configs import CONFIGS
+from tests.protocol.explore import Limits, Report, Verdict, explore
+from tests.protocol.moves import JobModel
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.protocol", description=__doc__.splitlines()[0])
+    parser.add_argument("--states", type=int, default=2_000_000, help="in all; small configurations end before")
+    parser.add_argument("--seconds", type=float, default=1_800, help="for one configuration")
+    parser.add_argument("--config", choices=CONFIGS, action="append", help="only this one; may be repeated")
+    parser.add_argument("--breaks", action="store_true", help="leave out rules instead")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    args = parser.parse_args()
+    if args.breaks:
+        return show_breaks(args.workers)
+    names = args.config or list(CONFIGS)
+    states, bad = 0, 0
+    for name, report in explored(names, args.states, args.seconds, args.workers):
+        say(f"{name:24} {report}")
+        states += report.states
+        bad += report.verdict not in (Verdict.OK, Verdict.CUT_OFF)
+    say(f"{states:,} states in {len(names)} configurations, {bad} with something wrong")
+    return 1 if bad else 0
+
+
+def explored(names: list[str], states: int, seconds: float, workers: int) -> Iterator[tuple[str, Report]]:
+    """What configurations do not need of their share goes to those after them."""
+    waiting, spent = list(names), 0
+    running: dict[Future[Report], tuple[str, int]] = {}
+    with ProcessPoolExecutor(max_workers=workers) as pool:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                promised = sum(share for _, share in running.values())
+                share = max(1, (states - spent - promised) // len(waiting))
+                name = waiting.pop(0)
+                running[pool.submit(explore_one, name, share, seconds)] = (name, share)
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                name, _ = running.pop(future)
+                report = future.result()
+                spent += report.states
+                yield name, report
+
+
+def explore_one(name: str, states: int, seconds: float) -> Report:
+    return explore(JobModel(CONFIGS[name]), Limits(states=states, seconds=seconds))
+
+
+def show_breaks(workers: int) -> int:
+    found = 0
+    say(f"{'left out':26} {'found':9} {'states':>9} {'seconds':>8}  rule; what was seen")
+    with ProcessPoolExecutor(max_workers=workers) as pool:
+        for one, report in zip(BREAKS, pool.map(explore_break, range(len(BREAKS))), strict=True):
+            found += is_found(report)
+            seen = report.detail if is_found(report) else ""
+            say(f"{one.name:26} {report.verdict:9} {report.states:>9,} {report.seconds:>8.1f}  {one.rule}; {seen}")
+    say(f"{found} of {len(BREAKS)} found")
+    return 0 if found == len(BREAKS) else 1
+
+
+def explore_break(place: int) -> Report:
+    return BREAKS[place].explore()
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""The small jobs that are explored: each combines a few faults, so that together they meet every rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tests.protocol.world import Faults, Setting
+
+CONFIGS: Final[Mapping[str, Setting]] = {
+    # name: two trainers, two servers, two positions, batches of one, unless it says otherwise
+    "calm": Setting(),
+    "loss": Setting(faults=Faults(loss=1)),
+    "drain": Setting(faults=Faults(drain=1)),
+    "deadline": Setting(faults=Faults(deadline=1)),
+    "raise": Setting(faults=Faults(raising=1)),
+    "trainer": Setting(faults=Faults(trainer_crash=1)),
+    "one-trainer-servers": Setting(trainers=1, faults=Faults(server_crash=1)),
+    "one-trainer-masters": Setting(trainers=1, faults=Faults(take_over=1)),
+    "one-trainer-slow": Setting(trainers=1, is_slow=True, faults=Faults(server_crash=1)),
+    "one-trainer-two-losses": Setting(trainers=1, positions=1, faults=Faults(server_crash=2)),
+    "lineage": Setting(trainers=1, positions=1, faults=Faults(server_crash=1, take_over=1)),
+    "pause": Setting(faults=Faults(pause=1)),
+    "streams": Setting(faults=Faults(break_=1)),
+    "servers": Setting(faults=Faults(server_crash=1)),
+    "masters": Setting(faults=Faults(take_over=1)),
+    "zombies": Setting(faults=Faults(zombie=1, take_over=1)),
+    "repeats": Setting(faults=Faults(repeat=1, server_crash=1)),
+    "quarantine": Setting(quarantine_after=1, faults=Faults(raising=1, pause=1)),
+    "quarantine-masters": Setting(trainers=1, quarantine_after=1, faults=Faults(raising=1, take_over=1)),
+    "quarantine-servers": Setting(
+        trainers=1, positions=1, quarantine_after=1, faults=Faults(raising=1, server_crash=1)
+    ),
+    "cuts": Setting(positions=3, batch=2, faults=Faults(trainer_crash=1, pause=1)),
+    "pipeline": Setting(positions=3, pipeline=2, faults=Faults(trainer_crash=1, loss=1)),
+    "four": Setting(positions=4, faults=Faults(trainer_crash=1)),
+    "epochs": Setting(epochs=2, trainers=1, faults=Faults(server_crash=1, loss=1)),
+    "three-servers": Setting(servers=3, buckets=3, faults=Faults(trainer_crash=1)),
+    "two-buckets": Setting(servers=1, buckets=2, faults=Faults(trainer_crash=1, server_crash=1)),
+}
