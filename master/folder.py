@@ -7,6 +7,7 @@ how it is kept.  Deleting is shy: what is newer than head may be somebody's comm
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -18,6 +19,8 @@ from master.api.manifest import Manifest, manifest_name, try_manifest_id
 from master.api.storage import Storage, read_manifest, write_manifest
 
 log: Final = logging.getLogger(__name__)
+
+_CUT_FILE: Final = re.compile(r"cut-(\d+)-(\d+)-(\d+)-")
 
 ADOPTION_BUDGET_S: Final = 1.0
 """What cannot be verified within it is not adopted (rule 24): not adopting is always safe, waiting is not."""
@@ -87,13 +90,26 @@ class CheckpointFolder:
             return
         gone = [m for m in manifests if m.id not in wanted and _age(m) < newest]
         kept_files = {file.name for m in manifests if m not in gone for file in m.files}
+        unnamed = {file.name for manifest in gone for file in manifest.files} - kept_files
         try:
             for manifest in gone:
                 self._storage.delete(manifest_name(manifest.id))  # first, so that none ever names what is not there
-            for name in {file.name for manifest in gone for file in manifest.files} - kept_files:
+            for name in unnamed | self._left_behind(kept_files):
                 self._storage.delete(name)
         except StorageError as error:
             log.warning("an old checkpoint stays: %s", error)
+
+    def _left_behind(self, kept_files: set[str]) -> set[str]:
+        """Servers' files of cuts that were given up: older than a cut that was kept, so nobody writes them any more."""
+        newest = max((cut for name in kept_files if (cut := _try_cut(name))), default=None)
+        names = set(self._storage.list("cut-")) - kept_files if newest else set()
+        return {name for name in names if newest and (cut := _try_cut(name)) and cut < newest}
+
+
+def _try_cut(name: str) -> tuple[int, ...] | None:
+    """(lineage, term, sequence) in the name of a server's file: newer cuts displace older ones."""
+    match = _CUT_FILE.match(name)
+    return tuple(int(number) for number in match.groups()) if match else None
 
 
 def _age(manifest: Manifest) -> tuple[int, int, int]:

@@ -65,6 +65,18 @@ def test_what_is_not_wanted_goes_with_its_files(storage, folder):
     assert all(storage.exists(m.files[0].name) for m in (base, head, coming))
 
 
+def test_files_of_cuts_that_were_given_up_go(storage, folder):
+    """A server wrote, another one died: no manifest names the file.  Newer ones may be a commit under way and stay."""
+    done = storage.write_file("cut-1-7-5-0-a.edl", [b"x"])
+    file = replace(FILE, name="cut-1-7-5-0-a.edl", size_bytes=done.size_bytes, digest=done.digest)
+    head = replace(MANIFEST, files=(file,))
+    folder.write(head)
+    for name in ("cut-1-7-4-0-a.edl", "cut-1-6-9-0-a.edl", "cut-1-7-6-0-a.edl", "cut-2-1-1-0-a.edl", "cut-note.txt"):
+        storage.write_file(name, [b"x"])
+    folder.retain(frozenset({head.id}))
+    assert storage.list("cut-") == ("cut-1-7-5-0-a.edl", "cut-1-7-6-0-a.edl", "cut-2-1-1-0-a.edl", "cut-note.txt")
+
+
 def test_nothing_goes_while_head_cannot_be_read(storage, folder):
     """A wanted manifest that is missing or torn is no reason to delete the others."""
     other = written(storage, folder, "other")
