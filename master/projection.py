@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import isfinite
 from typing import Final
 
 from master.api.identities import Role
@@ -108,7 +109,7 @@ def _members(state: JobState) -> Iterator[MemberStatus]:
             leased=sum(len(lease.positions) for lease in holder.leases) if holder else 0,
             steps=trainer.steps,
             samples_per_s=trainer.samples_per_s,
-            metrics=dict(trainer.metrics),
+            metrics={name: value for name, value in trainer.metrics.items() if isfinite(value)},
         )
     for ordinal, server in sorted(state.members.servers.items()):
         yield MemberStatus(

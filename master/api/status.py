@@ -56,7 +56,7 @@ class MemberStatus:
     leased: int
     steps: int  # of a trainer's process
     samples_per_s: float
-    metrics: Mapping[str, float]  # what the script reported last
+    metrics: Mapping[str, float]  # what the script reported last, less what is no number (a loss that diverged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

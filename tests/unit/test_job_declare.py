@@ -202,6 +202,15 @@ def test_status_adds_up_and_has_an_outside_form():
     assert decode_document(JobStatus, encode_document(told)) == told
 
 
+def test_metric_that_is_no_number_does_not_hide_the_status():
+    """A diverged loss must not keep the cluster from seeing the job."""
+    driver = plain()
+    metrics = {"loss": float("nan"), "norm": float("inf"), "step": 3.0}
+    driver.say(T0, Progress(steps=1, metrics=metrics))
+    told = decode_document(JobStatus, encode_document(job.status(driver.state, driver.now)))
+    assert told.members[0].metrics == {"step": 3.0}
+
+
 def test_status_of_a_job_that_waits_says_for_what():
     driver = Driver(JobConfig(servers=2)).start()
     assert job.status(driver.state, driver.now).phase is JobPhase.WAITING_FOR_SERVERS
