@@ -1,0 +1,236 @@
+"""Single decisions of the trainer's protocol, told one by one."""
+
+import pytest
+
+from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, ManifestId, MemberName, Term
+from master.api.messages import (
+    Ack,
+    Acquire,
+    BucketMarks,
+    Declare,
+    Ended,
+    Failed,
+    Fenced,
+    FileRecord,
+    Granted,
+    Leave,
+    OfferAnswered,
+    OfferCheckpoint,
+    Registered,
+    RegisterTrainer,
+    Return,
+    Wait,
+)
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.protocol import (
+    AcquireDue,
+    BatchDone,
+    BatchWanted,
+    CheckpointWanted,
+    CheckpointWritten,
+    Discard,
+    DrainDeadlinePassed,
+    DrainRequested,
+    Ending,
+    Finish,
+    GiveBatch,
+    LeaveRequested,
+    Restart,
+    ScriptFailed,
+    Send,
+    SpecDeclared,
+    StreamBroken,
+    StreamOpened,
+    check_invariants,
+    handle,
+    start,
+)
+
+DATASET = DatasetSpec(name="d", size=100, epochs=2, batch_size=4)
+span = PositionSet.span
+
+
+def token(number, *, lineage=1, term=1):
+    return LeaseToken(term=Term(term), lineage=Lineage(lineage), incarnation=Incarnation("i"), number=number)
+
+
+def registered(**changes):
+    known = {"term": Term(1), "lineage": Lineage(1), "kept": (), "dataset": DATASET, "tables": (), "head": None}
+    return Registered(**(known | {"report_every_s": 1.0} | changes))
+
+
+class Trainer:
+    """A trainer and what it said since the last look."""
+
+    def __init__(self, *, own_model=False):
+        self.state = start(name=MemberName("t"), ordinal=0, incarnation=Incarnation("i"))
+        self.effects = []
+        self.feed(SpecDeclared(spec=Declare(dataset=DATASET, own_model=own_model)))
+
+    def feed(self, *events):
+        """The effects of these events, sends as the messages themselves."""
+        effects = []
+        for event in events:
+            step = handle(self.state, event)
+            self.state = step.state
+            check_invariants(self.state)
+            effects += [e.message if isinstance(e, Send) else e for e in step.effects]
+        return effects
+
+    def join(self, **changes):
+        return self.feed(StreamOpened(), registered(**changes))
+
+    def grant(self, start, stop, *, number=1):
+        lease = Lease(token=token(number), positions=span(start, stop))
+        return self.feed(Granted(request=self.state.request, leases=(lease,)))
+
+
+@pytest.fixture
+def trainer():
+    """Joined, with positions 0 to 19 and nothing given."""
+    trainer = Trainer()
+    trainer.join()
+    trainer.grant(0, 20)
+    return trainer
+
+
+def test_a_batch_boundary_needs_no_call(trainer):
+    """Acks are collected and the next lease is asked for while half of this one is still to be given."""
+    assert trainer.feed(BatchWanted()) == [GiveBatch(flight=0, positions=span(0, 4))]
+    assert trainer.feed(BatchDone(flight=0)) == []
+    assert trainer.feed(BatchWanted(), BatchDone(flight=1)) == [GiveBatch(flight=1, positions=span(4, 8))]
+    assert trainer.feed(BatchWanted()) == [
+        GiveBatch(flight=2, positions=span(8, 12)),
+        Ack(token=token(1), positions=span(0, 8)),
+        Acquire(request=2),
+    ]
+
+
+def test_a_batch_ends_where_its_epoch_ends():
+    """A batch never crosses an epoch's end."""
+    trainer = Trainer()
+    trainer.join()
+    trainer.grant(97, 105)
+
+    given = [e.positions for e in trainer.feed(BatchWanted(), BatchWanted()) if isinstance(e, GiveBatch)]
+
+    assert given == [span(97, 100), span(100, 104)]
+
+
+def test_wait_is_asked_again_under_the_same_number():
+    """Rule 10: the same request, so that a lost answer is repeated and not doubled."""
+    trainer = Trainer()
+    trainer.join()
+    trainer.feed(Wait(request=1, retry_after_s=0.5))
+
+    assert trainer.feed(AcquireDue(request=1)) == [Acquire(request=1)]
+
+
+def test_an_empty_answer_is_not_the_end():
+    """M3: WAIT while others hold positions, END only when all is committed."""
+    trainer = Trainer()
+    trainer.join()
+
+    assert not [e for e in trainer.feed(BatchWanted(), Wait(request=1, retry_after_s=0.5)) if isinstance(e, Finish)]
+    assert trainer.feed(Ended(request=1, final_saver=True)) == [Finish(ending=Ending.ENDED, final_saver=True)]
+
+
+def test_drain_returns_what_is_not_begun_and_acks_what_is_finished(trainer):
+    """M7: sample granularity; the batch in hand still counts."""
+    trainer.feed(BatchWanted())
+
+    assert trainer.feed(DrainRequested(reason="SIGTERM")) == [Return(token=token(1), positions=span(4, 20))]
+    assert trainer.feed(BatchDone(flight=0)) == [Ack(token=token(1), positions=span(0, 4))]
+    assert trainer.feed(BatchWanted()) == [Finish(ending=Ending.DRAINED)]
+    assert trainer.feed(LeaveRequested(reason="drained")) == [Leave(reason="drained")]
+
+
+def test_a_drain_that_runs_out_of_time_returns_the_batch_in_hand(trainer):
+    """Rule 13: what is unconfirmed is returned, never acked; a late done() finds nothing."""
+    trainer.feed(BatchWanted(), DrainRequested(reason="SIGTERM"))
+
+    effects = trainer.feed(DrainDeadlinePassed())
+
+    assert effects[0] == Return(token=token(1), positions=span(0, 4))
+    assert Discard(flight=0) in effects
+    assert isinstance(effects[-1], Leave)
+    assert trainer.feed(BatchDone(flight=0), LeaveRequested(reason="late")) == []
+
+
+def test_fenced_drops_everything_and_registers_again_without_it(trainer):
+    """Rule 14: keep the process, not the leases."""
+    trainer.feed(BatchWanted())
+
+    discard, message = trainer.feed(Fenced(reason="no progress"))
+
+    assert discard == Discard(flight=0)
+    assert isinstance(message, RegisterTrainer)
+    assert message.held == ()
+    assert trainer.feed(BatchDone(flight=0)) == []
+
+
+def test_a_broken_stream_keeps_the_leases_and_their_new_token(trainer):
+    """Rule 18: trained while apart, acked under the token of the new term."""
+    trainer.feed(BatchWanted(), StreamBroken(), BatchDone(flight=0), BatchWanted())
+    (message,) = trainer.feed(StreamOpened())
+    assert [lease.positions for lease in message.held] == [span(0, 20)]
+
+    trainer.feed(registered(term=Term(2), kept=(Lease(token=token(7, term=2), positions=span(0, 20)),)))
+    trainer.feed(BatchDone(flight=1))
+
+    acks = [e for e in trainer.feed(LeaveRequested(reason="bye")) if isinstance(e, Ack)]
+    assert acks == [Ack(token=token(7, term=2), positions=span(0, 8))]
+
+
+def test_a_script_that_raises_names_what_was_in_hand_and_returns_all(trainer):
+    """M4: the positions in flight are what the failure is counted against."""
+    trainer.feed(BatchWanted())
+
+    failed, returned, _, farewell = trainer.feed(ScriptFailed(message="ValueError"))
+
+    assert failed == Failed(positions=span(0, 4), message="ValueError")
+    assert returned == Return(token=token(1), positions=span(0, 20))
+    assert isinstance(farewell, Leave)
+
+
+def test_an_own_model_confirms_at_once_what_it_has_already():
+    """Rule 33: granted again after a take-over, but in the model: confirmed, never trained twice."""
+    trainer = Trainer(own_model=True)
+    trainer.join(restored_data=span(0, 10))
+    trainer.grant(0, 20)
+
+    assert trainer.feed(BatchWanted())[0] == GiveBatch(flight=0, positions=span(10, 14))
+
+
+def test_an_own_model_goes_back_with_its_marks():
+    """Rule 34: another world means another model; the script restores, its marks are the checkpoint's."""
+    trainer = Trainer(own_model=True)
+    file = FileRecord(name="m", size_bytes=1, digest="", lineage=Lineage(1), marks=())
+    trainer.join()
+    trainer.grant(0, 20)
+    trainer.feed(BatchWanted(), BatchDone(flight=0), Fenced(reason="too late"))
+
+    effects = trainer.feed(registered(lineage=Lineage(2), restore=file, restored_data=span(0, 2)))
+
+    assert Restart(file=file, data=span(0, 2)) in effects
+    assert trainer.state.applied == span(0, 2)
+
+
+def test_an_own_model_is_asked_for_when_only_its_checkpoint_is_missing():
+    """Rule 32: END comes when head covers everything, and only this process can write that."""
+    trainer = Trainer(own_model=True)
+    trainer.join()
+    trainer.grant(0, 4)
+    trainer.feed(BatchWanted(), BatchDone(flight=0), BatchWanted())
+    wait = Wait(request=trainer.state.request, retry_after_s=0.5)
+    assert CheckpointWanted() in trainer.feed(wait)
+
+    marks = (BucketMarks(buckets=span(0, 1), applied=trainer.state.applied),)
+    file = FileRecord(name="m", size_bytes=1, digest="", lineage=Lineage(1), marks=marks)
+    assert trainer.feed(CheckpointWritten(offer=1, file=file)) == [
+        OfferCheckpoint(offer=1, world=Lineage(1), file=file)
+    ]
+    trainer.feed(OfferAnswered(offer=1, manifest=ManifestId("a")))
+
+    assert CheckpointWanted() not in trainer.feed(wait)
+    assert trainer.state.held == EMPTY
