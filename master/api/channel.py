@@ -23,7 +23,7 @@ _SAME: Final[tuple[tuple[str, int], ...]] = (
 CLIENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_SAME,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5_000),  # despite its name how long one attempt may take, on a busy machine too
     ("grpc.max_reconnect_backoff_ms", 1_000),  # a restarted master is found within a second
 )
 
