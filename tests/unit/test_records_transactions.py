@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from master.api.document import decode_document
 from master.api.identities import Incarnation, Lineage, ManifestId, MemberName, Route, ServerPlace, Version
 from master.api.positions import PositionSet
 from master.domain import (
@@ -111,6 +112,14 @@ async def test_an_empty_store_is_founded_again_from_the_folder(leader):
     assert durable.lineage == LineageRecord(number=Lineage(7), base=MANIFEST.id, quarantine=MANIFEST.quarantine)
     assert durable.dataset == DATASET
     assert isinstance(await leader.commit(again), Conflict)
+
+
+async def test_a_trainers_own_model_is_founded_again_as_one(leader):
+    """Its manifest has a file and no tables; plain sharding has neither (rules 35, 36)."""
+    for files, own_model in ((MANIFEST.files, True), ((), False)):
+        again = refounding(replace(MANIFEST, tables=(), files=files), (), leader.keys, leader.term)
+        (record,) = (write.value for write in again.writes if write.key == leader.keys.dataset)
+        assert decode_document(DatasetRecord, record).own_model is own_model
 
 
 async def test_a_store_that_knows_something_is_never_founded_again(leader):
