@@ -3,56 +3,25 @@
 Real processes of a whole run; the ledger (`tests.chaos.ledger`) says what each checkpoint really holds.
 """
 
-import asyncio
 import signal
 import time
 
 import pytest
 
-from autoscaler.clusters.local.lives import Ending
 from autoscaler.domain import Role
 from tests.chaos.faults import is_dead, state_of
 from tests.chaos.heads import HeadWatch
-from tests.chaos.ledger import read_diaries, verdict
+from tests.chaos.ledger import read_diaries
 from tests.chaos.stage import JobShape, chaos_stage
+from tests.integration.faults_stage import BUDGET_S, SHAPE, begin, finish, pids, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
-
-BUDGET_S = 60.0
-SHAPE = JobShape(size=120, epochs=6, batch_size=4, trainers=2, checkpoint_every_s=0.5, leader_ttl_s=2, buckets=16)
 
 
 @pytest.fixture
 async def stage(tmp_path):
     async with chaos_stage(tmp_path, members=1) as stage:
         yield stage
-
-
-async def begin(stage, shape=SHAPE, name="ledger"):
-    """The job trains and has a checkpoint."""
-    stage.submit(name, shape)
-    return await stage.wait_for(name, lambda s: s.positions.committed > 0, "the first checkpoint", BUDGET_S)
-
-
-def pids(stage, role, job="ledger"):
-    return {pod.name: pod.pid for pod in stage.pods(job, role)}
-
-
-async def until(condition, what, budget_s=BUDGET_S):
-    until_s = time.monotonic() + budget_s
-    while not (found := condition()):
-        assert time.monotonic() < until_s, f"{what}: not within {budget_s:g} s"
-        await asyncio.sleep(0.05)
-    return found
-
-
-async def finish(stage, watch, job="ledger"):
-    """The job completes and its ledger is in order; the last head."""
-    await stage.wait_end(job, BUDGET_S)
-    watch.look()
-    assert stage.record(job).life.ending is Ending.COMPLETED, stage.record(job).life.message
-    assert verdict(watch.heads, read_diaries(stage.diaries(job))) == []
-    return watch.heads[-1]
 
 
 async def test_a_killed_server_rolls_back_and_restarts_no_trainer(stage):

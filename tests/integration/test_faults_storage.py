@@ -1,0 +1,137 @@
+"""Where checkpoints and records are kept goes away and comes back: training goes on, commits wait (M6).
+
+The folder is a small tmpfs of the test's own where mounting is allowed (root of a machine or of a container).
+"""
+
+import asyncio
+import subprocess
+import time
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from autoscaler.domain import Role
+from master.api.status import JobPhase
+from tests.chaos.heads import HeadWatch
+from tests.chaos.stage import JobShape, chaos_stage
+from tests.integration.faults_stage import BUDGET_S, JOB, begin, finish, pids, trained, until
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+
+OUTAGE_S = 8.0  # longer than any lease or window of these jobs
+
+
+@pytest.fixture
+async def stage(tmp_path):
+    async with chaos_stage(tmp_path, members=1) as stage:
+        yield stage
+
+
+@pytest.fixture
+def tmpfs(tmp_path):
+    """A folder on a file system of its own, 2 MiB.  Skips where nothing may be mounted."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"mounting a tmpfs is not allowed here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@contextmanager
+def full(folder):
+    """No byte is left in it."""
+    ballast = folder / "ballast"
+    with ballast.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(1024))
+    try:
+        yield
+    finally:
+        ballast.unlink()
+
+
+@contextmanager
+def read_only(folder):
+    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
+
+
+@pytest.mark.parametrize(("trouble", "told"), [(full, "no room"), (read_only, "may not be used so")])
+async def test_a_folder_that_takes_nothing_stops_commits_and_no_training(stage, tmpfs, trouble, told):
+    """The status says what is wrong with the folder; when that is over the next commit succeeds (M6)."""
+    shape = JobShape(
+        size=200, epochs=8, batch_size=4, trainers=2, checkpoint_every_s=0.5, buckets=16, checkpoint_uri=str(tmpfs)
+    )
+    await begin(stage, shape)
+    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    async with watch.following():
+        with trouble(tmpfs):
+            before = await stage.wait_for(JOB, lambda s: told in s.problem, "the user is told", BUDGET_S)
+            assert str(tmpfs) in before.problem
+            during = await stage.wait_for(
+                JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S
+            )
+            assert during.positions.committed == before.positions.committed
+            assert during.lineage == before.lineage
+        after = await stage.wait_for(
+            JOB, lambda s: s.positions.committed > during.positions.committed, "commits go on", BUDGET_S
+        )
+        assert after.problem == ""
+        await finish(stage, watch)
+
+
+async def test_an_altered_checkpoint_file_is_refused_by_name_until_it_is_whole_again(stage):
+    """A lost server needs head's files: nothing is restored from an altered one, and the status names it (rule 22)."""
+    await begin(stage)
+    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    async with watch.following():
+        victim = stage.pods(JOB, Role.SERVER)[0]
+        trainers = pids(stage, Role.TRAINER)
+        stage.run.cluster.kill(victim.name)
+        # From the roll-back on head stands still: its file is broken before the server's new process can read it.
+        await until(lambda: stage.pods(JOB, Role.SERVER)[0].pid != victim.pid, "the server is replaced")
+        watch.look()
+        file = stage.root / "checkpoints" / JOB / watch.heads[-1].manifest.files[0].name
+        good = file.read_bytes()
+        file.write_bytes(good[: len(good) // 2])
+        stage.run.cluster.kill(victim.name)
+        refused = await stage.wait_for(JOB, lambda s: file.name in s.problem, "the file is refused", BUDGET_S)
+        assert refused.phase is JobPhase.RESTORING
+        assert refused.positions.leased == 0
+        file.write_bytes(good)
+        await stage.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it is whole again", BUDGET_S)
+        assert pids(stage, Role.TRAINER) == trainers
+        await finish(stage, watch)
+
+
+async def test_training_goes_on_while_etcd_is_away_and_commits_wait(stage):
+    """All members stopped for longer than every lease: nothing is committed and nothing lost (M6)."""
+    shape = JobShape(size=200, epochs=8, batch_size=4, trainers=2, checkpoint_every_s=0.5, leader_ttl_s=2, buckets=16)
+    await begin(stage, shape)
+    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    async with watch.following():
+        members = pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) | pids(stage, Role.MASTER)
+        (etcd,) = stage.etcd.members
+        etcd.pause()
+        try:
+            away_at_s, before = time.monotonic(), await stage.status(JOB)
+            during = await stage.wait_for(JOB, lambda s: trained(s) > trained(before) + 60, "it goes on", BUDGET_S)
+            while time.monotonic() < away_at_s + OUTAGE_S:
+                during = await stage.status(JOB) or during
+                await asyncio.sleep(0.2)
+            assert len(watch.heads) <= 1 or watch.heads[-1].seen_at_s < away_at_s + 1.0
+        finally:
+            etcd.resume()
+        assert trained(during) > trained(before) + 60
+        await stage.wait_for(
+            JOB, lambda s: s.positions.committed > before.positions.committed, "commits go on", BUDGET_S
+        )
+        assert pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) | pids(stage, Role.MASTER) == members
+        await finish(stage, watch)
