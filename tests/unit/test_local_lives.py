@@ -121,9 +121,18 @@ def test_deletion_stops_everything_and_forgets(before):
     assert Forget() in effects
 
 
+def test_suspension_lets_trainers_finish_before_the_rest_goes():
+    """While they leave, the planner neither refills nor takes their servers away."""
+    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), Looked(roles=ALL))
+    assert (life.state, effects[-1]) == (JobState.ENDING, StopRole(role=Role.TRAINER))
+    life, effects = run(life, Looked(roles=ALL - {Role.TRAINER}))
+    assert (life.state, effects) == (JobState.SUSPENDED, [])
+
+
 def test_suspension_and_resumption_are_told_once():
-    """The planner sees the state; the words come once."""
-    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), SuspendSet(on=True))
-    assert life.state is JobState.SUSPENDED
-    assert [type(e) for e in effects] == [Announce]
-    assert run(life, SuspendSet(on=False))[0].state is JobState.ACTIVE
+    """At any of its stages."""
+    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), SuspendSet(on=True), Looked(roles=frozenset()))
+    assert [type(e) for e in effects] == [Announce, StopRole]
+    life, effects = run(life, SuspendSet(on=True), SuspendSet(on=False), SuspendSet(on=False))
+    assert life.state is JobState.ACTIVE
+    assert [e.reason for e in effects] == ["Resumed"]

@@ -28,10 +28,14 @@ STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
 
 class Stage(StrEnum):
     ACTIVE = "active"
+    SUSPENDING = "suspending"  # trainers finish their batches while servers and master still stand
     SUSPENDED = "suspended"
     FAREWELL = "farewell"  # END was reached: trainers are leaving by themselves
     STOPPING = "stopping"  # pods are told to leave, trainers first, the master last
     OVER = "over"
+
+
+_BEFORE_THE_END: Final = frozenset({Stage.ACTIVE, Stage.SUSPENDING, Stage.SUSPENDED})
 
 
 class Ending(StrEnum):
@@ -67,7 +71,7 @@ class Life:
                 return JobState.ACTIVE
             case Stage.SUSPENDED:
                 return JobState.SUSPENDED
-            case Stage.FAREWELL | Stage.STOPPING:
+            case Stage.SUSPENDING | Stage.FAREWELL | Stage.STOPPING:
                 return JobState.ENDING
             case Stage.OVER:
                 return JobState.OVER
@@ -169,11 +173,11 @@ def handle(life: Life, event: Event, now_s: float) -> Step:
         case Advanced():
             return Step(life=replace(life, advances=life.advances + 1))
         case EndReached():
-            return _bid_farewell(life, now_s) if life.stage in {Stage.ACTIVE, Stage.SUSPENDED} else Step(life=life)
+            return _bid_farewell(life, now_s) if life.stage in _BEFORE_THE_END else Step(life=life)
         case GivenUp():
             return _end(life, Ending.FAILED, event.reason, now_s) if life.ending is None else Step(life=life)
         case SuspendSet():
-            return _suspend(life, event) if life.stage in {Stage.ACTIVE, Stage.SUSPENDED} else Step(life=life)
+            return _suspend(life, event) if life.stage in _BEFORE_THE_END else Step(life=life)
         case DeleteAsked():
             return _delete(life, now_s)
         case Looked():
@@ -210,11 +214,13 @@ def _end(life: Life, ending: Ending, message: str, now_s: float) -> Step:
 
 
 def _suspend(life: Life, event: SuspendSet) -> Step:
-    stage = Stage.SUSPENDED if event.on else Stage.ACTIVE
-    if stage is life.stage:
+    if event.on is (life.stage is not Stage.ACTIVE):
         return Step(life=life)
-    reason, message = ("Suspended", "all pods leave") if event.on else ("Resumed", "waits for its minimum")
-    return Step(life=replace(life, stage=stage), effects=(Announce(reason=reason, message=message),))
+    if event.on:
+        told: tuple[Effect, ...] = (Announce(reason="Suspended", message="all pods leave"), StopRole(role=Role.TRAINER))
+        return Step(life=replace(life, stage=Stage.SUSPENDING), effects=told)
+    resumed = Announce(reason="Resumed", message="waits for its minimum")
+    return Step(life=replace(life, stage=Stage.ACTIVE), effects=(resumed,))
 
 
 def _delete(life: Life, now_s: float) -> Step:
@@ -235,6 +241,8 @@ def _look(life: Life, roles: frozenset[Role], now_s: float) -> Step:
     match life.stage:
         case Stage.ACTIVE | Stage.SUSPENDED:
             return Step(life=life)
+        case Stage.SUSPENDING:
+            return Step(life=life if Role.TRAINER in roles else replace(life, stage=Stage.SUSPENDED))
         case Stage.FAREWELL:
             if Role.TRAINER in roles and now_s < life.farewell_until_s:
                 return Step(life=life)

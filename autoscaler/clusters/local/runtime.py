@@ -191,7 +191,8 @@ class Runtime:
 
     def _drop(self, pod: LocalPod, *, code: int | None, story: str) -> None:
         self._table.drop(pod.name)
-        self._recorder.note("Exited", f"pod/{pod.name}", "Gone", story)
+        brief = "had no process" if code is None else describe_exit(code)  # its job tells the whole story
+        self._recorder.note("Exited", f"pod/{pod.name}", "Gone", brief)
         self._on_gone(Gone(pod=pod, code=code, story=story))
 
     def _kill(self, name: PodName, key: str) -> None:

@@ -145,7 +145,7 @@ def condition_of(record: JobRecord) -> str:
         return "Terminating"
     if life.ending is not None:
         return life.ending
-    if life.stage is Stage.SUSPENDED:
+    if life.stage in {Stage.SUSPENDING, Stage.SUSPENDED}:
         return "Suspended"
     if life.stage is Stage.FAREWELL:
         return "Completing"

@@ -1,0 +1,82 @@
+"""`edl run` with everything real: etcd, master, parameter servers, trainers, and an audit of what they leave."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EDL = str(Path(sys.executable).with_name("edl"))
+DEADLINE_S = 120.0
+JOB = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: rows}
+spec:
+  trainer:
+    minReplicas: 1
+    maxReplicas: 3
+    template:
+      spec:
+        terminationGracePeriodSeconds: 5
+        containers:
+        - name: trainer
+          command: [python, PROGRAM]
+          resources: {requests: {cpu: 1, memory: 64Mi}}
+  parameterServer:
+    minReplicas: 2
+    template: {spec: {containers: [{name: server, resources: {requests: {cpu: 500m, memory: 64Mi}}}]}}
+  checkpoint: {everySeconds: 1}
+"""
+
+
+def edl(*words, run, code=0):
+    environment = {**os.environ, "EDL_RUN": str(run)}
+    done = subprocess.run(
+        [EDL, *words], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.usefixtures("etcd_binary")
+def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
+    """Every sample once per epoch in the last checkpoint (M1), after kills and a suspension, asked from outside."""
+    (tmp_path / "job.yaml").write_text(JOB.replace("PROGRAM", str(ROOT / "tests" / "programs" / "rows.py")))
+    argv = [EDL, "run", "job.yaml", "--nodes", "2", "--no-view"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            run = Path(process.stdout.readline().removeprefix("run folder: ").strip())
+            job = wait_for(run, lambda job: (job["status"]["progress"] or {}).get("done", 0) > 0)
+            assert job["status"]["trainers"] >= 1
+            for pod in ("rows-trainer-0", "rows-master-0"):
+                pid = json.loads(edl("get", f"pod/{pod}", "-o", "json", run=run))["status"]["pid"]
+                os.kill(pid, signal.SIGKILL)
+            edl("wait", "--for=condition=Completed", "tj/rows", "--timeout", "90s", run=run)
+            output, _ = process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 0, output
+        finally:
+            process.kill()
+    assert "tj/rows: Completed" in output
+    audit = json.loads(edl("data", "audit", str(run / "checkpoints" / "rows"), "--json", run=run))
+    assert audit["is_sound"]
+    assert (audit["missing"], audit["quarantined"]) == (0, 0)
+    logs = "".join(log.read_text() for log in (run / "logs").glob("rows-trainer-*.log"))
+    assert "ledger whole" in logs
+    assert audit["trained"] == audit["dataset"]["size"] * audit["dataset"]["epochs"]
+
+
+def wait_for(run, condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        if (run / "control.sock").exists():
+            job = json.loads(edl("get", "tj/rows", "-o", "json", run=run))
+            if condition(job):
+                return job
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
