@@ -65,6 +65,15 @@ class Diary:
         os.write(self._file, json.dumps(line).encode() + b"\n")
 
 
+def check_poison(arguments, where):
+    """Some positions end whoever trains them, by an exception or at once."""
+    bad = arguments.poison.intersection(where)
+    if bad and arguments.raises:
+        raise ValueError(f"position {min(bad)} cannot be trained")
+    if bad:
+        os.abort()
+
+
 def train(arguments):
     name = f"{os.environ['EDL_NAME']}-{os.getpid()}-{secrets.token_hex(3)}"
     diary = Diary(arguments.diaries / f"{name}.jsonl", arguments.size * arguments.epochs)
@@ -77,8 +86,7 @@ def train(arguments):
             pulled_at_s = time.monotonic()
             stamps = model.pull("stamps")["stamps"]
             where = [p for start, stop in batch.positions.ranges() for p in range(start, stop)]
-            if not arguments.poison.isdisjoint(where):
-                os.abort()
+            check_poison(arguments, where)
             nonce = secrets.randbits(NONCE_BITS) | 1
             diary.note(nonce=nonce, positions=batch.positions, stamps=stamps, pulled_at_s=pulled_at_s)
             counts = np.zeros(arguments.size, dtype=np.int64)
@@ -101,6 +109,7 @@ def main():
     parser.add_argument("--step-s", type=float, default=0.05)
     parser.add_argument("--diaries", type=Path, required=True)
     parser.add_argument("--poison", type=lambda text: {int(p) for p in text.split(",") if p}, default=set())
+    parser.add_argument("--raises", action="store_true", help="poison raises; without this it aborts the process")
     train(parser.parse_args())
 
 

@@ -1,0 +1,85 @@
+"""Training scripts that fail: the user sees who, why and what follows; nothing is retried for ever (M4)."""
+
+import pytest
+
+from autoscaler.clusters.local.lives import Ending
+from master.api.positions import PositionSet
+from tests.chaos.heads import HeadWatch
+from tests.chaos.stage import JobShape, chaos_stage
+from tests.integration.faults_stage import BUDGET_S, JOB, finish
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+
+POISON = 37
+BATCH = 4
+
+
+@pytest.fixture
+async def stage(tmp_path):
+    async with chaos_stage(tmp_path, members=1) as stage:
+        yield stage
+
+
+def shape(*options, **changes):
+    return JobShape(
+        **{
+            "size": 60,
+            "epochs": 2,
+            "batch_size": BATCH,
+            "trainers": 2,
+            "checkpoint_every_s": 0.5,
+            "buckets": 16,
+            "reconnect_s": 1.0,
+            "backoff_limit": 4,
+            "trainer_options": options,
+        }
+        | changes
+    )
+
+
+def failures(stage):
+    return [event for event in stage.run.recorder.events if event.reason == "TrainerFailed"]
+
+
+@pytest.mark.parametrize("how", ["--raises", ""])
+async def test_positions_that_end_their_trainers_are_quarantined_and_the_job_completes(stage, how):
+    """After three trainers its batch is left out, listed in the status and in the checkpoint; all else is trained."""
+    stage.submit(JOB, shape(f"--poison={POISON}", *filter(None, [how])))
+    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    async with watch.following():
+        status = await stage.wait_for(JOB, lambda s: bool(s.quarantine), "the quarantine", BUDGET_S)
+        assert POISON in status.quarantine
+        assert len(status.quarantine) <= BATCH
+        head = await finish(stage, watch)
+    assert head.manifest.quarantine == status.quarantine
+    assert head.manifest.data == head.manifest.dataset.everything - head.manifest.quarantine
+    assert 3 <= len(failures(stage)) <= 4
+
+
+async def test_a_script_that_raises_is_shown_with_its_last_words_and_what_follows(stage):
+    """The event of the job names the trainer, the lines of its log, and when a new one starts."""
+    stage.submit(JOB, shape(f"--poison={POISON}", "--raises"))
+    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    async with watch.following():
+        failed = lambda s: any(f"position {POISON} cannot be trained" in f.message for f in s.failures)  # noqa: E731
+        status = await stage.wait_for(JOB, failed, "the master hears of it", BUDGET_S)
+        assert PositionSet.of(POISON) <= status.failures[0].positions
+        await finish(stage, watch)
+    event = failures(stage)[0]
+    assert event.object == f"tj/{JOB}"
+    assert f"trainer {JOB}-trainer-" in event.message
+    assert f"ValueError: position {POISON} cannot be trained" in event.message
+    assert "a new trainer starts" in event.message
+
+
+async def test_a_job_whose_trainers_only_fail_is_given_up(stage):
+    """After backoffLimit failures without one batch completed it has failed, with that text, and its pods are gone."""
+    every = ",".join(str(position) for position in range(60))
+    stage.submit(JOB, shape(f"--poison={every}", "--raises", epochs=1, backoff_limit=2))
+    await stage.wait_end(JOB, BUDGET_S)
+    life = stage.record(JOB).life
+    assert life.ending is Ending.FAILED
+    assert "failures in a row without one batch completed (backoffLimit 2)" in life.message
+    assert "cannot be trained" in life.message
+    assert stage.run.failed_jobs() == (JOB,)
+    assert any(event.kind == "Failed" and event.message == life.message for event in stage.run.recorder.events)
