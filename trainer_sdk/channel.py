@@ -103,6 +103,12 @@ class Channel:
 
     def _start(self, address: Address) -> None:
         self._serving = self._loop.create_task(self._serve(address))
+        self._serving.add_done_callback(self._say_why)
+
+    def _say_why(self, served: asyncio.Task[None]) -> None:
+        """A bug here must not leave the script waiting for a stream that nobody opens."""
+        if not served.cancelled() and (error := served.exception()) is not None:
+            self._listener.refused(f"the stream to the master ended in {type(error).__name__}: {error}")
 
     def _enqueue(self, messages: tuple[MemberMessage, ...]) -> None:
         if self._waiting is None:

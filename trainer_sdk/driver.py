@@ -122,9 +122,10 @@ class Driver:
     def want_batch(self, *, budget_s: float) -> GiveBatch | Finish | Restart | CheckpointWanted:
         """The next batch, the end, or what the script's own model needs first.
 
-        Raises MasterUnavailableError when nothing is left to train and no master answered for `budget_s`, UsageError
+        Raises MasterUnavailableError when nothing was left to train and no master answered for `budget_s`, UsageError
         when what is declared was refused or when only batches that the script never finished are left.
         """
+        began_s = monotonic()
         with self._lock:
             if self._answer is None and not self.state.is_wanted:
                 self._feed(BatchWanted())
@@ -141,22 +142,24 @@ class Driver:
                         f"{len(self.state.flights)} batches were given and never finished: call done() on each batch"
                         + (" after push()" if self.state.has_servers else "")
                     )
-                self._wait(budget_s)
+                self._wait(began_s, budget_s)
 
     def wait_for_route(self, *, budget_s: float) -> UseRoute:
         """The routing table, once the master has sent one.  Raises as `want_batch`."""
+        began_s = monotonic()
         with self._lock:
             while self.route is None:
                 self._check_refused()
-                self._wait(budget_s)
+                self._wait(began_s, budget_s)
             return self.route
 
     def wait_until_joined(self, *, budget_s: float) -> None:
         """Until a master knows this trainer, so that its rank means something.  Raises as `want_batch`."""
+        began_s = monotonic()
         with self._lock:
             while not self._is_placed:
                 self._check_refused()
-                self._wait(budget_s)
+                self._wait(began_s, budget_s)
 
     def wait_for_change(self, timeout_s: float) -> None:
         """Until the master or the clock changed something, or this time has passed."""
@@ -165,21 +168,21 @@ class Driver:
 
     def settle_offer(self, *, offer: int, budget_s: float) -> OfferAnswered:
         """The master's word on this checkpoint.  Raises as `want_batch`."""
-        deadline_s = monotonic() + budget_s
+        began_s = monotonic()
         with self._lock:
             while self._settled is None or self._settled.offer != offer:
                 self._check_refused()
-                if monotonic() > deadline_s:
+                if monotonic() - began_s > budget_s:
                     raise MasterUnavailableError(
                         f"the master did not answer an offered checkpoint within {budget_s:g} s"
                     )
-                self._wait(budget_s)
+                self._wait(began_s, budget_s)
             answer, self._settled = self._settled, None
             return answer
 
-    def _wait(self, budget_s: float) -> None:
+    def _wait(self, began_s: float, budget_s: float) -> None:
         """Until something changed; the pause is cut so that a signal or the end of the budget is seen."""
-        if self._apart_since_s is not None and monotonic() - self._apart_since_s > budget_s:
+        if self._apart_since_s is not None and monotonic() - max(began_s, self._apart_since_s) > budget_s:
             raise MasterUnavailableError(
                 f"no master of this job could be reached for {budget_s:g} s ({self._apart_reason}). "
                 "Is the job's master running, and is EDL_MASTER its address?"

@@ -26,6 +26,7 @@ Gradient = Array | tuple[npt.NDArray[np.int64], Array]
 """Of a dense table its gradient; of a sparse one (row numbers, gradients of these rows)."""
 
 _Found = TypeVar("_Found")
+MAX_STALE_PUSHES: Final = 8
 RETRY_S: Final = 0.05  # a few round trips: servers restore, buckets move
 
 
@@ -50,6 +51,7 @@ class Tables:
         self._data = data
         self._budget_s = budget_s
         self._revision = -1  # of the route in use
+        self._stale_pushes = 0
         self._lineages: dict[str, Lineage] = {}  # of what was pulled last, by table
 
     def pull(self, *names: str) -> dict[str, Array]:
@@ -84,8 +86,16 @@ class Tables:
         if not self._lineages:
             raise UsageError("push() before pull(): gradients are computed on what was pulled")
         driver = self._start()
+        self._check_fresh(driver)
         self._push(driver, batch.flight, gradients)
         batch.is_pushed = True
+
+    def _check_fresh(self, driver: Driver) -> None:
+        """A script that goes on computing with a model that was rolled back would be given the same batch for ever."""
+        stale = [name for name, lineage in self._lineages.items() if lineage < driver.lineage]
+        self._stale_pushes = self._stale_pushes + 1 if stale else 0
+        if self._stale_pushes > MAX_STALE_PUSHES:
+            raise UsageError(f"the model was rolled back and {', '.join(stale)} not pulled since: pull inside the loop")
 
     # ---- pulling ------------------------------------------------------------------------------------------------
 

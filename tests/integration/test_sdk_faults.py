@@ -136,7 +136,7 @@ def test_a_trainer_paused_past_its_lease_is_a_zombie_that_changes_nothing(tmp_pa
     """SIGSTOP in mid batch, SIGCONT when others have done its work: FENCED, and every counter is exact (M2)."""
     with running(tmp_path, servers=2, EDL_CHECKPOINT_EVERY_S="1") as job:
         zombie = ledger(job, 0, "--pause-s", 0.2)
-        job.wait_for(lambda: leased(job, "trainer-0"), "a lease")
+        job.wait_for(lambda: steps(job, "trainer-0"), "its first steps")
         other = ledger(job, 1, "--pause-s", 0.05)
         job.wait_for(lambda: leased(job, "trainer-1"), "a second lease")
         zombie.send_signal(signal.SIGSTOP)
@@ -151,7 +151,13 @@ def status(job):
     return asyncio.run(ask_status(job.address))
 
 
+def steps(job, name):
+    """Batch steps that the master has heard of."""
+    return sum(member.steps for member in status(job).members if member.name.endswith(name))
+
+
 def leased(job, name):
+    """How many positions this trainer holds, as the master sees it."""
     return sum(member.leased for member in status(job).members if member.name.endswith(name))
 
 
