@@ -37,7 +37,8 @@ def admit(turn: Turn, trainer: Trainer) -> StartFrom | None:
     if not state.has_own_model or state.owner not in (None, trainer.key) or state.number == 0:
         return _NOTHING
     head_data = state.head.data if state.head else EMPTY
-    is_of_this_world = trainer.lineage == state.number and head_data <= trainer.applied
+    holds_a_model = bool(trainer.applied)  # who has applied nothing may have registered while another held it
+    is_of_this_world = holds_a_model and trainer.lineage == state.number and head_data <= trainer.applied
     if is_of_this_world and not state.is_world_free:
         books = forget(state.dispatch, state.dispatch.done - trainer.applied)
         turn.change(owner=trainer.key, dispatch=gain(books, trainer.applied))
