@@ -32,6 +32,8 @@ from master.streams import Stream
 
 log: Final = logging.getLogger(__name__)
 
+HELLO_TIMEOUT_S: Final = 10.0
+
 _Requests: TypeAlias = AsyncIterator[master_pb2.MemberEnvelope]
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
@@ -77,13 +79,9 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     ) -> AsyncIterator[master_pb2.MasterEnvelope]:
         """A member's stream, until either side ends it."""
         term = await self._admit(context)
-        first = await anext(request_iterator, None)
+        first = await self._greet(request_iterator, context)
         if first is None:
             return
-        try:
-            agreed_version(self._hello, decode_hello(first))
-        except WireError as error:
-            await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
         stream = Stream(context.peer())
         term.open(stream)
         reader = asyncio.create_task(self._read(term, stream, first, request_iterator))
@@ -99,6 +97,19 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         log.info("stream of %s ended: %s", stream.member, stream.ending)
         if stream.wrong:
             await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, stream.wrong)
+
+    async def _greet(self, requests: _Requests, context: _Context) -> master_pb2.MemberEnvelope | None:
+        """The first envelope, whose hello fits; None: the member went away without a word."""
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                first = await anext(requests, None)
+            if first is not None:
+                agreed_version(self._hello, decode_hello(first))
+        except TimeoutError:
+            await _refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_TIMEOUT_S:.0f} s")
+        except WireError as error:
+            await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return first
 
     async def _read(
         self, term: TermRuntime, stream: Stream, first: master_pb2.MemberEnvelope, requests: _Requests

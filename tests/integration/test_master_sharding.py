@@ -137,6 +137,14 @@ async def test_a_foreign_hello_is_refused(master, hello, code, text):
         assert caught.value.code() is code
 
 
+async def test_a_member_without_a_word_is_sent_away(master):
+    """No connection is held for somebody who says nothing."""
+    async with Member(master.address) as member:
+        with pytest.raises(grpc.aio.AioRpcError, match="no hello") as caught:
+            await member.hear()
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 async def test_who_does_not_register_is_refused(master):
     """Members register first; the message that came too early is named."""
     async with Member(master.address) as member:
