@@ -61,6 +61,7 @@ def _as_text(report: Report, *, seed: int, took_s: float, wanted: int) -> str:
     lines += [
         f"seed {seed}, {took_s / 60:.1f} minutes, {len(report.recoveries)} of {wanted} faults",
         f"{report.jobs} jobs, {report.pushes} pushes, {report.lineages - report.jobs} roll-backs",
+        f"{report.shrinks} trainers gave way to the web or to balance",
         f"{report.positions} positions trained, {report.quarantined} in quarantine",
         f"{report.heads} checkpoints compared with their data state, {report.heads_missed} gone before they were read",
         *(f"PROBLEM {problem}" for problem in report.problems),
@@ -83,6 +84,7 @@ def _as_json(report: Report, *, seed: int, took_s: float, wanted: int) -> str:
         "positions": report.positions,
         "pushes": report.pushes,
         "roll_backs": report.lineages - report.jobs,
+        "shrinks": report.shrinks,
         "quarantined": report.quarantined,
         "checkpoints": report.heads,
         "checkpoints_missed": report.heads_missed,

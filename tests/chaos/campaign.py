@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 
 from autoscaler.clusters.local.lives import Ending
 from autoscaler.clusters.local.recorder import RunEvent
-from autoscaler.domain import Role
 from master.api.identities import Role as MemberRole
 from master.api.status import JobPhase, JobStatus
 from tests.chaos.faults import Injector, Landed, pick
 from tests.chaos.heads import HeadWatch
 from tests.chaos.ledger import read_diaries, verdict
-from tests.chaos.stage import POLL_S, JobShape, Stage
+from tests.chaos.stage import MOST_WEB, POLL_S, WEB, JobShape, Stage
 
 START_BUDGET_S = 90.0
 RECOVERY_BUDGET_S = 90.0
 END_BUDGET_S = 240.0
+WAVE_EVERY_S = (4.0, 10.0)
 OVERLAPPING = 0.2  # of the strikes hit before the job has recovered from the one before
 
 
@@ -42,8 +42,8 @@ class Report:
 
     recoveries: list[Recovery] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     jobs: int = 0
+    shrinks: int = 0  # trainers that gave way to the web
     heads: int = 0
     heads_missed: int = 0
     pushes: int = 0
@@ -86,11 +86,24 @@ class Campaign:
 
     async def fight(self) -> Report:
         """Raises TimeoutError when a job does not start, recover or end."""
-        self._stage.run.recorder.on_event.append(self._watch_ends)
-        while not self.is_over:
-            self.report.jobs += 1
-            await self._play(f"ledger-{self.report.jobs}")
-        return self.report
+        self._stage.run.recorder.on_event.append(self._watch)
+        self._stage.submit_web()
+        wave = asyncio.create_task(self._wave())
+        try:
+            while not self.is_over:
+                self.report.jobs += 1
+                await self._play(f"ledger-{self.report.jobs}")
+            return self.report
+        finally:
+            wave.cancel()
+            await asyncio.gather(wave, return_exceptions=True)
+
+    async def _wave(self) -> None:
+        """The web rises and falls, and trainers give way to it."""
+        rng = random.Random(self._rng.random())
+        while True:
+            await asyncio.sleep(rng.uniform(*WAVE_EVERY_S))
+            self._stage.run.cluster.scale(WEB, rng.randint(0, MOST_WEB))
 
     async def _play(self, job: str) -> None:
         self._stage.submit(job, self._shape)
@@ -139,18 +152,16 @@ class Campaign:
 
     def _is_whole(self, job: str, status: JobStatus) -> bool:
         serving = Counter(member.role for member in status.members if member.is_connected and member.is_serving)
-        return (
-            serving[MemberRole.SERVER] == self._shape.servers
-            and serving[MemberRole.TRAINER] >= self._shape.trainers
-            and len(self._stage.pods(job, Role.TRAINER)) >= self._shape.trainers
-        )
+        return serving[MemberRole.SERVER] == self._shape.servers and serving[MemberRole.TRAINER] >= self._shape.trainers
 
-    def _watch_ends(self, event: RunEvent) -> None:
-        """Nobody but us ends processes: a fault of one never ends another (M9)."""
+    def _watch(self, event: RunEvent) -> None:
+        """Nobody but us ends processes: a fault of one never ends another (M9), and who drains leaves in time (M7)."""
         if event.kind == "Killed" and event.reason == "GraceOver":
             self.report.problems.append(f"{event.object} {event.message} at {event.t_s:.1f} s")
         if event.kind == "Exited" and "exited with" in event.message and "exited with 0" not in event.message:
             self.report.problems.append(f"{event.object} ended by itself at {event.t_s:.1f} s: {event.message}")
+        if event.kind == "Drained" and "chaos" not in event.message and "trainer" in event.object:
+            self.report.shrinks += 1
 
     # ---- verdict ------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from autoscaler.domain import PodName, Role
 from tests.chaos.stage import JobShape, Stage
 
 LAND_BUDGET_S = 15.0
+LONG_STOPS = 0.15
+BROKEN_AFTER_S = 18.0  # by then the other end of a silent connection has given it up (master.api.channel)
 
 
 class Fault(StrEnum):
@@ -71,13 +73,12 @@ def is_dead(pid: int) -> bool:
 
 
 class Injector:
-    """Does faults to one job.  `ended` has the names and pids of the processes that it ended or told to leave."""
+    """Does faults to one job.  Pauses outlast the window that they are about by a little; some, by far."""
 
     def __init__(self, stage: Stage, shape: JobShape, rng: random.Random) -> None:
         self._stage = stage
         self._shape = shape
         self._rng = rng
-        self.ended: set[int] = set()
         self._resting: set[str] = set()  # etcd members that are being restarted or are paused
 
     async def strike(self, fault: Fault, job: str) -> Landed | None:
@@ -113,7 +114,6 @@ class Injector:
         if pod is None:
             return None
         began_at_s = time.monotonic()
-        self.ended.add(pod.pid)
         if not self._stage.run.cluster.kill(pod.name, signal.SIGKILL) or not await _until(lambda: is_dead(pod.pid)):
             return None
         return Landed(
@@ -128,7 +128,8 @@ class Injector:
         if not self._signal(pod.name, signal.SIGSTOP) or not await _until(lambda: state_of(pod.pid) in {"T", "Z", ""}):
             return None
         landed = state_of(pod.pid) == "T"
-        await asyncio.sleep(window_s * self._rng.uniform(1.1, 1.6))
+        is_long = self._rng.random() < LONG_STOPS
+        await asyncio.sleep(BROKEN_AFTER_S if is_long else window_s * self._rng.uniform(1.1, 1.6))
         self._signal(pod.name, signal.SIGCONT)
         over_at_s = time.monotonic()
         told = f"{pod.name} pid {pod.pid} for {over_at_s - began_at_s:.1f} s"
@@ -179,7 +180,6 @@ class Injector:
         if pod is None:
             return None
         began_at_s = time.monotonic()
-        self.ended.add(pod.pid)
         self._stage.run.cluster.leave(pod.name, why="drained by chaos")
         if not await _until(lambda: is_dead(pod.pid)):
             return None

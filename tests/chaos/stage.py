@@ -30,6 +30,8 @@ from master.etcd_server.finder import find_etcd
 from tests.chaos.ledger import PROGRAM
 
 POLL_S = 0.1
+WEB = "web"
+MOST_WEB = 4  # pods of one CPU: then there is room for no trainer above the minimum of two
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,8 @@ class JobShape:
     batch_size: int = 8
     step_s: float = 0.05
     buckets: int = 64
-    trainers: int = 3
+    trainers: int = 2  # at least
+    most_trainers: int = 4
     servers: int = 2
     checkpoint_every_s: float = 1.5
     leader_ttl_s: int = 3
@@ -85,7 +88,7 @@ spec:
   runPolicy: {{backoffLimit: {shape.backoff_limit}}}
   trainer:
     minReplicas: {shape.trainers}
-    maxReplicas: {shape.trainers}
+    maxReplicas: {max(shape.trainers, shape.most_trainers)}
     template:
       spec:
         terminationGracePeriodSeconds: {shape.grace_s:g}
@@ -103,8 +106,28 @@ spec:
               - {{name: EDL_LEADER_TTL_S, value: "{shape.leader_ttl_s}"}}
               - {{name: EDL_RECONNECT_S, value: "{shape.reconnect_s}"}}
               - {{name: EDL_LEASE_FLOOR_S, value: "{shape.lease_floor_s}"}}
+              - {{name: EDL_CHECK_INVARIANTS, value: "1"}}
             resources: {{requests: {{cpu: 250m, memory: 128Mi}}}}
   checkpoint: {{everySeconds: {shape.checkpoint_every_s}, uri: "{shape.checkpoint_uri}"}}
+"""
+
+
+def web_yaml() -> str:
+    """Plain web pods, which come before any trainer above its job's minimum."""
+    return f"""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: {WEB}}}
+spec:
+  replicas: 0
+  template:
+    spec:
+      terminationGracePeriodSeconds: 2
+      containers:
+        - name: web
+          command: [{sys.executable}, {PROGRAM.with_name("web.py")}]
+          ports: [{{containerPort: 8080}}]
+          resources: {{requests: {{cpu: 1, memory: 64Mi}}}}
 """
 
 
@@ -125,6 +148,12 @@ class Stage:
         self.diaries(name).mkdir(parents=True)
         file = self.root / f"{name}.yaml"
         file.write_text(job_yaml(name, shape, self.diaries(name)), encoding="utf-8")
+        self.run.submit(parse_files([file]))
+
+    def submit_web(self) -> None:
+        """A Deployment without pods yet; `run.cluster.scale(WEB, ...)` makes the wave."""
+        file = self.root / f"{WEB}.yaml"
+        file.write_text(web_yaml(), encoding="utf-8")
         self.run.submit(parse_files([file]))
 
     def diaries(self, job: str) -> Path:
@@ -178,7 +207,7 @@ class Stage:
 
 @asynccontextmanager
 async def chaos_stage(
-    parent: Path, *, nodes: int = 3, members: int = 3, say: Callable[[str], None] = lambda _: None
+    parent: Path, *, nodes: int = 2, members: int = 3, say: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[Stage]:
     """etcd members that keep their promises, and a run without jobs; all of it is gone behind the context."""
     binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)

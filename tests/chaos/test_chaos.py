@@ -1,0 +1,26 @@
+"""A short campaign inside `make test`; the long one is `make chaos`."""
+
+import time
+
+import pytest
+
+from tests.chaos.campaign import Campaign
+from tests.chaos.stage import JobShape, chaos_stage
+
+FAULTS = 12
+SEED = 20
+NO_NEW_FAULTS_AFTER_S = 55.0
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(240)
+async def test_a_dozen_faults_lose_and_repeat_nothing(tmp_path):
+    """Trainers, servers, masters and etcd members killed, paused and drained: every checkpoint is exact (M1 to M9)."""
+    lines = []
+    async with chaos_stage(tmp_path, say=lines.append) as stage:
+        until_s = time.monotonic() + NO_NEW_FAULTS_AFTER_S
+        campaign = Campaign(stage, JobShape(epochs=15), faults=FAULTS, until_s=until_s, seed=SEED)
+        report = await campaign.fight()
+    assert report.problems == [], "\n".join(lines)
+    assert len(report.recoveries) >= FAULTS // 2, "\n".join(lines)
+    assert report.heads > 0
