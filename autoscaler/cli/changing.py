@@ -19,13 +19,13 @@ from autoscaler.cli.words import find_run, split_target
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
 @run_option
 def scale(target: Sequence[str], replicas: int | None, trainers: int | None, is_dry: bool, run: Path | None) -> None:
-    r"""Set how many replicas a deployment has, or pin a job's size.
+    """Set how many replicas a deployment has, or pin a job's size.
 
     \b
     edl scale deployment/web --replicas 6
     edl scale tj/digits --trainers 4
     edl scale tj/digits --trainers 0
-    """
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     if (replicas is None) == (trainers is None):
         raise click.UsageError("say --replicas N for a deployment, or --trainers N for a job")
@@ -36,18 +36,20 @@ def scale(target: Sequence[str], replicas: int | None, trainers: int | None, is_
 @click.command()
 @click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
 @role_options
+@click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
 @run_option
-def drain(target: Sequence[str], role: str | None, ordinal: int | None, run: Path | None) -> None:
-    r"""Let a trainer finish its batch and leave, or empty a node.
+def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dry: bool, run: Path | None) -> None:
+    """Let a trainer finish its batch and leave, or empty a node.
 
     The planner fills the room as it sees fit; a drained trainer of a job at its minimum is replaced.
 
     \b
     edl drain tj/digits --trainer 2
     edl drain node/node-1
-    """
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    print(f"{ask(find_run(run), 'drain', type=kind, name=name, role=role, ordinal=ordinal)['drained']} is draining")
+    done = ask(find_run(run), "drain", type=kind, name=name, role=role, ordinal=ordinal, dry_run=is_dry)["drained"]
+    print(f"{done} would be drained (dry run)" if is_dry else f"{done} is draining")
 
 
 @click.command()

@@ -57,12 +57,12 @@ def data() -> None:
 @click.option("--json", "is_json", is_flag=True, help="One JSON object.")
 @run_option
 def audit(place: str, no_files: bool, is_json: bool, run: Path | None) -> None:
-    r"""Say which samples a checkpoint holds: per epoch trained, quarantined, missing; and whether its files are whole.
+    """Say which samples a checkpoint holds: per epoch trained, quarantined, missing; and whether its files are whole.
 
     \b
     edl data audit runs/20260102-150405-digits/checkpoints/digits
     edl data audit tj/digits
-    """
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.cli.auditing import audit_content, audit_lines  # noqa: PLC0415 - fsspec is not for --help
     from master.api.audit import read_checkpoint  # noqa: PLC0415 - with it
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
@@ -111,11 +111,11 @@ def version() -> None:
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    r"""Print the completion script for a shell.
+    """Print the completion script for a shell.
 
     \b
     eval "$(edl completion bash)"
-    """
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     from click.shell_completion import get_completion_class  # noqa: PLC0415 - rarely needed
 
     kind = get_completion_class(shell)

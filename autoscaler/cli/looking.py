@@ -29,13 +29,13 @@ _LAST_LINES: Final = 1 << 20
 @output_option
 @run_option
 def get(target: Sequence[str], is_watching: bool, output: str, run: Path | None) -> None:
-    r"""Show jobs (tj), nodes, pods or deployments.
+    """Show jobs (tj), nodes, pods or deployments.
 
     \b
     edl get tj
     edl get tj/digits -o yaml
     edl get pods -w -o wide
-    """
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=False)
     folder = find_run(run)
     if not is_watching:
@@ -78,13 +78,13 @@ def describe(target: Sequence[str], run: Path | None) -> None:
 def logs(
     *, target: Sequence[str], role: str | None, ordinal: int | None, follow: bool, tail: int | None, run: Path | None
 ) -> None:
-    r"""Print what a pod has written.
+    """Print what a pod has written.
 
     \b
     edl logs tj/digits --trainer 2 -f
     edl logs tj/digits --master
     edl logs pod/web-0 --tail 20
-    """
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     folder = find_run(run)
     answer = ask(folder, "logs", type=kind, name=name, role=role, ordinal=ordinal)
@@ -113,7 +113,7 @@ def events(is_watching: bool, is_json: bool, run: Path | None) -> None:
 @click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Give up after this long (exit 5).")
 @run_option
 def wait(target: Sequence[str], condition: str, timeout: float, run: Path | None) -> None:
-    r"""Wait until a condition holds.
+    """Wait until a condition holds.
 
     \b
     Jobs:         Running, Completed, Failed, Suspended
@@ -122,7 +122,7 @@ def wait(target: Sequence[str], condition: str, timeout: float, run: Path | None
     Everything:   --for=delete
 
     Waiting for Completed ends with exit code 1 as soon as the job has failed.
-    """
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     wanted = "delete" if condition == "delete" else condition.removeprefix("condition=")
     if wanted == condition != "delete":

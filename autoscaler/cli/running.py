@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
 @click.option("--stay", is_flag=True, help="Go on when all jobs have ended.")
 @click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
 def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
-    r"""Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
+    """Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
 
     Pods are processes; capacity is accounting.  Goes on until all jobs have ended (files without a job: until
     Ctrl-C).  Ctrl-C lets everything leave in order; a second one kills.  Other terminals: edl get, edl scale, ...
@@ -50,7 +50,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     \b
     edl run examples/digits.yaml
     edl run job.yaml web.yaml --nodes 2 --cpu 8 --gpu auto
-    """
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.cli.foreground import Show, run_in_foreground  # noqa: PLC0415 - not for --help
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it

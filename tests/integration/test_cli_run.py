@@ -137,6 +137,8 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     edl("scale", "tj/idle", "--trainers", "1", run=run.folder)
     assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 1
     before = trainers(run)
+    assert "dry run" in edl("drain", "tj/idle", "--dry-run", run=run.folder)
+    assert trainers(run) == before
     edl("drain", "tj/idle", run=run.folder)  # the only one
     wait_until(lambda: len(trainers(run)) == 1 and trainers(run) != before, "a new trainer in its place")
     edl("drain", "node/node-1", run=run.folder)
@@ -179,6 +181,19 @@ def test_kill_nine_of_the_run_leaves_no_process(run):
     wait_until(lambda: len(run.pids()) >= 3, "the pods")
     pids = run.pids()
     run.process.kill()
+    wait_until(lambda: not [pid for pid in pids if is_alive(pid)], "the end of all pods")
+
+
+def test_a_run_that_lost_its_warden_ends_and_says_so(run):
+    """The pods die with the process that owns them; the run does not go on without."""
+    wait_until(lambda: len(run.pids()) >= 3, "the pods")
+    pids = run.pids()
+    (warden,) = Path(f"/proc/{run.process.pid}/task/{run.process.pid}/children").read_text().split()
+    os.kill(int(warden), signal.SIGKILL)
+    output, _ = run.process.communicate(timeout=DEADLINE_S)
+    assert run.process.returncode == 1
+    assert "edl: the process that owns the pods was killed" in output
+    assert "Traceback" not in output
     wait_until(lambda: not [pid for pid in pids if is_alive(pid)], "the end of all pods")
 
 

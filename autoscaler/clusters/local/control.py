@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -18,6 +19,8 @@ from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.requests import Requests, objects_of, parse_type
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.wire import LONGEST_REQUEST_BYTES, WIRE_VERSION, Problem, RequestError, decode, encode
+
+log = logging.getLogger(__name__)
 
 _SPEAK_DEADLINE_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 64
@@ -83,6 +86,11 @@ class ControlServer:
                 await _say(writer, {"ok": True, "result": self._requests.do(request)})
         except RequestError as error:
             await _say(writer, {"ok": False, "error": error.problem, "message": str(error)})
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            raise
+        except Exception as error:  # the outermost shell of a request: the asker is told, the run goes on
+            log.exception("a request failed")
+            await _say(writer, {"ok": False, "error": Problem.INTERNAL, "message": f"a bug of EDL: {error!r}"})
 
     def _check_load(self) -> None:
         if len(self._connections) > _MOST_CONNECTIONS:

@@ -137,12 +137,14 @@ class Requests:
             node = NodeName(_text(request, "name"))
             if node not in self._run.cluster.table.nodes:
                 raise self._not_found(kind, node)
-            self._run.cluster.drain_node(node)
+            if not request.get("dry_run"):
+                self._run.cluster.drain_node(node)
             return {"drained": f"node/{node}"}
         pod = PodName(self._pod_name(request)) if kind == "tj" else PodName(_text(request, "name"))
         if pod not in self._run.cluster.table.pods:
             raise self._not_found("pod", pod)
-        self._run.cluster.leave(pod, why="drained by the user")
+        if not request.get("dry_run"):
+            self._run.cluster.leave(pod, why="drained by the user")
         return {"drained": f"pod/{pod}"}
 
     def _uncordon(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from autoscaler.clusters.local.backoff import STEADY_AFTER_S, pause_s
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.ports import HOST
-from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError
+from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError, WardenLostError
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import PodName, PodPhase, Role
@@ -204,7 +204,7 @@ class Runtime:
             self.processes.signal(key, signal.SIGKILL)
 
     def _lose(self) -> None:
-        self._on_crash(RuntimeError("the process that owns the pods was killed, and the pods with it"))
+        self._on_crash(WardenLostError("the process that owns the pods was killed, and the pods with it; run it again"))
 
     def _later(self, label: str, delay_s: float, action: Callable[[], None]) -> None:
         def fire() -> None:

@@ -1,0 +1,81 @@
+"""The run folder: what it holds, who may read it, and how a run is found."""
+
+import json
+
+import pytest
+
+from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.words import find_run
+from autoscaler.clusters.local.folder import RUN_FORMAT, RunFolder, find_runs, make_run_folder
+from autoscaler.clusters.local.logtail import describe_exit, read_tail
+from autoscaler.clusters.local.recorder import Recorder
+
+
+def test_a_run_folder_is_its_owners_alone(tmp_path):
+    """It holds a secret."""
+    folder = make_run_folder(tmp_path / "runs", "My Job!", described={"name": "x"})
+    assert folder.root.name.endswith("-my-job")
+    assert folder.root.stat().st_mode & 0o777 == 0o700
+    assert folder.token.stat().st_mode & 0o777 == 0o600
+    assert len(folder.token.read_text()) == 64
+    assert folder.read_manifest() == {"format": RUN_FORMAT, "name": "x"}
+
+
+def test_runs_of_one_second_do_not_meet(tmp_path):
+    """Each has a folder of its own; the newest is found first."""
+    folders = [make_run_folder(tmp_path, "job", described={}) for _ in range(3)]
+    assert len({folder.root for folder in folders}) == 3
+    assert {folder.root for folder in find_runs(tmp_path)} == {folder.root for folder in folders}
+
+
+def test_a_run_of_a_newer_version_is_refused(tmp_path):
+    """With both versions."""
+    folder = RunFolder(root=tmp_path)
+    folder.manifest.write_text(json.dumps({"format": RUN_FORMAT + 1}))
+    with pytest.raises(ValueError, match="reads up to"):
+        folder.read_manifest()
+
+
+def test_a_folder_that_is_no_run_is_not_found(tmp_path, monkeypatch):
+    """Exit code 3, with what to do."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("EDL_RUN", raising=False)
+    for chosen in (tmp_path, None):
+        with pytest.raises(CommandError) as caught:
+            find_run(chosen)
+        assert caught.value.code is Exit.NOT_FOUND
+
+
+def test_events_are_on_disk_when_they_are_told(tmp_path):
+    """One JSON object a line, numbered, in seconds since the start."""
+    folder = make_run_folder(tmp_path, "job", described={})
+    times = iter([100.0, 101.5, 102.25])
+    told = []
+    with Recorder(folder, clock=lambda: next(times)) as recorder:
+        recorder.on_event.append(told.append)
+        recorder.note("Started", "pod/a", "Started", "pid 1")
+        (line,) = [json.loads(line) for line in folder.events.read_text().splitlines()]
+        assert line == {
+            "number": 1, "t_s": 1.5, "kind": "Started", "object": "pod/a", "reason": "Started", "message": "pid 1",
+        }  # fmt: skip
+        recorder.record_sample({"jobs": {}})
+    assert json.loads(folder.samples.read_text()) == {"t_s": 2.25, "jobs": {}}
+    assert [event.number for event in told] == [1]
+
+
+def test_the_last_words_are_those_of_this_process(tmp_path):
+    """Not those of the one before it in the same log; bounded."""
+    log = tmp_path / "pod.log"
+    log.write_text("old\n")
+    offset = log.stat().st_size
+    with log.open("a") as file:
+        file.write("\n".join(f"line {n}" for n in range(1000)) + "\n" + "x" * 10_000)
+    tail = read_tail(log, offset)
+    assert "old" not in tail
+    assert len(tail) < 4000
+    assert read_tail(log, log.stat().st_size) == "; it wrote nothing"
+
+
+def test_exits_in_words():
+    """Codes and signals."""
+    assert [describe_exit(code) for code in (0, 3, -9)] == ["exited with 0", "exited with 3", "was killed by SIGKILL"]
