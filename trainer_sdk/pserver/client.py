@@ -78,6 +78,7 @@ class PserverClient:
         self._shares: tuple[Share, ...] = ()
         self._layout = Layout.of((), 1)
         self._all_buckets = EMPTY
+        self._questions: dict[tuple[PositionSet, tuple[int, ...]], Requests] = {}
         self._arrays: dict[str, Array] = {}
 
     def set_route(self, route: Route, tables: tuple[TableSpec, ...], bucket_count: int) -> None:
@@ -95,6 +96,7 @@ class PserverClient:
             known[place].close()
         self._layout, self._route, self._shares = layout, route, shares(route)
         self._all_buckets = PositionSet.span(0, bucket_count)
+        self._questions.clear()
 
     def close(self) -> None:
         for connection in self._connections:
@@ -182,16 +184,24 @@ class PserverClient:
 
     # ---- questions --------------------------------------------------------------------------------------------------
 
-    def _dense_tables(self, names: Iterable[str] | None) -> list[int]:
+    def _dense_tables(self, names: Iterable[str] | None) -> tuple[int, ...]:
         specs = self._layout.tables
         wanted = [self._layout.index_of(name) for name in names] if names is not None else range(len(specs))
-        return [index for index in wanted if specs[index].kind == "dense"]
+        return tuple(index for index in wanted if specs[index].kind == "dense")
 
     def _pulled(self, lineage: Lineage, tables: Sequence[int]) -> Pulled:
         names = [self._layout.tables[index].name for index in tables]
         return Pulled(lineage=lineage, tables={name: self._arrays[name] for name in names})
 
-    def _dense_question(self, share: Share, tables: Sequence[int]) -> Requests:
+    def _dense_question(self, share: Share, tables: tuple[int, ...]) -> Requests:
+        """The same for every pull of these tables until the route changes: head and memory are kept."""
+        key = (share.buckets, tables)
+        found = self._questions.get(key)
+        if found is None:
+            found = self._questions[key] = self._new_question(share, tables)
+        return found
+
+    def _new_question(self, share: Share, tables: tuple[int, ...]) -> Requests:
         if not share.buckets:
             return ()
         sections: list[Section] = []

@@ -131,6 +131,7 @@ def encode_push_answer(answer: PushAnswer) -> bytes:
     return b"".join(out)
 
 
+@lru_cache(maxsize=256)
 def decode_push_answer(data: bytes) -> PushAnswer:
     reader = _Reader(data)
     lineage, count = reader.take(_ANSWER)
@@ -166,6 +167,7 @@ def encode_pull_answer(answer: PullAnswer) -> bytes:
     return _PULLED.pack(answer.lineage, answer.status)
 
 
+@lru_cache(maxsize=256)
 def decode_pull_answer(data: bytes) -> PullAnswer:
     reader = _Reader(data)
     lineage, status = reader.take(_PULLED)
