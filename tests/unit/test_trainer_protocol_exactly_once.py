@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, MemberName, TableSpec, Term
-from master.api.messages import Ack, Declare, Granted, Registered, RegisterTrainer, Return, RouteChanged, Wait
+from master.api.messages import Ack, Acquire, Declare, Granted, Registered, RegisterTrainer, Return, RouteChanged, Wait
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.protocol import (
     BatchWanted,
@@ -98,8 +98,8 @@ class OneTrainer(RuleBasedStateMachine):
             case Return(token=token, positions=positions):
                 assert positions <= self.leased[token], "returns what it does not hold"
                 self.forget(token, positions)
-            case _ if hasattr(message, "request"):
-                self.requests.append(message.request)
+            case Acquire(request=request) if request not in self.requests:  # a repeat gets one answer
+                self.requests.append(request)
 
     def forget(self, token, positions):
         self.leased[token] -= positions

@@ -169,13 +169,16 @@ def done(state: TrainerState, number: int) -> Step:
 
 def _conclude(state: TrainerState, flight: Flight) -> Step:
     """Confirm the positions that no part and no other flight still owes to some bucket (rule 12)."""
-    flights = tuple(f for f in state.flights if f.number != flight.number)
-    pieces: tuple[Part | Flight, ...] = (*state.parts, *flights)
-    owing = [p.positions for p in pieces if p.token == flight.token]
-    confirmed = flight.positions - union(owing) if owing else flight.positions
+    flights = tuple([f for f in state.flights if f.number != flight.number])
+    confirmed = flight.positions
+    if state.parts or flights:
+        pieces: tuple[Part | Flight, ...] = (*state.parts, *flights)
+        confirmed -= union(p.positions for p in pieces if p.token == flight.token)
     holdings = tuple(
-        Holding(token=h.token, rest=h.rest, confirmed=h.confirmed | confirmed) if h.token == flight.token else h
-        for h in state.holdings
+        [
+            Holding(token=h.token, rest=h.rest, confirmed=h.confirmed | confirmed) if h.token == flight.token else h
+            for h in state.holdings
+        ]
     )
     state = state.with_hand(
         holdings=holdings,
@@ -188,7 +191,10 @@ def _conclude(state: TrainerState, flight: Flight) -> Step:
 
 
 def _find(state: TrainerState, number: int) -> Flight | None:
-    return next((f for f in state.flights if f.number == number), None)
+    for flight in state.flights:
+        if flight.number == number:
+            return flight
+    return None
 
 
 def _with(state: TrainerState, flight: Flight) -> TrainerState:

@@ -121,7 +121,8 @@ def _decide_rare(state: TrainerState, event: _Rare) -> Step:  # noqa: C901, PLR0
         case Refused(field=field, message=message):
             return Step(state, (Complain(field=field, message=message),))
         case RouteChanged(route=route, bucket_count=count):
-            asked = leases.ask_again(replace(state, buckets=PositionSet.span(0, count)), state.request)
+            known = replace(state, buckets=PositionSet.span(0, count))
+            asked = leases.ask_again(known, state.request) if state.is_told_to_wait else Step(known)
             return Step(asked.state, (UseRoute(route=route, bucket_count=count), *asked.effects))
         case RankChanged(rank=rank, world_size=world_size):
             return Step(state, (Place(rank=rank, world_size=world_size),))

@@ -104,12 +104,14 @@ def _keep(state: TrainerState, kept: tuple[Lease, ...]) -> tuple[TrainerState, t
 
 def ask_if_low(state: TrainerState) -> Step:
     """Ask for a lease when what is left to give runs low and no question is open; acks ride along."""
-    if not _can_ask(state) or state.is_asking:
+    if state.is_asking or not _can_ask(state):
         return Step(state)
     assert state.spec is not None
-    left = sum(len(h.rest) for h in state.holdings)
-    if left > max(state.spec.dataset.batch_size, state.granted_count // 2):
-        return Step(state)
+    left, low = 0, max(state.spec.dataset.batch_size, state.granted_count // 2)
+    for holding in state.holdings:
+        left += len(holding.rest)
+        if left > low:
+            return Step(state)
     return _ask(replace(state, request=state.request + 1))
 
 
@@ -125,7 +127,7 @@ def _can_ask(state: TrainerState) -> bool:
 
 
 def _ask(state: TrainerState) -> Step:
-    step = flush_acks(replace(state, is_asking=True))
+    step = flush_acks(replace(state, is_asking=True, is_told_to_wait=False))
     return _then(Step(step.state), (*step.effects, Send(message=Acquire(request=state.request))))
 
 
@@ -151,6 +153,7 @@ def wait(state: TrainerState, message: Wait) -> Step:
     """Others still hold positions, or a model that only this process has is not committed yet: ask again later."""
     if state.phase is not Phase.JOINED or message.request != state.request:
         return Step(state)
+    state = replace(state, is_told_to_wait=True)
     later = AskLater(request=message.request, after_s=message.retry_after_s)
     is_idle = not any(h.rest for h in state.holdings) and not state.flights
     if state.own_model and is_idle and state.applied != state.committed:

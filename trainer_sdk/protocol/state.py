@@ -76,6 +76,7 @@ class TrainerState:
 
     request: int = 0  # the last one sent; 0: none yet
     is_asking: bool = False  # no Granted yet for `request`: asked, or told to wait
+    is_told_to_wait: bool = False  # ... the latter
     granted_count: int = 0  # positions of the last grant: says when to ask for more
     is_wanted: bool = False  # the script waits for a batch
     is_draining: bool = False
