@@ -22,7 +22,7 @@ class ClientSettings:
     """How a trainer talks to parameter servers."""
 
     name: str = "trainer"  # for the server's log
-    limits: WireLimits = field(default_factory=WireLimits)
+    limits: WireLimits = field(default_factory=lambda: WireLimits(io_s=10.0))  # of a server that stopped
     budget_s: float = 2.0  # no new attempt after that: the route may have changed meanwhile
     connect_s: float = 2.0  # one attempt
 
