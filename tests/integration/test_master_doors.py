@@ -3,7 +3,9 @@
 import asyncio
 import datetime as dt
 import ipaddress
+import signal
 import socket
+import sys
 import urllib.request
 
 import grpc
@@ -68,6 +70,27 @@ async def test_status_tells_where_the_positions_are(tmp_path):
     assert places.leased == len(lease.positions)
     assert places.todo + places.leased + places.done + places.skipping + places.committed + places.quarantined == 1000
     assert [(m.name, m.role, m.is_connected) for m in status.members] == [(trainer.name, Role.TRAINER, True)]
+
+
+@pytest.mark.slow
+async def test_a_member_that_was_stopped_is_missed(tmp_path):
+    """Its stream breaks when no ping is answered (15 s), which opens the reconnect window (rule 18)."""
+    async with serving(MasterProcess(tmp_path)) as master:
+        member = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.programs.idle_member", master.address, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert await member.stdout.readline() == b"ready\n"
+            assert (await ask_status(master.address)).members[0].is_connected
+            member.send_signal(signal.SIGSTOP)
+
+            async def is_missed():
+                return not (await ask_status(master.address)).members[0].is_connected
+
+            await until(is_missed, budget_s=22)
+        finally:
+            member.kill()
+            await member.wait()
 
 
 # ---- TLS ------------------------------------------------------------------------------------------------------------
