@@ -14,7 +14,7 @@ import click
 from autoscaler.cli.client import RunGoneError, ask, watch
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.options import output_option, role_options, run_option
-from autoscaler.cli.tables import format_table
+from autoscaler.cli.tables import GrowingTable, format_table
 from autoscaler.cli.words import Duration, find_run, split_target
 from autoscaler.clusters.local.folder import RunFolder
 
@@ -42,11 +42,10 @@ def get(target: Sequence[str], is_watching: bool, output: str, run: Path | None)
         found = ask(folder, "get", type=kind, name=name)
         print(_render(found, output, is_single=bool(name)))
         return
-    has_heading = True
+    table = GrowingTable(is_wide=output == "wide")
     for item in watch(folder, "get", type=kind, name=name):
-        lines = format_table([item], is_wide=output == "wide", has_heading=has_heading)
-        print("\n".join(lines) if output in {"table", "wide"} else _render([item], output, is_single=True), flush=True)
-        has_heading = False
+        text = "\n".join(table.add(item)) if output in {"table", "wide"} else _render([item], output, is_single=True)
+        print(text, flush=True)
 
 
 @click.command()

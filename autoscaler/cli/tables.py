@@ -96,16 +96,38 @@ COLUMNS: Final[Mapping[str, Sequence[Column]]] = {
 }
 
 
-def format_table(objects: Sequence[Object], *, is_wide: bool, has_heading: bool = True) -> list[str]:
-    """Lines of aligned columns; of no objects, none."""
+def format_table(objects: Sequence[Object], *, is_wide: bool) -> list[str]:
+    """A heading and a line for each object, in aligned columns; of no objects, nothing."""
     if not objects:
         return []
-    columns = [column for column in COLUMNS[objects[0]["kind"]] if is_wide or not column.is_wide]
-    rows = [[_shown(column.cell(o)) for column in columns] for o in objects]
-    heading = [column.title for column in columns]
-    widths = [max(len(row[index]) for row in [heading, *rows]) for index in range(len(columns))]
-    lines = [heading, *rows] if has_heading else rows
-    return ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    columns = columns_of(objects[0]["kind"], is_wide=is_wide)
+    rows = [[column.title for column in columns], *(_row(columns, o) for o in objects)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(columns))]
+    return [_line(row, widths) for row in rows]
+
+
+class GrowingTable:
+    """A table whose lines come one after another: columns grow with what they meet and never shrink again."""
+
+    def __init__(self, *, is_wide: bool) -> None:
+        self._is_wide = is_wide
+        self._widths: list[int] = []
+
+    def add(self, found: Object) -> list[str]:
+        """The line of this object, below the heading if it is the first."""
+        columns = columns_of(found["kind"], is_wide=self._is_wide)
+        rows = [_row(columns, found)]
+        if not self._widths:
+            self._widths = [0] * len(columns)
+            rows.insert(0, [column.title for column in columns])
+        for row in rows:
+            self._widths = [max(width, len(text)) for width, text in zip(self._widths, row, strict=True)]
+        return [_line(row, self._widths) for row in rows]
+
+
+def columns_of(kind: str, *, is_wide: bool) -> list[Column]:
+    """The columns of a kind of object."""
+    return [column for column in COLUMNS[kind] if is_wide or not column.is_wide]
 
 
 def format_age(age_s: float | None) -> str:
@@ -125,6 +147,14 @@ def format_age(age_s: float | None) -> str:
 def _of(o: Object, resource: str) -> str:
     allocatable, requested = o["status"]["allocatable"], o["status"]["requested"]
     return f"{requested.get(resource, '0')}/{allocatable[resource]}" if resource in allocatable else ""
+
+
+def _row(columns: Sequence[Column], found: Object) -> list[str]:
+    return [_shown(column.cell(found)) for column in columns]
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _shown(value: Any) -> str:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from autoscaler.cli.tables import format_age, format_table
+from autoscaler.cli.tables import GrowingTable, format_age, format_table
 from autoscaler.cli.view import draw
 from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
 from autoscaler.clusters.local.progress import JobProgress
@@ -176,3 +176,11 @@ def test_a_diverged_loss_is_shown_and_recorded_as_nothing():
     snapshot = replace(SNAPSHOT, jobs=(diverged,))
     assert "nan" in drawn(snapshot)
     assert sample_of(snapshot)["jobs"]["digits"]["loss"] is None
+
+
+def test_a_watched_table_stays_aligned():
+    """A short name after a long one keeps its columns."""
+    table = GrowingTable(is_wide=False)
+    heading, first = table.add(pod_object(PODS[0]))
+    (second,) = table.add(pod_object(PODS[3]))
+    assert heading.index("STATUS") == first.index("Running") == second.index("Running")

@@ -1,0 +1,66 @@
+"""What the cluster side takes out of a master's status."""
+
+from autoscaler.clusters.local.progress import progress_of
+from master.api.identities import Role
+from master.api.positions import EMPTY
+from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts
+
+
+def member(name, *, loss=None, is_connected=True):
+    return MemberStatus(
+        name=name,
+        role=Role.TRAINER,
+        ordinal=0,
+        is_connected=is_connected,
+        is_serving=True,
+        leased=0,
+        steps=1,
+        samples_per_s=100.0,
+        metrics={} if loss is None else {"loss": loss},
+    )
+
+
+def status(phase=JobPhase.TRAINING, members=(), problem=""):
+    counts = PositionCounts(total=1000, todo=500, leased=100, done=100, skipping=0, committed=300, quarantined=0)
+    return JobStatus(
+        phase=phase,
+        problem=problem,
+        term=2,
+        lineage=1,
+        head=None,
+        head_age_s=None,
+        epochs=10,
+        epoch_size=100,
+        positions=counts,
+        per_epoch=(),
+        epochs_committed=3,
+        quarantine=EMPTY,
+        reworked=7,
+        members=members,
+        servers_expected=0,
+        failures=(),
+        failures_in_a_row=0,
+    )
+
+
+def test_done_includes_what_is_committed():
+    """So that progress is one number that grows."""
+    progress = progress_of(status())
+    assert (progress.done, progress.committed, progress.total, progress.epoch) == (400, 300, 1000, 4)
+
+
+def test_metrics_are_means_and_throughput_a_sum_of_those_present():
+    """Trainers that report nothing do not count as zero."""
+    progress = progress_of(
+        status(members=(member("a", loss=1.0), member("b", loss=3.0), member("c", is_connected=False)))
+    )
+    assert progress.loss == 2.0
+    assert progress.samples_per_s == 200.0
+
+
+def test_the_end_and_a_failure_are_known_by_the_phase():
+    """END comes after the final save; a failure brings its reason."""
+    assert progress_of(status(JobPhase.COMPLETE)).is_complete
+    assert not progress_of(status(JobPhase.SAVING)).is_complete
+    failed = progress_of(status(JobPhase.FAILED, problem="no"))
+    assert (failed.has_failed, failed.problem) == (True, "no")
