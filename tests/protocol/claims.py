@@ -7,13 +7,17 @@ from master.domain import Retain
 from tests.protocol import ledger
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import ServerProcess
+from tests.protocol.trainers import TrainerProcess
+from trainer_sdk.protocol import Phase
 
 
-def wrong_with_new_head(etcd: Etcd, new: Manifest, positions: int) -> str | None:
+def wrong_with_new_head(etcd: Etcd, new: Manifest, positions: int, *, is_plain: bool) -> str | None:
     """I1, I2 and I3 of a manifest that becomes head."""
     wanted = ledger.exactly(new.data - new.quarantine, positions)
     contents = ledger.of_files(new.files)
-    if missing := set(range(new.bucket_count)) - set(contents):
+    if is_plain:  # rule 36: no model that the system knows
+        contents = {}
+    elif missing := set(range(new.bucket_count)) - set(contents):
         return f"I1: buckets {sorted(missing)} are in no file of the new head"
     for bucket, counts in contents.items():
         if counts != wanted:
@@ -39,6 +43,19 @@ def wrong_with_server(etcd: Etcd, process: ServerProcess, *, is_strict: bool) ->
     for group in state.groups:
         if lost := head.data - group.applied - group.skipped:
             return f"I2: head has {list(lost)}, live buckets {list(group.buckets)} of the same lineage have not"
+    return None
+
+
+def wrong_with_trainer(etcd: Etcd, process: TrainerProcess | None, *, is_strict: bool) -> str | None:
+    """I2 where this trainer holds the model: that of the current world contains head."""
+    head, lineage = etcd.durable.head, etcd.durable.lineage
+    if process is None or not process.model or process.state.phase is Phase.LEFT:
+        return None
+    counts = process.model[0][1]
+    if is_strict and counts != ledger.exactly(process.state.applied, len(counts)):
+        return f"I1: the model is marked {list(process.state.applied)} and has applied {counts} times"
+    if head and lineage and process.state.lineage == lineage.number and (lost := head.data - process.state.applied):
+        return f"I2: head has {list(lost)}, the model of the same world has not"
     return None
 
 

@@ -197,10 +197,17 @@ class JobModel:
 
     def _of_script(self, t: int, process: TrainerProcess, models: tuple[Model | None, ...]) -> Iterator[Change]:
         """A batch is computed on one pull; a pull that mixes lineages is done again (rule 9)."""
+        state = process.state
+        if self.setting.own_model and state.offer is None and state.applied != state.committed:
+            label = Label("t{} writes its model, {}", (t, list(state.applied)))
+            yield Change(label, lambda d: d.trainer_stepped(t, self.cast.write_step(process)))
         if not process.given:
             return
         batch = [p for f in process.state.flights if f.number == process.given[0] for p in f.positions]
-        if process.parameters:
+        if not models:
+            label = Label("t{} has done {}", (t, batch))
+            yield Change(label, lambda d: d.trainer_stepped(t, self.cast.train_step(process)))
+        elif process.parameters:
             label = Label("t{} has computed {} and pushes", (t, batch))
             yield Change(label, lambda d: d.trainer_stepped(t, self.cast.compute_step(process)))
         elif None not in models and len({lineage for lineage, _ in models}) == 1:
@@ -413,7 +420,9 @@ class JobModel:
             draft.to_master(master.state.term, PersistRefused(write=write, reason=""))
             return
         if after.durable.head is not None and after.durable.head != etcd.durable.head:
-            draft.wrong(claims.wrong_with_new_head(etcd, after.durable.head, self.setting.positions))
+            is_plain = not (self.setting.servers or self.setting.own_model)
+            size = self.setting.positions
+            draft.wrong(claims.wrong_with_new_head(etcd, after.durable.head, size, is_plain=is_plain))
         draft.etcd = self.cast.etcds.number(after)
         draft.to_master(master.state.term, Persisted(write=write))
 

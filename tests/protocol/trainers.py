@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from master.api.identities import Incarnation, Lineage, MemberName
-from master.api.messages import Declare, Leave, TrainerMessage
+from master.api.messages import BucketMarks, Declare, FileRecord, Leave, TrainerMessage
 from master.api.positions import PositionSet
+from tests.protocol import ledger
 from tests.protocol.interning import hashed_once
+from tests.protocol.ledger import Ledgers
 from tests.protocol.servers import Model
 from trainer_sdk import protocol
 from trainer_sdk.protocol import Ending, Phase, TrainerState
@@ -39,6 +41,8 @@ class TrainerProcess:
     computed: tuple[Gradient, ...] = ()
     waits_for: int | None = None  # the request that the master has told to wait with
     ending: Ending | None = None
+    model: Ledgers = ()  # of a script that keeps its own
+    offers: int = 0  # told apart from the one before, no more
     __hash__ = hashed_once
 
     def owed(self, gradient: Gradient) -> PositionSet:
@@ -63,7 +67,12 @@ def started(
     name: MemberName, ordinal: int, incarnation: Incarnation, declared: Declare, *, pipeline: int
 ) -> TrainerProcess:
     state = protocol.start(name=name, ordinal=ordinal, incarnation=incarnation)
-    return handled(TrainerProcess(state=state), protocol.SpecDeclared(spec=declared), pipeline).process
+    process = TrainerProcess(state=state, model=_blank(declared) if declared.own_model else ())
+    return handled(process, protocol.SpecDeclared(spec=declared), pipeline).process
+
+
+def _blank(declared: Declare) -> Ledgers:
+    return ledger.blank((0,), declared.dataset.size * declared.dataset.epochs)
 
 
 def pulled(process: TrainerProcess, models: tuple[Model, ...], pipeline: int) -> TrainerStep:
@@ -83,6 +92,27 @@ def pulled_and_computed(process: TrainerProcess, models: tuple[Model, ...], pipe
     """Both at once."""
     step = pulled(process, models, pipeline)
     return _after(step, computed(step.process, pipeline)) if step.process.given else step
+
+
+def trained(process: TrainerProcess, pipeline: int) -> TrainerStep:
+    """A job without servers: the script has done its oldest batch, in its own model if it has one."""
+    flight, *others = process.given
+    positions = next(f.positions for f in process.state.flights if f.number == flight)
+    after = replace(process, given=tuple(others), model=ledger.added(process.model, PositionSet.of(0), positions))
+    return handled(after, protocol.BatchDone(flight=flight), pipeline)
+
+
+def wrote(process: TrainerProcess, pipeline: int) -> TrainerStep:
+    """The script has written its model between two batches, and offers the file (rule 35)."""
+    state, offers = process.state, (process.offers + 1) % 2
+    file = FileRecord(
+        name=f"of {state.incarnation}",
+        size_bytes=0,
+        digest=ledger.as_digest(process.model),
+        lineage=state.lineage,
+        marks=(BucketMarks(buckets=PositionSet.of(0), applied=state.applied),),
+    )
+    return handled(replace(process, offers=offers), protocol.CheckpointWritten(offer=offers, file=file), pipeline)
 
 
 def answered(process: TrainerProcess, gradient: Gradient, answer: PushAnswer, pipeline: int) -> TrainerStep:
@@ -135,6 +165,9 @@ def _once(process: TrainerProcess, event: protocol.Event) -> TrainerStep:
                 )
                 pushed.append(gradient)
                 after = replace(after, computed=(*after.computed, gradient))
+            case protocol.Restart(file=file) if after.model and after.state.spec:
+                contents = ledger.of_files((file,) if file else ())
+                after = replace(after, model=tuple(contents.items()) or _blank(after.state.spec))
             case protocol.Finish(ending=ending):
                 after = replace(after, ending=ending)
                 is_told_end |= ending is Ending.ENDED

@@ -80,6 +80,7 @@ class Setting:
     pipeline: int = 1  # batches a script has in hand at once
     quarantine_after: int = 9
     faults: Faults = field(default_factory=Faults)
+    own_model: bool = False  # without servers: the trainer keeps the model itself
     is_slow: bool = False  # other things may happen between a pull and its push
     is_pruned: bool = True  # what can have no effect is dropped; False when a rule is left out and it might have one
     is_strict: bool = True  # the cores' own checks count, and marks that differ from the ledger, before any checkpoint
@@ -95,7 +96,7 @@ class Setting:
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
-        return (TableSpec(name="counts", shape=(self.positions,)),)
+        return (TableSpec(name="counts", shape=(self.positions,)),) if self.servers else ()
 
 
 class World(NamedTuple):
@@ -163,10 +164,18 @@ class Cast:
         self.batch_step = Remembered(
             lambda process, models: self._trainer(trainers.pulled_and_computed(process, models, pipeline))
         )
+        self.train_step = Remembered(lambda process: self._trainer(trainers.trained(process, pipeline)))
+        self.write_step = Remembered(lambda process: self._trainer(trainers.wrote(process, pipeline)))
         self.answer_step = Remembered(lambda *answer: self._trainer(trainers.answered(*answer, pipeline)))
         self.wrong_with_server = Remembered(
             lambda etcd, slot: claims.wrong_with_server(
                 self.etcds[etcd], self.servers[slot].process, is_strict=setting.is_strict
+            )
+        )
+
+        self.wrong_with_trainer = Remembered(
+            lambda etcd, slot: claims.wrong_with_trainer(
+                self.etcds[etcd], self.trainers[slot].process, is_strict=setting.is_strict
             )
         )
 
@@ -204,7 +213,7 @@ class Cast:
             MemberName(f"t{trainer}"),
             trainer,
             Incarnation(f"t{trainer}.{births}"),
-            Declare(dataset=self.setting.dataset, tables=self.setting.tables),
+            Declare(dataset=self.setting.dataset, tables=self.setting.tables, own_model=self.setting.own_model),
             pipeline=self.setting.pipeline,
         )
 
@@ -261,6 +270,12 @@ class Draft:
             self._due.popleft()()
         for slot in self.servers:
             self.wrong(self.cast.wrong_with_server(self.etcd, slot))
+        if self.cast.setting.own_model:
+            owner = self.cast.masters[self.leader].state.owner
+            for slot in self.trainers:
+                process = self.cast.trainers[slot].process
+                if process is not None and self.cast.trainer_key(process) == owner:
+                    self.wrong(self.cast.wrong_with_trainer(self.etcd, slot))
         return self
 
     # ---- masters ----------------------------------------------------------------------------------------------
@@ -428,4 +443,4 @@ class Draft:
 
 
 def recorded(setting: Setting) -> Etcd:
-    return masters.founded(DatasetRecord(dataset=setting.dataset, tables=setting.tables))
+    return masters.founded(DatasetRecord(dataset=setting.dataset, tables=setting.tables, own_model=setting.own_model))
