@@ -7,6 +7,7 @@ socket operation has a deadline.  The meaning of heads is in `wire_messages`, wh
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -21,7 +22,7 @@ MAGIC: Final = b"EDLp"
 _HEADER: Final = struct.Struct("<4sB3xIQ")  # magic, kind, bytes of head, bytes of body
 _MAX_HEAD_BYTES: Final = 1024 * 1024
 _MAX_PIECES: Final = 512  # below IOV_MAX, 1024 on Linux
-_SMALL_BYTES: Final = 16 * 1024  # over TLS such pieces are joined: each write is a record of its own
+_RECORD_BYTES: Final = 16 * 1024  # of TLS
 
 
 class Kind(IntEnum):
@@ -63,6 +64,8 @@ class Channel:
     def __init__(self, sock: socket.socket, limits: WireLimits) -> None:
         self._sock, self._limits = sock, limits
         self._is_tls = isinstance(sock, ssl.SSLSocket)
+        self._arrivals = select.poll()
+        self._arrivals.register(sock, select.POLLIN)
         self._header = bytearray(_HEADER.size)
         self._leaving: list[memoryview] = []
         if self._is_tls:
@@ -91,7 +94,7 @@ class Channel:
             return
         pieces, self._leaving = self._leaving, []
         if self._is_tls:
-            for piece in _joined(pieces):
+            for piece in _records(pieces):
                 self._sock.sendall(piece)
         else:
             self._send_gathered(pieces)
@@ -99,7 +102,7 @@ class Channel:
     def has_input(self) -> bool:
         """Whether the peer has sent something that is here already."""
         if isinstance(self._sock, ssl.SSLSocket):
-            return self._sock.pending() > 0
+            return self._sock.pending() > 0 or bool(self._arrivals.poll(0))
         try:
             return bool(self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -175,16 +178,18 @@ class Channel:
 _KINDS: Final = frozenset(int(kind) for kind in Kind)
 
 
-def _joined(pieces: Iterable[memoryview]) -> Iterator[bytes | memoryview]:
-    """Small neighbours as one piece."""
-    small = bytearray()
+def _records(pieces: Iterable[memoryview]) -> Iterator[bytes | memoryview]:
+    """The same bytes in whole TLS records: heads share one with the body beside them, nothing else is copied."""
+    begun = bytearray()
     for piece in pieces:
-        if len(small) + piece.nbytes <= _SMALL_BYTES:
-            small += piece
-            continue
-        if small:
-            yield bytes(small)
-            small.clear()
-        yield piece
-    if small:
-        yield bytes(small)
+        filled = min(piece.nbytes, _RECORD_BYTES - len(begun)) if begun else 0
+        begun += piece[:filled]
+        if len(begun) == _RECORD_BYTES:
+            yield bytes(begun)
+            begun.clear()
+        whole = (piece.nbytes - filled) // _RECORD_BYTES * _RECORD_BYTES
+        if whole:
+            yield piece[filled : filled + whole]
+        begun += piece[filled + whole :]
+    if begun:
+        yield bytes(begun)
