@@ -1,7 +1,7 @@
 """The local cluster behind the port: what the planner sees of it, and how its actions are carried out.
 
-Beside the port it does what on Kubernetes others do: it creates a Deployment's pods, binds pending ones (`scheduling`),
-and lets jobs live (`jobs`).  Sizes and the places of EDL's pods are the planner's.  `run` puts a whole run around it.
+Beside the port it does what on Kubernetes others do: it runs Deployments (`web`) and lets jobs live (`jobs`).  Sizes
+and the places of EDL's pods are the planner's.  `run` puts a whole run around it.
 """
 
 from __future__ import annotations
@@ -10,21 +10,20 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
 from autoscaler.clusters.local import lives
-from autoscaler.clusters.local.deployments import compare, pod_name
-from autoscaler.clusters.local.gpus import choose
 from autoscaler.clusters.local.jobs import JobRecord, Jobs, LookAt, to_domain
 from autoscaler.clusters.local.launching import Launching
+from autoscaler.clusters.local.making import PodMaker
 from autoscaler.clusters.local.pods import LocalPod, to_view
 from autoscaler.clusters.local.processes import Command
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import Gone, Runtime
-from autoscaler.clusters.local.scheduling import place_pending
 from autoscaler.clusters.local.table import Table, free_room
+from autoscaler.clusters.local.web import DeploymentRecord, Web
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import (
     Action,
@@ -36,26 +35,14 @@ from autoscaler.domain import (
     Node,
     NodeName,
     PodName,
-    PodPhase,
     Role,
     Shape,
-    Tier,
     Workload,
     WorkloadName,
 )
 from autoscaler.manifests.values import Deployment, PodTemplate, TrainingJob
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeploymentRecord:
-    """A Deployment; `wanted` is what `edl scale` set last.  `is_deleted`: goes when its last pod has gone."""
-
-    deployment: Deployment
-    priority: int
-    wanted: int
-    is_deleted: bool = False
 
 
 class LocalCluster:
@@ -76,14 +63,10 @@ class LocalCluster:
     ) -> None:
         self.table = Table(nodes)
         self.recorder = recorder
-        self.deployments: dict[str, DeploymentRecord] = {}
-        self._gpus = {node.name: devices for node, devices in nodes.items()}
         self._launching = launching
         self._clock = clock
         self._on_crash = on_crash
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_reconcile_due = False
-        self._is_reconciling = False
         self._stack = AsyncExitStack()
         self.runtime = Runtime(
             self.table,
@@ -93,6 +76,9 @@ class LocalCluster:
             on_gone=self._take_gone,
             on_crash=on_crash,
         )
+        gpus = {node.name: devices for node, devices in nodes.items()}
+        self._maker = PodMaker(self.table, launching, gpus, clock=clock)
+        self.web = Web(self.table, self.runtime, recorder, self._maker, clock=clock)
         self.jobs = Jobs(self.table, self.runtime, recorder, clock=clock, look_at=look_at)
 
     async def __aenter__(self) -> Self:
@@ -122,7 +108,7 @@ class LocalCluster:
             nodes=tuple(self.table.nodes.values()),
             pods=tuple(to_view(pod) for pod in self.table.pods.values()),
             jobs=tuple(to_domain(record) for record in self.jobs.records.values() if self._is_seen(record)),
-            workloads=tuple(_to_workload(record) for record in self.deployments.values()),
+            workloads=tuple(_to_workload(record) for record in self.web.records.values()),
         )
 
     async def apply(self, action: Action) -> Outcome:
@@ -156,22 +142,22 @@ class LocalCluster:
         )
         self.jobs.add(record)
 
+    @property
+    def deployments(self) -> Mapping[str, DeploymentRecord]:
+        """Those of the run, by name."""
+        return self.web.records
+
     def deploy(self, deployment: Deployment, *, priority: int) -> None:
         """Run the replicas of a Deployment.  Raises ValueError when there is one of that name."""
-        if deployment.name in self.deployments:
-            raise ValueError(f"there is a deployment {deployment.name} already")
-        record = DeploymentRecord(deployment=deployment, priority=priority, wanted=deployment.replicas)
-        self.deployments[deployment.name] = record
-        message = f"{deployment.replicas} replicas wanted"
-        self.recorder.note("Submitted", f"deployment/{deployment.name}", "Submitted", message)
-        self.reconcile()
+        self.web.deploy(deployment, priority=priority)
 
     def scale(self, name: str, replicas: int) -> None:
         """From now on so many replicas of a Deployment.  Raises KeyError."""
-        record = self.deployments[name]
-        self.deployments[name] = replace(record, wanted=replicas)
-        self.recorder.note("Resized", f"deployment/{name}", "Scaled", f"from {record.wanted} to {replicas} replicas")
-        self.reconcile()
+        self.web.scale(name, replicas)
+
+    def delete_deployment(self, name: str) -> None:
+        """Stop its pods and forget it.  Raises KeyError."""
+        self.web.delete(name)
 
     def pin(self, name: str, trainers: int) -> None:
         """Hold a job at this size, 0: EDL decides.  Raises KeyError."""
@@ -187,16 +173,11 @@ class LocalCluster:
         self.jobs.tell(name, lives.DeleteAsked())
         self.jobs.look()
 
-    def delete_deployment(self, name: str) -> None:
-        """Stop its pods and forget it.  Raises KeyError."""
-        self.deployments[name] = replace(self.deployments[name], wanted=0, is_deleted=True)
-        self.reconcile()
-
     def leave(self, pod: PodName, *, why: str, grace_s: float | None = None) -> None:
         """Tell one pod to leave, within its grace unless told otherwise.  Raises KeyError."""
         standing = self.table.pods[pod]
         self.runtime.leave(pod, grace_s=standing.grace_s if grace_s is None else grace_s, why=why)
-        self.reconcile()
+        self.web.reconcile()
 
     def kill(self, pod: PodName, number: signal.Signals = signal.SIGKILL) -> bool:
         """A fault from outside; False when the pod has no process now.  Raises KeyError."""
@@ -210,73 +191,7 @@ class LocalCluster:
             for pod in tuple(self.table.pods.values()):
                 if pod.node == name and not pod.is_job_pod and not pod.is_leaving:
                     self.runtime.leave(pod.name, grace_s=pod.grace_s, why=f"node {name} is drained")
-        self.reconcile()
-
-    # ---- Deployments and scheduling -----------------------------------------------------------------------------
-
-    def reconcile(self) -> None:
-        """Create and stop web pods until there are as many as wanted, and bind those that fit.
-
-        A pod without a process is gone the moment it is told to leave, which asks for another pass; passes never nest.
-        """
-        self._is_reconcile_due = True
-        if self._is_reconciling:
-            return
-        self._is_reconciling = True
-        try:
-            while self._is_reconcile_due:
-                self._is_reconcile_due = False
-                self._reconcile_once()
-        finally:
-            self._is_reconciling = False
-
-    def _reconcile_once(self) -> None:
-        for name, record in tuple(self.deployments.items()):
-            pods = self.table.web_pods(name)
-            difference = compare(name, record.wanted, pods, self.table.pods.keys())
-            for ordinal in difference.create:
-                self._add_web_pod(record, ordinal)
-            for pod in difference.stop:
-                self.runtime.leave(pod, grace_s=record.deployment.template.grace_s, why="fewer replicas are wanted")
-            if record.is_deleted and not self.table.web_pods(name):
-                del self.deployments[name]
-                self.recorder.note("Deleted", f"deployment/{name}", "Gone")
-                self.table.touch()
-        self._bind_pending()
-
-    def _add_web_pod(self, record: DeploymentRecord, ordinal: int) -> None:
-        name = pod_name(record.deployment.name, ordinal)
-        self._add_pod(
-            name,
-            role=Role.OTHER,
-            tier=Tier.FOREIGN,
-            owner=record.deployment.name,
-            ordinal=ordinal,
-            template=record.deployment.template,
-            priority=record.priority,
-            node=None,
-        )
-        self.recorder.note("Created", f"pod/{name}", "Pending", "wants a node")
-
-    def _bind_pending(self) -> None:
-        pending = [pod for pod in self.table.pods.values() if pod.phase is PodPhase.PENDING]
-        if not pending:
-            return
-        nodes = tuple(self.table.nodes.values())
-        free = free_room(self.table.nodes, self.table.pods.values())
-        for name, node in place_pending([to_view(pod) for pod in pending], nodes, free).items():
-            if node is not None:
-                self._bind(name, node)
-            elif self.table.pods[name].unschedulable_since_s is None:
-                self.table.update(name, unschedulable_since_s=self._clock())
-                self.recorder.note("Scheduled", f"pod/{name}", "Unschedulable", "no node has room for it")
-
-    def _bind(self, name: PodName, node: NodeName) -> None:
-        pod = self.table.pods[name]
-        gpus = self._choose_gpus(node, pod.template)
-        self.table.update(name, node=node, gpus=gpus, phase=PodPhase.STARTING, unschedulable_since_s=None)
-        self.recorder.note("Scheduled", f"pod/{name}", "Scheduled", f"to {node}")
-        self.runtime.launch(name)
+        self.web.reconcile()
 
     # ---- writes of the planner ----------------------------------------------------------------------------------
 
@@ -314,13 +229,13 @@ class LocalCluster:
     def _create_pod(self, action: CreatePod) -> None:
         name, template = _name_of(action), self._template(action)
         record = self.jobs.records[action.job]
-        self._add_pod(
+        self._maker.make(
             name,
+            template,
             role=action.role,
             tier=action.tier,
             owner=action.job,
             ordinal=action.ordinal,
-            template=template,
             priority=record.priority,
             node=action.node,
         )
@@ -338,41 +253,6 @@ class LocalCluster:
         return DONE
 
     # ---- pods ---------------------------------------------------------------------------------------------------
-
-    def _add_pod(
-        self,
-        name: PodName,
-        *,
-        role: Role,
-        tier: Tier,
-        owner: str,
-        ordinal: int,
-        template: PodTemplate,
-        priority: int,
-        node: NodeName | None,
-    ) -> None:
-        self.table.add(
-            LocalPod(
-                name=name,
-                role=role,
-                tier=tier,
-                owner=owner,
-                ordinal=ordinal,
-                template=template,
-                priority=priority,
-                grace_s=template.grace_s,
-                created_at_s=self._clock(),
-                log=self._launching.folder.log_of(name),
-                phase=PodPhase.PENDING if node is None else PodPhase.STARTING,
-                node=node,
-                gpus=() if node is None else self._choose_gpus(node, template),
-                port=self._launching.ports.take() if template.container_port is not None else None,
-            )
-        )
-
-    def _choose_gpus(self, node: NodeName, template: PodTemplate) -> tuple[int, ...]:
-        used = (gpu for pod in self.table.pods.values() if pod.node == node for gpu in pod.gpus)
-        return choose(self._gpus[node], used, template.requests.gpu_count)
 
     def _command_of(self, pod: LocalPod) -> Command:
         return self._launching.command_of(pod, self.jobs.records.get(pod.owner) if pod.is_job_pod else None)
@@ -395,7 +275,7 @@ class LocalCluster:
     def _take_gone(self, gone: Gone) -> None:
         if gone.pod.port is not None:
             self._launching.ports.give_back(gone.pod.port)
-        self.reconcile()
+        self.web.reconcile()
         if gone.pod.is_job_pod:
             self._do(self.jobs.take_gone(gone), f"judge the end of {gone.pod.name}")
 

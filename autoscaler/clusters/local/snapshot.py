@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autoscaler.clusters.local.cluster import DeploymentRecord, LocalCluster
+from autoscaler.clusters.local.cluster import LocalCluster
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.lives import Ending, Stage
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.web import DeploymentRecord
 from autoscaler.domain import Decision, JobState, PodPhase, Resources, Role, Tier
 from autoscaler.loop import JournalEntry
 
