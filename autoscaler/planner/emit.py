@@ -21,8 +21,9 @@ from autoscaler.domain import (
     Tier,
     Wait,
 )
-from autoscaler.planner.draft import Draft, JobDraft, Leaving
+from autoscaler.planner.draft import Draft
 from autoscaler.planner.explain import decide
+from autoscaler.planner.job_draft import JobDraft, Leaving
 from autoscaler.planner.memory import next_history
 from autoscaler.planner.windows import growth_opens_at, is_old_enough, shrink_opens_at
 

@@ -11,7 +11,8 @@ from autoscaler.domain import (
     Role,
     Tier,
 )
-from autoscaler.planner.draft import Draft, JobDraft
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.job_draft import JobDraft
 
 
 def decide(draft: Draft, job: JobDraft) -> Decision:

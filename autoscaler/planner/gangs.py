@@ -22,8 +22,9 @@ from autoscaler.domain import (
     Role,
     Tier,
 )
-from autoscaler.planner.draft import Draft, JobDraft
+from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import fits_an_empty_node
+from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.seating import Force, core_of, largest_first, seat_all, seat_by_force, seat_on
 from autoscaler.planner.share import fill_shares
 from autoscaler.planner.words import describe

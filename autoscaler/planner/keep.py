@@ -9,7 +9,8 @@ from surplus, its own where that costs the same.  If none of it helps for a minu
 from __future__ import annotations
 
 from autoscaler.domain import Bottleneck, Cause, JobState, NodeName, Pod, Role
-from autoscaler.planner.draft import Draft, JobDraft
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.seating import Force, missing_core, seat_all, seat_by_force, seat_on
 
 

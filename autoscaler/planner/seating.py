@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from autoscaler.domain import Cause, NodeName, Role, Shape, Tier
-from autoscaler.planner.draft import Draft, JobDraft
+from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import tightest_room
+from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rank import full_rank
 from autoscaler.planner.victims import cheapest_victims
 

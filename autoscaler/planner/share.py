@@ -11,8 +11,9 @@ from __future__ import annotations
 from fractions import Fraction
 
 from autoscaler.domain import Bottleneck, Cause, JobState, NodeName, Resources, Role
-from autoscaler.planner.draft import Draft, JobDraft
+from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import fits_an_empty_node, nearest_room, tightest_room
+from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.words import describe
 
 Key = tuple[int, Fraction, Fraction, str]

@@ -19,7 +19,8 @@ from autoscaler.domain import (
     Resources,
     Role,
 )
-from autoscaler.planner.draft import Draft, JobDraft, Room
+from autoscaler.planner.draft import Draft, Room
+from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.seating import missing_core
 
 

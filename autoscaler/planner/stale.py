@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from autoscaler.domain import Bottleneck, ClusterView, Decision, Plan, Policy, Reason
-from autoscaler.planner.draft import Draft, JobDraft
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.job_draft import JobDraft
 
 
 def why_stale(view: ClusterView, policy: Policy, now_s: float) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autoscaler.domain import Bottleneck, Cause, JobName, NodeName, Pod, Tier
-from autoscaler.planner.draft import Draft, JobDraft
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.share import fill_shares, share_after_step, step_of
 from autoscaler.planner.windows import is_old_enough, shrink_opens_at, transfers_left
 

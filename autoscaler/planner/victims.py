@@ -13,7 +13,8 @@ from itertools import islice
 from math import inf, isnan
 
 from autoscaler.domain import JobName, Pod, Resources, Shape, Tier
-from autoscaler.planner.draft import Draft, JobDraft, Room
+from autoscaler.planner.draft import Draft, Room
+from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rank import Rank, rank_of
 
 # A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Past

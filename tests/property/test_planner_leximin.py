@@ -14,7 +14,7 @@ claims = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings()
 @given(claims, st.lists(st.integers(1, 5), min_size=1, max_size=3))
 def test_one_resource_and_equal_replicas_are_shared_leximin(claims, rooms):
     """A4's strongest form: the sorted vector of weighted shares is the largest of all that fit."""

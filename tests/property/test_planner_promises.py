@@ -25,7 +25,7 @@ from tests.property.planner_cases import (
 )
 
 webs = st.lists(shapes, max_size=4)
-common = settings(max_examples=60, deadline=None)
+common = settings()
 
 
 @common
