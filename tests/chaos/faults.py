@@ -14,9 +14,11 @@ from typing import assert_never
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import PodName, Role
-from tests.chaos.stage import JobShape, Stage
+from master.api.status import JobPhase, JobStatus
+from tests.chaos.stage import POLL_S, JobShape, Stage
 
 LAND_BUDGET_S = 15.0
+ROLL_BACK_BUDGET_S = 30.0
 LONG_STOPS = 0.15
 BROKEN_AFTER_S = 18.0  # by then the other end of a silent connection has given it up (master.api.channel)
 
@@ -31,6 +33,7 @@ class Fault(StrEnum):
     MASTER_STOP = "stop master past its term"
     ETCD_STOP = "stop all of etcd"
     TRAINER_DRAIN = "drain trainer"
+    ROLL_BACK_STOP = "stop trainer over a roll-back"  # it wakes up with a gradient of the lineage before
 
 
 WEIGHTS = {
@@ -43,6 +46,17 @@ WEIGHTS = {
     Fault.MASTER_STOP: 4,
     Fault.ETCD_STOP: 3,
     Fault.TRAINER_DRAIN: 7,
+    Fault.ROLL_BACK_STOP: 5,
+}
+
+
+ROLES = {
+    Fault.TRAINER_KILL: Role.TRAINER,
+    Fault.SERVER_KILL: Role.SERVER,
+    Fault.MASTER_KILL: Role.MASTER,
+    Fault.TRAINER_STOP: Role.TRAINER,
+    Fault.SERVER_STOP: Role.SERVER,
+    Fault.MASTER_STOP: Role.MASTER,
 }
 
 
@@ -79,29 +93,28 @@ class Injector:
         self._stage = stage
         self._shape = shape
         self._rng = rng
+        self._windows_s = {
+            Fault.TRAINER_STOP: shape.lease_floor_s,
+            Fault.SERVER_STOP: shape.reconnect_s,
+            Fault.MASTER_STOP: shape.leader_ttl_s,
+        }
         self._resting: set[str] = set()  # etcd members that are being restarted or are paused
 
     async def strike(self, fault: Fault, job: str) -> Landed | None:
         """None: there was nobody whom it could hit, or it missed."""
         match fault:
-            case Fault.TRAINER_KILL:
-                return await self._kill(fault, job, Role.TRAINER)
-            case Fault.SERVER_KILL:
-                return await self._kill(fault, job, Role.SERVER)
-            case Fault.MASTER_KILL:
-                return await self._kill(fault, job, Role.MASTER)
-            case Fault.TRAINER_STOP:
-                return await self._stop(fault, job, Role.TRAINER, self._shape.lease_floor_s)
-            case Fault.SERVER_STOP:
-                return await self._stop(fault, job, Role.SERVER, self._shape.reconnect_s)
-            case Fault.MASTER_STOP:
-                return await self._stop(fault, job, Role.MASTER, self._shape.leader_ttl_s)
+            case Fault.TRAINER_KILL | Fault.SERVER_KILL | Fault.MASTER_KILL:
+                return await self._kill(fault, job)
+            case Fault.TRAINER_STOP | Fault.SERVER_STOP | Fault.MASTER_STOP:
+                return await self._stop(fault, job)
             case Fault.ETCD_KILL:
                 return await self._kill_etcd()
             case Fault.ETCD_STOP:
                 return await self._stop_etcd()
             case Fault.TRAINER_DRAIN:
                 return await self._drain(job)
+            case Fault.ROLL_BACK_STOP:
+                return await self._stop_over_roll_back(job)
             case _:
                 assert_never(fault)
 
@@ -109,8 +122,8 @@ class Injector:
         pods = self._stage.pods(job, role)
         return self._rng.choice(pods) if pods else None
 
-    async def _kill(self, fault: Fault, job: str, role: Role) -> Landed | None:
-        pod = self._choose(job, role)
+    async def _kill(self, fault: Fault, job: str) -> Landed | None:
+        pod = self._choose(job, ROLES[fault])
         if pod is None:
             return None
         began_at_s = time.monotonic()
@@ -120,8 +133,8 @@ class Injector:
             fault=fault, target=f"{pod.name} pid {pod.pid}", began_at_s=began_at_s, over_at_s=time.monotonic()
         )
 
-    async def _stop(self, fault: Fault, job: str, role: Role, window_s: float) -> Landed | None:
-        pod = self._choose(job, role)
+    async def _stop(self, fault: Fault, job: str) -> Landed | None:
+        pod = self._choose(job, ROLES[fault])
         if pod is None:
             return None
         began_at_s = time.monotonic()
@@ -129,11 +142,41 @@ class Injector:
             return None
         landed = state_of(pod.pid) == "T"
         is_long = self._rng.random() < LONG_STOPS
+        window_s = self._windows_s[fault]
         await asyncio.sleep(BROKEN_AFTER_S if is_long else window_s * self._rng.uniform(1.1, 1.6))
         self._signal(pod.name, signal.SIGCONT)
         over_at_s = time.monotonic()
         told = f"{pod.name} pid {pod.pid} for {over_at_s - began_at_s:.1f} s"
         return Landed(fault=fault, target=told, began_at_s=began_at_s, over_at_s=over_at_s) if landed else None
+
+    async def _stop_over_roll_back(self, job: str) -> Landed | None:
+        """Two faults that belong together; it counts as one."""
+        trainer, server, before = (
+            self._choose(job, Role.TRAINER),
+            self._choose(job, Role.SERVER),
+            await self._stage.status(job),
+        )
+        if trainer is None or server is None or before is None:
+            return None
+        began_at_s = time.monotonic()
+        if not self._signal(trainer.name, signal.SIGSTOP):
+            return None
+        try:
+            if not self._signal(server.name, signal.SIGKILL):
+                return None
+            until_s = began_at_s + ROLL_BACK_BUDGET_S
+            while (status := await self._stage.status(job)) is None or not _has_restored(status, before):
+                if time.monotonic() > until_s or self._stage.has_ended(job):
+                    return None
+                await asyncio.sleep(POLL_S)
+            landed = state_of(trainer.pid) == "T"
+        finally:
+            self._signal(trainer.name, signal.SIGCONT)
+        over_at_s = time.monotonic()
+        told = f"{trainer.name} pid {trainer.pid} for {over_at_s - began_at_s:.1f} s, {server.name} killed"
+        if not landed:
+            return None
+        return Landed(fault=Fault.ROLL_BACK_STOP, target=told, began_at_s=began_at_s, over_at_s=over_at_s)
 
     def _signal(self, name: PodName, number: signal.Signals) -> bool:
         with suppress(KeyError):
@@ -189,6 +232,10 @@ class Injector:
             began_at_s=began_at_s,
             over_at_s=time.monotonic(),
         )
+
+
+def _has_restored(status: JobStatus, before: JobStatus) -> bool:
+    return status.lineage > before.lineage and status.phase in {JobPhase.TRAINING, JobPhase.COMMITTING}
 
 
 async def _until(condition) -> bool:
