@@ -62,7 +62,15 @@ class Resources:
 
     def amount(self, name: str) -> int:
         """Return one amount by the name that `amounts` gives it; 0 where absent."""
-        return next((amount for known, amount in self.amounts() if known == name), 0)
+        match name:
+            case "cpu":
+                return self.cpu_milli
+            case "memory":
+                return self.memory_bytes
+            case "gpu":
+                return self.gpu_count
+            case _:
+                return next((amount for known, amount in self.extended if known == name), 0)
 
     def fits_into(self, room: Resources) -> bool:
         """Whether `room` holds at least this much of everything that is asked for.  A zero request fits anywhere."""

@@ -156,6 +156,12 @@ class Draft:
             key=lambda pod: (pod.tier is Tier.CORE, pod.priority, pod.place in self.rooms, -pod.ordinal),
         )
 
+    def takeable(self, draft: JobDraft) -> list[Pod]:
+        """Trainers that may be taken, in leaving order: surplus, then core beyond the minimum (`kubernetes.md` 6)."""
+        line = self.last_in_line(draft)
+        core = sum(pod.tier is Tier.CORE for pod in line)
+        return line[: len(line) - min(core, draft.job.trainer.min_replicas)]
+
     def reserve(self, draft: JobDraft, seats: Iterable[tuple[Role, NodeName]]) -> None:
         """Remember the seats for which room is being made, so that the next plan finds the same ones."""
         noted = tuple(Seat(role=role, node=node) for role, node in seats)

@@ -2,13 +2,13 @@
 
 EDL's own pods take the tightest room that holds them: large holes stay for gangs and for the web, which the
 scheduler sends to the emptiest node.  Other people's pods are expected where the scheduler's default score
-(LeastAllocated) would put them; guessing best fit for them loses rooms (`kubernetes.md` 16).
+(LeastAllocated) would put them; guessing best fit for them loses rooms (`kubernetes.md` 16).  These are scores of
+nodes, so floats do: the resources are summed in one fixed order, and ties go to the first name (A5).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from fractions import Fraction
 
 from autoscaler.domain import NodeName, Resources, Shape
 from autoscaler.planner.draft import Draft, Room
@@ -35,15 +35,12 @@ def emptiest_room(draft: Draft, shape: Shape, *, now: bool) -> Room | None:
     return min(fitting, key=lambda room: (-slack(room, shape.requests), room.node.name), default=None)
 
 
-def slack(room: Room, requests: Resources) -> Fraction:
+def slack(room: Room, requests: Resources) -> float:
     """How empty the node would be with the pod on it: the free part, summed over the resources that the pod names."""
-    offered = room.node.allocatable
-    parts = (
-        Fraction(room.later.amount(name) - amount, offered.amount(name))
-        for name, amount in requests.amounts()
-        if offered.amount(name) > 0
+    offered, free = room.node.allocatable, room.later
+    return sum(
+        (free.amount(name) - amount) / whole for name, amount in requests.amounts() if (whole := offered.amount(name))
     )
-    return sum(parts, start=Fraction(0))
 
 
 def fits_an_empty_node(draft: Draft, shape: Shape) -> bool:
@@ -57,9 +54,6 @@ def nearest_room(draft: Draft, shape: Shape) -> Room | None:
     return min(accepting, key=lambda room: (shortage(room, shape.requests), room.node.name), default=None)
 
 
-def shortage(room: Room, requests: Resources) -> Fraction:
+def shortage(room: Room, requests: Resources) -> float:
     """What the node lacks for the pod, as a part of the request, summed over its resources."""
-    parts = (
-        Fraction(max(0, amount - room.later.amount(name)), amount) for name, amount in requests.amounts() if amount > 0
-    )
-    return sum(parts, start=Fraction(0))
+    return sum(max(0, amount - room.later.amount(name)) / amount for name, amount in requests.amounts())

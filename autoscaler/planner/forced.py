@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from autoscaler.domain import Cause, DemandState, Reclaim
 from autoscaler.planner.draft import Draft, Want
+from autoscaler.planner.fit import emptiest_room
 from autoscaler.planner.others import answer, urgency
 from autoscaler.planner.victims import Victims, cheapest_victims
 
@@ -22,6 +23,11 @@ def make_room(draft: Draft) -> None:
 
 def serve(draft: Draft, want: Want) -> None:
     """Tell the cheapest surplus to leave for the want, or say why nobody does."""
+    room = emptiest_room(draft, want.shape, now=False)
+    if room is not None:  # what leaves for a more urgent want is more than that one needs
+        room.take(want.shape.requests, now=False)
+        answer(draft, want, DemandState.ROOM_LEAVING, room.node.name)
+        return
     if is_left_to_scheduler(draft, want):
         answer(draft, want, DemandState.LEFT_TO_SCHEDULER)
         return

@@ -12,9 +12,7 @@ from collections import Counter
 from autoscaler.domain import Cause, Demand, DemandState, NodeName, Pod, PodName, PodPhase, Role
 from autoscaler.planner.draft import Draft, Room, Want
 from autoscaler.planner.fit import emptiest_room, fits_an_empty_node
-from autoscaler.planner.rank import CORE_VALUE, full_rank
-
-SURPLUS_RANK = (CORE_VALUE, 0)
+from autoscaler.planner.rank import CORE_VALUE, SURPLUS_RANK, full_rank
 
 
 def place_others(draft: Draft) -> None:

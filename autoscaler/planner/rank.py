@@ -13,12 +13,14 @@ CORE_VALUE = 0  # of the built-in class `edl-core`: the cluster's default
 
 Rank = tuple[int, int]
 
+SURPLUS_RANK: Rank = (CORE_VALUE, 0)
+
 
 def rank_of(pod: Pod, policy: Policy) -> Rank:
-    """Return the rank of a pod that exists."""
-    if pod.tier is not Tier.SURPLUS:
-        return full_rank(pod.priority)
-    return (CORE_VALUE if policy.reclaim is Reclaim.PLANNER else pod.priority, 0)
+    """Return the rank at which a trainer beyond its job's minimum can be taken."""
+    if policy.reclaim is Reclaim.PLANNER:
+        return SURPLUS_RANK
+    return (pod.priority, 0) if pod.tier is Tier.SURPLUS else full_rank(pod.priority)
 
 
 def full_rank(priority: int) -> Rank:

@@ -9,6 +9,7 @@ taken from anybody here: growth only, from the kept state.  Next: `transfer`.
 from __future__ import annotations
 
 from fractions import Fraction
+from heapq import heapify, heappop, heapreplace
 
 from autoscaler.domain import Bottleneck, Cause, JobState, NodeName, Resources, Role
 from autoscaler.planner.draft import Draft
@@ -22,14 +23,17 @@ Key = tuple[int, Fraction, Fraction, str]
 def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
     """Grow jobs until each stands at a bottleneck; with `above_priority` only those of higher classes."""
     thirsty = [
-        job
+        (thirst(draft, job), job)
         for job in draft.jobs.values()
         if may_grow(draft, job) and (above_priority is None or job.job.priority > above_priority)
     ]
+    heapify(thirsty)  # a key ends in the job's name, so no two are equal; a step changes its own job's key alone
     while thirsty:
-        job = min(thirsty, key=lambda job: thirst(draft, job))
-        if not take_step(draft, job):
-            thirsty.remove(job)
+        _, job = thirsty[0]
+        if take_step(draft, job):
+            heapreplace(thirsty, (thirst(draft, job), job))
+        else:
+            heappop(thirsty)
 
 
 def may_grow(draft: Draft, job: JobDraft) -> bool:

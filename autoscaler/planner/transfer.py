@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoscaler.domain import Bottleneck, Cause, JobName, NodeName, Pod, Tier
+from autoscaler.domain import Bottleneck, Cause, JobName, NodeName, Pod
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.share import fill_shares, share_after_step, step_of
@@ -80,8 +80,8 @@ def victims_of(kept: Draft, filled: Draft, taker: JobDraft, giver: JobDraft) -> 
     standing = kept.jobs[giver.job.name]
     count = len(standing.trainers) - standing.job.trainer.largest_allowed(len(standing.trainers) - 1)
     by_node: dict[NodeName, list[Pod]] = {}
-    for pod in kept.last_in_line(standing):
-        if pod.tier is Tier.SURPLUS and pod.place in filled.rooms:
+    for pod in kept.takeable(standing):
+        if pod.place in filled.rooms:
             by_node.setdefault(pod.place, []).append(pod)
     best: dict[int, tuple[int, list[Pod]]] = {0: (0, [])}
     for node, pods in by_node.items():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from math import inf, isnan
 
-from autoscaler.domain import JobName, Pod, Resources, Shape, Tier
+from autoscaler.domain import JobName, NodeName, Pod, Resources, Shape
 from autoscaler.planner.draft import Draft, Room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rank import Rank, rank_of
@@ -40,7 +40,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
-    """One job's surplus on the node, in leaving order, never more than the job can spare."""
+    """One job's trainers on a node that may be taken, in leaving order, never more than the job can spare."""
 
     draft: JobDraft
     pods: tuple[Pod, ...]
@@ -61,18 +61,31 @@ def cheapest_victims(
     """
     choices = (
         victims
-        for name, room in draft.rooms.items()
-        if name not in avoid and room.node.accepts(shape)
-        if (victims := fewest_on(draft, room, shape.requests, rank, spare_priority=spare_priority)) is not None
+        for name, groups in candidates(draft, rank, spare_priority).items()
+        if name not in avoid and draft.rooms[name].node.accepts(shape)
+        if (victims := fewest_on(draft.rooms[name], groups, shape.requests)) is not None
     )
     return min(choices, key=lambda victims: (victims.cost, victims.room.node.name), default=None)
 
 
-def fewest_on(
-    draft: Draft, room: Room, requests: Resources, rank: Rank, *, spare_priority: int | None = None
-) -> Victims | None:
-    """Return the cheapest set of surplus trainers of lower rank on this node after whose leaving the requests fit."""
-    groups = candidates_on(draft, room, rank, spare_priority)
+def candidates(draft: Draft, rank: Rank, spare_priority: int | None) -> dict[NodeName, list[Candidates]]:
+    """Return, by open node, each job's trainers there that rank below `rank` and may be taken, cheapest job first."""
+    found: dict[NodeName, list[Candidates]] = {}
+    for job in draft.jobs.values():
+        if not job.spare or (spare_priority is not None and job.job.priority >= spare_priority):
+            continue
+        here: dict[NodeName, list[Pod]] = {}
+        for pod in draft.takeable(job):
+            if pod.place in draft.rooms and rank_of(pod, draft.policy) < rank:
+                here.setdefault(pod.place, []).append(pod)
+        price = price_of(draft, job)
+        for name, pods in here.items():
+            found.setdefault(name, []).append(Candidates(draft=job, pods=tuple(pods[: job.spare]), price=price))
+    return {name: sorted(groups, key=lambda group: group.price) for name, groups in found.items()}
+
+
+def fewest_on(room: Room, groups: list[Candidates], requests: Resources) -> Victims | None:
+    """Return the cheapest set of these trainers on one node after whose leaving the requests fit."""
     if not requests.fits_into(sum((pod.requests for group in groups for pod in group.pods), start=room.later)):
         return None
     best: Victims | None = None
@@ -84,22 +97,6 @@ def fewest_on(
         if requests.fits_into(sum((pod.requests for pod in victims.pods), start=room.later)):
             best = victims if best is None else min(best, victims, key=lambda found: found.cost)
     return best if best is not None else in_fair_order(room, groups, requests)
-
-
-def candidates_on(draft: Draft, room: Room, rank: Rank, spare_priority: int | None) -> list[Candidates]:
-    """Return each job's surplus on the node that ranks below `rank`."""
-    groups = []
-    for job in draft.jobs.values():
-        if spare_priority is not None and job.job.priority >= spare_priority:
-            continue
-        pods = tuple(
-            pod
-            for pod in draft.last_in_line(job)
-            if pod.place == room.node.name and pod.tier is Tier.SURPLUS and rank_of(pod, draft.policy) < rank
-        )[: job.spare]
-        if pods:
-            groups.append(Candidates(draft=job, pods=pods, price=price_of(draft, job)))
-    return sorted(groups, key=lambda group: group.price)
 
 
 def price_of(draft: Draft, job: JobDraft) -> tuple[int, object, float]:

@@ -182,3 +182,20 @@ def test_minimum_is_protected_by_count_where_core_pods_have_died():
         driver.cluster.put(replace(taken, node="a", phase=PodPhase.READY))
     driver.cluster.put(web("w"))
     assert deletions(driver.plan()) == []
+
+
+@pytest.mark.parametrize(("cpu_milli", "step", "trainers_left"), [(500, 1, 3), (1_000, 2, 3)])
+def test_room_left_over_by_one_pod_serves_the_next(cpu_milli, step, trainers_left):
+    """Half a trainer's room, or the odd trainer of a step, is not wasted: the second pod costs nothing."""
+    driver = settled([node("a", 4_000 if step == 1 else 5_000)], [job("j", low=1, high=5, step=step)])
+    driver.cluster.put(web("w1", cpu_milli), web("w2", cpu_milli))
+    plan = driver.plan()
+    assert decision(plan, "j").target == trainers_left
+    assert {demand(plan, name).state for name in ("w1", "w2")} == {DemandState.SHRUNK_FOR, DemandState.ROOM_LEAVING}
+
+
+def test_core_beyond_a_lowered_minimum_is_taken_after_the_surplus():
+    """An excess of core stays while surplus can give, and no longer (`kubernetes.md` 6)."""
+    driver = settled([node("a")], [job("j", low=3, high=4)])
+    driver.cluster.put(job("j", low=1, high=4), web("w1"), web("w2"))
+    assert [action.pod for action in deletions(driver.plan())] == ["j-trainer-3", "j-trainer-2"]
