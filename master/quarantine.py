@@ -3,7 +3,12 @@
 Each failure adds one to the positions that were in flight; an incarnation fails once, so K failures are K different
 trainers.  An ack acquits: whoever trained it is the proof that it can be trained.  Suspects are granted as single
 batches, prime suspects (one failure short of K) to a trainer that holds nothing else, so that the culprit is named and
-not its neighbours.  Counts outlive a roll-back; they are soft state and end with the term.
+not its neighbours.
+
+A process that fails before it has completed a batch says nothing about positions: its script, its memory limit or its
+node may be to blame, and would be at any other batch too.  So what it had in flight is only *doubted*, and suspects go
+to processes that have completed a batch, as long as there is anything else to begin with (decision 301).  Counts
+outlive a roll-back; they are soft state and end with the term.
 
 Not here: how quarantine is agreed with the servers (`skipping`), the grant itself (`shards`).
 """
@@ -34,12 +39,18 @@ class Failures:
     """`layers[i]`: positions with more than i failures and no success since; each layer lies inside the one before."""
 
     layers: tuple[PositionSet, ...] = ()
+    doubted: PositionSet = EMPTY  # in flight when a process failed that had not completed a batch
     in_a_row: int = 0  # scripts that raised, without one batch completed between them
     notes: tuple[FailureNote, ...] = ()
 
     @property
     def suspects(self) -> PositionSet:
-        return self.layers[0] if self.layers else EMPTY
+        return self.doubted | self._at_least(1)
+
+    @property
+    def is_clear(self) -> bool:
+        """Nothing that an ack could acquit."""
+        return not (self.layers or self.doubted or self.in_a_row)
 
     def prime(self, limit: int) -> PositionSet:
         """One more failure quarantines these."""
@@ -53,23 +64,29 @@ class Failures:
         return self.layers[count - 1] if len(self.layers) >= count else EMPTY
 
 
-def count_failure(failures: Failures, note: FailureNote, *, has_raised: bool) -> Failures:
-    """One trainer failed with `note.positions` in flight.  `has_raised`: its script said so, it was not just killed."""
+def count_failure(failures: Failures, note: FailureNote, *, has_raised: bool, is_evidence: bool) -> Failures:
+    """One trainer failed with `note.positions` in flight.
+
+    `has_raised`: its script said so, it was not just killed.  `is_evidence`: it counts against the positions.
+    """
+    failures = replace(failures, in_a_row=failures.in_a_row + has_raised, notes=(*failures.notes, note)[-NOTES_KEPT:])
+    if not is_evidence:
+        return replace(failures, doubted=failures.doubted | note.positions)
     layers, carried = [], note.positions
     for layer in (*failures.layers, EMPTY):
         layers.append(layer | carried)
         carried = carried & layer
-    return replace(
-        failures,
-        layers=tuple(layer for layer in layers if layer),
-        in_a_row=failures.in_a_row + has_raised,
-        notes=(*failures.notes, note)[-NOTES_KEPT:],
-    )
+    return replace(failures, layers=tuple(layer for layer in layers if layer))
 
 
 def acquit(failures: Failures, positions: PositionSet) -> Failures:
     """These were completed (or are quarantined): no suspects any more, and the row of failures is broken."""
-    if not failures.layers and not failures.in_a_row:
+    if failures.is_clear:
         return failures
     left = tuple(layer - positions for layer in failures.layers)
-    return replace(failures, layers=tuple(layer for layer in left if layer), in_a_row=0)
+    return replace(
+        failures,
+        layers=tuple(layer for layer in left if layer),
+        doubted=failures.doubted - positions,
+        in_a_row=0,
+    )

@@ -14,6 +14,7 @@ from master.api.identities import Incarnation
 from master.api.positions import EMPTY, PositionSet
 from master.dispatch import Dispatch
 from master.domain import SECOND, JobConfig
+from master.membership import Trainer
 from master.quarantine import Failures
 
 
@@ -27,15 +28,18 @@ def batches_per_shard(config: JobConfig, *, batch_size: int, samples_per_s: floa
 
 
 def choose_pieces(
-    books: Dispatch, failures: Failures, config: JobConfig, key: Incarnation, *, shards: int, size: int
+    books: Dispatch, failures: Failures, config: JobConfig, trainer: Trainer, *, shards: int, size: int
 ) -> tuple[Dispatch, tuple[PositionSet, ...]]:
     """Up to `shards` disjoint sets of at most `size` free positions each; none: ask again later.
 
     The books come back with this trainer as isolator when it is to run dry first.
     """
-    if failures.suspects:
-        return _choose_among_suspects(books, failures, config, key, shards=shards, size=size)
-    return books, _cut_pieces(books, _grantable(books), shards, size)
+    free, suspects = _grantable(books), failures.suspects
+    if not suspects:
+        return books, _cut_pieces(books, free, shards, size)
+    if not trainer.has_worked and (ordinary := free - suspects):
+        return books, _cut_pieces(books, ordinary, shards, size)
+    return _choose_among_suspects(books, failures, config, trainer.key.incarnation, shards=shards, size=size)
 
 
 def _grantable(books: Dispatch) -> PositionSet:

@@ -126,7 +126,7 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         trainers=len(state.members.trainers),
     )
     books, pieces = choose_pieces(
-        books, state.failures, config, key, shards=max(1, said.shards), size=batches * books.batch_size
+        books, state.failures, config, trainer, shards=max(1, said.shards), size=batches * books.batch_size
     )
     if not pieces:
         turn.change(dispatch=books)
@@ -189,7 +189,9 @@ def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:
     if not taken:
         return
     turn.change(dispatch=books)
-    if state.failures.layers or state.failures.in_a_row:
+    if not trainer.has_worked:
+        turn.change(members=put_trainer(state.members, replace(trainer, has_worked=True)))
+    if not state.failures.is_clear:
         turn.change(failures=acquit(state.failures, taken))
 
 
@@ -245,8 +247,10 @@ def _held(books: Dispatch, key: MemberKey) -> PositionSet:
 
 
 def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *, has_raised: bool) -> None:
+    failures, books = turn.state.failures, turn.state.dispatch
     note = FailureNote(member=trainer.key, at=turn.now, positions=positions, message=message)
-    turn.change(failures=count_failure(turn.state.failures, note, has_raised=has_raised))
+    is_evidence = trainer.has_worked or books.todo <= failures.suspects  # or there was nothing else to begin with
+    turn.change(failures=count_failure(failures, note, has_raised=has_raised, is_evidence=is_evidence))
 
 
 def leave(turn: Turn, trainer: Trainer) -> None:

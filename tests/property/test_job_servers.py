@@ -81,13 +81,16 @@ class Servers(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def fail_at_the_front(self, name):
-        """A new process takes the lowest positions and raises: two such in a row and they are poison."""
+        """A new process completes what it is given first, then raises: two such in a row and it is poison."""
         self.register_trainer(name, restarted=True)
         member = self.member(name)
-        (answer,) = self.driver.say(member, Acquire(request=1))
-        if isinstance(answer, Granted):
-            in_flight = answer.leases[0].positions.first(10)
-            self.driver.say(member, Failed(positions=in_flight, message="raised"))
+        for request in (1, 2):
+            (answer,) = self.driver.say(member, Acquire(request=request))
+            if isinstance(answer, Granted) and request == 1:
+                self.push_and_ack((member, answer.leases[0]))
+            elif isinstance(answer, Granted):
+                in_flight = answer.leases[0].positions.first(10)
+                self.driver.say(member, Failed(positions=in_flight, message="raised"))
         self.driver.say(member, Leave())
 
     @rule(kind=st.sampled_from([CommitDue, AnswersOverdue, ReclaimWindowEnded]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from master import job
-from master.api.messages import Ack, Failed, Granted, Leave, Refused, Skip, SkipAnswer, Wait
+from master.api.messages import Ack, Failed, Granted, Leave, Refused, Return, Skip, SkipAnswer, Wait
 from master.api.positions import EMPTY, PositionSet
 from master.api.status import JobPhase
 from master.domain import AnswersOverdue, CommitDue, Instant, JobConfig, StreamBroken
@@ -19,14 +19,30 @@ def to(driver, member, kind):
     return [message for recipient, message in driver.sent if recipient == member and isinstance(message, kind)]
 
 
-def fail_at_the_front(driver, process, *, says_so=True, declares=None):
-    """A new process is granted the front and dies of it; the positions that it held."""
-    member = driver.trainer("t5", process=process, declares=declares)
+def fail_at_the_front(driver, process, *, says_so=True, works_first=True):
+    """A new process completes some batch, is granted the front and dies of it; the positions that it held then."""
+    member = driver.trainer("t5", process=process, declares=None)
     (lease,) = driver.leases(member, 1)
+    if works_first:
+        driver.say(member, Ack(token=lease.token, positions=(lease.positions - FRONT).first(10)))
+    if works_first and not FRONT <= lease.positions:
+        driver.say(member, Return(token=lease.token, positions=lease.positions))
+        (lease,) = driver.leases(member, 2)
     if says_so:
-        driver.say(member, Failed(positions=lease.positions.first(10), message="ValueError: bad record"))
+        in_hand = lease.positions.first(10)
+        driver.say(member, Failed(positions=in_hand, message="ValueError: bad record"))
         driver.say(member, Leave(reason="the script raised"))
     return lease.positions
+
+
+def proven(driver, name):
+    """A trainer that has completed a batch and holds nothing; no positions of the front."""
+    member = driver.trainer(name, declares=None)
+    (lease,) = driver.leases(member, 1)
+    done = (lease.positions - FRONT).first(10)
+    driver.say(member, Ack(token=lease.token, positions=done))
+    driver.say(member, Return(token=lease.token, positions=lease.positions - done))
+    return member
 
 
 @pytest.fixture
@@ -54,19 +70,56 @@ def test_two_failures_quarantine_nothing(plain):
 
 def test_one_process_that_fails_twice_counts_once(plain):
     """M4: K different trainers; an incarnation counts as one."""
-    member = plain.trainer("t5", declares=None)
-    (lease,) = plain.leases(member, 1)
+    member = proven(plain, "t5")
+    (lease,) = plain.leases(member, 2)
     for _ in range(5):
         plain.say(member, Failed(positions=lease.positions.first(10), message="again"))
     assert len(plain.state.failures.layers) == 1
+
+
+def test_failures_of_processes_that_never_completed_a_batch_quarantine_nothing(plain):
+    """A script, a memory limit or a node that fails at any batch says nothing about this one (M4)."""
+    for process in range(1, 10):
+        fail_at_the_front(plain, process, says_so=process > 3, works_first=False)
+    assert plain.state.dispatch.quarantined == EMPTY
+    assert plain.state.failures.layers == ()
+    assert job.status(plain.state, plain.now).phase is JobPhase.FAILED, "backoffLimit speaks instead"
+
+
+def test_doubted_positions_go_to_a_process_that_has_completed_a_batch(plain):
+    """M4: only its failure, or its success, tells something about them."""
+    fail_at_the_front(plain, 1, works_first=False)
+    fresh = plain.trainer("t6", declares=None)
+    (lease,) = plain.leases(fresh, 1)
+    assert not lease.positions & FRONT
+    plain.say(fresh, Ack(token=lease.token, positions=lease.positions))
+    (lease,) = plain.leases(fresh, 2)
+    assert lease.positions == FRONT
+
+
+def test_last_positions_left_count_whoever_fails_at_them(plain):
+    """M4, END stays reachable: there is nothing else that a process could complete first."""
+    member = plain.trainer("t6", declares=None)
+    for request in range(1, 100):
+        answer = plain.acquire(member, request)
+        if not isinstance(answer, Granted):
+            break
+        for lease in answer.leases:
+            plain.say(member, Ack(token=lease.token, positions=lease.positions - FRONT))
+    plain.say(member, Leave())
+    for process in (1, 2, 3):
+        fail_at_the_front(plain, process, says_so=False, works_first=False)
+    plain.trainer("t5", process=4, declares=None)
+    assert plain.state.dispatch.quarantined == FRONT
 
 
 def test_a_trainer_that_succeeds_acquits(plain):
     """M4: what can be trained is no poison."""
     for process in (1, 2):
         fail_at_the_front(plain, process)
-    member = plain.trainer("t6", declares=None)
-    (lease,) = plain.leases(member, 1)
+    member = proven(plain, "t6")
+    (lease,) = plain.leases(member, 2)
+    assert lease.positions == FRONT
     plain.say(member, Ack(token=lease.token, positions=lease.positions))
     assert not plain.state.failures.suspects & lease.positions
     fail_at_the_front(plain, 3)
@@ -75,36 +128,35 @@ def test_a_trainer_that_succeeds_acquits(plain):
 
 def test_process_that_just_dies_is_counted_by_what_it_held(plain):
     """M4: a record that brings the interpreter down says nothing first."""
-    for process in (1, 2, 3, 4):
-        fail_at_the_front(plain, process, says_so=False)
-    plain.trainer("t5", process=5, declares=None)
-    assert plain.state.dispatch.quarantined | plain.state.failures.prime(3) >= FRONT
+    for process in (1, 2, 3):
+        assert fail_at_the_front(plain, process, says_so=False) >= FRONT
+    plain.trainer("t5", process=4, declares=None)
+    assert plain.state.dispatch.quarantined == FRONT
 
 
 def test_prime_suspect_is_tried_alone(plain):
     """M4: so that the culprit is pinned and not its neighbour."""
     for process in (1, 2):
         fail_at_the_front(plain, process)
-    busy = plain.trainer("t6", declares=None)
-    other = plain.trainer("t7", declares=None)
-    (lease,) = plain.leases(busy, 1, shards=3)
+    busy, other = proven(plain, "t6"), proven(plain, "t7")
+    (lease,) = plain.leases(busy, 2, shards=3)
     assert lease.positions == FRONT, "held nothing: gets the suspect, and nothing with it"
-    assert isinstance(plain.acquire(busy, 2), Wait), "and nothing more while it holds it"
-    assert isinstance(plain.acquire(other, 1), Granted)
+    assert isinstance(plain.acquire(busy, 3), Wait), "and nothing more while it holds it"
+    assert isinstance(plain.acquire(other, 2), Granted)
 
 
 def test_trainer_that_holds_something_runs_dry_before_the_suspect(plain):
     """M4: a suspect does not starve while everybody has work."""
-    busy = plain.trainer("t6", declares=None)
-    (first,) = plain.leases(busy, 1)
-    plain.say(busy, Ack(token=first.token, positions=FRONT))
-    rest = first.positions - FRONT
     for process in (1, 2):
         fail_at_the_front(plain, process)
+    busy = plain.trainer("t6", declares=None)
+    (first,) = plain.leases(busy, 1)
+    part = first.positions.first(10)
+    plain.say(busy, Ack(token=first.token, positions=part))
     assert isinstance(plain.acquire(busy, 2), Wait)
-    plain.say(busy, Ack(token=first.token, positions=rest))
+    plain.say(busy, Ack(token=first.token, positions=first.positions - part))
     (lease,) = plain.leases(busy, 3)
-    assert lease.positions <= plain.state.failures.prime(3)
+    assert lease.positions == FRONT
 
 
 def test_quarantine_is_recorded_only_when_every_bucket_skipped():
@@ -216,7 +268,7 @@ def test_failures_in_a_row_fail_the_job_with_the_last_text():
     driver = Driver(JobConfig(servers=0, backoff_limit=2, quarantine_after=99)).start()
     driver.trainer("t9")
     for process in (1, 2):
-        fail_at_the_front(driver, process)
+        fail_at_the_front(driver, process, works_first=False)
     told = job.status(driver.state, driver.now)
     assert told.phase is JobPhase.FAILED
     assert "ValueError: bad record" in told.problem
@@ -248,7 +300,7 @@ def test_layers_count_per_position():
     failures = Failures()
     for positions in (PositionSet.span(0, 20), PositionSet.span(10, 30), PositionSet.span(15, 16)):
         note = FailureNote(member=key("t0"), at=Instant(0), positions=positions, message="")
-        failures = count_failure(failures, note, has_raised=True)
+        failures = count_failure(failures, note, has_raised=True, is_evidence=True)
     assert failures.layers == (PositionSet.span(0, 30), PositionSet.span(10, 20), PositionSet.span(15, 16))
     assert acquit(failures, PositionSet.span(15, 16)).condemned(3) == EMPTY
     assert failures.in_a_row == 3
@@ -259,7 +311,7 @@ def test_notes_are_bounded():
     failures = Failures()
     for _ in range(100):
         note = FailureNote(member=key("t0"), at=Instant(0), positions=EMPTY, message="")
-        failures = count_failure(failures, note, has_raised=False)
+        failures = count_failure(failures, note, has_raised=False, is_evidence=True)
     assert len(failures.notes) == 20
     assert failures.layers == ()
 
