@@ -25,7 +25,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         """Bring `extended` into its one canonical form, so that equal amounts are equal values."""
-        if self.extended:
+        if len(self.extended) > 1 or any(not amount for _, amount in self.extended):
             kept = tuple(sorted((name, amount) for name, amount in self.extended if amount))
             object.__setattr__(self, "extended", kept)
 

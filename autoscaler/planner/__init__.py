@@ -10,7 +10,7 @@ P3   `forced`      surplus leaves for pods of others that fit nowhere (`victims`
 P4   `gangs`       waiting jobs start whole, one at a time (`seating`: where)
 P5   `share`       what is left, by lowest weighted dominant share
 P6   `transfer`    from rich to poor, as a separate voluntary step
-P7   `emit`        what is done now and what waits (`windows`, `explain`, `memory`)
+P7   `emit`        what is done now and what waits (`windows`, `explain`, `story`, `memory`)
 ==== ============= ==============================================================================================
 
 Amounts are whole numbers and shares are fractions, so no rounding decides; loops are plain Python, since clarity comes

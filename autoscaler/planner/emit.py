@@ -41,7 +41,7 @@ def emit(draft: Draft) -> Plan:
     return Plan(
         revision=draft.view.revision,
         planned_at_s=draft.now_s,
-        decisions=tuple(decide(draft, job) for job in jobs),
+        decisions=decide(draft),
         actions=tuple(actions),
         waits=waits,
         demands=tuple(draft.demands),
@@ -73,7 +73,9 @@ def gate_growth(draft: Draft, job: JobDraft) -> None:
         return
     job.held = len(growth)
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
-    job.block(Bottleneck.COOLDOWN, f"{len(growth)} more when its window opens", until_s=opens_at_s)
+    wait_s = opens_at_s - draft.now_s
+    message = f"grows by {len(growth)} in {wait_s:.0f} s (calm time after a change)"
+    job.block(Bottleneck.COOLDOWN, message, until_s=opens_at_s)
 
 
 def core_created(job: JobDraft) -> Iterator[CreatePod]:

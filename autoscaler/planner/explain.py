@@ -1,24 +1,44 @@
-"""Why this size?  One decision per job, in words that name the constraint and what would lift it."""
+"""Why this size?  One decision per job: target, reason, cause, and the constraint that keeps it there.
+
+The sentence for people is `story`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from autoscaler.domain import (
+    NOTHING,
     Bottleneck,
     Cause,
     Decision,
+    JobName,
     JobState,
+    NodeName,
     Reason,
+    Resources,
     Role,
     Tier,
 )
-from autoscaler.planner.draft import Draft
+from autoscaler.planner.draft import Draft, Room
 from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.share import step_of
+from autoscaler.planner.story import listed, tell
+
+Held = Mapping[NodeName, Sequence[tuple[JobDraft, Resources]]]
 
 
-def decide(draft: Draft, job: JobDraft) -> Decision:
-    """Return the job's decision from the finished draft."""
+def decide(draft: Draft) -> tuple[Decision, ...]:
+    """Return each job's decision from the finished draft."""
+    held = held_by_surplus(draft)
+    for job in draft.jobs.values():
+        attribute_shortage(job, held, draft.rooms)
+    return tuple(decision_for(draft, job) for job in draft.jobs.values())
+
+
+def decision_for(draft: Draft, job: JobDraft) -> Decision:
+    """Return one job's decision."""
     spec = job.job
-    attribute_shortage(draft, job)
     target = target_of(job)
     reason, cause = what_happens(job)
     bottleneck = job.bottleneck if job.bottleneck is not None else Bottleneck.NODE_FIT
@@ -33,7 +53,7 @@ def decide(draft: Draft, job: JobDraft) -> Decision:
         reason=reason,
         cause=cause,
         bottleneck=bottleneck,
-        message=tell(job, target, cause),
+        message=tell(job),
         share=float(draft.share(job) * spec.weight),
         is_degraded=job.is_degraded,
         notice=notice_of(draft, job),
@@ -70,41 +90,42 @@ def what_happens(job: JobDraft) -> tuple[Reason, Cause | None]:
     return (Reason.GROWN, came[0]) if came else (Reason.KEPT, None)
 
 
-def tell(job: JobDraft, target: int, cause: Cause | None) -> str:
-    """Return the sentence for status and events."""
-    change = f"{job.now} trainers" if target == job.now else f"{job.now} to {target} trainers"
-    for_whom = sorted({leaving.beneficiary for leaving in job.leaving if leaving.beneficiary})
-    why = f", {cause}" if cause is not None else ""
-    if for_whom:
-        why += f" ({', '.join(for_whom[:3])}{', ...' if len(for_whom) > 3 else ''})"
-    return f"{change}{why}; {job.message}" if job.message else f"{change}{why}"
-
-
-def attribute_shortage(draft: Draft, job: JobDraft) -> None:
+def attribute_shortage(job: JobDraft, held: Held, rooms: Mapping[NodeName, Room]) -> None:
     """Where surplus of others fills the room that is missing, name their claim instead of the node."""
     if not job.is_running or job.bottleneck not in {Bottleneck.NODE_FIT, Bottleneck.STEP}:
         return
-    holders = [other for other in draft.jobs.values() if other is not job and is_in_the_way(draft, job, other)]
+    shape = job.job.trainer.shape
+    holders: dict[JobName, JobDraft] = {}
+    for node, holdings in held.items():
+        room = rooms[node]
+        if not room.node.accepts(shape):
+            continue
+        for holder, amount in holdings:
+            is_new = holder is not job and holder.job.name not in holders
+            if is_new and shape.requests.fits_into(room.later + amount):
+                holders[holder.job.name] = holder
     if not holders:
         return
-    names = ", ".join(other.job.name for other in holders[:3])
-    if all(other.job.priority > job.job.priority for other in holders):
-        job.block(Bottleneck.PRIORITY, f"{job.message}; the room is held by jobs of higher priority ({names})")
+    names = listed(sorted(holders))
+    if all(holder.job.priority > job.job.priority for holder in holders.values()):
+        job.block(Bottleneck.PRIORITY, f"could grow by {step_of(job)}: the room belongs to {names}, of higher priority")
     else:
-        job.block(Bottleneck.FAIR_SHARE, f"{job.message}; the room is the fair share of {names}")
+        job.block(Bottleneck.FAIR_SHARE, f"could grow by {step_of(job)}: the room is the fair share of {names}")
 
 
-def is_in_the_way(draft: Draft, job: JobDraft, other: JobDraft) -> bool:
-    """Whether one more trainer would fit on some node if this other job had no surplus there."""
-    shape = job.job.trainer.shape
-    for name, room in draft.rooms.items():
-        held = [pod.requests for pod in other.trainers if pod.tier is Tier.SURPLUS and pod.place == name]
-        held += [
-            other.shape_of(pod.role).requests for pod in other.coming if pod.tier is Tier.SURPLUS and pod.node == name
-        ]
-        if held and room.node.accepts(shape) and shape.requests.fits_into(sum(held, start=room.later)):
-            return True
-    return False
+def held_by_surplus(draft: Draft) -> Held:
+    """Return, by open node, what each job's surplus takes there, what comes included."""
+    held: dict[NodeName, list[tuple[JobDraft, Resources]]] = {}
+    for job in draft.jobs.values():
+        here: dict[NodeName, Resources] = {}
+        standing = [(pod.place, pod.requests) for pod in job.trainers if pod.tier is Tier.SURPLUS]
+        coming = [(pod.node, job.job.trainer.shape.requests) for pod in job.coming if pod.tier is Tier.SURPLUS]
+        for node, requests in [*standing, *coming]:
+            if node in draft.rooms:
+                here[node] = here.get(node, NOTHING) + requests
+        for node, amount in here.items():
+            held.setdefault(node, []).append((job, amount))
+    return held
 
 
 def notice_of(draft: Draft, job: JobDraft) -> str:

@@ -60,7 +60,8 @@ def refill_core(draft: Draft, job: JobDraft) -> None:
         return
     if not roles or all(refill(draft, job, role) for role in roles):
         return
-    job.block(Bottleneck.NODE_FIT, "a core pod is missing and no node has room for it, surplus of others counted")
+    missing = ", ".join(sorted(set(roles)))
+    job.block(Bottleneck.NODE_FIT, f"no room for its missing {missing}, not even in surplus of others")
     draft.short.add(job.job.name)
     since_s = next((gap.since_s for gap in draft.view.history.shortfalls if gap.job == job.job.name), draft.now_s)
     gives_up_at_s = since_s + draft.policy.shortfall_limit_s

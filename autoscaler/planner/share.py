@@ -15,7 +15,7 @@ from autoscaler.domain import Bottleneck, Cause, JobState, NodeName, Resources, 
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import fits_an_empty_node, nearest_room, tightest_room
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.words import describe
+from autoscaler.planner.words import describe, describe_lack
 
 Key = tuple[int, Fraction, Fraction, str]
 
@@ -113,16 +113,18 @@ def block_at_ceiling(job: JobDraft) -> None:
 def block_without_room(draft: Draft, job: JobDraft, count: int, placed: int) -> None:
     """Say what is missing for the next size, and on which node it comes nearest."""
     shape = job.job.trainer.shape
-    request = describe(shape.requests)
     if not fits_an_empty_node(draft, shape):
-        freeze(job, Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({request})")
+        freeze(job, Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({describe(shape.requests)})")
         return
     if placed:
-        freeze(job, Bottleneck.STEP, f"{placed} of the {count} trainers of a step would fit ({request} each)")
+        freeze(job, Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit")
         return
     room = nearest_room(draft, shape)
-    where = "no open node accepts it" if room is None else f"{room.node.name} comes nearest with {describe(room.later)}"
-    freeze(job, Bottleneck.NODE_FIT, f"one more trainer needs {request} on one node; {where}")
+    if room is None:
+        freeze(job, Bottleneck.NODE_FIT, "no open node accepts its trainers")
+        return
+    needs, has = describe_lack(shape.requests, room.later)
+    freeze(job, Bottleneck.NODE_FIT, f"could grow with {needs} on one node; {room.node.name} has {has}")
 
 
 def freeze(job: JobDraft, bottleneck: Bottleneck, message: str) -> None:

@@ -8,8 +8,16 @@ UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 
 def describe(resources: Resources) -> str:
-    """Return such as `cpu 500m, memory 2Gi, gpu 1`; `nothing` for nothing."""
-    return ", ".join(f"{name} {describe_amount(name, amount)}" for name, amount in resources.amounts()) or "nothing"
+    """Return such as `cpu 500m, memory 2Gi, gpu 1`, without the place that every pod takes; `nothing` for nothing."""
+    amounts = ((name, amount) for name, amount in resources.amounts() if name != "pods")
+    return ", ".join(f"{name} {describe_amount(name, amount)}" for name, amount in amounts) or "nothing"
+
+
+def describe_lack(requests: Resources, room: Resources) -> tuple[str, str]:
+    """Return what is asked for where the room has too little, and what it has: (`1 cpu, 2Gi memory`, `500m, 1Gi`)."""
+    lacks = [(name, amount, room.amount(name)) for name, amount in requests.amounts() if amount > room.amount(name)]
+    asked = ", ".join(f"{describe_amount(name, amount)} {name}" for name, amount, _ in lacks)
+    return asked, ", ".join(describe_amount(name, max(0, had)) for name, _, had in lacks)
 
 
 def describe_amount(name: str, amount: int) -> str:

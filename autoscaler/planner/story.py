@@ -1,0 +1,89 @@
+"""What a plan does to a job, and what keeps it from more, in one line of a terminal: the cause first.
+
+Sizes and reasons stand in fields of the `Decision`; this is the rest of the sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from autoscaler.domain import Cause, CreatePod, JobState, NodeName, Role
+from autoscaler.planner.job_draft import JobDraft, Leaving
+
+LINE_LIMIT: Final = 110  # beside time, job and sizes on a wide terminal; only absurd names reach it
+
+LEFT: Final[Mapping[Cause, str]] = {
+    Cause.POD: "gave {who} to {whom} on {where}",
+    Cause.ANNOUNCED_GROWTH: "gave {who} to {whom}, announced, on {where}",
+    Cause.HEADROOM: "gave {who} to headroom on {where}",
+    Cause.GANG: "gave {who} to job {whom} on {where}",
+    Cause.CORE_SWAP: "gave {who} to its own core on {where}",
+    Cause.TRANSFER: "gave {who} to job {whom}, whose share is smaller",
+    Cause.LOST_NODE: "moves {who} off {where}, which is being drained",
+    Cause.PREEMPTION: "stops: its core was incomplete for too long",
+    Cause.STEP: "gave back {who}: too few for a whole step",
+}
+
+
+def tell(job: JobDraft) -> str:
+    """Return what happens to the job, else what keeps it from its next size."""
+    told = what_leaves(job) or what_comes(job) or job.message or "stays as it is"
+    return told if len(told) <= LINE_LIMIT else told[: LINE_LIMIT - 3] + "..."
+
+
+def what_leaves(job: JobDraft) -> str:
+    """Return who leaves and for whose sake: trainers before others, the first cause before others."""
+    trainers = [leaving for leaving in job.leaving if leaving.pod.role is Role.TRAINER]
+    if not job.leaving:
+        return ""
+    cause = (trainers or job.leaving)[0].cause
+    gone = [leaving for leaving in job.leaving if leaving.cause is cause]
+    who = counted(leaving.pod.role for leaving in gone)
+    if cause is Cause.EDIT:
+        return f"gave back {who}: {why_edited(job)}"
+    whom = listed(sorted({leaving.beneficiary for leaving in gone if leaving.beneficiary}))
+    return LEFT[cause].format(who=who, whom=whom, where=places(gone))
+
+
+def why_edited(job: JobDraft) -> str:
+    """Return which of the user's words asks for fewer pods."""
+    spec = job.job.trainer
+    if job.job.state is not JobState.ACTIVE:
+        return f"the job is {job.job.state}"
+    return f"trainer.replicas is {spec.pinned_replicas}" if spec.pinned_replicas else f"at most {spec.ceiling} allowed"
+
+
+def what_comes(job: JobDraft) -> str:
+    """Return who comes and why."""
+    if job.is_starting:
+        return f"starts with {counted(pod.role for pod in job.created if pod.cause is Cause.START)}"
+    if not job.created:
+        return ""
+    back = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
+    if back:
+        return f"gets {counted(pod.role for pod in back)} back on {places(back)}"
+    return f"grows by {counted(pod.role for pod in job.created)} into free room on {places(job.created)}"
+
+
+def counted(roles: Iterable[Role]) -> str:
+    """Return such as `2 trainers and 1 server`."""
+    counts = Counter(roles)
+    parts = [
+        f"{counts[role]} {role}{'s' if counts[role] > 1 else ''}"
+        for role in (Role.TRAINER, Role.SERVER, Role.MASTER)
+        if counts[role]
+    ]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def places(pods: Iterable[CreatePod | Leaving]) -> str:
+    """Return the nodes on which they stand or will stand."""
+    nodes = {pod.node if isinstance(pod, CreatePod) else pod.pod.place for pod in pods}
+    return listed(sorted(node for node in nodes if node is not None)) or NodeName("no node")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first two names and how many more there are."""
+    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
