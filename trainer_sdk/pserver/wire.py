@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from trainer_sdk.errors import FrameTooLargeError, WireError
 
@@ -23,6 +23,7 @@ _HEADER: Final = struct.Struct("<4sB3xIQ")  # magic, kind, bytes of head, bytes 
 _MAX_HEAD_BYTES: Final = 1024 * 1024
 _MAX_PIECES: Final = 512  # below IOV_MAX, 1024 on Linux
 _RECORD_BYTES: Final = 16 * 1024  # of TLS
+_AHEAD_BYTES: Final = 4096  # a head of an ordinary batch and some more
 
 
 class Kind(IntEnum):
@@ -45,8 +46,7 @@ class WireLimits:
     idle_s: float = 3600.0  # between two frames of a trainer: its longest step, its longest pause
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
+class Frame(NamedTuple):
     """The start of a frame; `body_bytes` are still to be received."""
 
     kind: Kind
@@ -59,6 +59,7 @@ class Channel:
 
     A plain socket blocks in the kernel with its deadline there (SO_RCVTIMEO), so that a large body is one call that
     holds no interpreter lock; Python's own time-outs would poll before each call and return for every few segments.
+    What arrives is read ahead a little: header and head of a frame, and often the next frame, cost one call.
     """
 
     def __init__(self, sock: socket.socket, limits: WireLimits) -> None:
@@ -66,8 +67,10 @@ class Channel:
         self._is_tls = isinstance(sock, ssl.SSLSocket)
         self._arrivals = select.poll()
         self._arrivals.register(sock, select.POLLIN)
-        self._header = bytearray(_HEADER.size)
-        self._leaving: list[memoryview] = []
+        self._ahead = memoryview(bytearray(_AHEAD_BYTES))
+        self._start = self._stop = 0  # what is read ahead and not taken yet
+        self._leaving: list[bytes | memoryview] = []
+        self._leaving_bytes = 0
         if self._is_tls:
             sock.settimeout(limits.io_s)
         else:
@@ -85,22 +88,21 @@ class Channel:
 
         `more`: it leaves with the next frame, which is sent at once; each departure wakes the peer.
         """
-        size = sum(piece.nbytes for piece in body)
+        size = 0
+        for piece in body:
+            size += piece.nbytes
         if size > self._limits.frame_bytes:
             raise FrameTooLargeError(f"{kind.name} to be sent", size_bytes=size, limit_bytes=self._limits.frame_bytes)
-        self._leaving.append(memoryview(_HEADER.pack(MAGIC, kind, len(head), size) + head))
-        self._leaving += [piece for piece in body if piece.nbytes]
-        if more:
-            return
-        pieces, self._leaving = self._leaving, []
-        if self._is_tls:
-            for piece in _records(pieces):
-                self._sock.sendall(piece)
-        else:
-            self._send_gathered(pieces)
+        self._leaving.append(_HEADER.pack(MAGIC, kind, len(head), size) + head)
+        self._leaving += body
+        self._leaving_bytes += _HEADER.size + len(head) + size
+        if not more:
+            self._flush()
 
     def has_input(self) -> bool:
         """Whether the peer has sent something that is here already."""
+        if self._start < self._stop:
+            return True
         if isinstance(self._sock, ssl.SSLSocket):
             return self._sock.pending() > 0 or bool(self._arrivals.poll(0))
         try:
@@ -111,47 +113,75 @@ class Channel:
     def wait(self) -> Frame | None:
         """The next frame's start, however long it takes to begin, up to `idle_s`; None: the peer has closed."""
         waited_s = 0.0
-        while True:
+        while self._start == self._stop:
             try:
-                got = self._receive_some(memoryview(self._header))
+                if not self._read_ahead():
+                    return None
             except TimeoutError:
                 waited_s += self._limits.io_s
                 if waited_s >= self._limits.idle_s:
                     raise
-            else:
-                return self._frame(got) if got else None
+        return self.receive()
 
     def receive(self) -> Frame:
         """The next frame's start, within `io_s`."""
-        return self._frame(0)
-
-    def receive_into(self, pieces: Sequence[memoryview]) -> None:
-        """Fills the pieces with the body, in order."""
-        for piece in pieces:
-            self._receive_exactly(piece)
-
-    def _frame(self, got: int) -> Frame:
-        self._receive_exactly(memoryview(self._header)[got:])
-        magic, kind, head_bytes, body_bytes = _HEADER.unpack(self._header)
+        self._need(_HEADER.size)
+        magic, number, head_bytes, body_bytes = _HEADER.unpack_from(self._ahead, self._start)
         if magic != MAGIC:
             raise WireError(f"a frame begins with {magic!r}, not {MAGIC!r}: no EDL peer")
-        if kind not in _KINDS:
-            raise WireError(f"frame of unknown kind {kind}: another version of EDL?")
+        kind = _KINDS.get(number)
+        if kind is None:
+            raise WireError(f"frame of unknown kind {number}: another version of EDL?")
         if head_bytes > _MAX_HEAD_BYTES:
             raise FrameTooLargeError("head of a frame", size_bytes=head_bytes, limit_bytes=_MAX_HEAD_BYTES)
         if body_bytes > self._limits.frame_bytes:
             raise FrameTooLargeError("body of a frame", size_bytes=body_bytes, limit_bytes=self._limits.frame_bytes)
-        head = bytearray(head_bytes)
-        self._receive_exactly(memoryview(head))
-        return Frame(kind=Kind(kind), head=bytes(head), body_bytes=body_bytes)
+        self._start += _HEADER.size
+        return Frame(kind, self._head(head_bytes), body_bytes)
 
-    def _receive_exactly(self, view: memoryview) -> None:
-        view = view.cast("B")
-        while view.nbytes:
-            got = self._receive_some(view)
-            if not got:
-                raise ConnectionResetError("the peer closed the connection in the middle of a frame")
-            view = view[got:]
+    def receive_into(self, pieces: Sequence[memoryview]) -> None:
+        """Fills the pieces, of single bytes, with the body, in order."""
+        for piece in pieces:
+            at = min(self._stop - self._start, len(piece))
+            if at:
+                piece[:at] = self._ahead[self._start : self._start + at]
+                self._start += at
+            while at < len(piece):
+                got = self._receive_some(piece[at:] if at else piece)
+                if not got:
+                    raise _broken_off()
+                at += got
+
+    def _head(self, size: int) -> bytes:
+        if size <= _AHEAD_BYTES:
+            self._need(size)
+            head = bytes(self._ahead[self._start : self._start + size])
+            self._start += size
+            return head
+        large = bytearray(size)
+        self.receive_into([memoryview(large)])
+        return bytes(large)
+
+    def _need(self, size: int) -> None:
+        """That many bytes are read ahead, at most `_AHEAD_BYTES`."""
+        if self._start + size > _AHEAD_BYTES:
+            left = self._stop - self._start
+            self._ahead[:left] = bytes(self._ahead[self._start : self._stop])
+            self._start, self._stop = 0, left
+        while self._stop - self._start < size:
+            if not self._read_ahead():
+                raise _broken_off()
+
+    def _read_ahead(self) -> int:
+        """How many bytes came; none: the peer has closed."""
+        if self._start == self._stop:
+            self._start = self._stop = 0
+        try:
+            got = self._sock.recv_into(self._ahead[self._stop :])
+        except BlockingIOError as error:
+            raise TimeoutError(f"nothing came for {self._limits.io_s} s") from error
+        self._stop += got
+        return got
 
     def _receive_some(self, view: memoryview) -> int:
         if self._is_tls:
@@ -161,33 +191,50 @@ class Channel:
         except BlockingIOError as error:
             raise TimeoutError(f"nothing came for {self._limits.io_s} s") from error
 
-    def _send_gathered(self, pieces: list[memoryview]) -> None:
-        at = 0
-        while at < len(pieces):
+    def _flush(self) -> None:
+        pieces, size = self._leaving, self._leaving_bytes
+        self._leaving, self._leaving_bytes = [], 0
+        if self._is_tls:
+            for piece in _records(pieces):
+                self._sock.sendall(piece)
+            return
+        while True:
             try:
-                sent = self._sock.sendmsg(pieces[at : at + _MAX_PIECES])
+                sent = self._sock.sendmsg(pieces[:_MAX_PIECES])
             except BlockingIOError as error:
                 raise TimeoutError(f"the peer took nothing for {self._limits.io_s} s") from error
-            while at < len(pieces) and sent >= pieces[at].nbytes:
-                sent -= pieces[at].nbytes
-                at += 1
-            if sent:
-                pieces[at] = pieces[at][sent:]
+            size -= sent
+            if not size:
+                return
+            pieces = _rest(pieces, sent)
 
 
-_KINDS: Final = frozenset(int(kind) for kind in Kind)
+def _rest(pieces: list[bytes | memoryview], sent: int) -> list[bytes | memoryview]:
+    """What of the pieces is still to be sent."""
+    at = 0
+    while sent >= len(pieces[at]):
+        sent -= len(pieces[at])
+        at += 1
+    return [memoryview(pieces[at])[sent:], *pieces[at + 1 :]]
 
 
-def _records(pieces: Iterable[memoryview]) -> Iterator[bytes | memoryview]:
+def _broken_off() -> ConnectionResetError:
+    return ConnectionResetError("the peer closed the connection in the middle of a frame")
+
+
+_KINDS: Final = {int(kind): kind for kind in Kind}
+
+
+def _records(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
     """The same bytes in whole TLS records: heads share one with the body beside them, nothing else is copied."""
     begun = bytearray()
     for piece in pieces:
-        filled = min(piece.nbytes, _RECORD_BYTES - len(begun)) if begun else 0
+        filled = min(len(piece), _RECORD_BYTES - len(begun)) if begun else 0
         begun += piece[:filled]
         if len(begun) == _RECORD_BYTES:
             yield bytes(begun)
             begun.clear()
-        whole = (piece.nbytes - filled) // _RECORD_BYTES * _RECORD_BYTES
+        whole = (len(piece) - filled) // _RECORD_BYTES * _RECORD_BYTES
         if whole:
             yield piece[filled : filled + whole]
         begun += piece[filled + whole :]
