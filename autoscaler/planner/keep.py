@@ -8,10 +8,12 @@ from surplus, its own where that costs the same.  If none of it helps for a minu
 
 from __future__ import annotations
 
-from autoscaler.domain import Bottleneck, Cause, JobState, NodeName, Pod, Role
+from autoscaler.domain import Bottleneck, Cause, JobState, NodeName, Pod, Reclaim, Role, Tier
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.fit import tightest_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.seating import Force, missing_core, seat_all, seat_by_force, seat_on
+from autoscaler.planner.windows import shrink_opens_at
 
 
 def keep_running_jobs(draft: Draft) -> None:
@@ -21,6 +23,7 @@ def keep_running_jobs(draft: Draft) -> None:
     for job in sorted(draft.jobs.values(), key=lambda job: (-job.job.priority, job.job.name)):
         if job.is_running and job.job.state is JobState.ACTIVE:
             refill_core(draft, job)
+            restore_core(draft, job)
 
 
 def settle_state(draft: Draft, job: JobDraft) -> None:
@@ -83,6 +86,60 @@ def refill(draft: Draft, job: JobDraft, role: Role) -> bool:
         return False
     draft.reserve(job, seats)
     return True
+
+
+def restore_core(draft: Draft, job: JobDraft) -> None:
+    """Give a job that has its minimum, yet partly as surplus, its core back (`kubernetes.md` 6).
+
+    Growth does it where the job can grow.  Where it cannot, one surplus trainer leaves and a core one takes its seat:
+    one at a time, each a window after the last growth.
+    """
+    if job.next_trainer_tier() is not Tier.CORE or job.size < job.job.trainer.min_replicas:
+        return
+    shape = job.job.trainer.shape
+    if is_swapping(draft, job):
+        room = tightest_room(draft, shape, now=True)
+        if room is not None:
+            draft.create(job, Role.TRAINER, Tier.CORE, room.node.name, Cause.CORE_SWAP)
+        elif seats := reserved_seat(draft, job, Role.TRAINER):
+            draft.reserve(job, seats)
+        return
+    can_grow = job.size < job.job.trainer.ceiling and tightest_room(draft, shape, now=False) is not None
+    if can_grow or draft.now_s < job.job.hold_until_s:
+        return
+    opens_at_s = shrink_opens_at(draft.view, draft.policy, job.job)
+    if draft.now_s >= opens_at_s:
+        swap(draft, job)
+    else:
+        draft.wake_at_s.append(opens_at_s)
+
+
+def is_swapping(draft: Draft, job: JobDraft) -> bool:
+    """Whether an earlier plan told a trainer to leave for a core one."""
+    return job.size < job.job.trainer.ceiling and any(
+        seat.role is Role.TRAINER
+        for reservation in draft.view.history.reservations
+        if reservation.job == job.job.name
+        for seat in reservation.seats
+    )
+
+
+def swap(draft: Draft, job: JobDraft) -> None:
+    """Tell the job's last surplus trainer to leave and hold its seat for a core one.
+
+    With `reclaim: planner` a job at its minimum is left alone: the count protects it, a swap would only cost it work.
+    """
+    if not job.spare and draft.policy.reclaim is Reclaim.PLANNER:
+        return
+    shape = job.job.trainer.shape
+    for pod in draft.last_in_line(job):
+        room = draft.rooms.get(pod.place) if pod.place is not None else None
+        if pod.tier is Tier.SURPLUS and room is not None and shape.requests.fits_into(room.later + pod.requests):
+            seats = [(Role.TRAINER, room.node.name)]
+            draft.remove(job, [pod], Cause.CORE_SWAP, beneficiary=job.job.name)
+            seat_on(draft, job, seats, now=False)
+            draft.reserve(job, seats)
+            return
 
 
 def reserved_seat(draft: Draft, job: JobDraft, role: Role) -> list[tuple[Role, NodeName]] | None:
