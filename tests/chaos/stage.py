@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -134,7 +134,7 @@ spec:
 class Stage:
     """One run.  Made by `chaos_stage`."""
 
-    def __init__(self, run: LocalRun, etcd: EtcdCluster, say: Callable[[str], None]) -> None:
+    def __init__(self, run: LocalRun, etcd: EtcdCluster | None, say: Callable[[str], None]) -> None:
         self.run = run
         self.etcd = etcd
         self.say = say
@@ -187,14 +187,16 @@ class Stage:
         return decode_document(JobStatus, reply.job_status_json)
 
     async def wait_for(self, job: str, condition: Callable[[JobStatus], bool], what: str, budget_s: float) -> JobStatus:
-        """The first status that fulfils it.  Raises TimeoutError with the last one."""
+        """The first status that fulfils it.  Raises TimeoutError with the last one, also when the job has ended."""
         status, until_s = None, time.monotonic() + budget_s
-        while time.monotonic() < until_s:
+        while time.monotonic() < until_s and (status is None or not self.has_ended(job)):
             status = await self.status(job) or status
             if status is not None and condition(status):
                 return status
             await asyncio.sleep(POLL_S)
-        raise TimeoutError(f"{what}: not within {budget_s:g} s; the master's last word: {status}")
+        raise TimeoutError(
+            f"{what}: not within {budget_s:g} s, or not before the end; the master's last word: {status}"
+        )
 
     async def wait_end(self, job: str, budget_s: float) -> None:
         """The job has ended and its pods are gone.  Raises TimeoutError."""
@@ -209,30 +211,40 @@ class Stage:
 async def chaos_stage(
     parent: Path, *, nodes: int = 2, members: int = 3, say: Callable[[str], None] = lambda _: None
 ) -> AsyncIterator[Stage]:
-    """etcd members that keep their promises, and a run without jobs; all of it is gone behind the context."""
-    binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)
-    if not binary.version.keeps_promises:
-        raise RuntimeError(f"{binary} may lose data when it is killed: no test for promises")
+    """etcd members that keep their promises, and a run without jobs; all of it is gone behind the context.
+
+    Without members, masters keep their records in memory: what they knew dies with them.
+    """
+    await asyncio.to_thread(parent.mkdir, parents=True, exist_ok=True)
     machines = tuple(
         make_machine(f"node-{i}", Resources(cpu_milli=4000, memory_bytes=8 << 30)) for i in range(1, nodes + 1)
     )
-    await asyncio.to_thread(parent.mkdir, parents=True, exist_ok=True)
-    async with start_etcd(binary, parent / f"etcd-{os.getpid()}", members=members) as etcd:
+    async with AsyncExitStack() as stack:
+        etcd = await stack.enter_async_context(_etcd(parent, members, say)) if members else None
         settings = RunSettings(
             name="chaos",
             machines=machines,
             devices=((),) * nodes,
             parent=parent,
             with_etcd=False,
-            etcd=",".join(etcd.endpoints),
+            etcd=",".join(etcd.endpoints) if etcd else "",
         )
-        async with LocalRun(settings, say=say) as run:
-            crash = asyncio.create_task(run.crashed())
-            try:
-                yield Stage(run, etcd, say)
-                if crash.done():
-                    crash.result()
-                await run.stop()
-            finally:
-                crash.cancel()
-                await asyncio.gather(crash, return_exceptions=True)
+        run = await stack.enter_async_context(LocalRun(settings, say=say))
+        crash = asyncio.create_task(run.crashed())
+        try:
+            yield Stage(run, etcd, say)
+            if crash.done():
+                crash.result()
+            await run.stop()
+        finally:
+            crash.cancel()
+            await asyncio.gather(crash, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _etcd(parent: Path, members: int, say: Callable[[str], None]) -> AsyncIterator[EtcdCluster]:
+    binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)
+    if not binary.version.keeps_promises:
+        raise RuntimeError(f"{binary} may lose data when it is killed: no test for promises")
+    async with start_etcd(binary, parent / f"etcd-{os.getpid()}", members=members) as etcd:
+        yield etcd

@@ -9,7 +9,7 @@ from tests.chaos.stage import JobShape
 
 BUDGET_S = 60.0
 JOB = "ledger"
-SHAPE = JobShape(size=120, epochs=6, batch_size=4, trainers=2, checkpoint_every_s=0.5, leader_ttl_s=2, buckets=16)
+SHAPE = JobShape(size=200, epochs=8, batch_size=4, most_trainers=2, checkpoint_every_s=0.5, leader_ttl_s=2, buckets=16)
 
 
 async def begin(stage, shape=SHAPE):

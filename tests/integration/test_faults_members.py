@@ -61,10 +61,34 @@ async def test_a_killed_master_costs_no_process_no_lease_and_no_lineage(stage):
         await finish(stage, watch)
 
 
+async def test_a_master_whose_store_is_lost_goes_on_from_the_last_manifest(tmp_path):
+    """No etcd, so what the master knew dies with it; folder and servers' lineages say the rest (M8, rule 29)."""
+    async with chaos_stage(tmp_path, members=0) as stage:
+        before = await begin(stage)
+        watch = HeadWatch(stage.checkpoint_uri("ledger"))
+        async with watch.following():
+            members = pids(stage, Role.TRAINER) | pids(stage, Role.SERVER)
+            (master,) = stage.pods("ledger", Role.MASTER)
+            assert stage.run.cluster.kill(master.name)
+            after = await stage.wait_for(
+                "ledger", lambda s: s.lineage > before.lineage and s.positions.leased > 0, "it goes on", BUDGET_S
+            )
+            assert after.positions.committed >= before.positions.committed
+            assert pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) == members
+            await finish(stage, watch)
+
+
 async def test_a_trainer_paused_past_its_lease_is_fenced_and_changes_nothing(stage):
     """Others train what it held; its own gradient comes back as a zombie's and finds the positions done (M2)."""
     shape = JobShape(
-        size=60, epochs=8, batch_size=4, step_s=0.4, trainers=2, buckets=16, checkpoint_every_s=0.5, lease_floor_s=1.0
+        size=60,
+        epochs=8,
+        batch_size=4,
+        step_s=0.4,
+        most_trainers=2,
+        buckets=16,
+        checkpoint_every_s=0.5,
+        lease_floor_s=1.0,
     )
     await begin(stage, shape)
     watch = HeadWatch(stage.checkpoint_uri("ledger"))

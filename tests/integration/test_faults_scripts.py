@@ -26,7 +26,7 @@ def shape(*options, **changes):
             "size": 60,
             "epochs": 2,
             "batch_size": BATCH,
-            "trainers": 2,
+            "most_trainers": 2,
             "checkpoint_every_s": 0.5,
             "buckets": 16,
             "reconnect_s": 1.0,

@@ -4,17 +4,19 @@ The folder is a small tmpfs of the test's own where mounting is allowed (root of
 """
 
 import asyncio
+import resource
 import subprocess
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
 from autoscaler.domain import Role
 from master.api.status import JobPhase
 from tests.chaos.heads import HeadWatch
-from tests.chaos.stage import JobShape, chaos_stage
-from tests.integration.faults_stage import BUDGET_S, JOB, begin, finish, pids, trained, until
+from tests.chaos.stage import chaos_stage
+from tests.integration.faults_stage import BUDGET_S, JOB, SHAPE, begin, finish, pids, trained, until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 
@@ -63,28 +65,56 @@ def read_only(folder):
         subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
 
 
+@contextmanager
+def limited(stage):
+    """No server may write a file longer than a page: EFBIG, as a quota gives."""
+    servers = [pod.pid for pod in stage.pods(JOB, Role.SERVER)]
+    limits = [resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY)) for pid in servers]
+    try:
+        yield
+    finally:
+        for pid, limit in zip(servers, limits, strict=True):
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
+
+
+async def test_servers_that_may_not_write_stop_commits_and_no_training(stage):
+    """As below, where nothing may be mounted."""
+    await begin(stage)
+    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    async with watch.following():
+        with limited(stage):
+            await goes_on_without_commits(stage, "no room")
+        await commits_again(stage)
+        await finish(stage, watch)
+
+
 @pytest.mark.parametrize(("trouble", "told"), [(full, "no room"), (read_only, "may not be used so")])
 async def test_a_folder_that_takes_nothing_stops_commits_and_no_training(stage, tmpfs, trouble, told):
     """The status says what is wrong with the folder; when that is over the next commit succeeds (M6)."""
-    shape = JobShape(
-        size=200, epochs=8, batch_size=4, trainers=2, checkpoint_every_s=0.5, buckets=16, checkpoint_uri=str(tmpfs)
-    )
-    await begin(stage, shape)
+    await begin(stage, replace(SHAPE, checkpoint_uri=str(tmpfs)))
     watch = HeadWatch(stage.checkpoint_uri(JOB))
     async with watch.following():
         with trouble(tmpfs):
-            before = await stage.wait_for(JOB, lambda s: told in s.problem, "the user is told", BUDGET_S)
-            assert str(tmpfs) in before.problem
-            during = await stage.wait_for(
-                JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S
-            )
-            assert during.positions.committed == before.positions.committed
-            assert during.lineage == before.lineage
-        after = await stage.wait_for(
-            JOB, lambda s: s.positions.committed > during.positions.committed, "commits go on", BUDGET_S
-        )
-        assert after.problem == ""
+            status = await goes_on_without_commits(stage, told)
+            assert str(tmpfs) in status.problem
+        await commits_again(stage)
         await finish(stage, watch)
+
+
+async def goes_on_without_commits(stage, told):
+    """The user is told; the last status."""
+    before = await stage.wait_for(JOB, lambda s: told in s.problem, "the user is told", BUDGET_S)
+    during = await stage.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
+    assert during.positions.committed == before.positions.committed
+    assert during.lineage == before.lineage
+    return before
+
+
+async def commits_again(stage):
+    """Nothing is the matter any more."""
+    held = (await stage.status(JOB)).positions.committed
+    after = await stage.wait_for(JOB, lambda s: s.positions.committed > held, "commits go on", BUDGET_S)
+    assert after.problem == ""
 
 
 async def test_an_altered_checkpoint_file_is_refused_by_name_until_it_is_whole_again(stage):
@@ -113,8 +143,7 @@ async def test_an_altered_checkpoint_file_is_refused_by_name_until_it_is_whole_a
 
 async def test_training_goes_on_while_etcd_is_away_and_commits_wait(stage):
     """All members stopped for longer than every lease: nothing is committed and nothing lost (M6)."""
-    shape = JobShape(size=200, epochs=8, batch_size=4, trainers=2, checkpoint_every_s=0.5, leader_ttl_s=2, buckets=16)
-    await begin(stage, shape)
+    await begin(stage)
     watch = HeadWatch(stage.checkpoint_uri(JOB))
     async with watch.following():
         members = pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) | pids(stage, Role.MASTER)
