@@ -65,13 +65,19 @@ def _phase(state: JobState) -> JobPhase:
     if state.failed:
         return JobPhase.FAILED
     if state.is_complete:
-        has_hook = any(trainer.has_final_hook for trainer in state.members.trainers.values())
-        return JobPhase.SAVING if has_hook and not state.is_final_saved else JobPhase.COMPLETE
+        return JobPhase.SAVING if _may_be_saving(state) else JobPhase.COMPLETE
     if state.stage is not Stage.SERVING:
         return _BEFORE_SERVING[state.stage]
     if state.dataset is None:
         return JobPhase.STARTING
     return JobPhase.TRAINING if state.commit.phase is Phase.IDLE else JobPhase.COMMITTING
+
+
+def _may_be_saving(state: JobState) -> bool:
+    """COMPLETE ends the job's pods: not while a save is owed, nor while an earlier master's saver may still return."""
+    has_hook = any(trainer.has_final_hook for trainer in state.members.trainers.values())
+    is_owed = has_hook or state.final_saver is not None or state.reclaim_ends is not None
+    return is_owed and not state.is_final_saved
 
 
 def _whole_epochs(state: JobState) -> int:

@@ -1,13 +1,14 @@
 """What a trainer gets next: the lowest positions that are free, as much as is a few seconds of its work.
 
 Order: what an open cut waits for (rule 20), then the lowest; what came back is low, so it is at the front by itself.
-Size: the target time at the trainer's measured rate, in whole batches, and never more than a share of what is left, so
-that nobody sits alone with the tail.  A lease never crosses an epoch's end.  Suspects of killing trainers: M4,
+Size: the target time at the trainer's measured rate, in whole batches, and never more than its share of what is left,
+so that nobody sits alone with the tail.  A lease never crosses an epoch's end.  Suspects of killing trainers: M4,
 `quarantine`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from master.api.identities import Incarnation
@@ -18,13 +19,19 @@ from master.membership import Trainer
 from master.quarantine import Failures
 
 
-def batches_per_shard(config: JobConfig, *, batch_size: int, samples_per_s: float, left: int, trainers: int) -> int:
-    """At least 1.  `left`: positions TODO; halving toward the tail: left / (2 x trainers)."""
-    if samples_per_s > 0:
-        wished = int(samples_per_s * config.target_shard_ns / SECOND / batch_size)
-    else:
-        wished = config.first_shard_batches
-    return max(1, min(wished, left // (2 * max(1, trainers) * batch_size)))
+def batches_to_grant(
+    config: JobConfig, *, batch_size: int, samples_per_s: float, left: int, rates: Sequence[float], shards: int
+) -> int:
+    """How many batches one answer of `shards` leases may hold, at least 1.
+
+    `left`: positions TODO; `rates`: samples/s of all trainers, this one too, 0 where unknown.  An answer is a stretch
+    of time, the same for fast and slow: the target for each lease, but no more than half of what the team still needs
+    for all that is left.  So leases halve toward the tail, and the slowest shrink to one batch first.
+    """
+    if samples_per_s <= 0:
+        return max(1, min(config.first_shard_batches * shards, left // (2 * len(rates) * batch_size)))
+    seconds = min(shards * config.target_shard_ns / SECOND, left / (2 * sum(rates)))
+    return max(1, int(samples_per_s * seconds / batch_size))
 
 
 def choose_pieces(

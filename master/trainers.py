@@ -33,7 +33,7 @@ from master.frozen_map import FrozenMap
 from master.membership import Trainer, drop_trainer, put_trainer, rank_changes, retire, trainer_of
 from master.ownership import admit, refuse_second_model, release
 from master.quarantine import FailureNote, acquit, count_failure
-from master.shards import batches_per_shard, choose_pieces
+from master.shards import batches_to_grant, choose_pieces
 from master.state import Stage, Turn
 
 MIN_RATE: Final = 1e-6
@@ -117,16 +117,18 @@ def handle_acquire(turn: Turn, trainer: Trainer, said: Acquire) -> None:
 
 def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
     state, config, key = turn.state, turn.state.config, trainer.key.incarnation
-    books = state.dispatch
-    batches = batches_per_shard(
+    books, shards = state.dispatch, max(1, said.shards)
+    batches = batches_to_grant(
         config,
         batch_size=books.batch_size,
         samples_per_s=trainer.samples_per_s,
         left=len(books.todo),
-        trainers=len(state.members.trainers),
+        rates=[one.samples_per_s for one in state.members.trainers.values()],
+        shards=shards,
     )
+    shards = min(shards, batches)
     books, pieces = choose_pieces(
-        books, state.failures, config, trainer, shards=max(1, said.shards), size=batches * books.batch_size
+        books, state.failures, config, trainer, shards=shards, size=batches // shards * books.batch_size
     )
     if not pieces:
         turn.change(dispatch=books)
@@ -152,7 +154,8 @@ def _wait(turn: Turn, key: MemberKey, request: int) -> None:
 def _end(turn: Turn, trainer: Trainer, request: int) -> None:
     """One trainer with a hook saves the model; were it to die, another would (rule 32)."""
     state = turn.state
-    if trainer.has_final_hook and not state.is_final_saved and state.final_saver in (None, trainer.key):
+    saver = state.final_saver and state.members.try_trainer(state.final_saver)
+    if trainer.has_final_hook and not state.is_final_saved and saver in (None, trainer):
         if state.stage is not Stage.SERVING:
             _wait(turn, trainer.key, request)
             return
@@ -163,7 +166,8 @@ def _end(turn: Turn, trainer: Trainer, request: int) -> None:
 
 
 def handle_final_saved(turn: Turn, trainer: Trainer, said: FinalSaved) -> None:  # noqa: ARG001  one signature for all
-    if turn.state.final_saver == trainer.key:
+    """Also of a saver that an earlier master appointed.  The hook may run twice; it is never left out."""
+    if turn.state.is_complete:
         turn.change(is_final_saved=True)
 
 
@@ -278,8 +282,6 @@ def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
 def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
     books, _ = drop_holder(turn.state.dispatch, trainer.key.incarnation)
     turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=books)
-    if turn.state.final_saver == trainer.key and not turn.state.is_final_saved:
-        turn.change(final_saver=None)
     release(turn, trainer.key)
     tell_ranks(turn)
 

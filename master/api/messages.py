@@ -109,7 +109,7 @@ class OfferCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinalSaved:
-    """The final-save hook has run on this trainer."""
+    """The final-save hook has run on this trainer.  It runs at least once; again where this was not heard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

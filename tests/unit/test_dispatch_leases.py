@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -68,7 +69,7 @@ def test_what_comes_back_is_granted_before_all_else(driver):
 def test_several_leases_in_one_answer_are_disjoint_and_end_with_the_epoch(driver):
     """M2; a batch never crosses an epoch's end, so neither does a lease."""
     leases = driver.leases(driver.trainer("t0"), 1, shards=4)
-    assert [str(lease.positions) for lease in leases] == ["0-39"]  # recorded high-water mark: 4 batches
+    assert [str(lease.positions) for lease in leases] == ["0-19", "20-39"]  # recorded high-water mark: 4 batches
     leases = driver.leases(key("t0"), 2, shards=4)
     assert all(lease.positions.bounds[0] // 100 == (lease.positions.bounds[-1] - 1) // 100 for lease in leases)
 
@@ -280,6 +281,23 @@ def test_the_mark_is_written_in_blocks(driver):
             ack(driver, member, lease)
     writes = [e for e in driver.effects[before:] if isinstance(e, Persist) and isinstance(e.write, ReserveHighWater)]
     assert len(writes) < 25
+
+
+@pytest.mark.parametrize(("shards", "size"), [(1, 3000), (1, 3700), (1, 4400), (4, 3000), (4, 4000)])
+def test_tail_waits_for_a_slow_trainer_no_longer_than_one_batch_takes_it(shards, size):
+    """A lease is a share of time, so the slow one's shrinks first: 1 batch/s beside 100 batches/s."""
+    driver = Driver(JobConfig(servers=0)).start()
+    spec = replace(driver.plain_declare(), dataset=replace(SPEC, size=size))
+    batch_s = {driver.trainer("t0", declares=spec): 1.0, driver.trainer("t1", declares=spec): 0.01}
+    for member, seconds in batch_s.items():
+        driver.say(member, Progress(steps=1, samples_per_s=SPEC.batch_size / seconds))
+    free_at, requests = dict.fromkeys(batch_s, 0.0), itertools.count(1)
+    while driver.state.dispatch.todo:
+        member = min(free_at, key=free_at.__getitem__)
+        for lease in driver.leases(member, next(requests), shards=shards):
+            free_at[member] += batch_s[member] * len(lease.positions) / SPEC.batch_size
+            ack(driver, member, lease)
+    assert abs(free_at[key("t0")] - free_at[key("t1")]) <= 1.0
 
 
 def test_acquire_of_a_stranger_is_fenced(driver):

@@ -24,7 +24,15 @@ from master.api.messages import (
     RegisterTrainer,
 )
 from master.api.status import JobPhase, JobStatus
-from master.domain import Event, Instant, JobConfig, RecordDataset
+from master.domain import (
+    Event,
+    Instant,
+    JobConfig,
+    ReclaimWindowEnded,
+    ReconnectWindowEnded,
+    RecordDataset,
+    StreamBroken,
+)
 from tests.unit.job_driver import SPEC, TABLES, Driver, key, serving
 
 T0 = key("t0")
@@ -128,6 +136,10 @@ def test_own_model_beside_servers_is_refused():
 # ---- the end --------------------------------------------------------------------------------------------------------
 
 
+def phase(driver):
+    return job.status(driver.state, driver.now).phase
+
+
 def finished(*members):
     driver = Driver(JobConfig(servers=0)).start()
     for name in members:
@@ -156,12 +168,46 @@ def test_another_saves_when_the_saver_is_gone():
     assert driver.acquire(key("t1"), 50) == Ended(request=50, final_saver=True)
 
 
+def test_a_saver_that_died_leaves_the_save_to_a_trainer_that_is_still_to_come():
+    """Rule 32: a job with nobody here is not complete while the save that it asked for is owed."""
+    driver, _ = finished("t0")
+    driver.feed(StreamBroken(member=T0))
+    driver.fire(ReconnectWindowEnded)
+    assert phase(driver) is JobPhase.SAVING
+    driver.trainer("t1", declares=None, has_final_hook=True)
+    assert driver.acquire(key("t1"), 1) == Ended(request=1, final_saver=True)
+    driver.say(key("t1"), FinalSaved())
+    assert phase(driver) is JobPhase.COMPLETE
+
+
 def test_end_is_end_for_the_next_master_too():
     """M3."""
     driver, _ = finished("t0")
     driver.start()
     driver.trainer("t5", declares=None)
     assert isinstance(driver.acquire(key("t5"), 1), Ended)
+
+
+def test_next_master_waits_for_a_saver_before_it_says_complete():
+    """Complete ends the pods: a hook that is running would be cut short."""
+    driver, _ = finished("t0")
+    driver.start()
+    assert phase(driver) is JobPhase.SAVING
+    driver.trainer("t0", declares=None, has_final_hook=True)
+    driver.fire(ReclaimWindowEnded)
+    assert phase(driver) is JobPhase.SAVING
+    driver.say(T0, FinalSaved())
+    assert phase(driver) is JobPhase.COMPLETE, "who saved was appointed by the master before"
+
+
+def test_next_master_of_a_job_that_has_ended_says_complete_with_nobody_left():
+    """Once nobody can claim to be saving."""
+    driver, _ = finished("t0")
+    driver.say(T0, FinalSaved())
+    driver.say(T0, Leave())
+    driver.start()
+    driver.fire(ReclaimWindowEnded)
+    assert phase(driver) is JobPhase.COMPLETE
 
 
 # ---- members --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ def fail_at_the_front(driver, process, *, says_so=True, works_first=True):
     (lease,) = driver.leases(member, 1)
     if works_first:
         driver.say(member, Ack(token=lease.token, positions=(lease.positions - FRONT).first(10)))
-    if works_first and not FRONT <= lease.positions:
+    if works_first and (FRONT - lease.positions):
         driver.say(member, Return(token=lease.token, positions=lease.positions))
         (lease,) = driver.leases(member, 2)
     if says_so:
