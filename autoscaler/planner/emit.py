@@ -8,6 +8,7 @@ start of a gang, then creations; each creation fits into room that is free whate
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from autoscaler.domain import (
     Action,
@@ -74,7 +75,7 @@ def gate_growth(draft: Draft, job: JobDraft) -> None:
     job.held = len(growth)
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
     wait_s = opens_at_s - draft.now_s
-    message = f"grows by {len(growth)} in {wait_s:.0f} s (calm time after a change)"
+    message = f"grows by {len(growth)} in {ceil(wait_s)} s (calm time after a change)"
     job.block(Bottleneck.COOLDOWN, message, until_s=opens_at_s)
 
 

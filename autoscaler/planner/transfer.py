@@ -9,6 +9,7 @@ Windows, the age of the victim and the cap per minute are asked first: a transfe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from autoscaler.domain import Bottleneck, Cause, JobName, NodeName, Pod
 from autoscaler.planner.draft import Draft
@@ -124,14 +125,16 @@ def is_open(kept: Draft, taker: JobDraft, giver: JobDraft, victims: list[Pod], l
     young = [pod for pod in victims if not is_old_enough(kept.policy, pod, kept.now_s)]
     opens_at_s = max([opens_at_s, *(pod.created_at_s + kept.policy.victim_age_s for pod in young)])
     if kept.now_s < opens_at_s:
-        message = f"gets a step of {giver.job.name} in {opens_at_s - kept.now_s:.0f} s (calm time after a change)"
+        message = f"gets a step of {giver.job.name} in {ceil(opens_at_s - kept.now_s)} s (calm time after a change)"
         taker.block(Bottleneck.COOLDOWN, message, until_s=opens_at_s)
         return False
     if len(victims) > left:
         oldest_s = min(kept.view.history.transfers_at_s, default=kept.now_s)
         opens_at_s = max(kept.now_s + 1.0, oldest_s + 60.0)
         limit = kept.policy.transfers_per_minute
-        message = f"gets a step of {giver.job.name} in {opens_at_s - kept.now_s:.0f} s (at most {limit} moves a minute)"
+        message = (
+            f"gets a step of {giver.job.name} in {ceil(opens_at_s - kept.now_s)} s (at most {limit} moves a minute)"
+        )
         taker.block(Bottleneck.BUDGET, message, until_s=opens_at_s)
         return False
     return True

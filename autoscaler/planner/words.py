@@ -17,7 +17,7 @@ def describe_lack(requests: Resources, room: Resources) -> tuple[str, str]:
     """Return what is asked for where the room has too little, and what it has: (`1 cpu, 2Gi memory`, `500m, 1Gi`)."""
     lacks = [(name, amount, room.amount(name)) for name, amount in requests.amounts() if amount > room.amount(name)]
     asked = ", ".join(f"{describe_amount(name, amount)} {name}" for name, amount, _ in lacks)
-    return asked, ", ".join(describe_amount(name, max(0, had)) for name, _, had in lacks)
+    return asked, ", ".join(describe_amount(name, had) if had > 0 else "none" for name, _, had in lacks)
 
 
 def describe_amount(name: str, amount: int) -> str:
