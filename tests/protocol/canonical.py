@@ -311,8 +311,11 @@ class Canon:
         head = durable.head.id if durable.head else None
         number = durable.lineage.number if durable.lineage else None
         storage = self.cast.storages[draft.storage]
-        is_kept = self.cast.setting.is_pruned
-        kept = storage if not is_kept else tuple(m for m in storage if m.parent == head and m.lineage == number)
+        kept = (
+            storage
+            if self.cast.setting.keeps_orphans
+            else tuple(m for m in storage if m.parent == head and m.lineage == number)
+        )
         if kept != storage:
             draft.storage = self.cast.storages.number(kept)
         if durable.head is not None and durable.head.parent is not None:  # nobody asks head for its parent

@@ -31,19 +31,17 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "quarantine-servers": Setting(
         trainers=1, positions=1, quarantine_after=1, faults=Faults(raising=1, server_crash=1)
     ),
-    "cuts": Setting(positions=3, batch=2, faults=Faults(trainer_crash=1, pause=1)),
+    "cuts": Setting(positions=3, batches=(1, 2), faults=Faults(trainer_crash=1, pause=1)),
     "pipeline": Setting(positions=3, pipeline=2, faults=Faults(trainer_crash=1, loss=1)),
     "four": Setting(positions=4, faults=Faults(trainer_crash=1)),
     "epochs": Setting(epochs=2, trainers=1, faults=Faults(server_crash=1, loss=1)),
     "three-servers": Setting(servers=3, buckets=3, faults=Faults(trainer_crash=1)),
     "plain": Setting(servers=0, positions=3, faults=Faults(trainer_crash=1, pause=1)),
     "plain-masters": Setting(servers=0, positions=3, faults=Faults(trainer_crash=1, take_over=1)),
-    "model": Setting(
-        servers=0, trainers=1, positions=3, own_model=True, faults=Faults(trainer_crash=2, pause=1, break_=1)
-    ),
+    "model": Setting(servers=0, trainers=1, positions=3, own_model=True, faults=Faults(trainer_crash=1, pause=1)),
     "model-masters": Setting(
-        servers=0, trainers=1, positions=2, own_model=True, faults=Faults(trainer_crash=1, take_over=2, zombie=1)
+        servers=0, trainers=1, positions=2, own_model=True, faults=Faults(trainer_crash=1, take_over=1)
     ),
-    "model-two": Setting(servers=0, positions=2, own_model=True, faults=Faults(trainer_crash=2, pause=1)),
+    "model-two": Setting(servers=0, positions=2, own_model=True, faults=Faults(trainer_crash=1, pause=1)),
     "two-buckets": Setting(servers=1, buckets=2, faults=Faults(trainer_crash=1, server_crash=1)),
 }

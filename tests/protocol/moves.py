@@ -156,6 +156,8 @@ class JobModel:
             change.make(draft)
             draft.settle()
         except BROKEN as error:
+            if not self.setting.is_strict:  # the master ends rather than go on
+                return Move(change.label, world, is_fault=True)
             return Move(change.label, world, change.fault is not None, f"{type(error).__name__}: {error}")
         return Move(change.label, self.canon.of(draft), change.fault is not None, draft.violation)
 
@@ -210,7 +212,7 @@ class JobModel:
         elif process.parameters:
             label = Label("t{} has computed {} and pushes", (t, batch))
             yield Change(label, lambda d: d.trainer_stepped(t, self.cast.compute_step(process)))
-        elif None not in models and len({lineage for lineage, _ in models}) == 1:
+        elif None not in models and is_whole(models):
             step = self.cast.pull_step if self.setting.is_slow else self.cast.batch_step
             label = Label("t{} pulls of {}, computes {}", (t, models[0][0], batch))
             yield Change(label, lambda d: d.trainer_stepped(t, step(process, models)))
@@ -470,6 +472,11 @@ class JobModel:
         keys = {self.cast.trainer_key(slot.process) for slot in slots if slot.process}
         keys |= {self.cast.server_key(self.cast.servers[s], place) for place, s in enumerate(world.servers)}
         return member in keys
+
+
+def is_whole(models: tuple[Model, ...]) -> bool:
+    """A pull of one lineage; the client throws away any other (rule 9)."""
+    return len({lineage for lineage, _ in models}) == 1
 
 
 WAITING = frozenset({messages.Verdict.HELD, messages.Verdict.NOT_READY, messages.Verdict.MOVED})

@@ -72,7 +72,7 @@ class Setting:
     """A small job and what may happen to it."""
 
     positions: int = 2
-    batch: int = 1
+    batches: tuple[int, ...] = (1, 1)  # positions a batch, by trainer: two may cut one shard differently
     epochs: int = 1
     trainers: int = 2
     servers: int = 2
@@ -83,6 +83,7 @@ class Setting:
     own_model: bool = False  # without servers: the trainer keeps the model itself
     is_slow: bool = False  # other things may happen between a pull and its push
     is_pruned: bool = True  # what can have no effect is dropped; False when a rule is left out and it might have one
+    keeps_orphans: bool = False  # manifests that can never be adopted too, for the same reason
     is_strict: bool = True  # the cores' own checks count, and marks that differ from the ledger, before any checkpoint
 
     @property
@@ -92,7 +93,7 @@ class Setting:
     @property
     def dataset(self) -> DatasetSpec:
         size = self.positions // self.epochs
-        return DatasetSpec(name="samples", size=size, epochs=self.epochs, batch_size=self.batch)
+        return DatasetSpec(name="samples", size=size, epochs=self.epochs, batch_size=max(self.batches))
 
     @property
     def tables(self) -> tuple[TableSpec, ...]:
@@ -213,7 +214,11 @@ class Cast:
             MemberName(f"t{trainer}"),
             trainer,
             Incarnation(f"t{trainer}.{births}"),
-            Declare(dataset=self.setting.dataset, tables=self.setting.tables, own_model=self.setting.own_model),
+            Declare(
+                dataset=replace(self.setting.dataset, batch_size=self.setting.batches[trainer]),
+                tables=self.setting.tables,
+                own_model=self.setting.own_model,
+            ),
             pipeline=self.setting.pipeline,
         )
 

@@ -1,0 +1,21 @@
+"""The checker can fail: rules left out of the real cores are found (docs/protocol.md, "Traces worth knowing")."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protocol.breaks import BREAKS, is_found
+
+AT_LEAST = 30
+
+
+@pytest.mark.parametrize("left_out", BREAKS, ids=lambda one: one.name)
+def test_a_rule_that_is_left_out_is_found(left_out):
+    """By I1 to I4, or because END is out of reach; never by the cores' own checks, which are off."""
+    report = left_out.explore()
+    assert is_found(report), f"{left_out.name} ({left_out.rule}): {report}"
+
+
+def test_enough_rules_are_left_out():
+    """Each under a name of its own."""
+    assert len({one.name for one in BREAKS}) >= AT_LEAST
