@@ -55,7 +55,7 @@ class JobConfig:
 
     reconnect_window_ns: int = 10 * SECOND  # a broken stream may come back this long (rule 18)
     lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
-    lease_first_ns: int = 120 * SECOND  # ... before its first step: imports, compilation, first data
+    lease_first_ns: int = 120 * SECOND  # ... but from its first lease on so long for its first step, if it is heard of
     lease_factor: int = 8  # ... or this many expected batch times, whichever is longer
 
     target_shard_ns: int = 4 * SECOND  # of work per lease, from the trainer's measured rate (2 to 10 s)

@@ -39,6 +39,7 @@ class Trainer:
     samples_per_s: float = 0.0
     metrics: FrozenMap[str, float] = _NO_METRICS
     rank: tuple[int, int] = NO_RANK  # (rank, world size) as it was told
+    start_by: Instant | None = None  # from its first lease on: till then to be heard of is progress enough
     has_worked: bool = False  # completed a batch: what it fails at later may be to blame (M4)
     has_failed: bool = False  # said Failed: an incarnation counts once (M4)
     has_declared: bool = False

@@ -144,6 +144,9 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         idle_deadline=_deadline(turn, trainer),
     )
     turn.change(dispatch=books)
+    if trainer.start_by is None:
+        start_by = turn.after(config.lease_first_ns)
+        turn.change(members=put_trainer(state.members, replace(trainer, start_by=start_by)))
     turn.send(trainer.key, Granted(request=said.request, leases=leases))
 
 
@@ -206,7 +209,7 @@ def handle_return(turn: Turn, trainer: Trainer, said: Return) -> None:
 
 
 def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
-    """Steps that grew renew the leases; a message alone does not (M2)."""
+    """Steps that grew renew the leases; a message alone does so for a while, before the first step is done (M2)."""
     moved = said.steps > trainer.steps
     trainer = replace(
         trainer,
@@ -215,16 +218,15 @@ def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
         metrics=FrozenMap(said.metrics),
     )
     turn.change(members=put_trainer(turn.state.members, trainer))
-    if moved:
+    is_starting = not trainer.samples_per_s and trainer.start_by is not None and turn.now < trainer.start_by
+    if moved or is_starting:
         turn.change(dispatch=renew(turn.state.dispatch, trainer.key.incarnation, _deadline(turn, trainer)))
 
 
 def _deadline(turn: Turn, trainer: Trainer) -> Instant:
-    """How long it may go without progress: a floor, or some expected batch times; longer before its first step."""
+    """How long it may go without progress: a floor, or some expected batch times."""
     config, rate = turn.state.config, trainer.samples_per_s
-    if not trainer.steps or rate <= 0:
-        return turn.after(config.lease_first_ns)
-    expected_ns = int(config.lease_factor * turn.state.dispatch.batch_size / rate * SECOND)
+    expected_ns = int(config.lease_factor * turn.state.dispatch.batch_size / rate * SECOND) if rate > 0 else 0
     return turn.after(max(config.lease_floor_ns, expected_ns))
 
 

@@ -90,7 +90,7 @@ class Data:
         self._order = RecordOrder(spec)
         self._steps = 0
         self._samples = 0
-        self._reported = (monotonic(), 0)
+        self._advanced = (monotonic(), 0)
         self._is_over = False
         self._has_servers = False
 
@@ -161,8 +161,15 @@ class Data:
 
     def _report(self) -> ReportDue:
         """Called in the channel's thread: reads what only the script's thread writes."""
-        now_s, samples = monotonic(), self._samples
-        then_s, before = self._reported
-        self._reported = now_s, samples
-        rate = (samples - before) / max(now_s - then_s, 1e-3)
+        self._advanced, rate = rate_since(self._advanced, (monotonic(), self._samples))
         return ReportDue(steps=self._steps, samples_per_s=rate, metrics=dict(self.metrics))
+
+
+def rate_since(last: tuple[float, int], now: tuple[float, int]) -> tuple[tuple[float, int], float]:
+    """The moment (s, samples done) to measure from next, and samples/s since the last; 0, and the same, without any.
+
+    Batches may last longer than the time between two reports: the time of a report that saw none belongs to the next
+    one, else a batch of a minute would look like one of a second and the master would take its trainer for hung.
+    """
+    samples = now[1] - last[1]
+    return (now, samples / max(now[0] - last[0], 1e-3)) if samples > 0 else (last, 0.0)

@@ -47,6 +47,11 @@ def ack(driver, member, lease, positions=None):
     driver.say(member, Ack(token=lease.token, positions=positions or lease.positions))
 
 
+def lease_deadline(driver):
+    ((at, _),) = [due for due in job.deadlines(driver.state) if isinstance(due[1], LeaseExpired)]
+    return at
+
+
 def test_grant_takes_the_lowest_positions_first(driver):
     """Rule 16."""
     one, other = driver.trainer("t0"), driver.trainer("t1")
@@ -281,6 +286,27 @@ def test_the_mark_is_written_in_blocks(driver):
             ack(driver, member, lease)
     writes = [e for e in driver.effects[before:] if isinstance(e, Persist) and isinstance(e.write, ReserveHighWater)]
     assert len(writes) < 25
+
+
+def test_trainer_that_falls_silent_before_its_first_step_is_found_in_seconds(driver):
+    """M2: compiling may take long, but a process that does so is heard of."""
+    member = driver.trainer("t0")
+    driver.leases(member, 1)
+    assert lease_deadline(driver) == driver.now + CONFIG.lease_floor_ns
+    for _ in range(30):
+        driver.now = Instant(driver.now + 3 * SECOND)
+        driver.say(member, Progress(steps=1, samples_per_s=0.0))  # the first batch is begun
+    assert lease_deadline(driver) == driver.now + CONFIG.lease_floor_ns
+
+
+def test_first_step_that_never_comes_loses_its_leases(driver):
+    """M2: being alive does not renew for ever."""
+    member = driver.trainer("t0")
+    driver.leases(member, 1)
+    for _ in range(100):
+        driver.now = Instant(driver.now + 3 * SECOND)
+        driver.say(member, Progress(steps=0, samples_per_s=0.0))
+    assert lease_deadline(driver) <= CONFIG.lease_first_ns + CONFIG.lease_floor_ns
 
 
 @pytest.mark.parametrize(("shards", "size"), [(1, 3000), (1, 3700), (1, 4400), (4, 3000), (4, 4000)])
