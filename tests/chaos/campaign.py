@@ -11,7 +11,7 @@ import random
 import statistics
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autoscaler.clusters.local.lives import Ending
 from autoscaler.clusters.local.recorder import RunEvent
@@ -80,6 +80,18 @@ class Campaign:
         self._injector = Injector(stage, shape, self._rng)
         self.report = Report()
 
+    def _vary(self) -> None:
+        """The next job differs from the one before."""
+        self._shape = replace(
+            self._shape,
+            trainers=self._rng.choice((1, 2)),
+            servers=self._rng.choice((1, 2, 3)),
+            batch_size=self._rng.choice((5, 8, 12)),
+            checkpoint_every_s=self._rng.choice((0.3, 1.0, 3.0)),
+            reconnect_s=self._rng.choice((1.0, 3.0)),
+        )
+        self._injector = Injector(self._stage, self._shape, self._rng)
+
     @property
     def is_over(self) -> bool:
         return len(self.report.recoveries) >= self._wanted or time.monotonic() > self._until_s
@@ -92,6 +104,7 @@ class Campaign:
         try:
             while not self.is_over:
                 self.report.jobs += 1
+                self._vary()
                 await self._play(f"ledger-{self.report.jobs}")
             return self.report
         finally:
@@ -106,7 +119,12 @@ class Campaign:
             self._stage.run.cluster.scale(WEB, rng.randint(0, MOST_WEB))
 
     async def _play(self, job: str) -> None:
-        self._stage.submit(job, self._shape)
+        shape = self._shape
+        self._stage.submit(job, shape)
+        self._stage.say(
+            f"     {job}: at least {shape.trainers} trainers, {shape.servers} servers, batches of {shape.batch_size}, "
+            f"a checkpoint every {shape.checkpoint_every_s:g} s"
+        )
         watch = HeadWatch(self._stage.checkpoint_uri(job))
         async with watch.following():
             await self._stage.wait_for(job, lambda s: s.positions.done > 0, f"{job} starts", START_BUDGET_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from master.api.audit import try_head_hint
@@ -19,7 +19,8 @@ LOOK_EVERY_S = 0.1
 class HeadWatch:
     """`heads` has what was seen, oldest first.  Retention may take one away before it was read: `missed` counts."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, *, read: Callable[[Storage, Manifest, float], Head] = read_head) -> None:
+        self._read = read
         self._storage: Storage = open_storage(uri)
         self.heads: list[Head] = []
         self.missed = 0
@@ -45,12 +46,12 @@ class HeadWatch:
     def look(self) -> None:
         """Takes in the present head, if it is a new one."""
         head = try_head_hint(self._storage)
-        if head is None or (self.heads and self.heads[-1].manifest.id == head):
-            return
+        if head is None or any(known.manifest.id == head for known in reversed(self.heads)):
+            return  # also when a master that had been paused noted an old one
         seen_at_s = time.monotonic()
         try:
             manifest: Manifest = read_manifest(self._storage, head)
-            self.heads.append(read_head(self._storage, manifest, seen_at_s))
+            self.heads.append(self._read(self._storage, manifest, seen_at_s))
         except StorageError:
             if try_head_hint(self._storage) == head:
                 raise
