@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -246,5 +247,8 @@ async def _etcd(parent: Path, members: int, say: Callable[[str], None]) -> Async
     binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)
     if not binary.version.keeps_promises:
         raise RuntimeError(f"{binary} may lose data when it is killed: no test for promises")
-    async with start_etcd(binary, parent / f"etcd-{os.getpid()}", members=members) as etcd:
+    folder = parent / f"etcd-{os.getpid()}"
+    async with start_etcd(binary, folder, members=members) as etcd:
         yield etcd
+    for member in etcd.members:  # 64 MB of write-ahead log each; the members' own logs stay
+        await asyncio.to_thread(shutil.rmtree, folder / member.name)
