@@ -59,13 +59,14 @@ def cheapest_victims(
 
     `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).
     """
-    choices = (
-        victims
-        for name, groups in candidates(draft, rank, spare_priority).items()
-        if name not in avoid and draft.rooms[name].node.accepts(shape)
-        if (victims := fewest_on(draft.rooms[name], groups, shape.requests)) is not None
-    )
-    return min(choices, key=lambda victims: (victims.cost, victims.room.node.name), default=None)
+    best: Victims | None = None
+    for name, groups in sorted(candidates(draft, rank, spare_priority).items()):
+        if name in avoid or not draft.rooms[name].node.accepts(shape):
+            continue
+        found = fewest_on(draft.rooms[name], groups, shape.requests, at_most=inf if best is None else best.cost[0])
+        if found is not None and (best is None or found.cost < best.cost):
+            best = found
+    return best
 
 
 def candidates(draft: Draft, rank: Rank, spare_priority: int | None) -> dict[NodeName, list[Candidates]]:
@@ -84,14 +85,17 @@ def candidates(draft: Draft, rank: Rank, spare_priority: int | None) -> dict[Nod
     return {name: sorted(groups, key=lambda group: group.price) for name, groups in found.items()}
 
 
-def fewest_on(room: Room, groups: list[Candidates], requests: Resources) -> Victims | None:
-    """Return the cheapest set of these trainers on one node after whose leaving the requests fit."""
+def fewest_on(room: Room, groups: list[Candidates], requests: Resources, *, at_most: float) -> Victims | None:
+    """Return the cheapest set of these trainers on one node after whose leaving the requests fit.
+
+    None if there is none, or none of `at_most` trainers: another node does it with so few.
+    """
     if not requests.fits_into(sum((pod.requests for group in groups for pod in group.pods), start=room.later)):
         return None
     best: Victims | None = None
     limits = [len(group.pods) for group in groups]
     for counts in islice(counts_by_sum(limits), CHOICES_TRIED):
-        if best is not None and sum(counts) > best.cost[0]:
+        if sum(counts) > (at_most if best is None else best.cost[0]):
             return best
         victims = choice(room, groups, counts)
         if requests.fits_into(sum((pod.requests for pod in victims.pods), start=room.later)):
