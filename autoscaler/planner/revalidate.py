@@ -15,11 +15,17 @@ from autoscaler.domain import (
     DeletePod,
     JobState,
     Plan,
+    PodName,
     PodPhase,
     Policy,
 )
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.snapshot import take_snapshot
+
+# The others are asked for by the user, the node or the job itself, whatever is left.
+TAKEN_FOR_OTHERS = frozenset(
+    {Cause.POD, Cause.GANG, Cause.HEADROOM, Cause.ANNOUNCED_GROWTH, Cause.TRANSFER, Cause.STEP}
+)
 
 
 def still_valid(plan: Plan, fresh: ClusterView, policy: Policy) -> tuple[Action, ...]:
@@ -34,7 +40,7 @@ def holds(draft: Draft, action: Action) -> bool:
     """Whether the action still makes sense; if so, its room is taken on the draft."""
     match action:
         case DeletePod():
-            return can_delete(draft.view, action)
+            return can_delete(draft, action)
         case CreatePod():
             return can_create(draft, action)
         case AdmitGang():
@@ -45,15 +51,20 @@ def holds(draft: Draft, action: Action) -> bool:
             return True
 
 
-def can_delete(view: ClusterView, action: DeletePod) -> bool:
-    """Whether the pod is there, staying, and still in somebody's way."""
-    pods = {pod.name: pod for pod in view.pods}
+def can_delete(draft: Draft, action: DeletePod) -> bool:
+    """Whether the pod is there, staying, in somebody's way and beyond its job's minimum; if so, it leaves."""
+    pods = {pod.name: pod for pod in draft.view.pods}
     victim = pods.get(action.pod)
-    if victim is None or victim.phase is PodPhase.TERMINATING or victim.node != action.node:
+    if victim is None or victim.phase is PodPhase.TERMINATING or victim.place != action.node:
         return False
+    job = draft.jobs.get(action.job)
+    if action.cause in TAKEN_FOR_OTHERS and job is not None:
+        if victim not in job.trainers or not job.spare:
+            return False
+        job.trainers.remove(victim)
     if action.cause is not Cause.POD:
         return True
-    waiting = next((pod for pod in view.pods if pod.name == action.beneficiary), None)
+    waiting = pods.get(PodName(action.beneficiary))
     return waiting is not None and waiting.phase is PodPhase.PENDING and waiting.place is None
 
 

@@ -17,6 +17,7 @@ from autoscaler.domain import (
     Reclaim,
     Tier,
 )
+from autoscaler.planner import still_valid
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, job, node, web
@@ -204,3 +205,13 @@ def test_ended_job_leaves_its_swap_and_its_refill_alone():
     driver = without_core(1, 4)
     driver.cluster.put(replace(driver.cluster.jobs["j"], state=JobState.ENDING))
     assert turns(driver, 10, 2.0) == []
+
+
+def test_shrink_is_dropped_when_the_job_has_lost_a_trainer_meanwhile():
+    """Revalidation: what was surplus at planning is the minimum at writing."""
+    driver = settled([node("a")], [job("j", low=3, high=4)])
+    driver.cluster.put(web("w"))
+    plan = driver.plan()
+    assert [action.pod for action in plan.actions] == ["j-trainer-3"]
+    driver.cluster.lose("j-trainer-1")
+    assert still_valid(plan, driver.cluster.view(), CALM) == ()
