@@ -96,6 +96,8 @@ class PositionSet:
     # ---- making others of it ------------------------------------------------------------------------------------
 
     def __or__(self, other: PositionSet) -> PositionSet:
+        if len(other.bounds) == 2 and self.bounds and other.bounds[0] == self.bounds[-1]:  # the next batch
+            return PositionSet((*self.bounds[:-1], other.bounds[1]))
         small, large = sorted((self, other), key=lambda s: len(s.bounds))
         bounds = large.bounds
         for start, stop in small.ranges():  # each piece replaces what it touches: O(log n) to find, one copy to splice
@@ -115,6 +117,9 @@ class PositionSet:
         return PositionSet(bounds)
 
     def __and__(self, other: PositionSet) -> PositionSet:
+        mine, theirs = self.bounds, other.bounds
+        if not mine or not theirs or mine[0] >= theirs[-1] or theirs[0] >= mine[-1]:  # one lies behind the other
+            return EMPTY
         small, large = sorted((self.bounds, other.bounds), key=len)
         out: list[int] = []
         for start, stop in zip(small[::2], small[1::2], strict=True):

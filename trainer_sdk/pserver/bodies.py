@@ -16,6 +16,7 @@ from trainer_sdk.pserver.tables import DenseGradient, Gradient, SparseGradient
 from trainer_sdk.pserver.wire_messages import Section, Shape, padding
 
 _ZEROS = memoryview(bytes(8))
+_IDS = np.dtype(np.int64)
 
 
 def gradients_in(body: memoryview, sections: Sequence[Section], layout: Layout) -> list[Gradient]:
@@ -23,14 +24,14 @@ def gradients_in(body: memoryview, sections: Sequence[Section], layout: Layout) 
     cursor = _Cursor(body)
     out: list[Gradient] = []
     for section in sections:
+        table, shape, length = section
         dtype = dtype_of(section, layout)
-        if section.shape is Shape.DENSE:
-            out.append(DenseGradient(table=section.table, values=cursor.take(dtype, section.count)))
+        if shape is Shape.DENSE:
+            out.append(DenseGradient(table, cursor.take(dtype, length)))
             continue
-        width = row_width(layout.tables[section.table])
-        ids = cursor.take(np.dtype(np.int64), section.count)
-        rows = cursor.take(dtype, section.count * width).reshape(section.count, width)
-        out.append(SparseGradient(table=section.table, ids=ids, rows=rows))
+        width = row_width(layout.tables[table])
+        ids = cursor.take(_IDS, length)
+        out.append(SparseGradient(table, ids, cursor.take(dtype, length * width).reshape(length, width)))
     cursor.end()
     return out
 
@@ -42,7 +43,7 @@ def ids_in(body: memoryview, sections: Sequence[Section], layout: Layout) -> dic
     for number, section in enumerate(sections):
         dtype_of(section, layout)
         if section.shape is Shape.SPARSE:
-            out[number] = cursor.take(np.dtype(np.int64), section.count)
+            out[number] = cursor.take(_IDS, section.length)
     cursor.end()
     return out
 
@@ -62,10 +63,10 @@ def dtype_of(section: Section, layout: Layout) -> np.dtype[np.generic]:
     """Raises WireError when there is no such table, or it is of the other kind."""
     if section.table >= len(layout.tables):
         raise WireError(f"table {section.table} of {len(layout.tables)}")
-    spec = layout.tables[section.table]
-    if (spec.kind == "sparse") != (section.shape is Shape.SPARSE):
+    if (layout.dense[section.table] is None) != (section.shape is Shape.SPARSE):
+        spec = layout.tables[section.table]
         raise WireError(f"tables.{spec.name} is a {spec.kind} table")
-    return np.dtype(spec.dtype)
+    return layout.dtypes[section.table]
 
 
 class _Cursor:

@@ -131,7 +131,7 @@ class _Judged:
     def __init__(self, *, state: ServerState, positions: PositionSet) -> None:
         self._holding = state.is_holding
         self._positions = positions
-        self._rulings: dict[tuple[Verdict, PositionSet], PositionSet] = {}
+        self._rulings: list[Ruling] = []
         self.live = EMPTY
         self.both = EMPTY
 
@@ -152,7 +152,7 @@ class _Judged:
         return tuple(after)
 
     def rulings(self) -> tuple[Ruling, ...]:
-        return tuple(Ruling(buckets=b, verdict=v, positions=p) for (v, p), b in self._rulings.items())
+        return tuple(self._rulings)
 
     def _judge(self, group: Group, buckets: PositionSet) -> Group:
         verdict, named = judge(group, self._positions, is_holding=self._holding)
@@ -174,8 +174,11 @@ class _Judged:
         )
 
     def _rule(self, buckets: PositionSet, verdict: Verdict, positions: PositionSet = EMPTY) -> None:
-        key = (verdict, positions)
-        self._rulings[key] = _joined(self._rulings.get(key, EMPTY), buckets)
+        for number, said in enumerate(self._rulings):  # few, nearly always none yet
+            if said.verdict is verdict and said.positions == positions:
+                self._rulings[number] = replace(said, buckets=said.buckets | buckets)
+                return
+        self._rulings.append(Ruling(buckets=buckets, verdict=verdict, positions=positions))
 
 
 def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Verdict, PositionSet]:

@@ -7,7 +7,7 @@ how arrays are cut in `slices`.  Not thread-safe.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -66,6 +66,13 @@ class PulledRows(NamedTuple):
     rows: Array
 
 
+class _Question(NamedTuple):
+    """A pull of dense tables: where its answer will stand, and what is sent to each server."""
+
+    tables: dict[str, Array]
+    requests: tuple[Requests, ...]
+
+
 class PserverClient:
     """All parameter servers of a job, seen from one trainer."""
 
@@ -78,7 +85,7 @@ class PserverClient:
         self._shares: tuple[Share, ...] = ()
         self._layout = Layout.of((), 1)
         self._all_buckets = EMPTY
-        self._questions: dict[tuple[PositionSet, tuple[int, ...]], Requests] = {}
+        self._questions: dict[tuple[str, ...] | None, _Question] = {}
         self._arrays: dict[str, Array] = {}
 
     def set_route(self, route: Route, tables: tuple[TableSpec, ...], bucket_count: int) -> None:
@@ -94,7 +101,7 @@ class PserverClient:
         )
         for place in known.keys() - set(route.servers):
             known[place].close()
-        self._layout, self._route, self._shares = layout, route, shares(route)
+        self._layout, self._route, self._shares = layout, route, shares(route, layout)
         self._all_buckets = PositionSet.span(0, bucket_count)
         self._questions.clear()
 
@@ -107,9 +114,8 @@ class PserverClient:
 
         Raises NotReadyError (a server restores, or the route is old) and ServerUnavailableError.
         """
-        tables = self._dense_tables(names)
-        lineage = self._pull_at_one_lineage(lambda share, _: self._dense_question(share, tables))
-        return self._pulled(lineage, tables)
+        question = self._question(names)
+        return Pulled(self._pull_at_one_lineage(question.requests), dict(question.tables))
 
     def pull_rows(self, name: str, ids: npt.ArrayLike) -> PulledRows:
         """These rows of a sparse table, in this order, repeats allowed.  Raises as `pull` does, and TableError."""
@@ -120,9 +126,11 @@ class PserverClient:
         asked = row_ids(spec, ids)
         places = rows_by_server(self._layout, self._current(), asked)
         parts = [np.empty((len(at), row_width(spec)), dtype=spec.dtype) for at in places]
-        lineage = self._pull_at_one_lineage(
-            lambda share, server: self._rows_question(share, index, asked[places[server]], parts[server])
-        )
+        requests = [
+            self._rows_question(share, index, asked[at], part)
+            for share, at, part in zip(self._shares, places, parts, strict=True)
+        ]
+        lineage = self._pull_at_one_lineage(requests)
         rows = np.empty((len(asked), row_width(spec)), dtype=spec.dtype)
         for at, part in zip(places, parts, strict=True):
             rows[at] = part
@@ -147,7 +155,7 @@ class PserverClient:
         left = self._all_buckets if buckets is None else buckets
         rulings: list[Ruling] = []
         while left:
-            requests = [self._push_request(share.only(left), lineage, positions, flat, token) for share in self._shares]
+            requests = [self._push_request(share, lineage, positions, flat, token) for share in self._shares_of(left)]
             said = _rulings(exchange(self._connections, requests, deadline_s))
             left = _held(said) if time.monotonic() < deadline_s else EMPTY
             rulings += [ruling for ruling in said if not left or ruling.verdict is not Verdict.HELD]
@@ -169,47 +177,45 @@ class PserverClient:
         """
         deadline_s = time.monotonic() + self._settings.budget_s
         flat = self._checked(positions, gradients)
-        tables = self._dense_tables(names)
-        everything = self._all_buckets
-        pushes = [self._push_request(share.only(everything), lineage, positions, flat, token) for share in self._shares]
-        pulls = [self._dense_question(share, tables) for share in self._shares]
-        frames = exchange(
-            self._connections, [(*push, *pull) for push, pull in zip(pushes, pulls, strict=True)], deadline_s
-        )
-        said = _merged(_rulings([answers[:1] for answers in frames]))
-        answers = [decode_pull_answer(frame.head) for frame in chain.from_iterable(answers[1:] for answers in frames)]
-        is_one = {answer.status for answer in answers} == {PullStatus.OK} and len({a.lineage for a in answers}) == 1
-        pulled = self._pulled(answers[0].lineage, tables) if is_one else None
+        question = self._question(names)
+        requests = [
+            (*self._push_request(share, lineage, positions, flat, token), *asked)
+            for share, asked in zip(self._shares, question.requests, strict=True)
+        ]
+        frames = exchange(self._connections, requests, deadline_s)
+        said = _merged(_rulings(answers[:1] for answers in frames))
+        answers = {decode_pull_answer(frame.head) for found in frames for frame in found[1:]}
+        pulled = None
+        if len(answers) == 1 and (only := answers.pop()).status is PullStatus.OK:
+            pulled = Pulled(only.lineage, dict(question.tables))
         return PushAnswer(lineage=lineage, rulings=said), pulled
 
     # ---- questions --------------------------------------------------------------------------------------------------
 
-    def _dense_tables(self, names: Iterable[str] | None) -> tuple[int, ...]:
-        specs = self._layout.tables
-        wanted = [self._layout.index_of(name) for name in names] if names is not None else range(len(specs))
-        return tuple(index for index in wanted if specs[index].kind == "dense")
-
-    def _pulled(self, lineage: Lineage, tables: Sequence[int]) -> Pulled:
-        names = [self._layout.tables[index].name for index in tables]
-        return Pulled(lineage=lineage, tables={name: self._arrays[name] for name in names})
-
-    def _dense_question(self, share: Share, tables: tuple[int, ...]) -> Requests:
-        """The same for every pull of these tables until the route changes: head and memory are kept."""
-        key = (share.buckets, tables)
+    def _question(self, names: Iterable[str] | None) -> _Question:
+        """The same for every pull of these tables until the route changes: heads and memory are kept."""
+        key = None if names is None else tuple(names)
         found = self._questions.get(key)
         if found is None:
-            found = self._questions[key] = self._new_question(share, tables)
+            found = self._questions[key] = self._new_question(key)
         return found
 
-    def _new_question(self, share: Share, tables: tuple[int, ...]) -> Requests:
+    def _new_question(self, names: tuple[str, ...] | None) -> _Question:
+        layout = self._layout
+        wanted = range(len(layout.tables)) if names is None else [layout.index_of(name) for name in names]
+        dense = [index for index in wanted if layout.dense[index] is not None]
+        tables = {layout.tables[index].name: self._arrays[layout.tables[index].name] for index in dense}
+        return _Question(tables, tuple(self._dense_question(share, dense) for share in self._shares))
+
+    def _dense_question(self, share: Share, tables: Iterable[int]) -> Requests:
         if not share.buckets:
             return ()
         sections: list[Section] = []
         into: list[memoryview] = []
         for index in tables:
-            pieces = self._pieces(index, self._arrays[self._layout.tables[index].name].reshape(-1), share.buckets)
-            sections.append(Section(index, Shape.DENSE, sum(len(piece) for piece in pieces)))
-            into += _with_padding(pieces)
+            if (cut := share.cuts[index]) is not None:
+                sections.append(cut.section)
+                into += [*cut.pieces(self._arrays[self._layout.tables[index].name].reshape(-1)), *cut.gap]
         head = PullHead(layout=self._layout.digest, buckets=share.buckets, sections=tuple(sections))
         return (Request(Kind.PULL, encode_pull(head), (), into),)
 
@@ -231,22 +237,23 @@ class PserverClient:
         sections: list[Section] = []
         body: list[memoryview] = []
         for index, given in gradients.items():
-            if isinstance(given, tuple):
+            if (cut := share.cuts[index]) is not None and not isinstance(given, tuple):
+                sections.append(cut.section)
+                body += cut.pieces(given)
+                body += cut.gap
+            elif isinstance(given, tuple):
                 inside = rows_in(self._layout, given[0], share.buckets)
                 ids, rows = (given[0], given[1]) if inside.all() else (given[0][inside], given[1][inside])
                 sections.append(Section(index, Shape.SPARSE, len(ids)))
                 body += chain(padded([ids]), padded([rows]))
-            else:
-                pieces = self._pieces(index, given, share.buckets)
-                sections.append(Section(index, Shape.DENSE, sum(len(piece) for piece in pieces)))
-                body += padded(pieces)
         push = Push(lineage=lineage, positions=positions, targets=share.targets, token=token)
-        head = PushHead(push=push, layout=self._layout.digest, sections=tuple(sections))
+        head = PushHead(push, self._layout.digest, tuple(sections))
         return (Request(Kind.PUSH, encode_push(head), body),)
 
-    def _pieces(self, index: int, flat: Array, buckets: PositionSet) -> list[Array]:
-        dense = self._layout.dense[index]
-        return [flat[start:stop] for start, stop in dense.runs(buckets)] if dense is not None else []
+    def _shares_of(self, buckets: PositionSet) -> Sequence[Share]:
+        if buckets is self._all_buckets:
+            return self._shares
+        return [share.only(buckets, self._layout) for share in self._shares]
 
     def _checked(
         self, positions: PositionSet, gradients: Mapping[str, npt.ArrayLike | Rows]
@@ -259,9 +266,9 @@ class PserverClient:
             index = self._layout.index_of(name)
             spec = self._layout.tables[index]
             if spec.kind == "sparse":
-                out[index] = sparse_gradient(spec, given)
+                out[index] = sparse_gradient(spec, self._layout.dtypes[index], given)
             else:
-                out[index] = dense_gradient(spec, given)
+                out[index] = dense_gradient(spec, self._layout.dtypes[index], given)
         return out
 
     def _current(self) -> Route:
@@ -271,12 +278,11 @@ class PserverClient:
 
     # ---- talking ----------------------------------------------------------------------------------------------------
 
-    def _pull_at_one_lineage(self, question: Callable[[Share, int], Requests]) -> Lineage:
+    def _pull_at_one_lineage(self, requests: Sequence[Requests]) -> Lineage:
         """Asks all servers until all answers are of one lineage; a mixture is discarded."""
         self._current()
         deadline_s = time.monotonic() + self._settings.budget_s
         while True:
-            requests = [question(share, server) for server, share in enumerate(self._shares)]
             frames = chain.from_iterable(exchange(self._connections, requests, deadline_s))
             answers = [decode_pull_answer(frame.head) for frame in frames]
             if any(answer.status is PullStatus.MOVED for answer in answers):

@@ -118,6 +118,8 @@ class DensePart:
     def __init__(self, spec: TableSpec, layout: DenseLayout, buckets: PositionSet) -> None:
         self.spec, self.layout = spec, layout
         self._segments = tuple(Segment(spec, layout, first, stop) for first, stop in layout.blocks(buckets).ranges())
+        self.dtype = np.dtype(spec.dtype)
+        self._views: dict[PositionSet, tuple[Array, ...]] = {}
         self._plans: dict[tuple[PositionSet, PositionSet], tuple[tuple[Segment, int, int, slice], ...]] = {}
         self._segment_of = {
             block: segment for segment in self._segments for block in range(segment.first, segment.stop)
@@ -153,8 +155,16 @@ class DensePart:
                 yield self._segment_of[low], low, high, slice(base + begin - start, base + finish - start)
             base += end - start
 
-    def read(self, buckets: PositionSet) -> Iterator[Array]:
+    def read(self, buckets: PositionSet) -> tuple[Array, ...]:
         """The live values of `layout.runs(buckets)`, as views."""
+        views = self._views.get(buckets)
+        if views is None:
+            if len(self._views) >= _MAX_PLANS:
+                self._views.clear()
+            views = self._views[buckets] = tuple(self._viewed(buckets))
+        return views
+
+    def _viewed(self, buckets: PositionSet) -> Iterator[Array]:
         for first, stop in self.layout.blocks(buckets).ranges():
             segment = self._segment_of[first]
             start, end = self.layout.span(first, stop)

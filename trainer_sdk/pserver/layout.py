@@ -125,6 +125,7 @@ class Layout:
     tables: tuple[TableSpec, ...]
     bucket_count: int
     dense: tuple[DenseLayout | None, ...]
+    dtypes: tuple[np.dtype[np.generic], ...]
     digest: bytes  # 8 bytes; equal for members that agree on all of this
 
     @classmethod
@@ -137,6 +138,7 @@ class Layout:
             tables=specs,
             bucket_count=bucket_count,
             dense=tuple(DenseLayout.of(spec, bucket_count) if spec.kind == "dense" else None for spec in specs),
+            dtypes=tuple(np.dtype(spec.dtype) for spec in specs),
             digest=hashlib.sha256(text.encode()).digest()[:8],
         )
 

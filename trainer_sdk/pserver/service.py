@@ -11,10 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from master.api.errors import StorageError
 from master.api.identities import Incarnation, Lineage, MemberName
@@ -27,7 +25,6 @@ from trainer_sdk.pserver.bodies import gradients_in, ids_in, padded
 from trainer_sdk.pserver.bucket_bytes import encode_bucket
 from trainer_sdk.pserver.checkpoint_file import Author, write_checkpoint
 from trainer_sdk.pserver.dense import DensePart
-from trainer_sdk.pserver.layout import Array
 from trainer_sdk.pserver.loading import load_model
 from trainer_sdk.pserver.messages import (
     ApplyBoth,
@@ -135,9 +132,7 @@ class Service:
             state = self._state
             if not state.is_ready:
                 return PullAnswer(lineage=state.lineage, status=PullStatus.NOT_READY), []
-            if not any(head.buckets == group.buckets for group in state.groups) and not (
-                head.buckets <= union(group.buckets for group in state.groups)
-            ):
+            if not state.has(head.buckets):
                 return PullAnswer(lineage=state.lineage, status=PullStatus.MOVED), []
             model = self._model_of(head.layout)
             ids = ids_in(body, head.sections, model.layout)
@@ -145,7 +140,7 @@ class Service:
             for number, section in enumerate(head.sections):
                 part = model.parts[section.table]
                 if isinstance(part, DensePart):
-                    pieces += padded([_copied(part, section, head.buckets, scratch, number)])
+                    pieces += _copied(part, section, head.buckets, scratch, number)
                 else:
                     check_ids(f"pull.tables.{part.spec.name}", ids[number], part.spec.shape[0])
                     pieces += padded([part.read(ids[number])])
@@ -280,13 +275,15 @@ class Service:
                 self._handle(event)
 
 
-def _copied(part: DensePart, section: Section, buckets: PositionSet, scratch: Scratch, slot: int) -> Array:
+def _copied(
+    part: DensePart, section: Section, buckets: PositionSet, scratch: Scratch, slot: int
+) -> Iterator[memoryview]:
     size = part.layout.count(buckets)
-    if section.count != size:
-        raise WireError(f"tables.{part.spec.name}: {section.count} elements asked for where the buckets have {size}")
-    out = scratch.array(slot, np.dtype(part.spec.dtype), size)
+    if section.length != size:
+        raise WireError(f"tables.{part.spec.name}: {section.length} elements asked for where the buckets have {size}")
+    out = scratch.array(slot, part.dtype, size)
     at = 0
     for values in part.read(buckets):
         out[at : at + len(values)] = values
         at += len(values)
-    return out
+    return padded((out,))

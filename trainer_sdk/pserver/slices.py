@@ -7,7 +7,7 @@ bucket belongs to.  Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,27 +18,41 @@ from trainer_sdk.errors import TableError, UsageError
 from trainer_sdk.pserver.layout import Array, Ids, Layout, buckets_of_rows, row_shape
 from trainer_sdk.pserver.messages import Target
 from trainer_sdk.pserver.tables import check_ids
+from trainer_sdk.pserver.wire_messages import Section, Shape, padding
 
 Rows: TypeAlias = tuple[npt.ArrayLike, npt.ArrayLike]
 """Ids and, one for each, rows of a sparse table."""
 
 
+class Cut(NamedTuple):
+    """One dense table's part in some buckets: how it is announced, and which bytes of the flat table it is."""
+
+    section: Section
+    runs: tuple[slice, ...]
+    gap: tuple[memoryview, ...]  # padding, if any
+
+    def pieces(self, flat: Array) -> list[memoryview]:
+        """The part's bytes, as views."""
+        data = flat.data.cast("B")
+        return [data[run] for run in self.runs]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What one server owns: all its buckets, and by version for pushes."""
+    """What one server owns: all its buckets, by version for pushes, and its part of each table (None: sparse)."""
 
     buckets: PositionSet
     targets: tuple[Target, ...]
+    cuts: tuple[Cut | None, ...]
 
-    def only(self, buckets: PositionSet) -> Share:
+    def only(self, buckets: PositionSet, layout: Layout) -> Share:
         """The part of it that lies in `buckets`."""
-        if self.buckets <= buckets:
-            return self
         targets = tuple(Target(buckets=t.buckets & buckets, version=t.version) for t in self.targets)
-        return Share(buckets=self.buckets & buckets, targets=tuple(t for t in targets if t.buckets))
+        inside = self.buckets & buckets
+        return Share(buckets=inside, targets=tuple(t for t in targets if t.buckets), cuts=_cuts(layout, inside))
 
 
-def shares(route: Route) -> tuple[Share, ...]:
+def shares(route: Route, layout: Layout) -> tuple[Share, ...]:
     """One for each server of the route, in its order."""
     out = []
     for index in range(len(route.servers)):
@@ -47,11 +61,29 @@ def shares(route: Route) -> tuple[Share, ...]:
             if owner == index:
                 by_version.setdefault(route.version[bucket], []).append(bucket)
         targets = tuple(Target(buckets=PositionSet.of(*b), version=v) for v, b in sorted(by_version.items()))
-        out.append(Share(buckets=PositionSet.of(*(b for held in by_version.values() for b in held)), targets=targets))
+        buckets = PositionSet.of(*(b for held in by_version.values() for b in held))
+        out.append(Share(buckets=buckets, targets=targets, cuts=_cuts(layout, buckets)))
     return tuple(out)
 
 
-def dense_gradient(spec: TableSpec, given: npt.ArrayLike | Rows) -> Array:
+def _cuts(layout: Layout, buckets: PositionSet) -> tuple[Cut | None, ...]:
+    return tuple(
+        None if dense is None else _cut(index, dense.runs(buckets), dtype.itemsize)
+        for index, (dense, dtype) in enumerate(zip(layout.dense, layout.dtypes, strict=True))
+    )
+
+
+def _cut(table: int, runs: tuple[tuple[int, int], ...], item_bytes: int) -> Cut:
+    count = sum(stop - start for start, stop in runs)
+    gap = padding(count * item_bytes)
+    return Cut(
+        section=Section(table, Shape.DENSE, count),
+        runs=tuple(slice(start * item_bytes, stop * item_bytes) for start, stop in runs),
+        gap=(memoryview(bytearray(gap)),) if gap else (),
+    )
+
+
+def dense_gradient(spec: TableSpec, dtype: np.dtype[np.generic], given: npt.ArrayLike | Rows) -> Array:
     """The gradient flat, contiguous and of the table's dtype; the caller's own memory where it is so already.
 
     Raises TableError for another shape or another kind of number.
@@ -63,10 +95,10 @@ def dense_gradient(spec: TableSpec, given: npt.ArrayLike | Rows) -> Array:
         raise TableError(
             f"push.{spec.name}", f"shape {array.shape}, declared as {spec.shape}", hint="Push one gradient an element"
         )
-    return _converted(spec, array).reshape(-1)
+    return _converted(spec, dtype, array).reshape(-1)
 
 
-def sparse_gradient(spec: TableSpec, given: npt.ArrayLike | Rows) -> tuple[Ids, Array]:
+def sparse_gradient(spec: TableSpec, dtype: np.dtype[np.generic], given: npt.ArrayLike | Rows) -> tuple[Ids, Array]:
     """Ids and rows, contiguous.  Raises TableError when they do not fit the table or each other."""
     if not isinstance(given, tuple) or len(given) != 2:
         raise TableError(f"push.{spec.name}", "is a sparse table", hint="Push (ids, rows)")
@@ -78,7 +110,7 @@ def sparse_gradient(spec: TableSpec, given: npt.ArrayLike | Rows) -> tuple[Ids, 
             f"rows of shape {rows.shape} for {len(ids)} ids",
             hint=f"Push one row of {row_shape(spec)} for each id",
         )
-    return ids, _converted(spec, rows).reshape(len(ids), -1)
+    return ids, _converted(spec, dtype, rows).reshape(len(ids), -1)
 
 
 def row_ids(spec: TableSpec, given: npt.ArrayLike) -> Ids:
@@ -118,7 +150,9 @@ def new_arrays(tables: tuple[TableSpec, ...]) -> dict[str, Array]:
     return {spec.name: np.empty(spec.shape, dtype=spec.dtype) for spec in tables if spec.kind == "dense"}
 
 
-def _converted(spec: TableSpec, array: Array) -> Array:
-    if not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+def _converted(spec: TableSpec, dtype: np.dtype[np.generic], array: Array) -> Array:
+    if array.dtype == dtype and array.flags.c_contiguous:
+        return array
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
         raise TableError(f"push.{spec.name}", f"{array.dtype} for a table of {spec.dtype}", hint="Convert it first")
-    return np.ascontiguousarray(array, dtype=spec.dtype)
+    return np.ascontiguousarray(array, dtype=dtype)

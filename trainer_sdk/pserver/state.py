@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from master.api.identities import NO_LINEAGE, CutId, Incarnation, Lineage, Version
 from master.api.messages import BucketMarks, FileRecord, Held, Restore
-from master.api.positions import EMPTY, PositionSet
+from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.errors import InvariantViolationError
 
 
@@ -92,6 +92,12 @@ class ServerState:
     def is_holding(self) -> bool:
         """Between HOLD and CUT no push is applied."""
         return self.cut is not None and self.cut.phase is Phase.HELD
+
+    def has(self, buckets: PositionSet) -> bool:
+        """Whether all of these are here."""
+        if len(self.groups) == 1 and self.groups[0].buckets == buckets:  # nearly always
+            return True
+        return buckets <= union(group.buckets for group in self.groups)
 
 
 def merged(groups: Iterable[Group]) -> tuple[Group, ...]:

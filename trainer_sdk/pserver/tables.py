@@ -8,7 +8,7 @@ Read `dense` and `sparse` for how a cut costs nothing but the first write after 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,16 +20,14 @@ from trainer_sdk.pserver.messages import ApplyBoth, ApplyLive
 from trainer_sdk.pserver.sparse import SparsePart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DenseGradient:
+class DenseGradient(NamedTuple):
     """`values` is flat and covers the elements of the push's buckets in order; worthless once applied."""
 
     table: int
     values: Array
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparseGradient:
+class SparseGradient(NamedTuple):
     """Row `ids[i]` gets `rows[i]`; worthless once applied."""
 
     table: int
@@ -54,18 +52,19 @@ class Model:
         """Raises TableError when a gradient does not fit; afterwards `apply` cannot fail."""
         seen: set[int] = set()
         for gradient in gradients:
-            path = f"push.tables[{gradient.table}]"
             if gradient.table in seen or not 0 <= gradient.table < len(self.parts):
-                raise TableError(path, "named twice or not declared", hint="One gradient for each table")
+                raise TableError(_path(gradient), "named twice or not declared", hint="One gradient for each table")
             seen.add(gradient.table)
             part = self.parts[gradient.table]
             match gradient, part:
                 case DenseGradient(), DensePart():
-                    _check_dense(path, gradient, part, pushed)
+                    _check_dense(gradient, part, pushed)
                 case SparseGradient(), SparsePart():
-                    self._check_sparse(path, gradient, part, pushed)
+                    self._check_sparse(gradient, part, pushed)
                 case _:
-                    raise TableError(path, f"is a {part.spec.kind} table", hint="Push what it was declared to be")
+                    raise TableError(
+                        _path(gradient), f"is a {part.spec.kind} table", hint="Push what it was declared to be"
+                    )
 
     def apply(self, effect: ApplyLive | ApplyBoth, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
         """Steps the effect's buckets, of those that were pushed.  Gradients must have passed `check`."""
@@ -109,7 +108,8 @@ class Model:
         wanted = _lookup(buckets, self.layout.bucket_count)[buckets_of_rows(gradient.ids, self.layout.bucket_count)]
         return gradient.ids[wanted], gradient.rows[wanted]
 
-    def _check_sparse(self, path: str, gradient: SparseGradient, part: SparsePart, pushed: PositionSet) -> None:
+    def _check_sparse(self, gradient: SparseGradient, part: SparsePart, pushed: PositionSet) -> None:
+        path = _path(gradient)
         check_ids(path, gradient.ids, part.spec.shape[0])
         homes = buckets_of_rows(gradient.ids, self.layout.bucket_count)
         if not _lookup(pushed, self.layout.bucket_count)[homes].all():
@@ -152,10 +152,16 @@ def check_ids(path: str, ids: Ids, row_count: int) -> None:
         raise TableError(f"{path}.ids", f"row {wrong} of {row_count:,} rows", hint="Row ids count from 0")
 
 
-def _check_dense(path: str, gradient: DenseGradient, part: DensePart, pushed: PositionSet) -> None:
+def _check_dense(gradient: DenseGradient, part: DensePart, pushed: PositionSet) -> None:
     wanted = part.layout.count(pushed)
     if len(gradient.values) != wanted:
-        raise TableError(path, f"{len(gradient.values)} numbers for {wanted}", hint="Push all elements of the buckets")
+        raise TableError(
+            _path(gradient), f"{len(gradient.values)} numbers for {wanted}", hint="Push all elements of the buckets"
+        )
+
+
+def _path(gradient: Gradient) -> str:
+    return f"push.tables[{gradient.table}]"
 
 
 def _lookup(buckets: PositionSet, bucket_count: int) -> Array:

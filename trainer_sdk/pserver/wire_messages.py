@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from master.api.identities import Incarnation, LeaseToken, Lineage, Term, Version
 from master.api.positions import PositionsError, PositionSet
@@ -37,17 +37,15 @@ class Shape(IntEnum):
     SPARSE = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table in a body.  `count`: elements of a dense table, rows of a sparse one."""
+class Section(NamedTuple):
+    """One table in a body.  `length`: elements of a dense table, rows of a sparse one."""
 
     table: int
     shape: Shape
-    count: int
+    length: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PushHead:
+class PushHead(NamedTuple):
     push: Push
     layout: bytes  # Layout.digest of the sender
     sections: tuple[Section, ...]
@@ -81,7 +79,9 @@ def encode_push(head: PushHead) -> bytes:
     out = [_PUSH.pack(push.lineage, push.token is not None)]
     if (token := push.token) is not None:
         out += [_TOKEN.pack(token.term, token.lineage, token.number), _sized(token.incarnation.encode())]
-    out += [_sized(push.positions.encode()), _encoded_address(push.targets, head.layout, head.sections)]
+    out += [_sized(push.positions.encode()), _ADDRESS.pack(head.layout, len(push.targets), len(head.sections))]
+    out.append(_encoded_targets(push.targets))
+    out += [_SECTION.pack(*section) for section in head.sections]
     return b"".join(out)
 
 
@@ -103,16 +103,17 @@ def decode_push(data: bytes) -> PushHead:
 
 
 @lru_cache(maxsize=1024)
-def _encoded_address(targets: tuple[Target, ...], layout: bytes, sections: tuple[Section, ...]) -> bytes:
-    """All but lineage, token and positions: the same in every batch of a trainer, unless rows are sparse."""
-    out = [_ADDRESS.pack(layout, len(targets), len(sections))]
+def _encoded_targets(targets: tuple[Target, ...]) -> bytes:
+    """The same in every batch of a trainer."""
+    out: list[bytes] = []
     for target in targets:
         out += [_TARGET.pack(target.version), _encoded_buckets(target.buckets)]
-    return b"".join([*out, *(_SECTION.pack(s.table, s.shape, s.count) for s in sections)])
+    return b"".join(out)
 
 
 @lru_cache(maxsize=1024)
 def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...]]:
+    """All but lineage, token and positions: the same in every batch of a trainer, unless rows are sparse."""
     reader = _Reader(data)
     layout, target_count, section_count = reader.take(_ADDRESS)
     targets = tuple(
@@ -123,6 +124,7 @@ def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...
     return targets, layout, sections
 
 
+@lru_cache(maxsize=256)
 def encode_push_answer(answer: PushAnswer) -> bytes:
     out = [_ANSWER.pack(answer.lineage, len(answer.rulings))]
     for ruling in answer.rulings:
@@ -149,7 +151,7 @@ def decode_push_answer(data: bytes) -> PushAnswer:
 @lru_cache(maxsize=1024)
 def encode_pull(head: PullHead) -> bytes:
     out = [_PULL.pack(head.layout, len(head.sections)), _encoded_buckets(head.buckets)]
-    out += [_SECTION.pack(s.table, s.shape, s.count) for s in head.sections]
+    out += [_SECTION.pack(*section) for section in head.sections]
     return b"".join(out)
 
 
