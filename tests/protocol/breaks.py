@@ -9,7 +9,7 @@ Holes of those models that have no place here: those of the older commit in whic
 (`second-copy`, `window-both`), and of replicas in a group (`own-models`, `no-sync`).  Tried and not found, because
 something else stands in front: `mixed-pull` (no grant before all servers serve), `repeated-restore`, `second-hold` and
 `cut-unchecked` (a stream keeps its order and a member has one), `ack-early` and `stale-ack` (a cut forgets what it does
-not see), `commit-old-world` (only the owner is heard).
+not see), `commit-old-world` (only the owner is heard).  `shared-marks` needs a larger job than is explored here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ class Break:
     rule: str
     patches: Patches
     setting: Setting
-    limits: Limits = field(default_factory=lambda: Limits(states=150_000, seconds=120))
+    limits: Limits = field(default_factory=lambda: Limits(states=150_000, seconds=600))
+    is_long: bool = False  # minutes: for `python -m tests.protocol --breaks`, not for every test run
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -104,14 +105,6 @@ def others_go_to_the_fork_too(judged: Judged, group: Any, buckets: PositionSet) 
     after = _judge_group(judged, group, buckets)
     if group.fork is not None and judged.live != before:
         judged.live, judged.both = before, judged.both | buckets
-    return after
-
-
-def others_mark_the_fork_too(judged: Judged, group: Any, buckets: PositionSet) -> Any:
-    after = _judge_group(judged, group, buckets)
-    if after.fork is not None:
-        marks = after.fork.applied | (after.applied - group.applied)
-        after = replace(after, fork=replace(after.fork, applied=marks))
     return after
 
 
@@ -415,29 +408,27 @@ BREAKS: Final = (
         setting=SMALL,
     ),
     Break(
-        name="shared-marks",
-        rule="5, 21: the fork's marks are its own",
-        patches=((bucket._Judged, "_judge", others_mark_the_fork_too),),
-        setting=Setting(positions=3, pipeline=2),
-    ),
-    Break(
         name="straddle-marked",
         rule="21: SPLIT",
         patches=((bucket, "judge", never_split), (fork, "marked", inside_is_marked)),
-        setting=Setting(batches=(1, 2), faults=Faults(trainer_crash=1)),
+        setting=Setting(positions=3, batches=(1, 2), faults=Faults(trainer_crash=1)),
+        limits=Limits(states=200_000, seconds=900),
+        is_long=True,
     ),
     Break(
         name="straddle-live-only",
         rule="21: SPLIT",
         patches=((bucket, "judge", never_split), (bucket._Judged, "_judge", straddling_goes_to_live_alone)),
-        setting=Setting(batches=(1, 2), faults=Faults(trainer_crash=1)),
+        setting=Setting(positions=3, batches=(1, 2), faults=Faults(trainer_crash=1)),
+        limits=Limits(states=200_000, seconds=900),
+        is_long=True,
     ),
     Break(
         name="done-from-union",
         rule="20: D is no ground for DONE",
         patches=((cuts, "compare", union_taken_for_common),),
         setting=Setting(faults=Faults(trainer_crash=1, loss=1)),
-        limits=Limits(states=60_000, seconds=240),
+        limits=Limits(states=60_000),
     ),
     Break(
         name="hold-any-lineage",
