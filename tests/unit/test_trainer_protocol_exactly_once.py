@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from master.api.identities import DatasetSpec, Incarnation, Lease, LeaseToken, Lineage, MemberName, TableSpec, Term
-from master.api.messages import Ack, Acquire, Declare, Granted, Registered, RegisterTrainer, Return, RouteChanged, Wait
+from master.api.messages import (
+    Ack,
+    Acquire,
+    Declare,
+    Fenced,
+    Granted,
+    Registered,
+    RegisterTrainer,
+    Return,
+    RouteChanged,
+    Wait,
+)
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.protocol import (
     BatchWanted,
@@ -54,7 +65,7 @@ class OneTrainer(RuleBasedStateMachine):
         self.told = [EMPTY] * BUCKETS  # what each bucket has said to be complete
         self.leased = {}  # as the master sees them: token -> positions
         self.acked = EMPTY
-        self.applied = [EMPTY] * BUCKETS
+        self.applied_at = {self.lineage: [EMPTY] * BUCKETS}
         self.skipped = EMPTY
         self.cut = EMPTY
         self.registering = None
@@ -90,21 +101,26 @@ class OneTrainer(RuleBasedStateMachine):
                 self.told = [EMPTY] * BUCKETS
                 self.requests.clear()
             case Ack(token=token, positions=positions):
-                assert positions <= self.leased[token], "acks what it does not hold"
-                complete = [applied | self.skipped for applied in self.applied]
+                complete = [applied | self.skipped for applied in self.applied_at[token.lineage]]
                 assert all(positions <= c for c in complete), "acks what some bucket has not confirmed (rule 12)"
-                self.acked |= positions
+                if token.lineage == self.lineage:  # rule 15: those of another lineage are refused
+                    self.forget(token, positions)
+                    self.acked |= positions
+            case Return(token=token, positions=positions) if token.lineage == self.lineage:
                 self.forget(token, positions)
-            case Return(token=token, positions=positions):
-                assert positions <= self.leased[token], "returns what it does not hold"
-                self.forget(token, positions)
-            case Acquire(request=request) if request not in self.requests:  # a repeat gets one answer
-                self.requests.append(request)
+            case Acquire(request=request) if request not in self.requests and self.state.lineage == self.lineage:
+                self.requests.append(request)  # a repeat gets one answer, one of an older lineage none
 
     def forget(self, token, positions):
+        assert positions <= self.leased[token], "acks or returns what it does not hold"
         self.leased[token] -= positions
         if not self.leased[token]:
             del self.leased[token]
+
+    @property
+    def applied(self):
+        """What each bucket has now; what it had at an earlier lineage is kept for acks that are still under way."""
+        return self.applied_at[self.lineage]
 
     @property
     def free(self):
@@ -135,11 +151,11 @@ class OneTrainer(RuleBasedStateMachine):
     @precondition(lambda self: self.registering is not None)
     @rule(drop=st.sets(st.integers(0, 2), max_size=2))
     def master_registers(self, drop):
-        """Rule 18: leases of the same lineage may be kept, under new tokens."""
+        """Leases of the same lineage may be kept, under new tokens (rule 18)."""
         held = {lease.token: lease.positions for lease in self.registering.held}
         same = self.registering.lineage == self.lineage
-        for token, positions in held.items():
-            assert positions == self.leased.get(token, EMPTY), "claims another lease than it has"
+        if same:
+            assert all(held[token] == self.leased.get(token, EMPTY) for token in held), "claims what it does not have"
         self.leased = {}
         kept = []
         for place, positions in enumerate(held.values()):
@@ -191,8 +207,16 @@ class OneTrainer(RuleBasedStateMachine):
         if odds:
             return
         self.lineage = Lineage(self.lineage + 1)
-        self.applied = [EMPTY] * BUCKETS
+        self.applied_at[self.lineage] = [EMPTY] * BUCKETS
+        self.leased = {}
+        self.requests.clear()  # nobody is given anything before registering at the new lineage
         self.acked = self.cut = EMPTY
+
+    @precondition(lambda self: self.state.phase == "joined" and self.state.lineage < self.lineage)
+    @rule()
+    def master_fences(self):
+        """Rule 14; a trainer may have learnt of the roll-back from a bucket before."""
+        self.feed(Fenced(reason="rolled back"))
 
     # ---- the script -------------------------------------------------------------------------------------------------
 
@@ -301,5 +325,34 @@ class OneTrainer(RuleBasedStateMachine):
             assert self.state.held == leased
 
 
-OneTrainer.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+OneTrainer.TestCase.settings = settings(stateful_step_count=60)  # cases: the profile of tests/conftest.py
 TestOneTrainer = OneTrainer.TestCase
+
+
+def test_acks_under_way_at_a_roll_back_were_true_when_said():
+    """An ack of the older lineage is refused (rule 15); it told the truth of the model that is gone (rule 12)."""
+    run = OneTrainer()
+    run.joins()
+    run.script_asks()
+    run.script_pulls_and_pushes()
+    run.buckets_answer(moved=set(), loses_answer=False)
+    run.servers_are_rolled_back(odds=0)
+
+    run.clock_reports()
+
+    assert not run.acked
+    check_invariants(run.state)
+
+
+def test_servers_that_become_ready_while_a_question_is_open_are_not_asked_again():
+    """One question, one lease: the route that follows Registered repeats no Acquire (rule 10)."""
+    run = OneTrainer()
+    run.feed(StreamOpened())
+    run.master_registers(drop=set())
+    assert run.requests == [1]
+
+    step = run.feed(RouteChanged(route=None, bucket_count=BUCKETS))
+    assert not [e for e in step.effects if isinstance(e, Send)]
+
+    run.master_grants(count=10)
+    run.master_and_trainer_agree_while_joined()
