@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import (
-    AdmitGang,
     Bottleneck,
     Cause,
     CreatePod,
@@ -20,7 +19,7 @@ from autoscaler.domain import (
 from autoscaler.planner import still_valid
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import CALM, decision, job, node, web
+from tests.unit.planner_setups import CALM, decision, job, node, shape, web
 
 
 def settled(nodes, jobs, policy=CALM):
@@ -184,20 +183,16 @@ def test_drain_without_room_stops_the_job_after_a_minute_and_says_why():
     assert driver.cluster.pods == {}
 
 
-def test_aged_gang_and_younger_ones_come_to_rest():
-    """An aged gang once barred other nodes in each plan; a younger one took surplus and gave it back for ever."""
-    jobs = [
-        job("runs", low=1, high=8, cpu_milli=1_000, submitted_at_s=0.0),
-        job("aged", low=4, high=4, cpu_milli=1_500, submitted_at_s=100.0),
-        job("young", low=2, high=4, cpu_milli=1_500, submitted_at_s=995.0),
-    ]
-    driver = settled([node("a", 3_000), node("b", 3_500)], jobs[:1])
-    driver.cluster.put(taken("t", "b"), *jobs[1:])
-    first = driver.settle()
-    barred = first.history.bars
-    assert [bar.job for bar in barred] == ["aged"]
-    assert not any(isinstance(action, AdmitGang | DeletePod) for _, action in turns(driver, 100, 3.0))
-    assert driver.history.bars == barred
+def test_young_gang_takes_its_room_while_an_aged_one_bars_others():
+    """Livelock: bars chosen anew in each plan went to the very room that was being vacated for the young gang."""
+    runs, young = job("runs", high=5), job("young", high=1, cpu_milli=2_000, submitted_at_s=995.0)
+    aged = job("aged", high=1, cpu_milli=4_000, servers=1, submitted_at_s=100.0)
+    aged = replace(aged, servers=replace(aged.servers, shape=shape(2_000)))
+    driver = settled([node("a", 2_000), node("b", 2_000), node("home", 1_000)], [runs])
+    driver.cluster.put(node("full"), taken("t", "full", 4_000), aged, young)
+    plan = driver.settle()
+    assert [bar.job for bar in plan.history.bars] == ["aged"]
+    assert {entry.job: entry.now for entry in plan.decisions} == {"aged": 0, "runs": 3, "young": 1}
 
 
 def test_ended_job_leaves_its_swap_and_its_refill_alone():
