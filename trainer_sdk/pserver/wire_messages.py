@@ -17,7 +17,7 @@ from master.api.positions import PositionsError, PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.messages import Push, PushAnswer, Ruling, Target, Verdict
 
-_PUSH: Final = struct.Struct("<qB")  # lineage, has token
+_PUSH: Final = struct.Struct("<qII")  # lineage, bytes of token, bytes of positions
 _ADDRESS: Final = struct.Struct("<8sHH")  # layout digest, targets, sections
 _TOKEN: Final = struct.Struct("<qqq")
 _TARGET: Final = struct.Struct("<q")
@@ -76,36 +76,44 @@ class PullAnswer:
 
 def encode_push(head: PushHead) -> bytes:
     push = head.push
-    out = [_PUSH.pack(push.lineage, push.token is not None)]
-    if (token := push.token) is not None:
-        out += [_TOKEN.pack(token.term, token.lineage, token.number), _sized(token.incarnation.encode())]
-    out += [_sized(push.positions.encode()), _ADDRESS.pack(head.layout, len(push.targets), len(head.sections))]
-    out.append(_encoded_targets(push.targets))
-    out += [_SECTION.pack(*section) for section in head.sections]
-    return b"".join(out)
+    token, positions = _encoded_token(push.token), push.positions.encode()
+    address = _encoded_address(push.targets, head.layout, len(head.sections))
+    sections = [_SECTION.pack(*section) for section in head.sections]
+    return b"".join((_PUSH.pack(push.lineage, len(token), len(positions)), token, positions, address, *sections))
 
 
 def decode_push(data: bytes) -> PushHead:
-    reader = _Reader(data)
-    lineage, has_token = reader.take(_PUSH)
-    token = None
-    if has_token:
-        term, of_lineage, number = reader.take(_TOKEN)
-        incarnation = Incarnation(reader.sized().decode(errors="replace"))
-        token = LeaseToken(term=Term(term), lineage=Lineage(of_lineage), incarnation=incarnation, number=number)
-    positions = _positions(reader.sized())
-    targets, layout, sections = _address(reader.rest())
-    return PushHead(
-        push=Push(lineage=Lineage(lineage), positions=positions, targets=targets, token=token),
-        layout=layout,
-        sections=sections,
-    )
+    """Of all this only positions are new in every batch; the rest is looked up."""
+    if len(data) < _PUSH.size:
+        raise WireError("a head is cut short")
+    lineage, token_bytes, position_bytes = _PUSH.unpack_from(data)
+    middle = _PUSH.size + token_bytes
+    end = middle + position_bytes
+    targets, layout, sections = _address(data[end:])
+    positions, token = _positions(data[middle:end]), _token(data[_PUSH.size : middle])
+    return PushHead(Push(lineage=lineage, positions=positions, targets=targets, token=token), layout, sections)
 
 
 @lru_cache(maxsize=1024)
-def _encoded_targets(targets: tuple[Target, ...]) -> bytes:
-    """The same in every batch of a trainer."""
-    out: list[bytes] = []
+def _encoded_token(token: LeaseToken | None) -> bytes:
+    if token is None:
+        return b""
+    return _TOKEN.pack(token.term, token.lineage, token.number) + token.incarnation.encode()
+
+
+@lru_cache(maxsize=1024)
+def _token(data: bytes) -> LeaseToken | None:
+    if not data:
+        return None
+    reader = _Reader(data)
+    term, lineage, number = reader.take(_TOKEN)
+    incarnation = Incarnation(reader.rest().decode(errors="replace"))
+    return LeaseToken(term=Term(term), lineage=Lineage(lineage), incarnation=incarnation, number=number)
+
+
+@lru_cache(maxsize=1024)
+def _encoded_address(targets: tuple[Target, ...], layout: bytes, section_count: int) -> bytes:
+    out = [_ADDRESS.pack(layout, len(targets), section_count)]
     for target in targets:
         out += [_TARGET.pack(target.version), _encoded_buckets(target.buckets)]
     return b"".join(out)
@@ -113,7 +121,7 @@ def _encoded_targets(targets: tuple[Target, ...]) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...]]:
-    """All but lineage, token and positions: the same in every batch of a trainer, unless rows are sparse."""
+    """Where a push goes and what its body has: the same in every batch of a trainer, unless rows are sparse."""
     reader = _Reader(data)
     layout, target_count, section_count = reader.take(_ADDRESS)
     targets = tuple(
