@@ -133,10 +133,9 @@ def ack(
 
     With a token that is not live nothing changes (rules 3, 12, 15).
     """
-    holder, taken, ended = _taken(books, token, positions)
+    holder, taken, ended = _taken(books, token, positions, deadline)
     if holder is None:
         return books, EMPTY
-    holder = replace(holder, progress_deadline=deadline)
     return replace(
         books,
         done=books.done | taken,
@@ -158,7 +157,9 @@ def give_back(books: Dispatch, token: LeaseToken, positions: PositionSet) -> Dis
     )
 
 
-def _taken(books: Dispatch, token: LeaseToken, positions: PositionSet) -> tuple[Holder | None, PositionSet, bool]:
+def _taken(
+    books: Dispatch, token: LeaseToken, positions: PositionSet, deadline: Instant | None = None
+) -> tuple[Holder | None, PositionSet, bool]:
     """The holder without these, what it held of them, and whether that ends the lease; None: no such live lease."""
     holder = books.holders.get(token.incarnation) or Holder()
     at = next((at for at, one in enumerate(holder.leases) if one.token.number == token.number), None)
@@ -168,7 +169,8 @@ def _taken(books: Dispatch, token: LeaseToken, positions: PositionSet) -> tuple[
     rest = lease.positions - positions
     kept = (Lease(token=lease.token, positions=rest),) if rest else ()
     leases = holder.leases[:at] + kept + holder.leases[at + 1 :]
-    return replace(holder, leases=leases), lease.positions - rest, not rest
+    deadline = holder.progress_deadline if deadline is None else deadline
+    return replace(holder, leases=leases, progress_deadline=deadline), lease.positions - rest, not rest
 
 
 def renew(books: Dispatch, key: Incarnation, deadline: Instant) -> Dispatch:

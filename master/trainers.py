@@ -132,6 +132,8 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
     )
     if not pieces:
         turn.change(dispatch=books)
+        if not books.todo:
+            _shorten_windows(turn)
         _wait(turn, trainer.key, said.request)
         return
     books, leases = add_leases(
@@ -148,6 +150,19 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         start_by = turn.after(config.lease_first_ns)
         turn.change(members=put_trainer(state.members, replace(trainer, start_by=start_by)))
     turn.send(trainer.key, Granted(request=said.request, leases=leases))
+
+
+def _shorten_windows(turn: Turn) -> None:
+    """Somebody could do the work of those whose streams are broken: what returns is granted when it asks again."""
+    config = turn.state.config
+    latest = turn.after(config.reconnect_window_ns - config.short_window_ns)
+    for trainer in tuple(turn.state.members.trainers.values()):
+        if (
+            trainer.window_ends is not None
+            and trainer.window_ends <= latest
+            and _held(turn.state.dispatch, trainer.key)
+        ):
+            lose(turn, trainer, "its stream broke, and a colleague waits for its work")
 
 
 def _wait(turn: Turn, key: MemberKey, request: int) -> None:

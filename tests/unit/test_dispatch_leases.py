@@ -288,6 +288,22 @@ def test_the_mark_is_written_in_blocks(driver):
     assert len(writes) < 25
 
 
+def test_work_of_a_trainer_that_is_gone_is_not_kept_from_one_that_waits_for_it(driver):
+    """Rule 18: the window saves work; it does not hold up the end for its whole length."""
+    gone, other = driver.trainer("t0"), driver.trainer("t1")
+    (lease,) = driver.leases(gone, 1)
+    for request in range(1, 100):
+        if isinstance(answer := driver.acquire(other, request), Wait):
+            break
+        for one in answer.leases:
+            ack(driver, other, one)
+    driver.feed(StreamBroken(member=gone))
+    assert isinstance(driver.acquire(other, 200), Wait), "it may be back in a moment"
+    driver.now = Instant(driver.now + CONFIG.short_window_ns)
+    driver.say(other, Acquire(request=201))
+    assert driver.leases(other, 202)[0].positions <= lease.positions
+
+
 def test_trainer_that_falls_silent_before_its_first_step_is_found_in_seconds(driver):
     """M2: compiling may take long, but a process that does so is heard of."""
     member = driver.trainer("t0")
