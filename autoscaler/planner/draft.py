@@ -52,6 +52,12 @@ class Room:
         if now:
             self.free -= requests
 
+    def give_back(self, requests: Resources, *, now: bool) -> None:
+        """Undo `take`."""
+        self.later += requests
+        if now:
+            self.free += requests
+
     def vacate(self, requests: Resources) -> None:
         """A pod is told to leave: its room can be promised from here on."""
         self.later += requests

@@ -29,6 +29,12 @@ def tightest_room(draft: Draft, shape: Shape, *, now: bool, avoid: Collection[No
     return min(fitting, key=lambda room: (slack(room, shape.requests), room.node.name), default=None)
 
 
+def rooms_by_tightness(draft: Draft, shape: Shape, *, now: bool) -> list[Room]:
+    """Return all nodes that `tightest_room` could choose, in its order."""
+    fitting = rooms_for(draft, shape, now=now)
+    return sorted(fitting, key=lambda room: (slack(room, shape.requests), room.node.name))
+
+
 def emptiest_room(draft: Draft, shape: Shape, *, now: bool) -> Room | None:
     """Return the node that kube-scheduler's LeastAllocated score prefers; ties to the first name."""
     fitting = rooms_for(draft, shape, now=now)

@@ -19,13 +19,12 @@ from autoscaler.domain import (
     JobState,
     NodeName,
     PodPhase,
-    Role,
     Tier,
 )
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.seating import Force, core_of, largest_first, seat_all, seat_by_force, seat_on
+from autoscaler.planner.seating import Force, Seats, core_of, largest_first, seat_all, seat_by_force, seat_on
 from autoscaler.planner.share import fill_shares
 from autoscaler.planner.words import describe
 
@@ -127,9 +126,6 @@ def wait_for_room(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> b
     else:
         job.block(Bottleneck.NEVER_FITS, f"even an empty cluster does not hold its core pods ({needs} in all)")
     return False
-
-
-Seats = list[tuple[Role, NodeName]]
 
 
 def reserved_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName], *, now: bool = False) -> Seats | None:

@@ -1,21 +1,26 @@
 """A node for each core pod of a job: what must be there for the job to run at all.
 
-The pods are seated one after the other, largest first, each on the tightest node.  That is a heuristic for a packing
-problem: it never seats what does not fit, and may fail where a cleverer packing exists (docs/adr/0102).
+The pods are seated one after the other, largest first, each on the tightest node; on small clusters the search comes
+back on a seat that leads nowhere.  It never seats what does not fit, and may miss a packing (docs/adr/0102).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Final
 
 from autoscaler.domain import Cause, NodeName, Role, Shape, Tier
-from autoscaler.planner.draft import Draft
-from autoscaler.planner.fit import tightest_room
+from autoscaler.planner.draft import Draft, Room
+from autoscaler.planner.fit import rooms_by_tightness, tightest_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rank import full_rank
 from autoscaler.planner.victims import cheapest_victims
+
+NODES_LOOKED_AT: Final = 400  # 100 second thoughts on 4 nodes, 4 on 100: enough where every hole counts
+
+Seats = list[tuple[Role, NodeName]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +49,38 @@ def missing_core(draft: Draft, job: JobDraft) -> list[Role]:
 
 def seat_all(
     draft: Draft, job: JobDraft, roles: Iterable[Role], *, now: bool, avoid: Collection[NodeName] = ()
-) -> list[tuple[Role, NodeName]] | None:
-    """Promise a node to every pod; None, with the draft spoiled, if one finds none.  Work on a copy."""
-    seats = []
-    for role in largest_first(draft, job, roles):
-        room = tightest_room(draft, job.shape_of(role), now=now, avoid=avoid)
-        if room is None:
-            return None
-        take_seat(draft, job, role, room.node.name, now=now)
-        seats.append((role, room.node.name))
+) -> Seats | None:
+    """Give every pod a node; None, with nothing changed, if that was not found."""
+    seats = find_seats(draft, job, largest_first(draft, job, roles), now=now, avoid=avoid)
+    for role, node in seats or ():
+        take_seat(draft, job, role, node, now=now)
     return seats
+
+
+def find_seats(
+    draft: Draft, job: JobDraft, roles: Sequence[Role], *, now: bool, avoid: Collection[NodeName]
+) -> Seats | None:
+    """Search depth first, tightest node first; how often it comes back on a seat is bounded (`NODES_LOOKED_AT`)."""
+    trial = replace(draft, rooms={name: replace(room) for name, room in draft.rooms.items() if name not in avoid})
+    seats: Seats = []
+    branches: list[Iterator[Room]] = []
+    for _ in range(len(roles) + NODES_LOOKED_AT // max(1, len(trial.rooms))):
+        if len(seats) == len(roles):
+            break
+        shape = job.shape_of(roles[len(seats)])
+        if len(branches) == len(seats):
+            branches.append(iter(rooms_by_tightness(trial, shape, now=now)))
+        room = next(branches[-1], None)
+        if room is not None:
+            room.take(shape.requests, now=now)
+            seats.append((roles[len(seats)], room.node.name))
+        elif seats:
+            branches.pop()
+            role, node = seats.pop()
+            trial.rooms[node].give_back(job.shape_of(role).requests, now=now)
+        else:
+            return None
+    return seats if len(seats) == len(roles) else None
 
 
 def seat_on(draft: Draft, job: JobDraft, seats: Iterable[tuple[Role, NodeName]], *, now: bool) -> bool:
@@ -69,9 +96,9 @@ def seat_on(draft: Draft, job: JobDraft, seats: Iterable[tuple[Role, NodeName]],
 
 def seat_by_force(
     draft: Draft, job: JobDraft, roles: Iterable[Role], force: Force, *, avoid: Collection[NodeName] = ()
-) -> list[tuple[Role, NodeName]] | None:
+) -> Seats | None:
     """As `seat_all` into room that is or will be free, taking surplus where there is none.  Work on a copy."""
-    seats = []
+    seats: Seats = []
     for role in largest_first(draft, job, roles):
         shape = job.shape_of(role)
         room = tightest_room(draft, shape, now=False, avoid=avoid)

@@ -357,3 +357,22 @@ def test_amounts_beyond_doubles_stay_exact():
     huge = shape(0).requests.__class__(memory_bytes=exact)
     assert huge.fits_into(huge)
     assert not huge.fits_into(huge.__class__(memory_bytes=exact - 1))
+
+
+def test_gang_that_needs_a_second_look_starts():
+    """Best fit alone puts the small master where only a trainer could stand; the search comes back on it (A1)."""
+    nodes = [
+        Node(name=name, allocatable=Resources(cpu_milli=cpu_milli, memory_bytes=memory))
+        for name, cpu_milli, memory in (("a", 1_000, 5), ("b", 1_500, 4))
+    ]
+    first, second = job("first", high=2, cpu_milli=500), job("second", low=3, high=3)
+    first = replace(first, master=replace(first.master, shape=Shape(requests=Resources(memory_bytes=2))))
+    second = replace(
+        second,
+        trainer=replace(second.trainer, shape=Shape(requests=Resources(cpu_milli=500, memory_bytes=1))),
+        master=replace(second.master, shape=shape(500)),
+    )
+    driver = driver_of(nodes, [first])
+    driver.turn()
+    driver.cluster.put(second)
+    assert [type(action) for action in driver.plan().actions] == [AdmitGang]
