@@ -20,7 +20,7 @@ from master.api.status import JobPhase, JobStatus
 from tests.chaos.faults import Injector, Landed, pick
 from tests.chaos.heads import HeadWatch
 from tests.chaos.ledger import read_diaries, verdict
-from tests.chaos.stage import MOST_WEB, POLL_S, WEB, JobShape, Stage
+from tests.chaos.stage import MOST_WEB, POLL_S, WEB, JobShape, Stage, brief
 
 START_BUDGET_S = 90.0
 RECOVERY_BUDGET_S = 90.0
@@ -166,7 +166,7 @@ class Campaign:
                 if done > lowest and self._is_whole(job, status):
                     return True
             await asyncio.sleep(POLL_S)
-        raise TimeoutError(f"{job} did not recover within {RECOVERY_BUDGET_S:g} s; the master's last word: {status}")
+        raise TimeoutError(f"{job} did not recover within {RECOVERY_BUDGET_S:g} s: {brief(status)}")
 
     def _is_whole(self, job: str, status: JobStatus) -> bool:
         serving = Counter(member.role for member in status.members if member.is_connected and member.is_serving)

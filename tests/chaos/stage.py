@@ -132,6 +132,22 @@ spec:
 """
 
 
+def brief(status: JobStatus | None) -> str:
+    """In a few lines, for whoever has to find out why."""
+    if status is None:
+        return "no master answers"
+    members = ", ".join(
+        f"{m.name} {'connected' if m.is_connected else 'away'}{'' if m.is_serving else ', not serving'} holds {m.leased}"
+        for m in status.members
+    )
+    failure = status.failures[-1].message.splitlines()[-1:] if status.failures else []
+    return (
+        f"{status.phase}, {status.problem or 'no problem'}; term {status.term}, lineage {status.lineage}, "
+        f"head {status.head}; {status.positions}; members: {members}; "
+        f"{len(status.failures)} failures, {status.failures_in_a_row} in a row, the last: {failure}"
+    )
+
+
 class Stage:
     """One run.  Made by `chaos_stage`."""
 
@@ -204,7 +220,7 @@ class Stage:
         until_s = time.monotonic() + budget_s
         while not (self.has_ended(job) and not self.run.cluster.table.job_pods(job)):
             if time.monotonic() > until_s:
-                raise TimeoutError(f"{job} did not end within {budget_s:g} s: {await self.status(job)}")
+                raise TimeoutError(f"{job} did not end within {budget_s:g} s: {brief(await self.status(job))}")
             await self.run.cluster.changed(0.5)
 
 
