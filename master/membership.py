@@ -41,7 +41,6 @@ class Trainer:
     rank: tuple[int, int] = NO_RANK  # (rank, world size) as it was told
     start_by: Instant | None = None  # from its first lease on: till then to be heard of is progress enough
     has_worked: bool = False  # completed a batch: what it fails at later may be to blame (M4)
-    has_failed: bool = False  # said Failed: an incarnation counts once (M4)
     has_declared: bool = False
 
     @property

@@ -18,10 +18,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from master.api.identities import Incarnation
 from master.api.positions import EMPTY, PositionSet
 from master.domain import Instant, MemberKey
 
 NOTES_KEPT: Final = 20  # for the status; older ones are in the log
+COUNTED_KEPT: Final = 256
+"""Incarnations remembered as having failed; an older one that lives and fails again would count twice, no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class Failures:
 
     layers: tuple[PositionSet, ...] = ()
     doubted: PositionSet = EMPTY  # in flight when a process failed that had not completed a batch
+    counted: tuple[Incarnation, ...] = ()  # whose failures these are: each process counts once
     in_a_row: int = 0  # scripts that raised, without one batch completed between them
     notes: tuple[FailureNote, ...] = ()
 
@@ -65,11 +69,19 @@ class Failures:
 
 
 def count_failure(failures: Failures, note: FailureNote, *, has_raised: bool, is_evidence: bool) -> Failures:
-    """One trainer failed with `note.positions` in flight.
+    """One trainer failed with `note.positions` in flight; nothing when this process has failed before.
 
     `has_raised`: its script said so, it was not just killed.  `is_evidence`: it counts against the positions.
     """
-    failures = replace(failures, in_a_row=failures.in_a_row + has_raised, notes=(*failures.notes, note)[-NOTES_KEPT:])
+    who = note.member.incarnation
+    if who in failures.counted:
+        return failures
+    failures = replace(
+        failures,
+        counted=(*failures.counted, who)[-COUNTED_KEPT:],
+        in_a_row=failures.in_a_row + has_raised,
+        notes=(*failures.notes, note)[-NOTES_KEPT:],
+    )
     if not is_evidence:
         return replace(failures, doubted=failures.doubted | note.positions)
     layers, carried = [], note.positions

@@ -250,10 +250,7 @@ def _deadline(turn: Turn, trainer: Trainer) -> Instant:
 
 def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
     """The script raised: counted once per process, and the job ends when failures follow each other (M4)."""
-    if trainer.has_failed:
-        return
     state = turn.state
-    turn.change(members=put_trainer(state.members, replace(trainer, has_failed=True)))
     in_flight = said.positions & _held(state.dispatch, trainer.key)
     _count(turn, trainer, in_flight, said.message, has_raised=True)
     failures, limit = turn.state.failures, state.config.backoff_limit
@@ -282,7 +279,7 @@ def leave(turn: Turn, trainer: Trainer) -> None:
 def lose(turn: Turn, trainer: Trainer, why: str) -> None:
     """Crashed: its leases return at once; whatever it held is under suspicion (M4)."""
     in_flight = _held(turn.state.dispatch, trainer.key)
-    if in_flight and not trainer.has_failed:
+    if in_flight:
         _count(turn, trainer, in_flight, why, has_raised=False)
     _part(turn, trainer, retired=False)
 

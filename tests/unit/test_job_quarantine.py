@@ -8,7 +8,7 @@ from master import job
 from master.api.messages import Ack, Failed, Granted, Leave, Refused, Return, Skip, SkipAnswer, Wait
 from master.api.positions import EMPTY, PositionSet
 from master.api.status import JobPhase
-from master.domain import AnswersOverdue, CommitDue, Instant, JobConfig, StreamBroken
+from master.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReconnectWindowEnded, StreamBroken
 from master.quarantine import FailureNote, Failures, acquit, count_failure
 from tests.unit.job_driver import Driver, Marks, key, run_servers, serving
 
@@ -75,6 +75,20 @@ def test_one_process_that_fails_twice_counts_once(plain):
     for _ in range(5):
         plain.say(member, Failed(positions=lease.positions.first(10), message="again"))
     assert len(plain.state.failures.layers) == 1
+
+
+def test_one_process_that_is_lost_again_and_again_counts_once(plain):
+    """M4: a bad network is no poison, not even at the last positions left."""
+    member = proven(plain, "t5")
+    held = plain.leases(member, 2)
+    for _ in range(5):
+        plain.feed(StreamBroken(member=member))
+        plain.fire(ReconnectWindowEnded)
+        plain.trainer("t5", declares=None, held=held, lineage=1)
+        held = plain.state.dispatch.holders[member.incarnation].leases
+        plain.say(member, Ack(token=held[0].token, positions=held[0].positions - FRONT))
+    assert len(plain.state.failures.layers) == 1
+    assert plain.state.dispatch.quarantined == EMPTY
 
 
 def test_failures_of_processes_that_never_completed_a_batch_quarantine_nothing(plain):
@@ -298,8 +312,9 @@ def test_killed_trainers_do_not_fail_the_job():
 def test_layers_count_per_position():
     """Each layer lies inside the one before."""
     failures = Failures()
-    for positions in (PositionSet.span(0, 20), PositionSet.span(10, 30), PositionSet.span(15, 16)):
-        note = FailureNote(member=key("t0"), at=Instant(0), positions=positions, message="")
+    for process, (start, stop) in enumerate([(0, 20), (10, 30), (15, 16)]):
+        positions = PositionSet.span(start, stop)
+        note = FailureNote(member=key("t0", process), at=Instant(0), positions=positions, message="")
         failures = count_failure(failures, note, has_raised=True, is_evidence=True)
     assert failures.layers == (PositionSet.span(0, 30), PositionSet.span(10, 20), PositionSet.span(15, 16))
     assert acquit(failures, PositionSet.span(15, 16)).condemned(3) == EMPTY
@@ -309,10 +324,11 @@ def test_layers_count_per_position():
 def test_notes_are_bounded():
     """Every queue has a bound."""
     failures = Failures()
-    for _ in range(100):
-        note = FailureNote(member=key("t0"), at=Instant(0), positions=EMPTY, message="")
+    for process in range(1000):
+        note = FailureNote(member=key("t0", process), at=Instant(0), positions=EMPTY, message="")
         failures = count_failure(failures, note, has_raised=False, is_evidence=True)
     assert len(failures.notes) == 20
+    assert len(failures.counted) == 256
     assert failures.layers == ()
 
 
