@@ -3,7 +3,8 @@
 Jobs that are not active give their pods back.  Pods leave a node that is being drained.  A size above the ceiling
 comes down.  A running job whose core is incomplete gets it back: from free room, from room that is being vacated, else
 from surplus, its own where that costs the same.  If none of it helps for a minute, the gang leaves whole
-(`kubernetes.md` 5) and queues again.  Next: `forced`.
+(`kubernetes.md` 5) and queues again.  A minimum that stands on surplus gets core pods back one by one (docs/adr/0104).
+Next: `forced`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def everything(job: JobDraft) -> list[Pod]:
 
 
 def leave_draining_nodes(draft: Draft, job: JobDraft) -> None:
-    """Tell the job's pods on nodes that are being drained to leave: surplus at once, core too, by the owner's wish."""
+    """Tell all of the job's pods on draining nodes to leave, core too: the owner's wish, and servers roll back once."""
     draining = {node.name for node in draft.view.nodes if node.is_draining}
     for pod in everything(job):
         if pod.place in draining:

@@ -99,9 +99,23 @@ def happen(cluster, event):
             lose_one(cluster, what, lambda pod: pod.role is Role.TRAINER)
         case "web leaves":
             lose_one(cluster, what, lambda pod: pod.role is Role.OTHER)
+        case "edit":
+            name = sorted(cluster.jobs)[what % len(cluster.jobs)]
+            cluster.put(edited(cluster.jobs[name], what))
+        case "drain":
+            name = sorted(cluster.nodes)[what % len(cluster.nodes)]
+            cluster.put(replace(cluster.nodes[name], is_draining=not cluster.nodes[name].is_draining))
         case "cordon" | "open":
             name = sorted(cluster.nodes)[what % len(cluster.nodes)]
             cluster.put(replace(cluster.nodes[name], is_cordoned=kind == "cordon"))
+
+
+def edited(job, number):
+    """The user changes minimum, maximum and pin."""
+    low = 1 + number % 3
+    pinned = low + job.trainer.step if number % 2 else 0
+    high = low + job.trainer.step + number % 5
+    return replace(job, trainer=replace(job.trainer, min_replicas=low, max_replicas=high, pinned_replicas=pinned))
 
 
 def lose_one(cluster, which, is_meant):

@@ -6,7 +6,7 @@ from math import nan
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from autoscaler.domain import Bottleneck, Cause, ClusterView, DeletePod, History, PodPhase, Policy, Role
+from autoscaler.domain import Bottleneck, Cause, ClusterView, DeletePod, History, PodPhase, Policy, Role, Tier
 from autoscaler.planner import plan
 from tests.property.planner_cases import (
     NO_GATES,
@@ -25,6 +25,7 @@ from tests.property.planner_cases import (
 )
 
 webs = st.lists(shapes, max_size=4)
+edits = st.tuples(st.sampled_from(["edit", "edit", "drain", "kill"]), st.integers(0, 30))
 common = settings()
 
 
@@ -208,6 +209,25 @@ def test_everything_ends_at_rest_from_any_memory(cluster, story):
     driver.history = History(since_s=cluster.now())
     decided = driver.settle()
     assert {decision.job: decision.now for decision in decided.decisions} == sizes
+
+
+@common
+@given(clusters(), stories(max_events=3), st.lists(edits, max_size=6))
+def test_edits_drains_and_kills_come_to_rest_within_bounds(cluster, story, events):
+    """A1 after every change of mind: at most the ceiling, core where it can be, and no plan that undoes the last."""
+    driver = Driver(cluster, NO_GATES)
+    driver.live(story)
+    for event in events:
+        happen(cluster, event)
+        decided = driver.settle(seconds=10.0)
+        check_targets(decided, cluster.view())
+        for job in cluster.jobs.values():
+            trainers = [p for p in cluster.pods.values() if p.job == job.name and p.role is Role.TRAINER]
+            core = sum(pod.tier is Tier.CORE for pod in trainers)
+            assert len(trainers) <= job.trainer.ceiling
+            places = {name: node for name, node in cluster.nodes.items() if node.is_open()}
+            if len(trainers) > job.trainer.min_replicas and all(pod.node in places for pod in trainers):
+                assert core >= job.trainer.min_replicas
 
 
 def test_an_empty_cluster_has_an_empty_plan():
