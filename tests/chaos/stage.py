@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def brief(status: JobStatus | None) -> str:
     if status is None:
         return "no master answers"
     members = ", ".join(
-        f"{m.name} {'connected' if m.is_connected else 'away'}{'' if m.is_serving else ', not serving'} holds {m.leased}"
+        f"{m.name} {'here' if m.is_connected else 'away'}, {'serves' if m.is_serving else 'waits'}, holds {m.leased}"
         for m in status.members
     )
     failure = status.failures[-1].message.splitlines()[-1:] if status.failures else []
@@ -256,6 +256,20 @@ async def chaos_stage(
         finally:
             crash.cancel()
             await asyncio.gather(crash, return_exceptions=True)
+    left = await asyncio.to_thread(processes_of, run.folder.root)
+    if left:
+        raise RuntimeError(f"the run has left processes behind: {left}")
+
+
+def processes_of(root: Path) -> list[int]:
+    """Processes whose environment names this run's folder."""
+    mark = f"EDL_TOKEN_FILE={root / 'token'}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
 
 
 @asynccontextmanager
