@@ -96,7 +96,9 @@ class ForkReader:
         """Sorts all ids by bucket and, so that equal forks make equal files, by id within a bucket."""
         ids = np.concatenate((self._old, np.setdiff1d(self._own, self._old, assume_unique=True)))
         buckets = buckets_of_rows(ids, self._bucket_count)
-        order = np.lexsort((ids, buckets))
+        order = np.argsort(ids)
+        homes = buckets[order].astype(np.min_scalar_type(self._bucket_count))  # small numbers are sorted by radix
+        order = order[np.argsort(homes, kind="stable")]
         self._ids = ids[order]
         self._edges = np.searchsorted(buckets[order], np.arange(self._bucket_count + 1))
 
