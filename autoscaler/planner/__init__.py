@@ -5,7 +5,7 @@ Start at `plan`, which calls the phases in their order:
 ==== ============= ==============================================================================================
 P0   `snapshot`    the view as a working copy (`draft`: room that is free, room that will be)
 P1   `others`      pods of others that have no node yet are set where the scheduler would put them
-P2   `keep`        running jobs keep, or get back, their minimum
+P2   `keep`        what jobs keep; running ones get their core back (`core`)
 P3   `forced`      surplus leaves for pods of others that fit nowhere (`victims`: which)
 P4   `gangs`       waiting jobs start whole, one at a time (`seating`: where)
 P5   `share`       what is left, by lowest weighted dominant share

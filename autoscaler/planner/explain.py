@@ -32,7 +32,8 @@ def decide(draft: Draft) -> tuple[Decision, ...]:
     """Return each job's decision from the finished draft."""
     held = held_by_surplus(draft)
     for job in draft.jobs.values():
-        attribute_shortage(job, held, draft.rooms)
+        if job.job.name not in draft.short:
+            attribute_shortage(job, held, draft.rooms)
     return tuple(decision_for(draft, job) for job in draft.jobs.values())
 
 

@@ -83,6 +83,11 @@ class JobDraft:
         return [*self.created, *self.promised]
 
     @property
+    def everything(self) -> list[Pod]:
+        """All pods of the job that have not been told to leave."""
+        return [*self.trainers, *self.servers, *self.masters, *self.strays]
+
+    @property
     def size(self) -> int:
         """Trainers that the job will have when all of this plan has come true."""
         return len(self.trainers) + sum(pod.role is Role.TRAINER for pod in self.coming)

@@ -1,0 +1,112 @@
+"""P2, second half: a running job keeps its core, by count and by tier.
+
+What is missing comes back from free room, from room that is being vacated, else from surplus, its own where that costs
+the same.  If none of it helps for a minute, the gang leaves whole (`kubernetes.md` 5) and queues again.  A minimum that
+stands on surplus pods gets core ones back, one by one (`kubernetes.md` 6, docs/adr/0104).  Next: `forced`.
+"""
+
+from __future__ import annotations
+
+from autoscaler.domain import Bottleneck, Cause, Reclaim, Role, Tier
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.fit import tightest_room
+from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.seating import Force, Seats, missing_core, seat_all, seat_by_force, seat_on
+from autoscaler.planner.windows import shrink_opens_at
+
+
+def refill_core(draft: Draft, job: JobDraft) -> None:
+    """Give a running job the core pods that it lacks, one by one."""
+    roles = missing_core(draft, job)
+    if roles and draft.now_s < job.job.hold_until_s:
+        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
+        return
+    if not roles or all(refill(draft, job, role) for role in roles):
+        return
+    missing = ", ".join(sorted(set(roles)))
+    job.block(Bottleneck.NODE_FIT, f"no room for its missing {missing}, not even in surplus of others")
+    draft.short.add(job.job.name)
+    since_s = next((gap.since_s for gap in draft.view.history.shortfalls if gap.job == job.job.name), draft.now_s)
+    gives_up_at_s = since_s + draft.policy.shortfall_limit_s
+    if draft.now_s < gives_up_at_s:
+        draft.wake_at_s.append(gives_up_at_s)
+    else:
+        draft.withdraw(job)
+        draft.remove(job, job.everything, Cause.PREEMPTION, beneficiary="its core was incomplete for too long")
+        job.is_running = False
+
+
+def refill(draft: Draft, job: JobDraft, role: Role) -> bool:
+    """Create or promise one core pod; False if no room can be had for it."""
+    if seat_all(draft, job, [role], now=True) is not None:
+        return True
+    force = Force(cause=Cause.GANG)
+    seats = reserved_seat(draft, job, role) or seat_by_force(draft, job, [role], force)
+    if seats is None:
+        return False
+    draft.reserve(job, seats)
+    return True
+
+
+def restore_core(draft: Draft, job: JobDraft) -> None:
+    """Give a job that has its minimum, yet partly as surplus, its core back (`kubernetes.md` 6).
+
+    Growth does it where the job can grow.  Where it cannot, one surplus trainer leaves and a core one takes its seat:
+    one at a time, each a window after the last growth.
+    """
+    if job.next_trainer_tier() is not Tier.CORE or job.size < job.job.trainer.min_replicas:
+        return
+    shape = job.job.trainer.shape
+    if is_swapping(draft, job):
+        room = tightest_room(draft, shape, now=True)
+        if room is not None:
+            draft.create(job, Role.TRAINER, Tier.CORE, room.node.name, Cause.CORE_SWAP)
+        elif seats := reserved_seat(draft, job, Role.TRAINER):
+            draft.reserve(job, seats)
+        return
+    can_grow = job.size < job.job.trainer.ceiling and tightest_room(draft, shape, now=False) is not None
+    if can_grow or draft.now_s < job.job.hold_until_s:
+        return
+    opens_at_s = shrink_opens_at(draft.view, draft.policy, job.job)
+    if draft.now_s >= opens_at_s:
+        swap(draft, job)
+    else:
+        draft.wake_at_s.append(opens_at_s)
+
+
+def is_swapping(draft: Draft, job: JobDraft) -> bool:
+    """Whether an earlier plan told a trainer to leave for a core one."""
+    return job.size < job.job.trainer.ceiling and any(
+        seat.role is Role.TRAINER
+        for reservation in draft.view.history.reservations
+        if reservation.job == job.job.name
+        for seat in reservation.seats
+    )
+
+
+def swap(draft: Draft, job: JobDraft) -> None:
+    """Tell the job's last surplus trainer to leave and hold its seat for a core one.
+
+    With `reclaim: planner` a job at its minimum is left alone: the count protects it, a swap would only cost it work.
+    """
+    if not job.spare and draft.policy.reclaim is Reclaim.PLANNER:
+        return
+    shape = job.job.trainer.shape
+    for pod in draft.last_in_line(job):
+        room = draft.rooms.get(pod.place) if pod.place is not None else None
+        if pod.tier is Tier.SURPLUS and room is not None and shape.requests.fits_into(room.later + pod.requests):
+            seats: Seats = [(Role.TRAINER, room.node.name)]
+            draft.remove(job, [pod], Cause.CORE_SWAP, beneficiary=job.job.name)
+            seat_on(draft, job, seats, now=False)
+            draft.reserve(job, seats)
+            return
+
+
+def reserved_seat(draft: Draft, job: JobDraft, role: Role) -> Seats | None:
+    """Take a seat for which an earlier plan made room, if one of this role still stands."""
+    for reservation in draft.view.history.reservations:
+        for seat in reservation.seats:
+            taken = [(seat.role, seat.node)]
+            if reservation.job == job.job.name and seat.role is role and seat_on(draft, job, taken, now=False):
+                return taken
+    return None
