@@ -9,8 +9,9 @@
 An event is handled in two parts: what it says (the handlers), and what can go on because of it (`_advance`, driven by
 the state alone, so that nothing waits for an event that has already come).
 
-Parts: `dispatch` and `shards` (who trains what), `membership`, `trainers`, `servers` (who is here), `declaring`,
-`cuts` (the commit), `recovery` (take-over, roll-back), `skipping` and `quarantine`, `ownership` (without servers).
+Parts: `dispatch` and `shards` (who trains what), `membership`, `trainers`, `departures`, `servers` (who is here),
+`declaring`, `cuts` (the commit), `recovery` (take-over, roll-back), `skipping` and `quarantine`, `ownership` (without
+servers).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from master import cuts, declaring, ownership, recovery, servers, skipping, trainers
+from master import cuts, declaring, departures, ownership, recovery, servers, skipping, trainers
 from master.api.identities import Term
 from master.api.messages import (
     Ack,
@@ -147,10 +148,10 @@ _TRAINER_HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Trainer, A
     Ack: trainers.handle_ack,
     Return: trainers.handle_return,
     Progress: trainers.handle_progress,
-    Failed: trainers.handle_failed,
+    Failed: departures.handle_failed,
     OfferCheckpoint: lambda turn, trainer, said: cuts.handle_offer(turn, trainer.key, said),
     FinalSaved: trainers.handle_final_saved,
-    Leave: lambda turn, trainer, _: trainers.leave(turn, trainer),
+    Leave: lambda turn, trainer, _: departures.leave(turn, trainer),
 }
 
 
@@ -167,7 +168,7 @@ def _handle_trainer_message(turn: Turn, sender: MemberKey, said: MemberMessage) 
 
 def _handle_stream_broken(turn: Turn, event: StreamBroken) -> None:
     if trainer := turn.state.members.try_trainer(event.member):
-        trainers.window(turn, trainer)
+        departures.window(turn, trainer)
     elif server := turn.state.members.try_server(event.member):
         servers.window(turn, server)
 
@@ -175,7 +176,7 @@ def _handle_stream_broken(turn: Turn, event: StreamBroken) -> None:
 def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
     trainer, server = turn.state.members.try_trainer(event.member), turn.state.members.try_server(event.member)
     if trainer and trainer.window_ends == event.deadline:
-        trainers.lose(turn, trainer, "its stream broke and did not come back")
+        departures.lose(turn, trainer, "its stream broke and did not come back")
     elif server and server.window_ends == event.deadline:
         servers.lose(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
 
@@ -216,7 +217,7 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     ManifestWritten: cuts.handle_manifest_written,
     ManifestWriteFailed: cuts.handle_manifest_write_failed,
     AdoptableFound: recovery.handle_adoptable,
-    LeaseExpired: trainers.handle_lease_expired,
+    LeaseExpired: departures.handle_lease_expired,
     ReconnectWindowEnded: _handle_window_ended,
     ReclaimWindowEnded: _handle_reclaim_ended,
     CommitDue: cuts.handle_due,

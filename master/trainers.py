@@ -1,7 +1,7 @@
-"""What trainers say, and what becomes of them: registration, work, failure, leaving (rules 10 to 18, 32; M2 to M4).
+"""What trainers say while they are here: registration, work, the end (rules 10 to 12, 14, 15, 18, 32; M2, M3).
 
-Not here: the books (`dispatch`), what to grant (`shards`), the data set (`declaring`), checkpoints that a trainer
-offers (`cuts`), who holds the model of a job without servers (`ownership`).
+Not here: how they go (`departures`), the books (`dispatch`), what to grant (`shards`), the data set (`declaring`),
+checkpoints that a trainer offers (`cuts`), who holds the model of a job without servers (`ownership`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from master.api.messages import (
     Ack,
     Acquire,
     Ended,
-    Failed,
-    Fenced,
     FinalSaved,
     Granted,
     Progress,
-    RankChanged,
     Refused,
     Registered,
     RegisterTrainer,
@@ -26,13 +23,13 @@ from master.api.messages import (
     RouteChanged,
     Wait,
 )
-from master.api.positions import EMPTY, PositionSet, union
-from master.dispatch import Dispatch, Holder, ack, add_leases, drop_holder, give_back, reclaim, renew
-from master.domain import SECOND, Instant, LeaseExpired, MemberKey, Persist, ReserveHighWater
+from master.departures import held_by, lose, tell_ranks
+from master.dispatch import Holder, ack, add_leases, give_back, reclaim, renew
+from master.domain import SECOND, Instant, MemberKey, Persist, ReserveHighWater
 from master.frozen_map import FrozenMap
-from master.membership import Trainer, drop_trainer, put_trainer, rank_changes, retire, trainer_of
-from master.ownership import admit, refuse_second_model, release
-from master.quarantine import FailureNote, acquit, count_failure
+from master.membership import Trainer, put_trainer, retire, trainer_of
+from master.ownership import admit, refuse_second_model
+from master.quarantine import acquit
 from master.shards import batches_to_grant, choose_pieces
 from master.state import Stage, Turn
 
@@ -81,13 +78,6 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
     if state.stage is Stage.SERVING and state.route and state.config.servers:
         turn.send(key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))
     tell_ranks(turn)
-
-
-def tell_ranks(turn: Turn) -> None:
-    """RankChanged to those whose place or whose number of colleagues is another now."""
-    for trainer in rank_changes(turn.state.members):
-        turn.change(members=put_trainer(turn.state.members, trainer))
-        turn.send(trainer.key, RankChanged(rank=trainer.rank[0], world_size=trainer.rank[1]))
 
 
 # ---- working --------------------------------------------------------------------------------------------------------
@@ -160,7 +150,7 @@ def _shorten_windows(turn: Turn) -> None:
         if (
             trainer.window_ends is not None
             and trainer.window_ends <= latest
-            and _held(turn.state.dispatch, trainer.key)
+            and held_by(turn.state.dispatch, trainer.key)
         ):
             lose(turn, trainer, "its stream broke, and a colleague waits for its work")
 
@@ -243,65 +233,3 @@ def _deadline(turn: Turn, trainer: Trainer) -> Instant:
     config, rate = turn.state.config, trainer.samples_per_s
     expected_ns = int(config.lease_factor * turn.state.dispatch.batch_size / rate * SECOND) if rate > 0 else 0
     return turn.after(max(config.lease_floor_ns, expected_ns))
-
-
-# ---- failing and going ----------------------------------------------------------------------------------------------
-
-
-def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
-    """The script raised: counted once per process, and the job ends when failures follow each other (M4)."""
-    state = turn.state
-    in_flight = said.positions & _held(state.dispatch, trainer.key)
-    _count(turn, trainer, in_flight, said.message, has_raised=True)
-    failures, limit = turn.state.failures, state.config.backoff_limit
-    if failures.in_a_row >= max(1, limit) and not state.failed:
-        reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
-        turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")
-
-
-def _held(books: Dispatch, key: MemberKey) -> PositionSet:
-    holder = books.holders.get(key.incarnation)
-    return union(lease.positions for lease in holder.leases) if holder else EMPTY
-
-
-def _count(turn: Turn, trainer: Trainer, positions: PositionSet, message: str, *, has_raised: bool) -> None:
-    failures, books = turn.state.failures, turn.state.dispatch
-    note = FailureNote(member=trainer.key, at=turn.now, positions=positions, message=message)
-    is_evidence = trainer.has_worked or books.todo <= failures.suspects  # or there was nothing else to begin with
-    turn.change(failures=count_failure(failures, note, has_raised=has_raised, is_evidence=is_evidence))
-
-
-def leave(turn: Turn, trainer: Trainer) -> None:
-    """Drained: what it still held returns, and it is no member any more (rule 13)."""
-    _part(turn, trainer, retired=True)
-
-
-def lose(turn: Turn, trainer: Trainer, why: str) -> None:
-    """Crashed: its leases return at once; whatever it held is under suspicion (M4)."""
-    in_flight = _held(turn.state.dispatch, trainer.key)
-    if in_flight:
-        _count(turn, trainer, in_flight, why, has_raised=False)
-    _part(turn, trainer, retired=False)
-
-
-def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
-    """Alive or not, it does not move: its leases return and it must register again (M2)."""
-    trainer = turn.state.members.try_trainer(event.trainer)
-    holder = turn.state.dispatch.holders.get(event.trainer.incarnation)
-    if trainer and holder and holder.leases and holder.progress_deadline == event.deadline:
-        _part(turn, trainer, retired=False)
-        turn.send(event.trainer, Fenced(reason="no progress for longer than the lease allows: register again"))
-
-
-def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
-    books, _ = drop_holder(turn.state.dispatch, trainer.key.incarnation)
-    turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=books)
-    release(turn, trainer.key)
-    tell_ranks(turn)
-
-
-def window(turn: Turn, trainer: Trainer) -> None:
-    """Its stream broke: it may come back with what it holds until the window ends (rule 18)."""
-    if trainer.is_connected:
-        ends = Instant(turn.now + turn.state.config.reconnect_window_ns)
-        turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
