@@ -260,5 +260,8 @@ class Driver:
 
 
 def finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """What may travel: numbers, the others left out (a loss may well be NaN)."""
-    return {str(name): float(value) for name, value in metrics.items() if math.isfinite(value)}
+    """What may travel: infinite and NaN are left out (a loss may well be).  Raises UsageError for what is no number."""
+    try:
+        return {str(name): float(value) for name, value in metrics.items() if math.isfinite(value)}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(f"metrics {metrics!r}: give names and numbers, loss=0.5 say ({error})") from error

@@ -18,15 +18,15 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from master.api.hello import Hello
-from master.api.identities import DatasetSpec, Incarnation, MemberName, OptimiserSpec
+from master.api.identities import Incarnation, MemberName, OptimiserSpec
 from master.api.messages import Declare
 from trainer_sdk.channel import Address
 from trainer_sdk.data import Data
@@ -35,6 +35,7 @@ from trainer_sdk.driver import Driver, finite
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import CheckpointError, UsageError
 from trainer_sdk.own_model import Arrays, OwnModel, Restore, Save
+from trainer_sdk.owner import Owner
 from trainer_sdk.protocol import (
     CheckpointWanted,
     Ending,
@@ -46,7 +47,7 @@ from trainer_sdk.protocol import (
     SpecDeclared,
     start,
 )
-from trainer_sdk.specs import Table, sgd
+from trainer_sdk.specs import Table, dataset_spec, sgd, table_specs
 from trainer_sdk.standalone import Standalone
 
 if TYPE_CHECKING:
@@ -65,9 +66,7 @@ class Session:
         self.environment: Final = environment
         self._budget_s = master_budget_s
         self._server_budget_s = server_budget_s
-        self._process = os.getpid()
-        self._thread = threading.get_ident()
-        self._is_closed = False
+        self._owner = Owner(environment.name)
         self._is_draining = False
         self._data: Data | None = None
         self._tables: Tables | None = None
@@ -92,15 +91,10 @@ class Session:
         self._check_declaring("dataset()")
         if self._data is not None:
             raise UsageError(f"dataset() a second time: this job trains {self._data.spec.name!r}")
-        counts: tuple[tuple[str, object], ...] = (("size", size), ("epochs", epochs), ("batch_size", batch_size))
-        for field, value in counts:
-            if not isinstance(value, int) or value < 1:
-                raise UsageError(f"dataset.{field}: {value!r} is no whole number from 1 up")
-        spec = DatasetSpec(name=name, size=size, epochs=epochs, batch_size=batch_size, seed=seed)
         self._data = Data(
-            spec,
+            dataset_spec(name, size=size, epochs=epochs, batch_size=batch_size, seed=seed),
             start=self._start,
-            check_use=self._check_use,
+            check_use=self._owner.check,
             prepare=self._prepare,
             conclude=self._conclude,
             budget_s=self._budget_s,
@@ -110,18 +104,19 @@ class Session:
     def tables(self, tables: Mapping[str, Table], *, optimiser: OptimiserSpec | None = None) -> Tables:
         """The model, kept on the job's parameter servers; `optimiser` for the tables that name none."""
         self._check_declaring("tables()")
-        if self._tables is not None or self._save is not None:
-            raise UsageError("a second model: a job has one, declared by tables() or own_model() once")
+        self._check_first_model()
+        specs = table_specs(tables, sgd(0.01) if optimiser is None else optimiser)
         from trainer_sdk.pserver.client import PserverClient  # noqa: PLC0415  plain sharding needs none
+        from trainer_sdk.pserver.layout import check_tables  # noqa: PLC0415
         from trainer_sdk.pserver.security import Security  # noqa: PLC0415
         from trainer_sdk.tables import Tables  # noqa: PLC0415
 
-        specs = tuple(table.named(name, optimiser or sgd(0.01)) for name, table in tables.items())
+        check_tables(specs)
         self._tables = Tables(
             specs,
             client=lambda: PserverClient(Security.from_environment(os.environ)),
             start=self._start,
-            check_use=self._check_use,
+            check_use=self._owner.check,
             data=self._declared,
             budget_s=self._server_budget_s,
         )
@@ -135,8 +130,7 @@ class Session:
         again if the model has to go back.  For jobs of one trainer (rules 33 to 35).
         """
         self._check_declaring("own_model()")
-        if self._tables is not None or self._save is not None:
-            raise UsageError("a second model: a job has one, declared by tables() or own_model() once")
+        self._check_first_model()
         self._save = save, restore
 
     def on_final(self, hook: FinalHook) -> None:
@@ -146,7 +140,7 @@ class Session:
 
     def on_drain(self, callback: Callable[[], object]) -> None:
         """Run when this trainer has to leave, after its last batch and before its loop ends."""
-        self._check_use()
+        self._owner.check()
         self._on_drain.append(callback)
 
     # ---- while training -----------------------------------------------------------------------------------------
@@ -173,7 +167,7 @@ class Session:
 
     def report(self, metrics: Mapping[str, float]) -> None:
         """Shown with the job from the next report on; numbers that are not finite are left out."""
-        self._check_use()
+        self._owner.check()
         self._declared().metrics |= finite(metrics)
 
     def checkpoint(self) -> str:
@@ -182,7 +176,7 @@ class Session:
         Raises UsageError inside an unfinished batch (is it in the model or not?), CheckpointError when it could not be
         committed: training may go on.
         """
-        self._check_use()
+        self._owner.check()
         if self._save is None:
             raise UsageError("checkpoint() is for own_model(); tables on parameter servers are committed by themselves")
         driver = self._start()
@@ -195,35 +189,42 @@ class Session:
 
     def close(self, reason: str = "done") -> None:
         """Confirmed work is acked, all else returned; children and threads are gone.  A second call does nothing."""
-        if self._is_closed or os.getpid() != self._process:
+        if self._owner.is_closed or not self._owner.is_this_process:
             return
-        self._is_closed = True
+        self._owner.check()
+        self._close(reason)
+
+    def _close(self, reason: str) -> None:
+        """Every step runs, also when Ctrl-C interrupts one: no child and no handler outlives the session."""
+        self._owner.close()
         atexit.unregister(self._left_open)
-        if self._driver is not None:
-            self._driver.feed(LeaveRequested(reason=reason))
-            self._driver.channel.close()
-        if self._tables is not None:
-            self._tables.close()
-        if self._standalone is not None:
-            self._standalone.stop()
-        self._signal.restore()
+        with ExitStack() as steps:
+            steps.callback(self._signal.restore)
+            if self._standalone is not None:
+                steps.callback(self._standalone.stop)
+            if self._tables is not None:
+                steps.callback(self._tables.close)
+            if self._driver is not None:
+                steps.callback(self._driver.channel.close)
+                self._driver.feed(LeaveRequested(reason=reason))
 
     def __enter__(self) -> Self:
-        self._check_use()
+        self._owner.check()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and self._driver is not None and not self._is_closed:
+        is_mine = self._owner.is_this_process and not self._owner.is_closed
+        if isinstance(error, Exception) and self._driver is not None and is_mine:
             lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
             self._driver.feed(ScriptFailed(message="\n".join(lines)))
         self.close("ended" if self.has_ended else "drained" if self.is_draining else "left the session")
 
     def _left_open(self) -> None:
-        if os.getpid() == self._process and not self._is_closed:
+        if self._owner.is_this_process and not self._owner.is_closed:
             sys.stderr.write("edl: the script ended without close(): write `with edl.open() as session:`\n")
-            self.close("the script ended without close()")
+            self._close("the script ended without close()")
 
     # ---- what the loop calls ------------------------------------------------------------------------------------
 
@@ -296,7 +297,7 @@ class Session:
         return driver
 
     def _placed(self) -> Driver:
-        self._check_use()
+        self._owner.check()
         driver = self._start()
         driver.wait_until_joined(budget_s=self._budget_s)
         return driver
@@ -313,17 +314,13 @@ class Session:
         return self._data
 
     def _check_declaring(self, what: str) -> None:
-        self._check_use()
+        self._owner.check()
         if self._driver is not None:
             raise UsageError(f"{what} after the first batch, pull or rank: declare everything before")
 
-    def _check_use(self) -> None:
-        if self._is_closed:
-            raise UsageError("the session is closed: everything belongs inside `with edl.open() as session:`")
-        if threading.get_ident() != self._thread:
-            raise UsageError("used from a second thread: a session belongs to the thread that opened it")
-        if os.getpid() != self._process:
-            raise UsageError("used after fork(): open a session in each process, or start workers before edl.open()")
+    def _check_first_model(self) -> None:
+        if self._tables is not None or self._save is not None:
+            raise UsageError("a second model: a job has one, declared by tables() or own_model() once")
 
 
 def open_session(

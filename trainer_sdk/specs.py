@@ -1,4 +1,4 @@
-"""What a script says about its tables: their shape, how they begin, which optimiser the servers run.
+"""What a script says about its data and its tables: sizes, first values, which optimiser the servers run.
 
     session.tables({"w1": edl.dense((64, 1024), init=edl.normal(0.05)), "b1": edl.dense(1024)}, optimiser=edl.sgd(0.1))
 
@@ -7,12 +7,77 @@ A table begins from its initialiser on the servers, block by block and the same 
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal, SupportsIndex, cast, get_args
 
-from master.api.identities import Initialiser, OptimiserSpec, TableSpec
+from master.api.identities import DatasetSpec, Initialiser, OptimiserSpec, TableSpec
+from master.api.positions import MAX_POSITION
+from trainer_sdk.errors import TableError, UsageError
 
 DType = Literal["float32", "float64", "int64"]
+MAX_SEED: Final = 2**63 - 1  # what travels
+
+
+def dataset_spec(name: str, *, size: int, epochs: int, batch_size: int, seed: int) -> DatasetSpec:
+    """The declaration of a data set.  Raises UsageError naming the argument."""
+    if not _is_name(name):
+        raise UsageError(f"dataset.name: {name!r} is no name: give a text that tells this data set from others")
+    spec = DatasetSpec(
+        name=name,
+        size=_whole("dataset.size", size),
+        epochs=_whole("dataset.epochs", epochs),
+        batch_size=_whole("dataset.batch_size", batch_size),
+        seed=_whole("dataset.seed", seed, least=-MAX_SEED),
+    )
+    if spec.size * spec.epochs > MAX_POSITION:
+        raise UsageError(f"dataset.size: {spec.size:,} x {spec.epochs:,} epochs is more than 2**62 positions")
+    return spec
+
+
+def _whole(path: str, value: object, *, least: int = 1) -> int:
+    """A whole number, NumPy's too."""
+    try:
+        number = operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        number = least - 1
+    if not least <= number <= MAX_SEED or isinstance(value, bool):
+        raise UsageError(f"{path}: {value!r} is no whole number" + (" from 1 up" if least == 1 else " of 64 bits"))
+    return number
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def table_specs(tables: Mapping[str, Table], optimiser: OptimiserSpec) -> tuple[TableSpec, ...]:
+    """The declarations that go to the master.  Raises TableError naming the field, UsageError without a table."""
+    if not tables:
+        raise UsageError("tables() without a table: leave the call out if the job has no model on parameter servers")
+    for name, table in tables.items():
+        if not isinstance(table, Table):
+            raise TableError(f"tables.{name}", f"{table!r} is no table", hint="Write edl.dense(shape) or edl.sparse()")
+    specs = tuple(table.named(name, optimiser) for name, table in tables.items())
+    for spec in specs:
+        _check_parts(spec)
+    return specs
+
+
+def _check_parts(spec: TableSpec) -> None:
+    """Of the right kinds; whether they fit together is the servers' to say (`pserver.layout.check_tables`)."""
+    path = f"tables.{spec.name}"
+    if not _is_name(spec.name):
+        raise TableError(path, f"{spec.name!r} is no name", hint="Give each table a text as its key")
+    if spec.dtype not in get_args(DType):
+        raise TableError(f"{path}.dtype", f"{spec.dtype!r}", hint=f"Use one of {', '.join(get_args(DType))}")
+    if not isinstance(spec.initialiser, Initialiser):
+        raise TableError(f"{path}.init", f"{spec.initialiser!r} is no initialiser", hint="Write edl.normal(0.05), say")
+    if not isinstance(spec.optimiser, OptimiserSpec):
+        raise TableError(f"{path}.optimiser", f"{spec.optimiser!r} is no optimiser", hint="Write edl.sgd(0.1), say")
+    if not math.isfinite(spec.optimiser.learning_rate):
+        raise TableError(f"{path}.optimiser", f"learning rate {spec.optimiser.learning_rate}", hint="Give a number")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +112,12 @@ def sparse(
     dtype: DType = "float32",
 ) -> Table:
     """`rows` rows of shape `width`, pulled and pushed by row number: an embedding, say."""
-    inner = (width,) if isinstance(width, int) else width
-    return _table("sparse", (rows, *inner), init, optimiser, dtype)
+    return _table("sparse", (rows, *_extents(width)), init, optimiser, dtype)
+
+
+def _extents(shape: SupportsIndex | tuple[SupportsIndex, ...]) -> tuple[int, ...]:
+    extents = shape if isinstance(shape, tuple | list) else (shape,)
+    return tuple(_whole("shape", extent) for extent in extents)
 
 
 def _table(
@@ -60,11 +129,11 @@ def _table(
 ) -> Table:
     spec = TableSpec(
         name="",
-        shape=(shape,) if isinstance(shape, int) else tuple(shape),
+        shape=_extents(shape),
         kind=kind,
         dtype=dtype,
-        initialiser=init or Initialiser(),
-        optimiser=optimiser or OptimiserSpec(),
+        initialiser=Initialiser() if init is None else init,
+        optimiser=OptimiserSpec() if optimiser is None else optimiser,
     )
     return Table(spec=spec, has_own_optimiser=optimiser is not None)
 

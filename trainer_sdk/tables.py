@@ -2,7 +2,9 @@
 
 A push ends when every bucket of the model has the batch, or when nothing of it counts any more (the model was rolled
 back, the lease is gone): the script need not know which.  What only some buckets miss comes back as a batch of its own
-from the loop (rule 11).  Not here: sockets and frames (`trainer_sdk.pserver.client`), the decisions (`protocol`).
+from the loop (rule 11).  A push waits for its answer, though the next pull could carry it and save the round trip
+(`PserverClient.push_and_pull`): the script owns its gradient arrays again when `push` returns, and reads errors in
+them where they were made.  Not here: sockets and frames (`trainer_sdk.pserver.client`), the decisions (`protocol`).
 """
 
 from __future__ import annotations
@@ -61,6 +63,9 @@ class Tables:
         the servers do not answer within the budget.
         """
         wanted = names or tuple(spec.name for spec in self.specs if spec.kind == "dense")
+        for spec in self.specs:
+            if spec.kind == "sparse" and spec.name in names:
+                raise UsageError(f"tables.{spec.name} is sparse: use pull_rows({spec.name!r}, ids)")
         lineage, arrays = self._pulled(lambda client: client.pull(wanted))
         self._note(dict.fromkeys(wanted, lineage))
         return arrays

@@ -5,11 +5,13 @@ import signal
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import trainer_sdk as edl
+from master.api.identities import DatasetSpec
 from trainer_sdk.environment import VARIABLES, environment_page, parse_environment
-from trainer_sdk.errors import UsageError
+from trainer_sdk.errors import TableError, UsageError
 from trainer_sdk.session import open_session
 
 
@@ -59,6 +61,33 @@ def test_use_from_a_second_thread_is_refused(session):
     assert "second thread" in seen[0]
 
 
+def test_close_from_a_second_thread_is_refused(session):
+    """It would end the loop of the thread that trains."""
+    seen = []
+
+    def close():
+        try:
+            session.close()
+        except UsageError as error:
+            seen.append(str(error))
+
+    thread = threading.Thread(target=close)
+    thread.start()
+    thread.join()
+
+    assert "second thread" in seen[0]
+    declare(session)
+
+
+def test_a_second_session_of_one_name_is_refused_while_the_first_is_open(session):
+    """Two would fence each other for ever; after close() there is room again."""
+    with pytest.raises(UsageError, match="second session"):
+        open_session({"EDL_MASTER": "127.0.0.1:9"})
+    session.close()
+
+    open_session({"EDL_MASTER": "127.0.0.1:9"}).close()
+
+
 def test_use_after_fork_is_refused(session):
     """A forked worker has no stream of its own and would speak for its parent."""
     data = declare(session)
@@ -86,6 +115,75 @@ def test_impossible_data_sets_are_refused_by_field(session, field, value):
 
     with pytest.raises(UsageError, match=rf"dataset\.{field}"):
         session.dataset("d", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("", {}, r"dataset\.name"),
+        ("d", {"seed": "seven"}, r"dataset\.seed"),
+        ("d", {"seed": 2**63}, r"dataset\.seed"),
+        ("d", {"size": 2**61, "epochs": 3}, r"2\*\*62"),
+    ],
+)
+def test_what_cannot_travel_is_refused_where_it_is_written(session, name, changes, message):
+    """Not by an error of the wire, later and in another thread."""
+    with pytest.raises(UsageError, match=message):
+        session.dataset(name, **({"size": 10, "epochs": 1, "batch_size": 2} | changes))
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(session):
+    """`len(x)` and `x.shape[0]` are the same to a script."""
+    data = session.dataset("d", size=np.int64(10), epochs=np.int32(2), batch_size=np.uint8(5), seed=np.int64(3))
+
+    assert data.spec == DatasetSpec(name="d", size=10, epochs=2, batch_size=5, seed=3)
+    assert type(data.spec.size) is int
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({}, "without a table"),
+        ({"w": (3, 4)}, r"tables\.w: .* no table"),
+        ({"": edl.dense(3)}, "no name"),
+        ({"w": edl.dense(3, dtype="float16")}, r"tables\.w\.dtype"),
+        ({"w": edl.dense(3, init=0.0)}, r"tables\.w\.init"),
+        ({"w": edl.dense(3, optimiser=0.1)}, r"tables\.w\.optimiser"),
+        ({"w": edl.dense(3, optimiser=edl.sgd(float("nan")))}, r"tables\.w\.optimiser"),
+        ({"w": edl.dense(3, dtype="int64", optimiser=edl.adam(0.1))}, r"tables\.w\.optimiser"),
+    ],
+)
+def test_impossible_tables_are_refused_by_field(session, tables, message):
+    """At the declaration, not when the servers come to make them."""
+    with pytest.raises((UsageError, TableError), match=message):
+        session.tables(tables)
+
+
+@pytest.mark.parametrize("shape", [0, -3, 2.5, (3, 0), "34"])
+def test_impossible_shapes_are_refused(shape):
+    """Extents are whole numbers from 1 up."""
+    with pytest.raises(UsageError, match="shape"):
+        edl.dense(shape)
+
+
+def test_metrics_are_numbers(session):
+    """A text, or no mapping at all, is said at once; what is not finite is only left out."""
+    data = declare(session)
+    session.report({"loss": np.float32(0.5), "grad": float("nan")})
+
+    assert data.metrics == {"loss": 0.5}
+    for metrics in ({"loss": "low"}, [0.5]):
+        with pytest.raises(UsageError, match="metrics"):
+            session.report(metrics)
+
+
+def test_a_sparse_table_is_not_pulled_whole(session):
+    """Asked for by name; without names the dense ones are meant."""
+    declare(session)
+    tables = session.tables({"w": edl.dense(3), "e": edl.sparse(10, 2)})
+
+    with pytest.raises(UsageError, match="pull_rows"):
+        tables.pull("w", "e")
 
 
 def test_a_second_data_set_is_refused(session):

@@ -1,0 +1,46 @@
+"""Whose session it is: one process, one thread, one session of a name at a time; anybody else is told at once.
+
+A forked worker would speak for its parent on a stream that it does not have, and a second thread would take batches
+whose gradients belong to the first.  Not here: what a session does (`session`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final
+
+from trainer_sdk.errors import UsageError
+
+_open: Final[set[tuple[int, str]]] = set()
+"""Sessions that are open, by process (a fork inherits this set, not the sessions) and name of the member."""
+
+
+class Owner:
+    """The process and thread that opened a session under this name.  Raises UsageError when one is open already."""
+
+    def __init__(self, name: str) -> None:
+        self._process = os.getpid()
+        self._thread = threading.get_ident()
+        self._key = self._process, name
+        if self._key in _open:
+            raise UsageError(f"a second session as {name}: use the one that is open, or close it first")
+        _open.add(self._key)
+        self.is_closed = False
+
+    @property
+    def is_this_process(self) -> bool:
+        return os.getpid() == self._process
+
+    def check(self) -> None:
+        """Raises UsageError when the session is closed, or this is not its process and thread."""
+        if not self.is_this_process:
+            raise UsageError("used after fork(): open a session in each process, or start workers before edl.open()")
+        if self.is_closed:
+            raise UsageError("the session is closed: everything belongs inside `with edl.open() as session:`")
+        if threading.get_ident() != self._thread:
+            raise UsageError("used from a second thread: a session belongs to the thread that opened it")
+
+    def close(self) -> None:
+        self.is_closed = True
+        _open.discard(self._key)
