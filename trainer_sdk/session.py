@@ -134,7 +134,10 @@ class Session:
         self._save = save, restore
 
     def on_final(self, hook: FinalHook) -> None:
-        """After the end `hook(arrays)` runs once in the job, on one trainer; the arrays are the final dense tables."""
+        """After the end `hook(arrays)` runs on one trainer of the job; the arrays are the final dense tables.
+
+        It runs again where that trainer, or the master, dies before it is known to have run: let it write one place.
+        """
         self._check_declaring("on_final()")
         self._final = hook
 
