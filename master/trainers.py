@@ -61,6 +61,8 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
         state.dispatch, key.incarnation, state.term, state.number, said.held, deadline=_deadline(turn, trainer)
     )
     turn.change(dispatch=books)
+    if kept:
+        _note_start(turn, trainer)
     turn.send(
         key,
         Registered(
@@ -136,10 +138,15 @@ def _grant(turn: Turn, trainer: Trainer, said: Acquire) -> None:
         idle_deadline=_deadline(turn, trainer),
     )
     turn.change(dispatch=books)
-    if trainer.start_by is None:
-        start_by = turn.after(config.lease_first_ns)
-        turn.change(members=put_trainer(state.members, replace(trainer, start_by=start_by)))
+    _note_start(turn, trainer)
     turn.send(trainer.key, Granted(request=said.request, leases=leases))
+
+
+def _note_start(turn: Turn, trainer: Trainer) -> None:
+    """It holds a lease, for the first time under this master."""
+    if trainer.start_by is None:
+        start_by = turn.after(turn.state.config.lease_first_ns)
+        turn.change(members=put_trainer(turn.state.members, replace(trainer, start_by=start_by)))
 
 
 def _shorten_windows(turn: Turn) -> None:

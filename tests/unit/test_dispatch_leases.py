@@ -315,6 +315,17 @@ def test_trainer_that_falls_silent_before_its_first_step_is_found_in_seconds(dri
     assert lease_deadline(driver) == driver.now + CONFIG.lease_floor_ns
 
 
+def test_slow_trainer_keeps_its_lease_under_the_next_master(driver):
+    """M2, M5: that master does not know its rate yet, and its batch may take a minute."""
+    held = driver.leases(driver.trainer("t0"), 1)
+    driver.start()
+    member = driver.trainer("t0", declares=None, held=held, lineage=1)
+    for _ in range(20):
+        driver.now = Instant(driver.now + 3 * SECOND)
+        driver.say(member, Progress(steps=7, samples_per_s=0.0))
+    assert lease_deadline(driver) == driver.now + CONFIG.lease_floor_ns
+
+
 def test_first_step_that_never_comes_loses_its_leases(driver):
     """M2: being alive does not renew for ever."""
     member = driver.trainer("t0")
