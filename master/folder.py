@@ -21,6 +21,7 @@ from master.api.storage import Storage, read_manifest, write_manifest
 log: Final = logging.getLogger(__name__)
 
 _CUT_FILE: Final = re.compile(r"cut-(\d+)-(\d+)-(\d+)-")
+_WRITER_SILENT_S: Final = 3600.0  # a writer that lives touches its file far more often, even over a slow network
 
 ADOPTION_BUDGET_S: Final = 1.0
 """What cannot be verified within it is not adopted (rule 24): not adopting is always safe, waiting is not."""
@@ -96,6 +97,7 @@ class CheckpointFolder:
                 self._storage.delete(manifest_name(manifest.id))  # first, so that none ever names what is not there
             for name in unnamed | self._left_behind(kept_files):
                 self._storage.delete(name)
+            self._storage.discard_leftovers(older_than_s=_WRITER_SILENT_S)
         except StorageError as error:
             log.warning("an old checkpoint stays: %s", error)
 

@@ -65,6 +65,10 @@ class Storage(Protocol):
 
     def exists(self, name: str) -> bool: ...
 
+    def discard_leftovers(self, *, older_than_s: float) -> None:
+        """Temporary files in the folder that nobody has written to for so long are gone: their writers died."""
+        ...
+
     def delete(self, name: str) -> None:
         """Afterwards no file has this name; one that is absent already is no error."""
         ...
@@ -200,6 +204,13 @@ class LocalStorage:
     def exists(self, name: str) -> bool:
         return (self._folder / _checked(name)).is_file()
 
+    def discard_leftovers(self, *, older_than_s: float) -> None:
+        with _as_storage_error(_TEMPORARY, self.uri):
+            for path in self._folder.glob(f"{_TEMPORARY}*"):
+                with suppress(FileNotFoundError):  # another one was quicker
+                    if time.time() - path.stat().st_mtime > older_than_s:
+                        path.unlink()
+
     def delete(self, name: str) -> None:
         with _as_storage_error(name, self.uri):
             (self._folder / _checked(name)).unlink(missing_ok=True)
@@ -279,6 +290,13 @@ class RemoteStorage:
         with _as_storage_error(name, self._uri):
             self._filesystem.invalidate_cache()
             return bool(self._filesystem.exists(self._path(name)))
+
+    def discard_leftovers(self, *, older_than_s: float) -> None:
+        with _as_storage_error(_TEMPORARY, self._uri), suppress(FileNotFoundError, NotImplementedError):
+            self._filesystem.invalidate_cache()
+            for path in self._filesystem.glob(f"{self._root}/{_TEMPORARY}*"):
+                if time.time() - self._filesystem.modified(path).timestamp() > older_than_s:
+                    self._filesystem.rm_file(path)
 
     def delete(self, name: str) -> None:
         with _as_storage_error(name, self._uri), suppress(FileNotFoundError):

@@ -3,9 +3,11 @@
 import datetime as dt
 import resource
 import socket
+import struct
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,11 +48,12 @@ from trainer_sdk.errors import AuthenticationError, NotReadyError, ServerUnavail
 from trainer_sdk.pserver.checkpoint_file import read_index
 from trainer_sdk.pserver.client import PserverClient
 from trainer_sdk.pserver.connection import ClientSettings
+from trainer_sdk.pserver.handshake import greet_server
 from trainer_sdk.pserver.listener import Listener
 from trainer_sdk.pserver.messages import Verdict
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.service import Outside, Service
-from trainer_sdk.pserver.wire import WireLimits
+from trainer_sdk.pserver.wire import Channel, Kind, WireLimits
 
 BUCKETS = 32
 TABLES = (
@@ -345,6 +348,77 @@ def test_stranger_ends_its_own_connection_only(new_job, said):
             while sock.recv(4096):
                 pass
     assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+
+
+@pytest.fixture
+def strict_port(new_job):
+    """A job's server on a second port, with short time limits."""
+    job = new_job(1).restore()
+    listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    limits = WireLimits(io_s=0.5, hello_s=0.2, frame_bytes=1 << 20)
+    listener = Listener(job.servers[0].service, Security(), listening, limits)
+    yield job, listener
+    listener.close()
+
+
+def test_stranger_that_says_its_hello_byte_by_byte_is_sent_away(strict_port):
+    """Each byte comes within the limit of one operation, the hello as a whole does not."""
+    _, listener = strict_port
+    begun = time.monotonic()
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as sock, suppress(OSError):
+        while time.monotonic() - begun < 10:
+            sock.sendall(b"E" if time.monotonic() - begun < 0.01 else b"\0")
+            time.sleep(0.05)
+    assert time.monotonic() - begun < 5
+    wait_until(lambda: not listener._open)
+
+
+@pytest.mark.parametrize("size", [(1 << 20) - 1, (1 << 20) + 8, 1 << 63])
+def test_body_that_never_comes_ends_the_connection(strict_port, size):
+    """Half a frame, or one larger than the limit: no answer, no change, and the server goes on."""
+    job, listener = strict_port
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as sock:
+        channel = Channel(sock, WireLimits())
+        greet_server(channel, Security(), "half")
+        sock.sendall(struct.pack("<4sB3xIQ", b"EDLp", Kind.PUSH, 0, size) + b"half")
+        with suppress(ConnectionResetError):
+            assert sock.recv(100) == b""
+    assert job.counts() == [0] * 24
+
+
+@pytest.fixture
+def many_descriptors():
+    """Both ends of a thousand connections are in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_thousand_silent_connections_do_not_stop_training(strict_port):
+    """They take a waiting thread each until their hello is due; a trainer is served meanwhile."""
+    job, listener = strict_port
+    addresses = [("127.0.0.1", listener.port)] * 1000
+    silent = [socket.create_connection(address, timeout=5) for address in addresses]
+    try:
+        assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+        route = replace(job.route, servers=(replace(job.route.servers[0], address=f"127.0.0.1:{listener.port}"),))
+        client = PserverClient()
+        client.set_route(route, TABLES, BUCKETS)
+        assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(Verdict.REPEAT, "0-31")}
+        client.close()
+        wait_until(lambda: not listener._open)
+    finally:
+        for sock in silent:
+            sock.close()
+
+
+def wait_until(holds):
+    deadline_s = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
 
 def test_garbage_after_the_hello_is_answered_and_the_connection_closed(new_job):

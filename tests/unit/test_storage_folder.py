@@ -49,6 +49,26 @@ def test_a_file_is_replaced_whole_or_not_at_all(storage):
     assert storage.read("f") == b"new"
 
 
+def test_leftovers_of_dead_writers_are_discarded(storage):
+    """Only temporary files, and only those that nobody has written to for a while."""
+    lasting = []
+
+    def alive():
+        yield b"half"
+        storage.discard_leftovers(older_than_s=60.0)
+        lasting.append(storage.write_file("other", [b"."]))
+        yield b"whole"
+
+    storage.write_file("f", alive())
+    assert (storage.read("f"), len(lasting)) == (b"halfwhole", 1)
+    leave_a_temporary_file(storage)
+    storage.discard_leftovers(older_than_s=60.0)
+    assert temporary_files(storage)
+    storage.discard_leftovers(older_than_s=-1.0)
+    assert not temporary_files(storage)
+    assert storage.list() == ("f", "other")
+
+
 def test_listing_names_files_of_the_folder_only(storage):
     """An absent folder is an empty one; files of subfolders are not listed."""
     assert storage.list() == ()
@@ -143,3 +163,17 @@ def test_the_kind_of_storage_follows_the_uri(tmp_path):
     """Plain paths never go through fsspec."""
     assert isinstance(open_storage(str(tmp_path)), LocalStorage)
     assert isinstance(open_storage("memory://x"), RemoteStorage)
+
+
+def leave_a_temporary_file(storage):
+    """As a SIGKILL in the middle of a write does."""
+    if isinstance(storage, RemoteStorage):
+        storage._filesystem.pipe_file(f"{storage._root}/.part-dead", b"half")
+    else:
+        (storage._folder / ".part-dead").write_bytes(b"half")
+
+
+def temporary_files(storage):
+    if isinstance(storage, RemoteStorage):
+        return [path for path in storage._filesystem.find(storage._root) if ".part-" in path]
+    return list(storage._folder.glob(".part-*"))

@@ -17,7 +17,7 @@ from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Channel, Frame, Kind
 
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 2
 _NONCE_BYTES: Final = 32
 _MAX_TEXT: Final = 4096
 
@@ -26,7 +26,7 @@ def welcome_client(channel: Channel, security: Security, incarnation: str) -> st
     """The server's side; returns the client's name.  Raises WireError or AuthenticationError, having said so."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     channel.send(Kind.CHALLENGE, _encode({"version": WIRE_VERSION, "incarnation": incarnation, "nonce": nonce.hex()}))
-    hello = _decode(channel.receive(), Kind.HELLO)
+    hello = _decode(channel.receive_hello(), Kind.HELLO)
     try:
         _check_version(hello)
         _check_proof(security, "client", nonce, hello)
@@ -39,12 +39,12 @@ def welcome_client(channel: Channel, security: Security, incarnation: str) -> st
 
 def greet_server(channel: Channel, security: Security, name: str) -> str:
     """The client's side; returns the server's incarnation.  Raises WireError or AuthenticationError."""
-    challenge = _decode(channel.receive(), Kind.CHALLENGE)
+    challenge = _decode(channel.receive_hello(), Kind.CHALLENGE)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     proof = security.proof("client", _nonce(challenge))
     channel.send(Kind.HELLO, _encode({"version": WIRE_VERSION, "name": name, "nonce": nonce.hex(), "proof": proof}))
     _check_version(challenge)
-    welcome = _decode(channel.receive(), Kind.WELCOME)
+    welcome = _decode(channel.receive_hello(), Kind.WELCOME)
     _check_proof(security, "server", nonce, welcome)
     return str(challenge.get("incarnation"))
 
@@ -61,7 +61,7 @@ def _encode(said: dict[str, Any]) -> bytes:
 def _decode(frame: Frame, wanted: Kind) -> dict[str, Any]:
     if frame.kind is Kind.REFUSED:
         raise AuthenticationError(f"refused by the server: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
-    if frame.kind is not wanted or frame.body_bytes or len(frame.head) > _MAX_TEXT:
+    if frame.kind is not wanted:
         raise WireError(f"{frame.kind.name} where {wanted.name} was due")
     try:
         said = json.loads(frame.head)

@@ -60,10 +60,10 @@ class Listener:
         while True:
             try:
                 sock, _ = self._socket.accept()
-            except OSError:
+            except OSError as error:
                 if self._is_closed:
                     return
-                log.exception("accept failed")  # out of descriptors, say: those that are open go on
+                log.warning("accept failed: %s", error)  # out of descriptors, say: those that are open go on
                 time.sleep(_ACCEPT_PAUSE_S)
                 continue
             with self._lock:

@@ -7,10 +7,12 @@ socket operation has a deadline.  The meaning of heads is in `wire_messages`, wh
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -43,6 +45,7 @@ class WireLimits:
 
     frame_bytes: int = 1 << 30  # a body; a server's share of a model has to fit in it
     io_s: float = 30.0  # one socket operation within a frame: the peer stopped, or the network did
+    hello_s: float = 10.0  # for each frame of the handshake: one byte now and then does not keep a connection
     idle_s: float = 3600.0  # between two frames of a trainer: its longest step, its longest pause
 
 
@@ -123,21 +126,31 @@ class Channel:
                     raise
         return self.receive()
 
+    def receive_hello(self) -> Frame:
+        """A frame of somebody not known yet: small, without a body, whole within `hello_s`."""
+        frame = self._receive(_AHEAD_BYTES, time.monotonic() + self._limits.hello_s)
+        if frame.body_bytes:
+            raise WireError(f"{frame.kind.name} with a body, from a peer that is not known yet")
+        return frame
+
     def receive(self) -> Frame:
-        """The next frame's start, within `io_s`."""
-        self._need(_HEADER.size)
+        """The next frame's start."""
+        return self._receive(_MAX_HEAD_BYTES, math.inf)
+
+    def _receive(self, most_head_bytes: int, until_s: float) -> Frame:
+        self._need(_HEADER.size, until_s)
         magic, number, head_bytes, body_bytes = _HEADER.unpack_from(self._ahead, self._start)
         if magic != MAGIC:
             raise WireError(f"a frame begins with {magic!r}, not {MAGIC!r}: no EDL peer")
         kind = _KINDS.get(number)
         if kind is None:
             raise WireError(f"frame of unknown kind {number}: another version of EDL?")
-        if head_bytes > _MAX_HEAD_BYTES:
-            raise FrameTooLargeError("head of a frame", size_bytes=head_bytes, limit_bytes=_MAX_HEAD_BYTES)
+        if head_bytes > most_head_bytes:
+            raise FrameTooLargeError("head of a frame", size_bytes=head_bytes, limit_bytes=most_head_bytes)
         if body_bytes > self._limits.frame_bytes:
             raise FrameTooLargeError("body of a frame", size_bytes=body_bytes, limit_bytes=self._limits.frame_bytes)
         self._start += _HEADER.size
-        return Frame(kind, self._head(head_bytes), body_bytes)
+        return Frame(kind, self._head(head_bytes, until_s), body_bytes)
 
     def receive_into(self, pieces: Sequence[memoryview]) -> None:
         """Fills the pieces, of single bytes, with the body, in order."""
@@ -152,9 +165,9 @@ class Channel:
                     raise _broken_off()
                 at += got
 
-    def _head(self, size: int) -> bytes:
+    def _head(self, size: int, until_s: float) -> bytes:
         if size <= _AHEAD_BYTES:
-            self._need(size)
+            self._need(size, until_s)
             head = bytes(self._ahead[self._start : self._start + size])
             self._start += size
             return head
@@ -162,7 +175,7 @@ class Channel:
         self.receive_into([memoryview(large)])
         return bytes(large)
 
-    def _need(self, size: int) -> None:
+    def _need(self, size: int, until_s: float) -> None:
         """That many bytes are read ahead, at most `_AHEAD_BYTES`."""
         if self._start + size > _AHEAD_BYTES:
             left = self._stop - self._start
@@ -171,6 +184,8 @@ class Channel:
         while self._stop - self._start < size:
             if not self._read_ahead():
                 raise _broken_off()
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"no hello within {self._limits.hello_s} s")
 
     def _read_ahead(self) -> int:
         """How many bytes came; none: the peer has closed."""

@@ -94,14 +94,14 @@ def decode_push(data: bytes) -> PushHead:
     return PushHead(Push(lineage=lineage, positions=positions, targets=targets, token=token), layout, sections)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _encoded_token(token: LeaseToken | None) -> bytes:
     if token is None:
         return b""
     return _TOKEN.pack(token.term, token.lineage, token.number) + token.incarnation.encode()
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _token(data: bytes) -> LeaseToken | None:
     if not data:
         return None
@@ -111,7 +111,7 @@ def _token(data: bytes) -> LeaseToken | None:
     return LeaseToken(term=Term(term), lineage=Lineage(lineage), incarnation=incarnation, number=number)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _encoded_address(targets: tuple[Target, ...], layout: bytes, section_count: int) -> bytes:
     out = [_ADDRESS.pack(layout, len(targets), section_count)]
     for target in targets:
@@ -119,7 +119,7 @@ def _encoded_address(targets: tuple[Target, ...], layout: bytes, section_count: 
     return b"".join(out)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...]]:
     """Where a push goes and what its body has: the same in every batch of a trainer, unless rows are sparse."""
     reader = _Reader(data)
@@ -156,14 +156,14 @@ def decode_push_answer(data: bytes) -> PushAnswer:
     return PushAnswer(lineage=Lineage(lineage), rulings=tuple(rulings))
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def encode_pull(head: PullHead) -> bytes:
     out = [_PULL.pack(head.layout, len(head.sections)), _encoded_buckets(head.buckets)]
     out += [_SECTION.pack(*section) for section in head.sections]
     return b"".join(out)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def decode_pull(data: bytes) -> PullHead:
     reader = _Reader(data)
     layout, section_count = reader.take(_PULL)
@@ -249,12 +249,12 @@ def _named(words: _Named, number: int) -> _Named:
         raise WireError(f"{words.__name__} {number} is unknown: another version of EDL?") from error
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _buckets(data: bytes) -> PositionSet:
     """Bucket sets are nearly always the same few."""
     return _positions(data)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _encoded_buckets(buckets: PositionSet) -> bytes:
     return _sized(buckets.encode())
