@@ -21,6 +21,8 @@ _REQUESTS_HINT: Final = (
     "has no size"
 )
 
+_ROLES: Final = frozenset({"trainer", "server", "master"})
+
 
 def check_document(document: Document) -> Iterator[Refusal]:
     """What contradicts itself within one document."""
@@ -49,6 +51,7 @@ def check_together(documents: Sequence[Document]) -> Iterator[Refusal]:
             problem = f"there is a {document.kind} {document.name} already"
             yield document.refuse(("metadata", "name"), problem, "give each one a name of its own")
         seen.add(identity)
+    yield from _check_pod_names(documents)
     known = [CORE_CLASS, *(d.name for d in documents if d.kind == "PriorityClass")]
     for document in documents:
         yield from _check_class_names(document, known)
@@ -58,6 +61,16 @@ def check_together(documents: Sequence[Document]) -> Iterator[Refusal]:
     defaults = [d for d in documents if d.kind == "PriorityClass" and d.content.get("globalDefault") is True]
     for extra in defaults[1:]:
         yield extra.refuse(("globalDefault",), f"{defaults[0].name} is the default already", "only one class may be")
+
+
+def _check_pod_names(documents: Sequence[Document]) -> Iterator[Refusal]:
+    """Pods are named OWNER-ROLE-N and OWNER-N, so Deployment j-trainer would take the names of job j's trainers."""
+    jobs = {d.name for d in documents if d.kind == "TrainingJob"}
+    for document in documents:
+        job, _, role = document.name.rpartition("-")
+        if document.kind == "Deployment" and job in jobs and role in _ROLES:
+            problem = f"{document.name}-0 would be a pod of TrainingJob {job} as well"
+            yield document.refuse(("metadata", "name"), problem, "choose another name")
 
 
 def _check_sizes(document: Document, role: str) -> Iterator[Refusal]:
@@ -144,7 +157,7 @@ def _check_class_names(document: Document, known: Sequence[str]) -> Iterator[Ref
     for path in paths:
         name = find(document.content, path)
         if isinstance(name, str) and name not in known:
-            hint = f"{did_you_mean(name, known)} A PriorityClass document among the files defines one"
+            hint = f"{did_you_mean(name, known)}; a PriorityClass document among the files defines one"
             yield document.refuse(path, f"there is no priority class {name}", hint)
 
 

@@ -15,9 +15,11 @@ import yaml
 
 from autoscaler.manifests.refusals import Refusal
 
-_LARGEST_FILE_BYTES: Final = 4 << 20
-_MOST_ALIASES: Final = 64
-"""Against files that unfold without end."""
+_LARGEST_FILE_BYTES: Final = 256 << 10
+"""A job description is a few kB; judging a file takes time with the square of its fields."""
+
+_MOST_NODES: Final = 50_000
+"""With aliases unfolded: a few lines of them can stand for more than any machine holds."""
 
 Step = str | int
 
@@ -76,15 +78,21 @@ def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[Refusal, ...
     file = str(path)
     try:
         text = _read_text(path)
-    except (OSError, ValueError) as error:
-        return (), (_refuse_file(file, 1, f"cannot be read: {error}"),)
+    except UnicodeDecodeError:
+        return (), (_refuse_file(file, 1, "is no text file (UTF-8)"),)
+    except OSError as error:
+        return (), (_refuse_file(file, 1, f"cannot be read: {error.strerror}"),)
+    except ValueError as error:
+        return (), (_refuse_file(file, 1, f"is too much: {error}"),)
     try:
         return _read_nodes(file, list(yaml.compose_all(text, Loader=yaml.SafeLoader)))
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        return (), (_refuse_file(file, line, f"is no YAML: {error.problem}", hint="check the indentation there"),)
-    except (yaml.YAMLError, RecursionError) as error:
-        return (), (_refuse_file(file, 1, f"is no YAML that EDL reads: {error}"),)
+        return (), (_refuse_file(file, line, f"is no YAML: {error.problem}", hint=_yaml_hint(str(error.problem))),)
+    except RecursionError:
+        return (), (_refuse_file(file, 1, "is nested without end"),)
+    except yaml.YAMLError as error:
+        return (), (_refuse_file(file, 1, f"is no YAML that EDL reads: {' '.join(str(error).split())}"),)
 
 
 def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, ...], tuple[Refusal, ...]]:
@@ -95,6 +103,11 @@ def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, 
             line = node.start_mark.line + 1
             refusals.append(_refuse_file(file, line, f"document {number} is no mapping of fields"))
             continue
+        if _count_nodes(node, {}) > _MOST_NODES:
+            refusals.append(
+                _refuse_file(file, node.start_mark.line + 1, f"has more than {_MOST_NODES} fields and items")
+            )
+            continue
         refusals += [_refuse_file(file, line, f"{key!r} stands twice") for line, key in _repeated_keys(node)]
         documents.append(Document(file=file, number=number, content=_to_plain(node), node=node))
     return tuple(documents), tuple(refusals)
@@ -102,11 +115,12 @@ def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, 
 
 def _read_text(path: Path) -> str:
     if path.stat().st_size > _LARGEST_FILE_BYTES:
-        raise ValueError(f"more than {_LARGEST_FILE_BYTES >> 20} MiB; a job description is a few kB")
-    text = path.read_text(encoding="utf-8")
-    if text.count("*") > _MOST_ALIASES and sum(isinstance(t, yaml.AliasToken) for t in yaml.scan(text)) > _MOST_ALIASES:
-        raise ValueError(f"more than {_MOST_ALIASES} YAML aliases")
-    return text
+        raise ValueError(f"more than {_LARGEST_FILE_BYTES >> 10} KiB; a job description is a few kB")
+    return path.read_text(encoding="utf-8")
+
+
+def _yaml_hint(problem: str) -> str:
+    return "indent with spaces, not with tabs" if r"'\t'" in problem else "check the indentation there"
 
 
 def _refuse_file(file: str, line: int, problem: str, hint: str = "") -> Refusal:
@@ -132,6 +146,18 @@ def _to_plain(node: yaml.MappingNode) -> Mapping[str, Any]:
     content = constructor.construct_document(node)
     assert isinstance(content, dict)
     return content
+
+
+def _count_nodes(node: yaml.Node, counted: dict[int, int]) -> int:
+    """How many nodes this one stands for, aliases unfolded.  Raises RecursionError when it contains itself."""
+    if id(node) not in counted:
+        inner: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            inner = [part for pair in node.value for part in pair]
+        elif isinstance(node, yaml.SequenceNode):
+            inner = node.value
+        counted[id(node)] = 1 + sum(_count_nodes(part, counted) for part in inner)
+    return counted[id(node)]
 
 
 def _repeated_keys(node: yaml.Node) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -27,6 +27,18 @@ _HINTS: Final[Mapping[str, str]] = {
     "hugepages-2Mi": "the local cluster counts cpu, memory and nvidia.com/gpu",
     "hostNetwork": "local pods are processes of this machine: they share its network anyway",
 }
+
+_WANTED: Final[Mapping[str, str]] = {
+    "string_type": 'text; write it in quotes, "..."',
+    "tuple_type": "a list, [a, b]",
+    "model_type": "a mapping of fields",
+    "finite_number": "a finite number",
+}
+"""Types of pydantic's errors whose own words speak of Python."""
+
+_LONGEST_SHOWN: Final = 60
+_MOST_REFUSALS: Final = 50
+"""Of one document: enough to see what is wrong with it."""
 
 
 def parse_files(paths: Sequence[Path]) -> Manifests:
@@ -65,7 +77,15 @@ def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | 
     try:
         return model.model_validate(content), []
     except ValidationError as error:
-        return None, [_explain(document, model, details) for details in error.errors()]
+        found = error.errors()[:_MOST_REFUSALS]
+        places = {details["loc"] for details in found}
+        return None, [_explain(document, model, details) for details in found if not _is_echo(details, places)]
+
+
+def _is_echo(details: ErrorDetails, places: set[tuple[Step, ...]]) -> bool:
+    """Whether a list is called too short only because what stands in it has been refused."""
+    place = details["loc"]
+    return details["type"] == "too_short" and any(p[: len(place)] == place and p != place for p in places)
 
 
 def _explain(document: Document, model: type[BaseModel], details: ErrorDetails) -> Refusal:
@@ -76,17 +96,34 @@ def _explain(document: Document, model: type[BaseModel], details: ErrorDetails) 
             hint = _HINTS.get(str(path[-1])) or did_you_mean(str(path[-1]), _known_fields(model, path[:-1]))
             return document.refuse(path, "unknown field", hint)
         case "missing":
-            return document.refuse(path, "is missing", "")
+            return document.refuse(path, "is missing", _hint_for_missing(model, path))
         case "value_error":
             return document.refuse(path, details["msg"].removeprefix("Value error, "), "")
         case "too_long" if path[-1] == "containers":
             return document.refuse(path, "a local pod is one process", "keep one container")
         case "string_pattern_mismatch":
             return document.refuse(path, f"{given!r} is no Kubernetes name", "lower case letters, digits and -")
+        case "string_too_long":
+            return document.refuse(
+                path, f"{_shown(given)} is too long", f"at most {details['ctx']['max_length']} characters"
+            )
+        case "invalid_key":
+            return document.refuse(path[:-1], f"{given!r} is no name of a field", "field names are text")
         case _:
-            shown = f"{given!r}" if isinstance(given, (str, int, float, bool, type(None))) else "this"
-            wanted = details["msg"].removeprefix("Input should be ")
-            return document.refuse(path, f"{shown} is refused", f"should be {wanted}")
+            wanted = _WANTED.get(details["type"]) or details["msg"].removeprefix("Input should be ")
+            return document.refuse(path, f"{_shown(given)} is refused", f"should be {wanted}")
+
+
+def _shown(given: Any) -> str:
+    """What was written there, if it is short."""
+    text = "nothing" if given is None else repr(given) if isinstance(given, (str, int, float)) else str(given)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _hint_for_missing(model: type[BaseModel], path: Sequence[Step]) -> str:
+    field = next((f for name, f in model.model_fields.items() if (f.alias or name) == path[0]), None)
+    choices = get_args(field.annotation) if field is not None and len(path) == 1 else ()
+    return f"add {path[0]}: {choices[0]}" if choices else ""
 
 
 def _known_fields(model: type[BaseModel], path: Sequence[Step]) -> list[str]:

@@ -17,6 +17,9 @@ from autoscaler.quantities import parse_count, parse_cpu_m, parse_memory_bytes
 Number = str | int | float
 """As YAML gives a quantity: `500m`, 2 or 0.5."""
 
+LONGEST_GRACE_S: Final = 86_400
+"""A day; a pod that takes longer to leave never gives its node back."""
+
 
 def _quantity(parse: Any) -> BeforeValidator:
     def check(value: Any) -> int:
@@ -128,7 +131,7 @@ class Container(StrictModel):
 
 class PodSpec(StrictModel):
     containers: tuple[Container, ...] = Field(min_length=1, max_length=1)
-    grace_s: float = Field(default=30.0, alias="terminationGracePeriodSeconds", ge=0)
+    grace_s: float = Field(default=30.0, alias="terminationGracePeriodSeconds", ge=0, le=LONGEST_GRACE_S)
     priority_class: str | None = Field(default=None, alias="priorityClassName")
 
 

@@ -61,7 +61,7 @@ class MasterModel(StrictModel):
 
 class CheckpointModel(StrictModel):
     uri: str = ""
-    every_s: float = Field(default=60.0, alias="everySeconds", gt=0)
+    every_s: float = Field(default=60.0, alias="everySeconds", gt=0, allow_inf_nan=False)
 
 
 class TrainingJobSpec(StrictModel):

@@ -143,6 +143,12 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ("edl.dev/v1alpha1", "edl.dev/v2", "apiVersion", "edl.dev/v1alpha1"),
         ("{name: digits}", "{name: Digits_1}", "metadata.name", "lower case"),
         ("minReplicas: 2\n    max", "minReplicas: true\n    max", "spec.trainer.minReplicas", "whole number"),
+        ("apiVersion: edl.dev/v1alpha1\n", "", "apiVersion", "add apiVersion: edl.dev/v1alpha1"),
+        ("command: [python, train.py]", "command: python train.py", "containers[0].command", "a list, [a, b]"),
+        ("value: fast", "value: 1", "env[0].value", "in quotes"),
+        ("Seconds: 5\n        containers", "Seconds: .inf\n        containers", "GracePeriodSeconds", "86400"),
+        ("everySeconds: 5", "everySeconds: .inf", "everySeconds", "finite"),
+        ("{name: digits}", "{name: " + "a" * 60 + "}", "metadata.name", "at most 50 characters"),
     ],
 )
 def test_a_wrong_field_is_refused_with_its_path_and_a_hint(parse, old, new, path, words):
@@ -150,6 +156,24 @@ def test_a_wrong_field_is_refused_with_its_path_and_a_hint(parse, old, new, path
     assert old in JOB
     found = refusals(parse, JOB.replace(old, new, 1))
     assert any(refusal.path.endswith(path) and words in str(refusal) for refusal in found), [str(r) for r in found]
+
+
+def test_one_slip_is_told_once(parse):
+    """A list is not also called empty because what stands in it was refused."""
+    (refusal,) = refusals(parse, JOB.replace("cpu: 500m", "cpu: 1cpu"))
+    assert refusal.path.endswith("requests.cpu")
+
+
+def test_a_deployment_that_takes_a_trainers_name_is_refused(parse):
+    """Pods are named by their owner: one name would mean two pods."""
+    (refusal,) = refusals(parse, JOB, WEB.replace("name: web,", "name: digits-trainer,"))
+    assert "TrainingJob digits" in str(refusal)
+
+
+def test_a_file_of_many_slips_is_judged_in_bounded_time(parse):
+    """As much is said as somebody can read."""
+    found = refusals(parse, "kind: TrainingJob\n" + "\n".join(f"k{i}: v" for i in range(5000)))
+    assert 10 <= len(found) <= 60
 
 
 def test_all_that_is_wrong_is_said_at_once(parse):
@@ -212,8 +236,11 @@ def test_machines_of_a_cluster_file_are_numbered(parse):
         ("- 1", "no mapping"),
         ("", "holds no document"),
         ("{a: 1, a: 2}", "stands twice"),
-        ("a: &x [1]\nb: [" + "*x, " * 70 + "]", "aliases"),
-        ("a: &x [*x]", "no YAML"),
+        ("x0: &x0 [z, z]\n" + "\n".join(f"x{i}: &x{i} [*x{i - 1}, *x{i - 1}]" for i in range(1, 40)), "more than"),
+        ("a: &x [*x]", "without end"),
+        ("a: " + "[" * 20_000, "without end"),
+        ("a: 1\n\tb: 2", "with spaces, not with tabs"),
+        ("a: " + "x" * 300_000, "KiB"),
         ("a: !!python/object:os.system {}", "no YAML"),
     ],
 )
