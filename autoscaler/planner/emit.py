@@ -26,6 +26,7 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.explain import decide
 from autoscaler.planner.job_draft import JobDraft, Leaving
 from autoscaler.planner.memory import next_history
+from autoscaler.planner.transfer import STARVED
 from autoscaler.planner.windows import growth_opens_at, is_old_enough, shrink_opens_at
 
 
@@ -38,7 +39,7 @@ def emit(draft: Draft) -> Plan:
     actions: list[Action] = [delete(draft, job, leaving) for job in jobs for leaving in job.leaving]
     actions += [AdmitGang(job=job.job.name, pods=tuple(core_created(job))) for job in jobs if job.is_starting]
     actions += [pod for job in jobs if job.is_running for pod in job.created]
-    waits = tuple(wait for job in jobs for wait in waits_of(job))
+    waits = tuple(wait for job in jobs for wait in (*waits_of(job), *waits_for_starts(job, jobs)))
     return Plan(
         revision=draft.view.revision,
         planned_at_s=draft.now_s,
@@ -114,6 +115,15 @@ def waits_of(job: JobDraft) -> Iterator[Wait]:
         yield Wait(job=name, bottleneck=reason, message=f"room is held for {text}")
     elif job.until_s is not None and not job.held and job.bottleneck is not None:
         yield Wait(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
+
+
+def waits_for_starts(job: JobDraft, jobs: list[JobDraft]) -> Iterator[Wait]:
+    """Yield that a job without room may get some: the surplus of a starting one is seated anew once that one runs."""
+    if job.is_running and job.bottleneck in STARVED:
+        for other in jobs:
+            if other.is_starting and any(pod.tier is Tier.SURPLUS for pod in other.coming):
+                message = f"room is shared out anew once {other.job.name} runs"
+                yield Wait(job=job.job.name, bottleneck=Bottleneck.GANG, message=message)
 
 
 def next_instant(draft: Draft, jobs: list[JobDraft]) -> float | None:
