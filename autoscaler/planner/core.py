@@ -51,22 +51,20 @@ def refill(draft: Draft, job: JobDraft, role: Role) -> bool:
 def restore_core(draft: Draft, job: JobDraft) -> None:
     """Give a job that has its minimum, yet partly as surplus, its core back (`kubernetes.md` 6).
 
-    Growth does it where the job can grow.  Where it cannot, one surplus trainer leaves and a core one takes its seat:
-    one at a time, each a window after the last growth.
+    Into room that is free or being vacated; where there is none, one surplus trainer leaves and a core one takes its
+    room: one at a time, each a window after the last growth.
     """
-    if job.next_trainer_tier() is not Tier.CORE or job.size < job.job.trainer.min_replicas:
+    is_whole = job.next_trainer_tier() is not Tier.CORE
+    if is_whole or job.size < job.job.trainer.min_replicas or draft.now_s < job.job.hold_until_s:
         return
     shape = job.job.trainer.shape
-    if is_swapping(draft, job):
-        room = tightest_room(draft, shape, now=True)
-        if room is not None:
+    if job.size < job.job.trainer.ceiling:
+        if room := tightest_room(draft, shape, now=True):
             draft.create(job, Role.TRAINER, Tier.CORE, room.node.name, Cause.CORE_SWAP)
-        elif seats := reserved_seat(draft, job, Role.TRAINER):
-            draft.reserve(job, seats)
-        return
-    can_grow = job.size < job.job.trainer.ceiling and tightest_room(draft, shape, now=False) is not None
-    if can_grow or draft.now_s < job.job.hold_until_s:
-        return
+            return
+        if room := tightest_room(draft, shape, now=False):
+            draft.promise(job, Role.TRAINER, Tier.CORE, room.node.name)
+            return
     opens_at_s = shrink_opens_at(draft.view, draft.policy, job.job)
     if draft.now_s >= opens_at_s:
         swap(draft, job)
@@ -74,18 +72,8 @@ def restore_core(draft: Draft, job: JobDraft) -> None:
         draft.wake_at_s.append(opens_at_s)
 
 
-def is_swapping(draft: Draft, job: JobDraft) -> bool:
-    """Whether an earlier plan told a trainer to leave for a core one."""
-    return job.size < job.job.trainer.ceiling and any(
-        seat.role is Role.TRAINER
-        for reservation in draft.view.history.reservations
-        if reservation.job == job.job.name
-        for seat in reservation.seats
-    )
-
-
 def swap(draft: Draft, job: JobDraft) -> None:
-    """Tell the job's last surplus trainer to leave and hold its seat for a core one.
+    """Tell the job's last surplus trainer to leave and promise its room to a core one.
 
     With `reclaim: planner` a job at its minimum is left alone: the count protects it, a swap would only cost it work.
     """
@@ -95,10 +83,8 @@ def swap(draft: Draft, job: JobDraft) -> None:
     for pod in draft.last_in_line(job):
         room = draft.rooms.get(pod.place) if pod.place is not None else None
         if pod.tier is Tier.SURPLUS and room is not None and shape.requests.fits_into(room.later + pod.requests):
-            seats: Seats = [(Role.TRAINER, room.node.name)]
             draft.remove(job, [pod], Cause.CORE_SWAP, beneficiary=job.job.name)
-            seat_on(draft, job, seats, now=False)
-            draft.reserve(job, seats)
+            draft.promise(job, Role.TRAINER, Tier.CORE, room.node.name)
             return
 
 
