@@ -185,7 +185,7 @@ class Driver:
         if self._apart_since_s is not None and monotonic() - max(began_s, self._apart_since_s) > budget_s:
             raise MasterUnavailableError(
                 f"no master of this job could be reached for {budget_s:g} s ({self._apart_reason}). "
-                "Is the job's master running, and is EDL_MASTER its address?"
+                "Is the job's master running, is EDL_MASTER its address, and does EDL_TLS_DIR hold for both sides?"
             )
         self._changed.wait(timeout=0.5)
 

@@ -104,9 +104,33 @@ VARIABLES: Final = (
     Variable(
         name="EDL_TLS_DIR",
         readers="all",
-        meaning="folder with ca.crt, tls.crt and tls.key; every connection of the job is then mutual TLS",
+        meaning=(
+            "folder with ca.crt, tls.crt and tls.key; every connection of the job is then mutual TLS, "
+            "and the master's certificate names the host of EDL_MASTER"
+        ),
         default="none: plain connections",
         example="/run/edl/tls",
+    ),
+    Variable(
+        name="EDL_LISTEN",
+        readers="server, master",
+        meaning="host:port to listen at; port 0: any",
+        default="server 0.0.0.0:0, master 127.0.0.1:0",
+        example="0.0.0.0:7071",
+    ),
+    Variable(
+        name="EDL_ADVERTISE",
+        readers="server",
+        meaning="host at which trainers reach it",
+        default="the address that it uses towards the master",
+        example="10.1.2.3",
+    ),
+    Variable(
+        name="EDL_PARENT_PID",
+        readers="server, master",
+        meaning="end when this process is no longer the parent",
+        default="none",
+        example="4711",
     ),
 )
 
@@ -141,6 +165,19 @@ class Environment:
             return Path(self.token_file).read_text(encoding="utf-8").strip()
         except OSError as error:
             raise UsageError(f"EDL_TOKEN_FILE: {self.token_file} cannot be read ({error.strerror})") from error
+
+    @property
+    def tls_folder(self) -> Path | None:
+        return Path(self.tls_dir) if self.tls_dir else None
+
+    def check_files(self) -> None:
+        """Raises UsageError, naming the variable, when the secret or a certificate cannot be read."""
+        _ = self.token
+        for name in ("ca.crt", "tls.crt", "tls.key") if self.tls_dir else ():
+            try:
+                (Path(self.tls_dir) / name).read_bytes()
+            except OSError as error:
+                raise UsageError(f"EDL_TLS_DIR: {self.tls_dir}/{name} cannot be read ({error.strerror})") from error
 
 
 def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") -> Environment:
@@ -204,7 +241,8 @@ Made from `trainer_sdk/environment.py` by `python -m trainer_sdk.environment > d
 GPUs: a trainer's own stand in `CUDA_VISIBLE_DEVICES`.  The master's further settings are in `master/config.py`.
 
 Skew: `EDL_ENV_VERSION` is raised when a variable changes its meaning or a new one must not be overlooked; a process
-refuses a version that it does not know.  Within a version variables may be added if ignoring them is harmless.
+refuses a version that it does not know.  Within a version variables may be added if ignoring them is harmless.  The
+versions of wire, data path and files, and which of them go together, stand in `docs/guide.md`.
 """
 
 

@@ -112,9 +112,10 @@ class Session:
         from trainer_sdk.tables import Tables  # noqa: PLC0415
 
         check_tables(specs)
+        security = Security(token=self.environment.token.encode(), tls_folder=self.environment.tls_folder)
         self._tables = Tables(
             specs,
-            client=lambda: PserverClient(Security.from_environment(os.environ)),
+            client=lambda: PserverClient(security),
             start=self._start,
             check_use=self._owner.check,
             data=self._declared,
@@ -270,6 +271,7 @@ class Session:
             return self._driver
         data = self._declared()
         environment = self.environment
+        environment.check_files()
         if not environment.master:
             self._standalone = Standalone(environment)
             environment = self._standalone.start(has_tables=self._tables is not None)
