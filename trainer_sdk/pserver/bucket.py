@@ -34,8 +34,7 @@ from trainer_sdk.pserver.messages import (
 )
 from trainer_sdk.pserver.restoring import load_failed, model_loaded, restore
 from trainer_sdk.pserver.skipping import skip
-from trainer_sdk.pserver.state import ForkMarks, Group, ServerState, live_marks, merged
-from trainer_sdk.pserver.step import Step
+from trainer_sdk.pserver.state import ForkMarks, Group, ServerState, Step, live_marks, merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

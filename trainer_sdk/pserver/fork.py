@@ -35,11 +35,11 @@ from trainer_sdk.pserver.state import (
     Group,
     Phase,
     ServerState,
+    Step,
     fork_marks,
     live_marks,
     merged,
 )
-from trainer_sdk.pserver.step import Step
 
 
 def age(cut: CutId) -> tuple[int, int, int]:

@@ -13,8 +13,7 @@ from master.api.messages import Restore, Restored, RestoreFailed
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver import fork
 from trainer_sdk.pserver.messages import LoadFailed, LoadModel, ModelLoaded, Tell
-from trainer_sdk.pserver.state import Group, ServerState, merged
-from trainer_sdk.pserver.step import Step
+from trainer_sdk.pserver.state import Group, ServerState, Step, merged
 
 
 def restore(state: ServerState, event: Restore) -> Step:

@@ -8,8 +8,7 @@ from master.api.messages import Skip, SkipAnswer
 from master.api.positions import EMPTY
 from trainer_sdk.pserver import fork
 from trainer_sdk.pserver.messages import Tell
-from trainer_sdk.pserver.state import Group, ServerState, merged
-from trainer_sdk.pserver.step import Step
+from trainer_sdk.pserver.state import Group, ServerState, Step, merged
 
 
 def skip(state: ServerState, event: Skip) -> Step:

@@ -15,6 +15,7 @@ from master.api.identities import NO_LINEAGE, CutId, Incarnation, Lineage, Versi
 from master.api.messages import BucketMarks, FileRecord, Held, Restore
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.errors import InvariantViolationError
+from trainer_sdk.pserver.messages import Effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,14 @@ class ServerState:
         if len(self.groups) == 1 and self.groups[0].buckets == buckets:  # nearly always
             return True
         return buckets <= union(group.buckets for group in self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What an event leads to: the state from now on, and what the shell does, in this order."""
+
+    state: ServerState
+    effects: tuple[Effect, ...] = ()
 
 
 def merged(groups: Iterable[Group]) -> tuple[Group, ...]:

@@ -109,8 +109,8 @@ class Channel:
         if isinstance(self._sock, ssl.SSLSocket):
             return self._sock.pending() > 0 or bool(self._arrivals.poll(0))
         try:
-            return bool(self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-        except BlockingIOError:
+            return self._read_ahead(socket.MSG_DONTWAIT) > 0
+        except TimeoutError:
             return False
 
     def wait(self) -> Frame | None:
@@ -187,12 +187,12 @@ class Channel:
             if time.monotonic() > until_s:
                 raise TimeoutError(f"no hello within {self._limits.hello_s} s")
 
-    def _read_ahead(self) -> int:
+    def _read_ahead(self, flags: int = 0) -> int:
         """How many bytes came; none: the peer has closed."""
         if self._start == self._stop:
             self._start = self._stop = 0
         try:
-            got = self._sock.recv_into(self._ahead[self._stop :])
+            got = self._sock.recv_into(self._ahead[self._stop :], 0, flags)
         except BlockingIOError as error:
             raise TimeoutError(f"nothing came for {self._limits.io_s} s") from error
         self._stop += got
