@@ -1,8 +1,8 @@
 """Parameter servers of a job, and a trainer's way to them.
 
 The problem: trainers come and go, messages are lost and repeated, servers die, and still every checkpoint must hold
-each sample's gradient exactly once.  The idea (`docs/protocol.md`): tables are spread over virtual buckets, and a bucket
-is parameters *and* the set of positions applied to them, changed as one, copied as one, written as one.
+each sample's gradient exactly once.  The idea (`docs/protocol.md`): tables are spread over virtual buckets, and a
+bucket is parameters *and* the set of positions applied to them, changed as one, copied as one, written as one.
 
 Not here: who trains what (`master`), what a trainer does with an answer (`trainer_sdk.protocol`).
 
