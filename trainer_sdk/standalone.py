@@ -23,6 +23,7 @@ from trainer_sdk.errors import MasterUnavailableError
 START_S: Final = 20.0
 STOP_S: Final = 5.0
 LOG_TAIL_BYTES: Final = 2_000
+NOT_INHERITED: Final = frozenset({"EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_ROLE"})  # of a pod, not of its children
 
 
 class Standalone:
@@ -52,7 +53,8 @@ class Standalone:
         address = self._wait_for(address_file)
         if has_tables:
             name = f"{self._environment.job}-server-0"
-            self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, "EDL_MASTER": address})
+            here = {"EDL_MASTER": address, "EDL_LISTEN": "127.0.0.1:0"}  # nobody else's business
+            self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
         what = "a master and a parameter server" if has_tables else "a master"
         _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
         return replace(self._environment, master=address, checkpoint_uri=uri)
@@ -72,7 +74,7 @@ class Standalone:
 
     def _spawn(self, module: str, settings: Mapping[str, str]) -> None:
         role = "server" if module.endswith("pserver") else module
-        inherited = {k: v for k, v in os.environ.items() if k not in {"EDL_METRICS_LISTEN", "EDL_ROLE"}}
+        inherited = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
         environment = inherited | {"EDL_ROLE": role, "EDL_PARENT_PID": str(os.getpid())} | dict(settings)
         with self._log(module).open("wb") as log:
             child = subprocess.Popen(
