@@ -73,6 +73,7 @@ class JobConfig:
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
     high_water_batches: int = 4096  # positions are reserved in blocks of at least so many batches (M6)
+    high_water_ns: int = 240 * SECOND  # ... and of so much work: half of it is trained while the store is away
 
 
 # ---- durable records ------------------------------------------------------------------------------------------------

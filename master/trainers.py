@@ -187,12 +187,20 @@ def handle_final_saved(turn: Turn, trainer: Trainer, said: FinalSaved) -> None: 
 
 
 def reserve(turn: Turn) -> None:
-    """Keeps the durable high-water mark half a block ahead of the leases: no store write per shard (rule 18, M6)."""
+    """Keeps the durable high-water mark half a block ahead of the leases: no store write per shard (rule 18, M6).
+
+    Half a block is also how long training goes on while the store is away, so a block lasts a stated time at least.
+    """
     state, books = turn.state, turn.state.dispatch
     if state.stage is not Stage.SERVING or state.dataset is None or books.reserving_below != books.granting_below:
         return
     total = state.dataset.dataset.size * state.dataset.dataset.epochs
-    block = max(state.config.high_water_batches * books.batch_size, total // 64)
+    rate = sum(trainer.samples_per_s for trainer in state.members.trainers.values())
+    block = max(
+        state.config.high_water_batches * books.batch_size,
+        total // 64,
+        int(rate * state.config.high_water_ns / SECOND),
+    )
     if books.granting_below < total and books.frontier + block // 2 > books.granting_below:
         below = min(total, books.granting_below + block)
         turn.change(dispatch=replace(books, reserving_below=below))

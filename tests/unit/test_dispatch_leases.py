@@ -288,6 +288,25 @@ def test_the_mark_is_written_in_blocks(driver):
     assert len(writes) < 25
 
 
+def test_a_fast_trainer_goes_on_while_the_store_is_away(driver):
+    """M6: at the measured rate two minutes of work are reserved ahead, so a store that is away stops no trainer soon."""
+    rate = 1_000.0
+    member = driver.trainer("t0", declares=None)
+    driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=1_000_000)))
+    driver.say(member, Progress(steps=1, samples_per_s=rate))
+    for lease in driver.leases(member, 1):
+        ack(driver, member, lease)
+    driver.writes_go_through = False
+    trained = 0
+    for request in range(2, 1_000):
+        if isinstance(answer := driver.acquire(member, request), Wait):
+            break
+        for lease in answer.leases:
+            trained += len(lease.positions)
+            ack(driver, member, lease)
+    assert trained >= 60 * rate
+
+
 def test_work_of_a_trainer_that_is_gone_is_not_kept_from_one_that_waits_for_it(driver):
     """Rule 18: the window saves work; it does not hold up the end for its whole length."""
     gone, other = driver.trainer("t0"), driver.trainer("t1")
