@@ -289,7 +289,7 @@ def test_the_mark_is_written_in_blocks(driver):
 
 
 def test_a_fast_trainer_goes_on_while_the_store_is_away(driver):
-    """M6: at the measured rate two minutes of work are reserved ahead, so a store that is away stops no trainer soon."""
+    """M6: at the measured rate two minutes of work are reserved ahead, so a store that is away stops nobody."""
     rate = 1_000.0
     member = driver.trainer("t0", declares=None)
     driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=1_000_000)))
