@@ -12,7 +12,7 @@ from master.api.audit import read_checkpoint
 from master.api.storage import open_storage, read_manifest
 from tests.integration.master_stage import JOB
 from tests.integration.sdk_stage import PROGRAMS, running
-from trainer_sdk.errors import UsageError
+from trainer_sdk.errors import TableError, UsageError
 from trainer_sdk.own_model import read_model
 from trainer_sdk.session import open_session
 
@@ -49,6 +49,35 @@ def test_the_loop_refuses_what_cannot_work(job):
         with pytest.raises(UsageError, match="19 batches were given and never finished"):
             for _ in data:
                 pass
+
+
+def test_the_loop_with_parameter_servers_refuses_what_cannot_work(tmp_path):
+    """Out of order, twice, of the wrong shape: each at once, and the batch can still be finished."""
+    with running(tmp_path, servers=1) as job, open_in(job) as session:
+        data = declare(session)
+        model = session.tables({"w": edl.dense((3, 4)), "e": edl.sparse(10, 2)}, optimiser=edl.sgd(0.1))
+        batch = next(data)
+        with pytest.raises(UsageError, match=r"before pull"):
+            model.push({"w": np.ones((3, 4))})
+        weights = model.pull()
+        with pytest.raises(UsageError, match="not pushed"):
+            batch.done()
+        with pytest.raises(UsageError, match="neither pushed nor done"):
+            next(data)
+        for wrong in ({"v": np.ones(3)}, {"w": np.ones(3)}, {"e": np.ones((10, 2))}):
+            with pytest.raises(TableError, match=r"tables\.v|push"):
+                model.push(wrong)
+        with pytest.raises(TableError, match="row 10 of 10"):
+            model.pull_rows("e", np.array([10]))
+        model.push({"w": np.ones((3, 4))})
+        with pytest.raises(UsageError, match="pushed already"):
+            model.push({"w": np.ones((3, 4))})
+        batch.done(loss=1.0)
+        with pytest.raises(UsageError, match="done already"):
+            batch.done()
+
+        assert weights["w"].shape == (3, 4)
+        assert np.allclose(model.pull()["w"], -0.1), "one push, one step"
 
 
 def test_another_size_than_the_jobs_is_refused_by_field(job):
