@@ -119,7 +119,16 @@ def _throughput(name: str, servers: Servers, size: int, goal: float) -> Iterator
     yield Row(name=f"pserver push+pull {name}", value=round(statistics.median(rates[ours])), unit="MB/s")
     yield Row(name=f"pserver push, then pull {name}", value=round(statistics.median(rates[apart])), unit="MB/s")
     yield Row(name=f"bare socket {name}", value=round(statistics.median(rates[bare])), unit="MB/s")
-    yield Row(name=f"pserver push+pull {name} / bare socket", value=round(ratio, 2), unit="", goal=f">= {goal}")
+    longer_s = statistics.median(
+        2 * size / 1e6 * (1 / a - 1 / b) for a, b in zip(rates[ours], rates[bare], strict=True)
+    )
+    yield Row(
+        name=f"pserver push+pull {name} / bare socket",
+        value=round(ratio, 2),
+        unit="",
+        goal=f">= {goal}",
+        note=f"with SGD applied and marks kept; a bare socket computes nothing. {longer_s * 1e6:.0f} us longer a batch",
+    )
 
 
 def _sparse_rates(servers: Servers) -> Iterator[Row]:
