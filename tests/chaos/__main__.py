@@ -60,7 +60,7 @@ def _as_text(report: Report, *, seed: int, took_s: float, wanted: int) -> str:
         lines.append(f"{'all':30} {total:20} {median:7.1f}s {longest:7.1f}s")
     lines += [
         f"seed {seed}, {took_s / 60:.1f} minutes, {len(report.recoveries)} of {wanted} faults",
-        f"{report.jobs} jobs, {report.pushes} pushes, {report.lineages - report.jobs} roll-backs",
+        f"{report.jobs} jobs, {report.pushes} pushes, {report.roll_backs} roll-backs",
         f"{report.shrinks} trainers gave way to the web or to balance",
         f"{report.positions} positions trained, {report.quarantined} in quarantine",
         f"{report.heads} checkpoints compared with their data state, {report.heads_missed} gone before they were read",
@@ -83,7 +83,7 @@ def _as_json(report: Report, *, seed: int, took_s: float, wanted: int) -> str:
         "jobs": report.jobs,
         "positions": report.positions,
         "pushes": report.pushes,
-        "roll_backs": report.lineages - report.jobs,
+        "roll_backs": report.roll_backs,
         "shrinks": report.shrinks,
         "quarantined": report.quarantined,
         "checkpoints": report.heads,

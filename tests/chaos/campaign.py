@@ -47,7 +47,7 @@ class Report:
     heads: int = 0
     heads_missed: int = 0
     pushes: int = 0
-    lineages: int = 0
+    roll_backs: int = 0
     positions: int = 0
     quarantined: int = 0
 
@@ -197,7 +197,7 @@ class Campaign:
         report.heads += len(watch.heads)
         report.heads_missed += watch.missed
         report.pushes += len(diaries)
-        report.lineages += last.manifest.lineage
+        report.roll_backs += last.manifest.lineage - 1
         report.positions += len(last.manifest.data)
         report.quarantined += len(last.manifest.quarantine)
         self._stage.say(

@@ -30,6 +30,7 @@ from master.etcd_server.cluster import EtcdCluster, start_etcd
 from master.etcd_server.finder import find_etcd
 from tests.chaos.ledger import PROGRAM
 
+ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.1
 WEB = "web"
 MOST_WEB = 4  # pods of one CPU: then there is room for no trainer above the minimum of two
@@ -243,6 +244,7 @@ async def chaos_stage(
             machines=machines,
             devices=((),) * nodes,
             parent=parent,
+            environment=os.environ | {"PYTHONPATH": str(ROOT)},  # scripts import this EDL, wherever one is installed
             with_etcd=False,
             etcd=",".join(etcd.endpoints) if etcd else "",
         )
