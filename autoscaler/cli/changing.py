@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from autoscaler.cli.client import ask
-from autoscaler.cli.options import role_options, run_option
+from autoscaler.cli.options import role_options, run_option, target_argument
 from autoscaler.cli.words import find_run, split_target
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@target_argument("TYPE/NAME")
 @click.option("--replicas", type=click.IntRange(min=0), default=None, help="Of a deployment.")
 @click.option("--trainers", type=click.IntRange(min=0), default=None, help="Pins a job to this size; 0: EDL decides.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
@@ -34,7 +34,7 @@ def scale(target: Sequence[str], replicas: int | None, trainers: int | None, is_
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@target_argument("TYPE/NAME")
 @role_options
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
 @run_option
@@ -53,38 +53,55 @@ def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dr
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="node/NAME")
+@target_argument("node/NAME")
 @run_option
 def uncordon(target: Sequence[str], run: Path | None) -> None:
-    """Open a drained node again."""
-    _, name = split_target(target, needs_name=True)
-    print(f"{ask(find_run(run), 'uncordon', type='node', name=name)['uncordoned']} is open")
+    """Open a drained node again.
+
+    \b
+    edl uncordon node/node-1
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    print(f"{ask(find_run(run), 'uncordon', type=kind, name=name)['uncordoned']} is open")
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="tj/NAME")
+@target_argument("tj/NAME")
 @run_option
 def suspend(target: Sequence[str], run: Path | None) -> None:
-    """Take all pods of a job away and keep the job."""
+    """Take all pods of a job away and keep the job.
+
+    \b
+    edl suspend tj/digits
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     print(f"{ask(find_run(run), 'suspend', type=kind, name=name, on=True)['suspended']} suspended")
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="tj/NAME")
+@target_argument("tj/NAME")
 @run_option
 def resume(target: Sequence[str], run: Path | None) -> None:
-    """Let a suspended job start again, from its last checkpoint."""
+    """Let a suspended job start again, from its last checkpoint.
+
+    \b
+    edl resume tj/digits
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     print(f"{ask(find_run(run), 'suspend', type=kind, name=name, on=False)['resumed']} resumed")
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@target_argument("TYPE/NAME")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
 @run_option
 def delete(target: Sequence[str], is_dry: bool, run: Path | None) -> None:
-    """Stop a job or a deployment and forget it, or let one pod leave."""
+    """Stop a job or a deployment and forget it, or let one pod leave.
+
+    \b
+    edl delete tj/digits
+    edl delete deployment/web --dry-run
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     folder = find_run(run)
     if is_dry:

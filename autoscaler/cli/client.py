@@ -25,7 +25,9 @@ class RunGoneError(CommandError):
     """The run ended while it was asked."""
 
     def __init__(self, folder: RunFolder) -> None:
-        super().__init__(Exit.NOT_FOUND, f"the run in {folder.root} is over")
+        super().__init__(
+            Exit.NOT_FOUND, f"the run in {folder.root} is over; its events.jsonl, logs/ and checkpoints/ remain"
+        )
 
 
 def ask(folder: RunFolder, verb: str, **fields: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Final
 import click
 
 from autoscaler.cli.client import ask
+from autoscaler.cli.completing import COMPLETION_VARIABLE, complete_target
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.options import run_option
 from autoscaler.cli.words import RUNS, find_run
@@ -29,7 +30,11 @@ _NOT_BUNDLED: Final = frozenset({"token", "control.sock", "control.path", "etcd"
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 def validate(files: Sequence[Path]) -> None:
-    """Check job files as `edl run` would, and start nothing.  Everything that is wrong is said at once."""
+    """Check job files as `edl run` would, and start nothing.  Everything that is wrong is said at once.
+
+    \b
+    edl validate examples/digits.yaml examples/web.yaml
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - pydantic is not for --help
 
     try:
@@ -52,7 +57,7 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("place", metavar="URI|tj/NAME")
+@click.argument("place", metavar="URI|tj/NAME", shell_complete=complete_target)
 @click.option("--no-files", is_flag=True, help="Believe the manifest and do not read the files again.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object.")
 @run_option
@@ -90,7 +95,11 @@ def bundle(folder: Path | None, output: Path | None) -> None:
     """Pack a run's folder into one archive, as a bug report.
 
     Without a folder: the newest run below ./runs.  Checkpoint files, the token and etcd's database stay out.
-    """
+
+    \b
+    edl bundle
+    edl bundle runs/20260102-150405-digits -o report.tar.gz
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     run = RunFolder(root=folder.absolute()) if folder is not None else next(find_runs(RUNS), None)
     if run is None or not run.manifest.is_file():
         raise CommandError(Exit.NOT_FOUND, f"{folder or RUNS} holds no run")
@@ -121,7 +130,7 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     root = click.get_current_context().find_root().command
     assert kind is not None
-    print(kind(root, {}, "edl", "_EDL_COMPLETE").source())
+    print(kind(root, {}, "edl", COMPLETION_VARIABLE).source())
 
 
 def _keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:

@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
+from autoscaler.cli.describing import format_event
 from autoscaler.cli.exits import Exit
-from autoscaler.cli.looking import format_event
 from autoscaler.cli.view import draw
 from autoscaler.clusters.local.control import ControlServer
 from autoscaler.clusters.local.recorder import RunEvent
@@ -25,6 +26,7 @@ from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.manifests.values import Manifests
 
 _FRAMES_PER_S: Final = 4
+_EVENTS_SHOWN: Final = 30
 _LINGER_S: Final = 1.0
 """After the last job has ended: long enough for `edl wait` in another terminal to see it."""
 
@@ -54,11 +56,12 @@ async def run_in_foreground(
     with _signals(stop, kill), _quiet_logs():
         async with LocalRun(settings, say=lambda line: print(line, file=sys.stderr)) as run, ControlServer(run):
             _tell_start(run, show)
-            run.recorder.on_event.append(lambda event: _print_event(event, show))
+            run.recorder.on_event.append(lambda event: _tell_event(event, show, stop))
             run.submit(manifests)
-            async with _accompanied(run, beside):
-                code = await _watch_over(run, stop, show, duration_s, stays=stays or not manifests.jobs)
-            await _leave(run, kill)
+            async with _shown(run, show):
+                async with _accompanied(run, beside):
+                    code = await _watch_over(run, stop, duration_s, stays=stays or not manifests.jobs)
+                await _leave(run, kill)
         outcome = run.outcomes()
     _tell_end(run, show, outcome)
     return code
@@ -86,7 +89,7 @@ def _report_crash(task: asyncio.Task[None], run: LocalRun) -> None:
         run.crash(error)
 
 
-async def _watch_over(run: LocalRun, stop: asyncio.Event, show: Show, duration_s: float | None, *, stays: bool) -> Exit:
+async def _watch_over(run: LocalRun, stop: asyncio.Event, duration_s: float | None, *, stays: bool) -> Exit:
     """Until the first of: Ctrl-C, the duration, the end of all jobs, a crash (which is raised)."""
     ends = {
         asyncio.create_task(stop.wait(), name="Ctrl-C"): Exit.INTERRUPTED,
@@ -96,14 +99,12 @@ async def _watch_over(run: LocalRun, stop: asyncio.Event, show: Show, duration_s
         ends[asyncio.create_task(asyncio.sleep(duration_s), name="duration")] = Exit.OK
     if not stays:
         ends[asyncio.create_task(_until_jobs_are_over(run), name="end")] = Exit.OK
-    view = asyncio.create_task(_show_view(run), name="view") if show is Show.VIEW else None
     try:
         done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        tasks = [*ends, *([view] if view is not None else [])]
-        for task in tasks:
+        for task in ends:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*ends, return_exceptions=True)
     first = done.pop()
     first.result()
     return Exit.FAILED if ends[first] is Exit.OK and run.failed_jobs() else ends[first]
@@ -115,12 +116,40 @@ async def _until_jobs_are_over(run: LocalRun) -> None:
     await asyncio.sleep(_LINGER_S)
 
 
+@contextlib.asynccontextmanager
+async def _shown(run: LocalRun, show: Show) -> AsyncIterator[None]:
+    """Inside, the live view is on the screen; the last picture stays there."""
+    if show is not Show.VIEW:
+        yield
+        return
+    task = asyncio.create_task(_show_view(run), name="view")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def _show_view(run: LocalRun) -> None:
     console = Console()
+
+    def picture() -> RenderableType:
+        hint = "stopping: pods leave within their grace, Ctrl-C kills" if run.is_stopping else "Ctrl-C stops it"
+        return draw(
+            run.snapshot(),
+            tuple(run.recorder.events)[-_EVENTS_SHOWN:],
+            width=console.width,
+            height=console.height,
+            hint=hint,
+        )
+
     with Live(console=console, auto_refresh=False, transient=False) as live:
-        while True:
-            live.update(draw(run.snapshot(), tuple(run.recorder.events)[-8:]), refresh=True)
-            await asyncio.sleep(1 / _FRAMES_PER_S)
+        try:
+            while True:
+                live.update(picture(), refresh=True)
+                await asyncio.sleep(1 / _FRAMES_PER_S)
+        finally:
+            live.update(picture(), refresh=True)
 
 
 async def _leave(run: LocalRun, kill: asyncio.Event) -> None:
@@ -168,27 +197,42 @@ def _quiet_logs() -> Iterator[None]:
 
 
 def _tell_start(run: LocalRun, show: Show) -> None:
-    if show is Show.JSON:
-        print(json.dumps({"run": str(run.folder.root)}), flush=True)
-    else:
-        print(f"run folder: {run.folder.root}", flush=True)
+    _try_print(json.dumps({"run": str(run.folder.root)}) if show is Show.JSON else f"run folder: {run.folder.root}")
 
 
-def _print_event(event: RunEvent, show: Show) -> None:
+def _tell_event(event: RunEvent, show: Show, stop: asyncio.Event) -> None:
+    """A reader that has gone (`edl run ... | head`) stops the run, in order."""
     match show:
         case Show.JSON:
-            print(json.dumps({"event": asdict(event)}), flush=True)
+            is_read = _try_print(json.dumps({"event": asdict(event)}))
         case Show.LINES:
-            print(format_event(asdict(event)), flush=True)
+            is_read = _try_print(format_event(asdict(event)))
         case Show.VIEW:
-            pass
+            is_read = True
+        case _:
+            assert_never(show)
+    if not is_read:
+        stop.set()
 
 
 def _tell_end(run: LocalRun, show: Show, outcome: dict[str, str]) -> None:
     if show is Show.JSON:
-        print(json.dumps({"jobs": outcome, "run": str(run.folder.root)}), flush=True)
+        _try_print(json.dumps({"jobs": outcome, "run": str(run.folder.root)}))
         return
     for name, ending in outcome.items():
-        record = run.cluster.jobs.records[name]
-        print(f"tj/{name}: {ending}" + (f": {record.life.message}" if record.life.message else ""))
-    print(f"run folder: {run.folder.root}")
+        life = run.cluster.jobs.records[name].life
+        told = ending if life.ending is not None else f"stopped with the run; it was {ending}"
+        _try_print(f"tj/{name}: {told}" + (f": {life.message}" if life.message else ""))
+    _try_print(f"run folder: {run.folder.root}")
+
+
+def _try_print(line: str) -> bool:
+    """False when nobody reads any more; then everything that is still printed goes nowhere."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return False
+    return True

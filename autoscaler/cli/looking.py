@@ -12,10 +12,11 @@ from typing import Any, Final
 import click
 
 from autoscaler.cli.client import RunGoneError, ask, watch
+from autoscaler.cli.describing import format_event, job_lines, part_lines
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.options import output_option, role_options, run_option
+from autoscaler.cli.options import output_option, role_options, run_option, target_argument
 from autoscaler.cli.tables import GrowingTable, format_table
-from autoscaler.cli.words import Duration, find_run, split_target
+from autoscaler.cli.words import Duration, find_run, parse_condition, split_target
 from autoscaler.clusters.local.folder import RunFolder
 
 _FOLLOW_EVERY_S: Final = 0.1
@@ -24,7 +25,7 @@ _LAST_LINES: Final = 1 << 20
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="TYPE[/NAME] [NAME]")
+@target_argument("TYPE[/NAME] [NAME]")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Print again whenever something is different.")
 @output_option
 @run_option
@@ -49,27 +50,24 @@ def get(target: Sequence[str], is_watching: bool, output: str, run: Path | None)
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@target_argument("TYPE/NAME")
 @run_option
 def describe(target: Sequence[str], run: Path | None) -> None:
-    """Tell everything about one thing: its state, its pods, the last decisions and events."""
+    """Tell about one thing: its state, why it has its size, its pods, the last decisions and events.
+
+    \b
+    edl describe tj/digits
+    edl describe node/node-1
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     told = ask(find_run(run), "describe", type=kind, name=name)
-    print(_to_yaml(told["object"]))
-    if told["pods"]:
-        print("Pods:\n  " + "\n  ".join(format_table(told["pods"], is_wide=True)))
-    if told["decisions"]:
-        print("Decisions:")
-        for line in told["decisions"]:
-            print(f"  {line['t_s']:8.1f}s  {line['reason']:<9} {line['now']} -> {line['target']}  {line['message']}")
-    if told["events"]:
-        print("Events:")
-        for event in told["events"]:
-            print("  " + format_event(event))
+    found = told["object"]
+    print("\n".join(job_lines(found)) if found["kind"] == "TrainingJob" else _to_yaml(found))
+    print("\n".join(part_lines(told)))
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@target_argument("TYPE/NAME")
 @role_options
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run ends.")
 @click.option("--tail", type=click.IntRange(min=0), default=None, help="Only the last lines.")
@@ -97,7 +95,12 @@ def logs(
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
 @run_option
 def events(is_watching: bool, is_json: bool, run: Path | None) -> None:
-    """Tell what has happened: starts, drains, failures, decisions."""
+    """Tell what has happened: starts, drains, failures, decisions.
+
+    \b
+    edl events
+    edl events -w --json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     folder = find_run(run)
     found = watch(folder, "events") if is_watching else iter(ask(folder, "events"))
     for event in found:
@@ -105,7 +108,7 @@ def events(is_watching: bool, is_json: bool, run: Path | None) -> None:
 
 
 @click.command()
-@click.argument("target", nargs=-1, required=True, metavar="TYPE/NAME")
+@target_argument("TYPE/NAME")
 @click.option(
     "--for", "condition", required=True, metavar="condition=NAME|delete", help="condition=Completed, or delete."
 )
@@ -121,17 +124,23 @@ def wait(target: Sequence[str], condition: str, timeout: float, run: Path | None
     Everything:   --for=delete
 
     Waiting for Completed ends with exit code 1 as soon as the job has failed.
+
+    \b
+    edl wait --for=condition=Completed tj/digits --timeout 10m
+    edl wait --for=delete deployment/web
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    wanted = "delete" if condition == "delete" else condition.removeprefix("condition=")
-    if wanted == condition != "delete":
-        raise click.UsageError("write --for=condition=NAME or --for=delete")
+    wanted = parse_condition(condition)
     folder, until_s = find_run(run), time.monotonic() + timeout
-    while not _holds(folder, kind, name, wanted.lower()):
+    while not _holds(folder, kind, name, wanted):
         if time.monotonic() >= until_s:
-            raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {wanted} within {timeout:g} s")
+            raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {_told(wanted)} within {timeout:g} s")
         time.sleep(min(_FOLLOW_EVERY_S, max(0.0, until_s - time.monotonic())))
     print(f"{kind}/{name} condition met")
+
+
+def _told(wanted: str) -> str:
+    return "deleted" if wanted == "delete" else wanted.title()
 
 
 def _holds(folder: RunFolder, kind: str, name: str, wanted: str) -> bool:
@@ -182,13 +191,6 @@ def _read_log(path: Path, tail: int | None, folder: RunFolder | None) -> Iterato
                 return
             else:
                 time.sleep(_FOLLOW_EVERY_S)
-
-
-def format_event(event: Mapping[str, Any]) -> str:
-    """One line, more where the message has more."""
-    first, *rest = str(event["message"]).splitlines() or [""]
-    head = f"{event['t_s']:8.1f}s  {event['object']:<24} {event['reason']:<14} {first}".rstrip()
-    return "\n".join([head, *(" " * 11 + line for line in rest)])
 
 
 def _render(found: Sequence[Mapping[str, Any]], output: str, *, is_single: bool) -> str:

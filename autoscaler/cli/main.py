@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 from autoscaler.cli import changing, files, looking
+from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.running import run
 
@@ -14,25 +16,27 @@ HELP = f"""Elastic deep learning: training jobs that give way to web load and ta
 
 \b
 Start here:
-  edl validate job.yaml                    check a file
-  edl run job.yaml web.yaml                run it on this machine, with a live view
+  edl validate job.yaml                  check a file
+  edl run job.yaml web.yaml              run it on this machine, with a live view
 \b
 From another terminal, while it runs:
-  edl get tj                               jobs, sizes and progress (also: nodes, pods, deployments)
-  edl scale deployment/web --replicas 6    more web load: watch jobs give way
-  edl describe tj/digits                   why this size?
-  edl logs tj/digits --trainer 2 -f        what a trainer writes
-  edl drain tj/digits --trainer 2          let one finish its batch and leave
+  edl get tj                             jobs; also: nodes, pods, deployments
+  edl scale deployment/web --replicas 6  more web load: watch jobs give way
+  edl describe tj/digits                 why this size?
+  edl logs tj/digits --trainer 2 -f      what a trainer writes
+  edl drain tj/digits --trainer 2        let one finish its batch and leave
   edl wait --for=condition=Completed tj/digits --timeout 10m
-  edl data audit tj/digits                 which samples the last checkpoint holds
+  edl data audit tj/digits               which samples the checkpoint holds
 \b
-Things are named as with kubectl: TYPE/NAME or TYPE NAME, where TYPE is tj (trainingjob), node, pod or deployment.
-The run that is meant: --run DIR, else $EDL_RUN, else the newest live one below ./runs.
+Things are named as with kubectl: TYPE/NAME or TYPE NAME, where TYPE is
+tj (trainingjob), node, pod or deployment.  The run that is meant: --run DIR,
+else $EDL_RUN, else the newest live one below ./runs.
 
 {EXIT_CODES_HELP}
 """
 
 
+@click.version_option(package_name="edl", prog_name="edl")
 @click.group(help=HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def edl() -> None:
     """See HELP."""
@@ -62,16 +66,23 @@ for command in (
 
 def main() -> None:
     """Run the command line; the exit code is one of `exits.Exit`."""
+    if COMPLETION_VARIABLE in os.environ:
+        edl.main(prog_name="edl", complete_var=COMPLETION_VARIABLE)
     try:
-        sys.exit(edl.main(prog_name="edl", standalone_mode=False))
+        with edl.make_context("edl", sys.argv[1:]) as context:
+            edl.invoke(context)
+            sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
     except CommandError as error:
         print(f"edl: {error.message}", file=sys.stderr)
         sys.exit(error.code)
-    except click.Abort:
+    except (KeyboardInterrupt, click.Abort):
         sys.exit(Exit.INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone, as with `edl events | head`
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())  # the reader has gone, as with `edl events | head`
         sys.exit(Exit.OK)

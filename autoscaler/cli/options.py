@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from autoscaler.cli.completing import complete_target
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 run_option = click.option(
@@ -17,6 +19,12 @@ run_option = click.option(
     default=None,
     help="The run's folder; else $EDL_RUN, else the newest live run below ./runs.",
 )
+
+
+def target_argument(shown: str) -> Callable[[F], F]:
+    """TYPE/NAME or TYPE NAME, completed from the live run."""
+    return click.argument("target", nargs=-1, required=True, metavar=shown, shell_complete=complete_target)
+
 
 output_option = click.option(
     "-o",

@@ -5,7 +5,6 @@ The command line becomes `RunSettings`; `foreground` runs them and shows them.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -51,12 +50,16 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     edl run examples/digits.yaml
     edl run job.yaml web.yaml --nodes 2 --cpu 8 --gpu auto
     """  # noqa: D301 - click keeps the lines after this mark as they are
+    import asyncio  # noqa: PLC0415 - not for --help
+
     from autoscaler.cli.foreground import Show, run_in_foreground  # noqa: PLC0415 - not for --help
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
 
     try:
         manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
+        if cluster_file is not None:
+            _check_cluster(parse_files([cluster_file]), cluster_file)
     except RefusedInputError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     if not manifests.jobs and not manifests.deployments:
@@ -72,6 +75,11 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     except AutoscalerError as error:
         raise CommandError(Exit.FAILED, str(error)) from None
     sys.exit(code)
+
+
+def _check_cluster(manifests: Manifests, file: Path) -> None:
+    if not manifests.machines or manifests.jobs or manifests.deployments:
+        raise CommandError(Exit.REFUSED, f"--cluster {file}: a LocalCluster document belongs there, and only that")
 
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:

@@ -1,12 +1,14 @@
 """The live picture of a run: a pure function from a snapshot to something that rich can draw.
 
-Nodes with what occupies them, jobs with their sizes and progress, the newest decisions with their reasons.  `running`
-shows it four times a second; the demo feeds it the same snapshots.
+Nodes with what occupies them, jobs with their sizes and progress, why they have that size, what was decided and what
+happened.  The picture fits the terminal: in a narrow one columns are left out, in a low one the older news.
+`foreground` shows it four times a second; the demo feeds it the same snapshots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -15,48 +17,93 @@ from rich.table import Table
 from rich.text import Text
 
 from autoscaler.clusters.local.recorder import RunEvent
-from autoscaler.clusters.local.snapshot import DecisionLine, DeploymentLine, JobLine, NodeLine, PodLine, RunSnapshot
-from autoscaler.domain import PodPhase, Role
+from autoscaler.clusters.local.snapshot import (
+    DecisionLine,
+    DeploymentLine,
+    JobLine,
+    NodeLine,
+    PodLine,
+    RunSnapshot,
+    is_change,
+)
+from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.quantities import format_cpu
 
 _BAR_CELLS_PER_CORE: Final = 4
 _WIDEST_BAR: Final = 48
-_DECISIONS: Final = 5
-_EVENTS: Final = 4
+_MOST_NEWS: Final = 5
 _JOB_COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 _WEB_COLOUR: Final = "green"
 _FILL: Final[Mapping[Role, str]] = {Role.TRAINER: "█", Role.SERVER: "▓", Role.MASTER: "▒", Role.OTHER: "█"}
 
 
-def draw(snapshot: RunSnapshot, events: Sequence[RunEvent] = ()) -> RenderableType:
-    """The whole picture."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobColumn:
+    """A number about a job; shown where the terminal has `from_width` columns."""
+
+    title: str
+    cell: Callable[[JobLine], str | Text]
+    from_width: int = 0
+
+
+def draw(
+    snapshot: RunSnapshot,
+    events: Sequence[RunEvent] = (),
+    *,
+    width: int = 100,
+    height: int = 50,
+    hint: str = "Ctrl-C stops it",
+) -> RenderableType:
+    """The whole picture, in at most `width` columns and, but for many deployments, `height` - 1 lines."""
     colours = {job.name: _JOB_COLOURS[i % len(_JOB_COLOURS)] for i, job in enumerate(snapshot.jobs)}
-    parts: list[RenderableType] = [_title(snapshot), _nodes(snapshot.nodes, colours)]
-    if snapshot.jobs:
-        parts.append(_jobs(snapshot.jobs, colours))
-    if snapshot.deployments:
-        parts.append(_deployments(snapshot.deployments))
-    if snapshot.decisions:
-        parts.append(_decisions(snapshot.decisions[-_DECISIONS:], colours))
-    if events:
-        parts.append(_events(events[-_EVENTS:]))
+    nodes, jobs = snapshot.nodes[: max(2, height // 3)], snapshot.jobs[: max(2, height // 4)]
+    parts: list[RenderableType] = [_title(snapshot, hint), _nodes(nodes, colours)]
+    parts += _left_out(len(snapshot.nodes) - len(nodes), "nodes")
+    parts += [_jobs(jobs, colours, width)] if jobs else []
+    parts += _left_out(len(snapshot.jobs) - len(jobs), "jobs")
+    parts += [_deployments(snapshot.deployments)] if snapshot.deployments else []
+    used = len(parts) + len(nodes) + len(jobs) + 1
+    changes = [line for line in snapshot.decisions if is_change(line.decision)]
+    parts += _panels(
+        height - used,
+        {
+            "why this size": [_why_row(job, colours) for job in jobs if _has_open_size(job)],
+            "decisions": [_change_row(line, colours) for line in changes],
+            "events": [_event_row(event) for event in events if event.kind != "Decided"],
+        },
+    )
     return Group(*parts)
 
 
-def _title(snapshot: RunSnapshot) -> Text:
+def _title(snapshot: RunSnapshot, hint: str) -> Text:
     minutes, seconds = divmod(int(snapshot.t_s), 60)
-    return Text.assemble(("EDL ", "bold"), f"{snapshot.name}   {minutes}:{seconds:02}", ("   Ctrl-C stops it", "dim"))
+    words = Text.assemble(("EDL ", "bold"), f"{snapshot.name}   {minutes}:{seconds:02}", (f"   {hint}", "dim"))
+    return _one_line(words)
+
+
+def _left_out(count: int, what: str) -> list[Text]:
+    return [Text(f" ... and {count} more {what}", style="dim")] if count else []
+
+
+def _one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+# ---- nodes ----------------------------------------------------------------------------------------------------------
 
 
 def _nodes(nodes: Sequence[NodeLine], colours: Mapping[str, str]) -> Table:
     table = Table(box=None, padding=(0, 1), expand=False)
-    table.add_column("node", no_wrap=True)
-    table.add_column(Text.assemble("cpu   ", ("█ web  ", _WEB_COLOUR), "█ trainer  ▓ server  ▒ master  ░ leaving"))
+    table.add_column("node")
+    table.add_column(
+        Text.assemble("cpu   ", ("█ web  ", _WEB_COLOUR), "█ trainer  ▓ server  ▒ master  ░ leaving"), no_wrap=True
+    )
     table.add_column("used", justify="right", no_wrap=True)
     for node in nodes:
         used = sum(pod.requests.cpu_milli for pod in node.pods)
         name = Text(node.name) if node.is_open else Text(f"{node.name} (draining)", style="red")
-        table.add_row(name, _bar(node, colours), f"{format_cpu(used)}/{format_cpu(node.capacity.cpu_milli)}")
+        table.add_row(_one_line(name), _bar(node, colours), f"{format_cpu(used)}/{format_cpu(node.capacity.cpu_milli)}")
     return table
 
 
@@ -81,32 +128,49 @@ def _order(pod: PodLine) -> tuple[int, str, int]:
     return ([Role.OTHER, Role.MASTER, Role.SERVER, Role.TRAINER].index(pod.role), pod.owner, pod.ordinal)
 
 
-def _jobs(jobs: Sequence[JobLine], colours: Mapping[str, str]) -> Table:
-    table = Table(box=None, padding=(0, 1), expand=False)
-    for title in ("job", "phase"):
-        table.add_column(title, no_wrap=True)
-    for title in ("min", "now", "target", "max", "servers", "epoch", "done", "committed", "samples/s", "loss"):
-        table.add_column(title, justify="right", no_wrap=True)
+# ---- jobs and deployments -------------------------------------------------------------------------------------------
+
+
+def _share(part: Callable[[JobLine], int]) -> Callable[[JobLine], str]:
+    return lambda job: f"{part(job) / job.progress.total:.0%}" if job.progress and job.progress.total else "-"
+
+
+def _epoch(job: JobLine) -> str:
+    return f"{job.progress.epoch}/{job.progress.epochs}" if job.progress and job.progress.epochs else "-"
+
+
+def _loss(job: JobLine) -> str:
+    return "-" if job.progress is None or job.progress.loss is None else f"{job.progress.loss:.4f}"
+
+
+_JOB_COLUMNS: Final = (
+    JobColumn(title="min", cell=lambda job: str(job.min)),
+    JobColumn(title="now", cell=lambda job: Text(str(job.now), style="" if job.now == job.target else "bold yellow")),
+    JobColumn(title="target", cell=lambda job: str(job.target)),
+    JobColumn(title="max", cell=lambda job: str(job.max)),
+    JobColumn(title="servers", cell=lambda job: f"{job.servers}/{job.servers_wanted}", from_width=90),
+    JobColumn(title="epoch", cell=_epoch),
+    JobColumn(title="done", cell=_share(lambda job: job.progress.done if job.progress else 0)),
+    JobColumn(title="committed", cell=_share(lambda job: job.progress.committed if job.progress else 0)),
+    JobColumn(
+        title="samples/s", cell=lambda job: f"{job.progress.samples_per_s:,.0f}" if job.progress else "-", from_width=98
+    ),
+    JobColumn(title="loss", cell=_loss),
+)
+
+
+def _jobs(jobs: Sequence[JobLine], colours: Mapping[str, str], width: int) -> Table:
+    columns = [column for column in _JOB_COLUMNS if width >= column.from_width]
+    table = Table(box=None, padding=(0, 0, 0, 1), expand=False)
+    table.add_column("job")
+    table.add_column("phase", no_wrap=True)
+    for column in columns:
+        table.add_column(column.title, justify="right", no_wrap=True)
     for job in jobs:
         phase = Text(job.condition, style={"Completed": "bold green", "Failed": "bold red"}.get(job.condition, ""))
-        now = Text(str(job.now), style="" if job.now == job.target else "bold yellow")
-        sizes = (str(job.min), now, str(job.target), str(job.max), f"{job.servers}/{job.servers_wanted}")
-        table.add_row(Text(job.name, style=colours.get(job.name, "")), phase, *sizes, *_progress(job))
+        name = _one_line(Text(job.name, style=colours.get(job.name, "")))
+        table.add_row(name, phase, *(column.cell(job) for column in columns))
     return table
-
-
-def _progress(job: JobLine) -> tuple[str, ...]:
-    progress = job.progress
-    if progress is None or not progress.total:
-        return ("-",) * 5
-    loss = "-" if progress.loss is None else f"{progress.loss:.4f}"
-    return (
-        f"{progress.epoch}/{progress.epochs}",
-        f"{progress.done / progress.total:.0%}",
-        f"{progress.committed / progress.total:.0%}",
-        f"{progress.samples_per_s:,.0f}",
-        loss,
-    )
 
 
 def _deployments(deployments: Sequence[DeploymentLine]) -> Text:
@@ -120,21 +184,39 @@ def _deployments(deployments: Sequence[DeploymentLine]) -> Text:
     return text
 
 
-def _decisions(decisions: Sequence[DecisionLine], colours: Mapping[str, str]) -> Panel:
-    table = Table.grid(padding=(0, 1))
-    for line in decisions:
-        decision = line.decision
-        sizes = str(decision.now) if decision.now == decision.target else f"{decision.now} → {decision.target}"
-        name = Text(decision.job, style=colours.get(decision.job, ""))
-        table.add_row(
-            f"{line.t_s:6.1f}s", name, sizes, str(decision.reason), Text(decision.message, overflow="ellipsis")
-        )
-    return Panel(table, title="decisions", title_align="left", border_style="dim")
+# ---- news -----------------------------------------------------------------------------------------------------------
 
 
-def _events(events: Sequence[RunEvent]) -> Panel:
-    table = Table.grid(padding=(0, 1))
-    for event in events:
-        first = event.message.splitlines()[0] if event.message else ""
-        table.add_row(f"{event.t_s:6.1f}s", event.object, event.reason, Text(first, overflow="ellipsis"))
-    return Panel(table, title="events", title_align="left", border_style="dim")
+def _panels(room: int, news: Mapping[str, Sequence[Sequence[str | Text]]]) -> list[Panel]:
+    """A framed table for each kind of news, the newest of each that fit into so many lines together."""
+    kinds = {title: rows for title, rows in news.items() if rows}
+    panels = []
+    for number, (title, rows) in enumerate(kinds.items()):
+        lines = min(_MOST_NEWS, len(rows), room // (len(kinds) - number) - 2)
+        if lines < 1:
+            continue
+        table = Table.grid(padding=(0, 1))
+        for row in rows[-lines:]:
+            table.add_row(*(_one_line(cell if isinstance(cell, Text) else Text(cell)) for cell in row))
+        panels.append(Panel(table, title=title, title_align="left", border_style="dim"))
+        room -= lines + 2
+    return panels
+
+
+def _has_open_size(job: JobLine) -> bool:
+    return job.decision is not None and job.decision.bottleneck is not Bottleneck.NOT_ACTIVE
+
+
+def _why_row(job: JobLine, colours: Mapping[str, str]) -> Sequence[str | Text]:
+    return Text(job.name, style=colours.get(job.name, "")), job.why
+
+
+def _change_row(line: DecisionLine, colours: Mapping[str, str]) -> Sequence[str | Text]:
+    decision = line.decision
+    sizes = str(decision.now) if decision.now == decision.target else f"{decision.now} → {decision.target}"
+    name = Text(decision.job, style=colours.get(decision.job, ""))
+    return f"{line.t_s:6.1f}s", name, sizes, str(decision.reason), decision.message
+
+
+def _event_row(event: RunEvent) -> Sequence[str | Text]:
+    return f"{event.t_s:6.1f}s", event.object, event.reason, event.message.partition("\n")[0]

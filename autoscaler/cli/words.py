@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,9 @@ from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder, find_runs
 
 RUNS: Final = Path("runs")
+CONDITIONS: Final = ("Running", "Completed", "Failed", "Suspended", "Ready", "Available")
+"""What `edl wait` waits for: the first four of jobs, then of pods, of deployments."""
+
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -45,15 +49,30 @@ def split_target(words: Sequence[str], *, needs_name: bool) -> tuple[str, str]:
     return kind, name
 
 
-def find_run(chosen: Path | None) -> RunFolder:
-    """The run of --run, else of $EDL_RUN, else the newest live one below ./runs.  Raises CommandError."""
+def parse_condition(text: str) -> str:
+    """`completed` of `condition=Completed`, or `delete`.  Raises click.UsageError."""
+    wanted = text.removeprefix("condition=").lower()
+    known = {name.lower() for name in CONDITIONS} | {"complete"}
+    if text == "delete" or (text.startswith("condition=") and wanted in known):
+        return wanted
+    raise click.UsageError(f"write --for=condition=NAME or --for=delete; NAME is one of {', '.join(CONDITIONS)}")
+
+
+def find_run(chosen: Path | None, *, is_quiet: bool = False) -> RunFolder:
+    """The run of --run, else of $EDL_RUN, else the newest live one below ./runs.  Raises CommandError.
+
+    Says which one it is when several are live, unless it is to be quiet.
+    """
     named = chosen or (Path(os.environ["EDL_RUN"]) if os.environ.get("EDL_RUN") else None)
     if named is not None:
         if not (named / "run.json").is_file():
             raise CommandError(Exit.NOT_FOUND, f"{named} is no run folder: it has no run.json")
         return RunFolder(root=named.absolute())
-    for folder in find_runs(RUNS):
-        if folder.is_live():
-            return folder
+    live = [folder for folder in find_runs(RUNS) if folder.is_live()]
+    if len(live) > 1 and not is_quiet:
+        names = ", ".join(folder.root.name for folder in live[1:])
+        print(f"edl: of {len(live)} live runs this is {live[0].root.name}; --run chooses ({names})", file=sys.stderr)
+    if live:
+        return live[0]
     hint = "start one with edl run FILE, or name one with --run DIR or $EDL_RUN"
     raise CommandError(Exit.NOT_FOUND, f"no run is live below ./{RUNS}; {hint}")

@@ -3,12 +3,14 @@
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from autoscaler.cli.tables import GrowingTable, format_age, format_table
 from autoscaler.cli.view import draw
 from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
 from autoscaler.clusters.local.progress import JobProgress
+from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.samples import sample_of
 from autoscaler.clusters.local.snapshot import (
     DecisionLine,
@@ -110,9 +112,10 @@ SNAPSHOT = RunSnapshot(
 )
 
 
-def drawn(snapshot):
+def drawn(snapshot, events=(), width=140, height=50):
     out = io.StringIO()
-    Console(file=out, width=140, color_system=None).print(draw(snapshot))
+    console = Console(file=out, width=width, height=height, color_system=None)
+    console.print(draw(snapshot, events, width=width, height=height))
     return out.getvalue()
 
 
@@ -129,6 +132,39 @@ def test_the_bar_of_a_node_is_as_long_as_what_stands_there():
     """Four cells a core: 1 web, half a master, 1 trainer, 1 that leaves, half a core free."""
     (row,) = [line for line in drawn(SNAPSHOT).splitlines() if "node-1" in line]
     assert "████▒▒████░░░░··" in row
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 40), (200, 60)])
+@pytest.mark.parametrize("nodes", [4, 300])
+def test_the_picture_fits_the_terminal(width, height, nodes):
+    """No number is cut off, no line is lost below; the newest decision and event are there."""
+    long_progress = replace(PROGRESS, total=3_000_000, done=2_999_000, epochs=3000)
+    jobs = tuple(replace(JOB, name=f"a-job-with-quite-a-long-name-{i}", progress=long_progress) for i in range(2))
+    decisions = tuple(DecisionLine(t_s=float(i), decision=DECISION) for i in range(100, 120))
+    events = tuple(
+        RunEvent(number=i, t_s=float(i), kind="Exited", object="pod/digits-trainer-0", reason="Gone", message="x" * 200)
+        for i in range(50)
+    )
+    many = tuple(replace(NODE, name=f"node-{i}") for i in range(nodes))
+    picture = drawn(replace(SNAPSHOT, nodes=many, jobs=jobs, decisions=decisions), events, width, height)
+    lines = picture.splitlines()
+    assert max(map(len, lines)) <= width
+    assert len(lines) < height
+    heading = next(line for line in lines if "target" in line)
+    assert "…" not in heading
+    assert "2999/3000" in picture
+    assert "119.0s" in picture
+    assert "49.0s" in picture
+
+
+def test_only_changes_are_shown_as_decisions():
+    """A size that stays is told once, as the reason of the size."""
+    kept = replace(DECISION, reason=Reason.KEPT, message="at maxReplicas")
+    text = drawn(
+        replace(SNAPSHOT, jobs=(replace(JOB, decision=kept),), decisions=(DecisionLine(t_s=1, decision=kept),))
+    )
+    assert text.count("at maxReplicas") == 1
+    assert "decisions" not in text
 
 
 def test_an_empty_run_can_be_drawn():

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.words import find_run
-from autoscaler.clusters.local.folder import RUN_FORMAT, RunFolder, find_runs, make_run_folder
+from autoscaler.clusters.local.folder import RUN_FORMAT, RunFolder, RunFolderError, find_runs, make_run_folder
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.recorder import Recorder
 
@@ -79,3 +79,25 @@ def test_the_last_words_are_those_of_this_process(tmp_path):
 def test_exits_in_words():
     """Codes and signals."""
     assert [describe_exit(code) for code in (0, 3, -9)] == ["exited with 0", "exited with 3", "was killed by SIGKILL"]
+
+
+def test_a_full_disk_costs_lines_and_never_the_run(tmp_path, caplog):
+    """Whoever watches is still told; the loss is said once."""
+    folder = make_run_folder(tmp_path, "job", described={})
+    folder.events.symlink_to("/dev/full")
+    told = []
+    with Recorder(folder, clock=lambda: 0.0) as recorder:
+        recorder.on_event.append(told.append)
+        recorder.note("Started", "pod/a", "Started", "pid 1")
+        recorder.note("Started", "pod/b", "Started", "pid 2")
+        recorder.record_sample({"n": 1})
+    assert [event.object for event in told] == ["pod/a", "pod/b"]
+    assert [record.getMessage().count("No space left") for record in caplog.records] == [1]
+    assert json.loads(folder.samples.read_text()) == {"t_s": 0.0, "n": 1}
+
+
+def test_a_place_that_takes_no_folder_is_refused_with_its_name(tmp_path):
+    """Root ignores modes, so a file stands in the way."""
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(RunFolderError, match=r"runs: Not a directory; see --run-dir"):
+        make_run_folder(tmp_path / "runs", "job", described={})

@@ -122,8 +122,8 @@ class ControlServer:
 
     async def _watch_objects(self, request: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
         """Each object when it first is there and whenever it is different (ages apart)."""
+        self._requests.do({**request, "do": "get"})  # refuses what is not there
         kind, name = parse_type(str(request.get("type"))), request.get("name")
-        self._requests.do({**request, "do": "get"})
         shown: dict[str, bytes] = {}
         while True:
             for found in objects_of(self._run.snapshot(), kind):

@@ -12,6 +12,7 @@ As one archive it is a bug report (`edl bundle`).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,6 +24,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from autoscaler.errors import PermanentError
 
 RUN_FORMAT: Final = 1
 """Of run.json.  A newer `edl` reads older formats; an older one refuses a newer."""
@@ -104,8 +107,22 @@ class RunFolder:
         return content
 
 
+class RunFolderError(PermanentError):
+    """The run has no place to write to."""
+
+
 def make_run_folder(parent: Path, name: str, *, described: Mapping[str, Any]) -> RunFolder:
-    """A new folder `parent`/time-name with its run.json, token and sub-folders, for the owner's eyes only."""
+    """A new folder `parent`/time-name with its run.json, token and sub-folders, for the owner's eyes only.
+
+    Raises RunFolderError.
+    """
+    try:
+        return _make_run_folder(parent, name, described)
+    except OSError as error:
+        raise RunFolderError(f"no run folder can be made in {parent}: {error.strerror}; see --run-dir") from error
+
+
+def _make_run_folder(parent: Path, name: str, described: Mapping[str, Any]) -> RunFolder:
     stamp = time.strftime("%Y%m%d-%H%M%S")
     slug = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:40] or "run"
     for number in range(1, 100):
@@ -116,7 +133,7 @@ def make_run_folder(parent: Path, name: str, *, described: Mapping[str, Any]) ->
             continue
         break
     else:
-        raise FileExistsError(f"{parent} has a hundred runs of this second")
+        raise FileExistsError(errno.EEXIST, "there are a hundred runs of this second")
     folder = RunFolder(root=root)
     folder.logs.mkdir()
     folder.checkpoints.mkdir()

@@ -151,6 +151,8 @@ class Jobs:
         if progress is None or record is None:
             return
         has_advanced = record.progress is not None and progress.done > record.progress.done
+        if record.progress is not None and not progress.metrics:
+            progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
         self.records[name] = replace(record, progress=progress, progress_at_s=self._clock())
         for pod in self._masters(name):
             self._runtime.mark_ready(pod.name)

@@ -1,20 +1,23 @@
 """What a run writes down: events, decisions and samples as JSON lines, and the newest events at hand.
 
 Three files of the run folder, appended line by line and flushed, so that they can be read while the run goes on and
-after any end of it.  Times `t_s` are seconds since the start of the run.
+after any end of it.  Times `t_s` are seconds since the start of the run.  A full disk costs lines, never the run.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TextIO
+from typing import Any, BinaryIO, Final, Self
 
 from autoscaler.clusters.local.folder import RunFolder
+
+log = logging.getLogger(__name__)
 
 _EVENTS_AT_HAND: Final = 1000
 
@@ -38,14 +41,15 @@ class Recorder:
         self._clock = clock
         self._started_at_s = clock()
         self._paths = (folder.events, folder.decisions, folder.samples)
-        self._files: dict[Path, TextIO] = {}
+        self._files: dict[Path, BinaryIO] = {}
+        self._torn: set[Path] = set()
         self.folder = folder
         self._count = 0
         self.events: deque[RunEvent] = deque(maxlen=_EVENTS_AT_HAND)
         self.on_event: list[Callable[[RunEvent], None]] = []
 
     def __enter__(self) -> Self:
-        self._files = {path: path.open("a", encoding="utf-8") for path in self._paths}
+        self._files = {path: path.open("ab", buffering=0) for path in self._paths}
         return self
 
     def __exit__(
@@ -80,5 +84,19 @@ class Recorder:
         file = self._files.get(path)
         if file is None:
             return  # the run is over; what still happens is the end of its pods
-        file.write(json.dumps(line, default=str, allow_nan=False) + "\n")
-        file.flush()
+        text = json.dumps(line, default=str, allow_nan=False).encode() + b"\n"
+        try:
+            written = file.write(b"\n" + text if path in self._torn else text)
+        except OSError as error:
+            self._tear(path, str(error))
+            return
+        if written < len(text):
+            self._tear(path, "only a part of a line was written")
+        else:
+            self._torn.discard(path)
+
+    def _tear(self, path: Path, why: str) -> None:
+        """The next line that can be written begins on a line of its own."""
+        if path not in self._torn:
+            log.warning("%s: %s; the run goes on, lines are missing there", path, why)
+        self._torn.add(path)

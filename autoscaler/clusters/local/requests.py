@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any, Final
 
 from autoscaler.clusters.local.objects import Object, deployment_object, job_object, node_object, pod_object
 from autoscaler.clusters.local.run import LocalRun
-from autoscaler.clusters.local.snapshot import JobLine, RunSnapshot
+from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is_change
 from autoscaler.clusters.local.wire import Problem, RequestError
 from autoscaler.domain import NodeName, PodName, Role
 from autoscaler.manifests.refusals import did_you_mean
@@ -26,7 +27,11 @@ TYPES: Final[Mapping[str, Sequence[str]]] = {
 """Each type with the names that kubectl users give it."""
 
 _EVENTS_DESCRIBED: Final = 12
+_TOLD_ELSEWHERE: Final = ("Decided", "Scheduled", "Started", "Ready")
+"""Kinds of events that the decisions and, of a job, the list of its pods tell already."""
+
 _MOST_REPLICAS: Final = 10_000
+_MOST_EVENTS: Final = 10**12
 
 
 def parse_type(word: str) -> str:
@@ -34,8 +39,9 @@ def parse_type(word: str) -> str:
     for known, words in TYPES.items():
         if word.lower() in words:
             return known
-    every = [name for words in TYPES.values() for name in words]
-    raise RequestError(Problem.USAGE, f"there is no type {word}; {did_you_mean(word, every)}")
+    near = get_close_matches(word.lower(), [name for words in TYPES.values() for name in words], n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(TYPES)}"
+    raise RequestError(Problem.USAGE, f"there is no type {word}; {hint}")
 
 
 class Requests:
@@ -66,7 +72,7 @@ class Requests:
     # ---- reading ------------------------------------------------------------------------------------------------
 
     def _get(self, request: Mapping[str, Any]) -> Sequence[Object]:
-        kind, name = parse_type(_text(request, "type")), request.get("name") or ""
+        kind, name = parse_type(_text(request, "type")), _text(request, "name") if request.get("name") else ""
         found = [o for o in objects_of(self._run.snapshot(), kind) if not name or o["metadata"]["name"] == name]
         if name and not found:
             raise self._not_found(kind, name)
@@ -76,13 +82,16 @@ class Requests:
         (found,) = self._get({**request, "name": _text(request, "name")})
         kind, name = parse_type(_text(request, "type")), found["metadata"]["name"]
         snapshot = self._run.snapshot()
-        pods = [pod for pod in snapshot.pods if name in {pod.owner, pod.node, pod.name}]
+        pods = [pod for pod in snapshot.pods if _belongs(pod, kind, name)]
         targets = {f"{kind}/{name}", *(f"pod/{pod.name}" for pod in pods)}
-        events = [asdict(event) for event in self._run.recorder.events if event.object in targets]
+        recorded = self._run.recorder.events
+        told_elsewhere = _TOLD_ELSEWHERE if kind == "tj" else _TOLD_ELSEWHERE[:1]
+        events = [asdict(e) for e in recorded if e.object in targets and e.kind not in told_elsewhere]
         decisions = [line for line in snapshot.decisions if kind == "tj" and line.decision.job == name]
+        decisions = [line for line in decisions if is_change(line.decision)]
         return {
             "object": found,
-            "pods": [pod_object(pod) for pod in pods],
+            "pods": [pod_object(pod) for pod in pods] if kind != "pod" else [],
             "events": events[-_EVENTS_DESCRIBED:],
             "decisions": [{"t_s": line.t_s, **asdict(line.decision)} for line in decisions[-_EVENTS_DESCRIBED:]],
         }
@@ -96,7 +105,7 @@ class Requests:
         return {"pod": pod, "log": str(log)}
 
     def _events(self, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        after = request.get("after", 0)
+        after = _number(request, "after", most=_MOST_EVENTS) if "after" in request else 0
         return [asdict(event) for event in self._run.recorder.events if event.number > after]
 
     def _status(self) -> Mapping[str, Any]:
@@ -115,6 +124,9 @@ class Requests:
 
     def _scale(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         kind, name = parse_type(_text(request, "type")), _text(request, "name")
+        wanted = {"deployment": "replicas", "tj": "trainers"}.get(kind)
+        if wanted is not None and request.get(wanted) is None:
+            raise RequestError(Problem.USAGE, f"the size of a {kind} is set with --{wanted} N")
         if kind == "deployment":
             replicas = _number(request, "replicas", most=_MOST_REPLICAS)
             if name not in self._run.cluster.deployments:
@@ -124,7 +136,7 @@ class Requests:
             return {"scaled": f"deployment/{name}", "to": replicas, "dry_run": bool(request.get("dry_run"))}
         if kind != "tj":
             raise RequestError(Problem.USAGE, f"a {kind} has no size; scale a deployment or a tj")
-        job = self._job(name)
+        job = self._unfinished_job(name)
         trainers = _number(request, "trainers", most=_MOST_REPLICAS)
         _check_size(self._run, job, trainers)
         if not request.get("dry_run"):
@@ -140,6 +152,8 @@ class Requests:
             if not request.get("dry_run"):
                 self._run.cluster.drain_node(node)
             return {"drained": f"node/{node}"}
+        if kind == "deployment":
+            raise RequestError(Problem.USAGE, "a deployment is scaled, not drained; name a node, a pod or a tj")
         pod = PodName(self._pod_name(request)) if kind == "tj" else PodName(_text(request, "name"))
         if pod not in self._run.cluster.table.pods:
             raise self._not_found("pod", pod)
@@ -148,9 +162,11 @@ class Requests:
         return {"drained": f"pod/{pod}"}
 
     def _uncordon(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        node = NodeName(_text(request, "name"))
+        kind, node = parse_type(_text(request, "type")), NodeName(_text(request, "name"))
+        if kind != "node":
+            raise RequestError(Problem.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
         if node not in self._run.cluster.table.nodes:
-            raise self._not_found("node", node)
+            raise self._not_found(kind, node)
         self._run.cluster.drain_node(node, on=False)
         return {"uncordoned": f"node/{node}"}
 
@@ -169,7 +185,10 @@ class Requests:
         return {"deleted": f"{kind}/{name}"}
 
     def _suspend(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        name, on = self._job(_text(request, "name")).name, bool(request.get("on", True))
+        kind, on = parse_type(_text(request, "type")), bool(request.get("on", True))
+        if kind != "tj":
+            raise RequestError(Problem.USAGE, f"only jobs are suspended and resumed, as tj/NAME; a {kind} is not")
+        name = self._unfinished_job(_text(request, "name")).name
         self._run.cluster.suspend(name, on=on)
         return {"suspended" if on else "resumed": f"tj/{name}"}
 
@@ -179,6 +198,12 @@ class Requests:
         job = next((job for job in self._run.snapshot().jobs if job.name == name), None)
         if job is None:
             raise self._not_found("tj", name)
+        return job
+
+    def _unfinished_job(self, name: str) -> JobLine:
+        job = self._job(name)
+        if self._run.cluster.jobs.records[name].life.ending is not None:
+            raise RequestError(Problem.REFUSED, f"tj/{name} is {job.condition}; nothing of it can be changed any more")
         return job
 
     def _pod_name(self, request: Mapping[str, Any]) -> str:
@@ -220,6 +245,19 @@ def objects_of(snapshot: RunSnapshot, kind: str) -> list[Object]:
         case _:
             raise RequestError(Problem.USAGE, f"there is no type {kind}")
     return sorted(found, key=lambda o: str(o["metadata"]["name"]))
+
+
+def _belongs(pod: PodLine, kind: str, name: str) -> bool:
+    """Whether `describe` shows the pod with the thing of this type and name."""
+    match kind:
+        case "tj":
+            return pod.owner == name and pod.role is not Role.OTHER
+        case "deployment":
+            return pod.owner == name and pod.role is Role.OTHER
+        case "node":
+            return pod.node == name
+        case _:
+            return pod.name == name
 
 
 def _check_size(run: LocalRun, job: JobLine, trainers: int) -> None:

@@ -31,9 +31,9 @@ from autoscaler.clusters.local.lives import STOP_ORDER, Ending
 from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
-from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, take_snapshot
+from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
 from autoscaler.clusters.local.status import Masters
-from autoscaler.domain import Node, NodeName, Policy, Reason, Role
+from autoscaler.domain import Node, NodeName, Policy, Role
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests
 
@@ -95,7 +95,10 @@ class LocalRun:
         await self._stack.aclose()
         if self._crash.done():
             self._crash.exception()  # it has been told, or nobody asked
-        self._describe(ended=True)
+        try:
+            self._describe(ended=True)
+        except OSError as failure:
+            log.warning("%s keeps what it said at the start: %s", self.folder.manifest, failure)
 
     async def _start(self) -> None:
         settings = self.settings
@@ -182,6 +185,11 @@ class LocalRun:
         """How each job stands, in one word; kept in run.json at the end."""
         return {name: condition_of(record) for name, record in self.cluster.jobs.records.items()}
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` has been called."""
+        return self._is_stopped
+
     async def stop(self) -> None:
         """Everything leaves in order, within its grace: web and trainers, then servers, masters, etcd."""
         self._is_stopped = True
@@ -189,7 +197,7 @@ class LocalRun:
         for task in tuple(self._tasks):
             if task.get_name() == "planner loop":
                 task.cancel()
-        self.recorder.note("Job", "run", "Stopping")
+        self.recorder.note("Job", "run", "Stopping", "pods leave within their grace")
         for name in tuple(self.cluster.deployments):
             self.cluster.delete_deployment(name)
         for role in (*STOP_ORDER, Role.OTHER):
@@ -216,7 +224,7 @@ class LocalRun:
         for entry in self._take_news():
             decision = entry.decision
             self.recorder.record_decision({"decision": decision.reason, **asdict(decision)})
-            if decision.reason is not Reason.KEPT:
+            if is_change(decision):
                 self.recorder.note("Decided", f"tj/{decision.job}", decision.reason, decision.message)
 
     def _take_news(self) -> list[JournalEntry]:

@@ -241,5 +241,5 @@ async def _answers(port: int) -> bool:
 
 
 def _append(pod: LocalPod, text: str) -> None:
-    with pod.log.open("a", encoding="utf-8") as log:
+    with contextlib.suppress(OSError), pod.log.open("a", encoding="utf-8") as log:  # a full disk; the event is told
         log.write(text)

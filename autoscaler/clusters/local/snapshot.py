@@ -15,7 +15,7 @@ from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.web import DeploymentRecord
-from autoscaler.domain import Decision, JobState, PodPhase, Resources, Role, Tier
+from autoscaler.domain import Bottleneck, Decision, JobState, PodPhase, Reason, Resources, Role, Tier
 from autoscaler.loop import JournalEntry
 
 
@@ -137,6 +137,11 @@ def take_snapshot(
         deployments=tuple(_deployment_line(record, pods) for record in cluster.deployments.values()),
         decisions=tuple(DecisionLine(t_s=recorder.elapsed_s(entry.at_s), decision=entry.decision) for entry in journal),
     )
+
+
+def is_change(decision: Decision) -> bool:
+    """Whether the decision is news for people: a size that stays, and a job that has none any more, are not."""
+    return decision.reason is not Reason.KEPT and decision.bottleneck is not Bottleneck.NOT_ACTIVE
 
 
 def condition_of(record: JobRecord) -> str:

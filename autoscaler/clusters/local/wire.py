@@ -45,7 +45,7 @@ def decode(line: bytes) -> Mapping[str, Any]:
     """Raises RequestError unless the line is one JSON object."""
     try:
         content = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(Problem.USAGE, f"no JSON: {error}") from error
     if not isinstance(content, dict):
         raise RequestError(Problem.USAGE, "a request is a JSON object")
