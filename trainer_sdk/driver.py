@@ -51,8 +51,10 @@ FIRST_REPORT_S = 1.0  # until the master has said how often it wants to hear
 class Driver:
     """The state of one trainer and everything that moves it.  Public methods may be called from any thread."""
 
-    def __init__(self, state: TrainerState) -> None:
+    def __init__(self, state: TrainerState, *, check_alive: Callable[[], None] = lambda: None) -> None:
+        """`check_alive` raises when waiting has become pointless: whoever would answer is gone for good."""
         self.state = state
+        self._check_alive = check_alive
         self.place = Place(rank=0, world_size=1)
         self.route: UseRoute | None = None
         self._lock = threading.Lock()
@@ -163,6 +165,7 @@ class Driver:
 
     def wait_for_change(self, timeout_s: float) -> None:
         """Until the master or the clock changed something, or this time has passed."""
+        self._check_alive()
         with self._lock:
             self._changed.wait(timeout_s)
 
@@ -182,6 +185,7 @@ class Driver:
 
     def _wait(self, began_s: float, budget_s: float) -> None:
         """Until something changed; the pause is cut so that a signal or the end of the budget is seen."""
+        self._check_alive()
         if self._apart_since_s is not None and monotonic() - max(began_s, self._apart_since_s) > budget_s:
             raise MasterUnavailableError(
                 f"no master of this job could be reached for {budget_s:g} s ({self._apart_reason}). "

@@ -6,6 +6,7 @@ EdlError
 │   ├── ServerUnavailableError        a parameter server did not answer within the budget
 │   └── NotReadyError                 a parameter server holds no model yet
 ├── PermanentError                trying again is pointless: the message says what to change
+│   ├── ChildEndedError               alone: the master or server that the script started has ended
 │   ├── UsageError                    the script uses the SDK in a way that cannot work
 │   ├── TableError                    a table, or an array given for it, is not as declared
 │   ├── WireError                     the peer sent something that is no message of this protocol
@@ -47,6 +48,10 @@ class NotReadyError(TemporaryError):
 
 class PermanentError(EdlError):
     """The same request fails again."""
+
+
+class ChildEndedError(PermanentError):
+    """A script that runs alone has lost the master or the parameter server that it started; the end of its log."""
 
 
 class UsageError(PermanentError):

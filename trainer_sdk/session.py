@@ -290,7 +290,8 @@ class Session:
             incarnation=Incarnation(uuid.uuid4().hex[:12]),
             has_final_hook=self._final is not None,
         )
-        driver = self._driver = Driver(state)
+        alone = self._standalone
+        driver = self._driver = Driver(state, check_alive=alone.check) if alone else Driver(state)
         tables = self._tables.specs if self._tables is not None else ()
         driver.feed(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables, own_model=self._save is not None)))
         if self._is_draining:

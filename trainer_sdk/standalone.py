@@ -18,11 +18,12 @@ from time import monotonic, sleep
 from typing import Final
 
 from trainer_sdk.environment import Environment
-from trainer_sdk.errors import MasterUnavailableError
+from trainer_sdk.errors import ChildEndedError, MasterUnavailableError
 
 START_S: Final = 20.0
 STOP_S: Final = 5.0
 LOG_TAIL_BYTES: Final = 2_000
+HOME: Final = Path(__file__).resolve().parents[1]  # the children run this EDL, not another one on their path
 NOT_INHERITED: Final = frozenset({"EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_ROLE"})  # of a pod, not of its children
 
 
@@ -35,7 +36,10 @@ class Standalone:
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, *, has_tables: bool) -> Environment:
-        """The environment with the address of the master that now runs.  Raises MasterUnavailableError."""
+        """The environment with the address of the master that now runs.
+
+        Raises MasterUnavailableError, ChildEndedError.
+        """
         address_file = self._folder / "master.address"
         uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
         common = {"EDL_JOB": self._environment.job, "EDL_CHECKPOINT_URI": uri, "EDL_ORDINAL": "0"}
@@ -59,6 +63,13 @@ class Standalone:
         _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
         return replace(self._environment, master=address, checkpoint_uri=uri)
 
+    def check(self) -> None:
+        """Raises ChildEndedError, with the end of its log, when a child has ended before its script."""
+        for module, child in self._children:
+            if (code := child.poll()) is not None:
+                tail = self._log(module).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+                raise ChildEndedError(f"python -m {module}, started by this script, ended with {code}:\n{tail}")
+
     def stop(self) -> None:
         for _, child in reversed(self._children):
             child.terminate()
@@ -76,9 +87,10 @@ class Standalone:
         role = "server" if module.endswith("pserver") else module
         inherited = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
         environment = inherited | {"EDL_ROLE": role, "EDL_PARENT_PID": str(os.getpid())} | dict(settings)
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(HOME), inherited.get("PYTHONPATH"))))
         with self._log(module).open("wb") as log:
             child = subprocess.Popen(
-                [sys.executable, "-m", module],
+                [sys.executable, "-P", "-m", module],  # -P: a master.py beside the script is not ours
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -92,10 +104,7 @@ class Standalone:
         while monotonic() < deadline_s:
             if address_file.exists() and (address := address_file.read_text(encoding="utf-8").strip()):
                 return address
-            module, child = self._children[0]
-            if child.poll() is not None:
-                tail = self._log(module).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-                raise MasterUnavailableError(f"python -m {module} ended with {child.returncode}:\n{tail}")
+            self.check()
             sleep(0.02)
         raise MasterUnavailableError(f"python -m master did not say where it listens within {START_S:g} s")
 

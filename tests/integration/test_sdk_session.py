@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_a_checkpoint_within_a_batch_is_refused(job):
             session.checkpoint()
 
 
-def run_alone(tmp_path, *command, **environment):
+def run_alone(tmp_path, *command, cwd=None, **environment):
     """The finished process of a script without a cluster."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
     return subprocess.run(
@@ -165,6 +166,7 @@ def run_alone(tmp_path, *command, **environment):
         text=True,
         timeout=120,
         check=False,
+        cwd=cwd,
     )
 
 
@@ -193,4 +195,29 @@ def test_a_script_that_never_closes_is_told_so_and_leaves_cleanly(tmp_path):
 
     assert done.returncode == 0
     assert "without close()" in done.stderr
+    assert list(tmp_path.glob("edl-*")) == []
+
+
+MASTER_DIES = """
+import os, signal
+import trainer_sdk as edl
+with edl.open() as session:
+    for batch in session.dataset("d", size=100, epochs=2, batch_size=2):
+        batch.done()
+        os.kill(session._standalone._children[0][1].pid, signal.SIGKILL)
+"""
+
+
+def test_a_script_alone_whose_master_has_died_is_told_at_once(tmp_path):
+    """Nobody starts it again, so there is nothing to wait for; a `master.py` in the working directory is not run."""
+    elsewhere, script = tmp_path / "elsewhere", tmp_path / "script.py"
+    elsewhere.mkdir()
+    (elsewhere / "master.py").write_text("raise SystemExit('not yours')")
+    script.write_text(MASTER_DIES)
+    begun_s = time.monotonic()
+    done = run_alone(tmp_path, str(script), cwd=elsewhere)
+
+    assert done.returncode == 1
+    assert "python -m master, started by this script, ended with -9" in done.stderr
+    assert time.monotonic() - begun_s < 60
     assert list(tmp_path.glob("edl-*")) == []
