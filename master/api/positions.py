@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _FORMAT: Final = b"P1"
 _BOUND_BYTES: Final = 8
+_FEW_BOUNDS: Final = 32  # splicing copies the whole set for each range: beyond this one pass over both is cheaper
 MAX_POSITION: Final = 2**62
 
 
@@ -99,6 +100,8 @@ class PositionSet:
         if len(other.bounds) == 2 and self.bounds and other.bounds[0] == self.bounds[-1]:  # the next batch
             return PositionSet((*self.bounds[:-1], other.bounds[1]))
         small, large = sorted((self, other), key=lambda s: len(s.bounds))
+        if len(small.bounds) > _FEW_BOUNDS:
+            return (self.complement() & other.complement()).complement()
         bounds = large.bounds
         for start, stop in small.ranges():  # each piece replaces what it touches: O(log n) to find, one copy to splice
             left, right = bisect_left(bounds, start), bisect_right(bounds, stop)
@@ -107,7 +110,7 @@ class PositionSet:
         return PositionSet(bounds)
 
     def __sub__(self, other: PositionSet) -> PositionSet:
-        if len(other.bounds) > len(self.bounds):
+        if len(other.bounds) > min(len(self.bounds), _FEW_BOUNDS):
             return self & other.complement()
         bounds = self.bounds
         for start, stop in other.ranges():

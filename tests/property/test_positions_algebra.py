@@ -1,5 +1,6 @@
 """Position sets behave as Python's sets of integers do, and have one form."""
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -36,6 +37,19 @@ def test_operators_agree_with_sets_of_integers(a, b):
     assert (x <= y) == (a <= b)
     assert x.isdisjoint(y) == a.isdisjoint(b)
     assert all((p in x) == (p in a) for p in range(42))
+
+
+def test_many_ranges_on_both_sides_are_merged_not_spliced():
+    """Sets as large as one message can carry: a sum of their sizes, not a product, so nobody can stall a process."""
+    count = 30_000
+    x = PositionSet(tuple(b for i in range(count) for b in (10 * i, 10 * i + 4)))
+    y = PositionSet(tuple(b for i in range(count) for b in (10 * i + 2, 10 * i + 7)))
+    begun = time.process_time()
+    either, one = x | y, x - y
+    assert time.process_time() - begun < 5  # 0.1 s; spliced it is 40 s
+    assert either.bounds == tuple(b for i in range(count) for b in (10 * i, 10 * i + 7))
+    assert one.bounds == tuple(b for i in range(count) for b in (10 * i, 10 * i + 2))
+    assert x - either == EMPTY
 
 
 @given(sets, st.integers(0, 50))
