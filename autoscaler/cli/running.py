@@ -57,9 +57,9 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
 
     try:
-        manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
         if cluster_file is not None:
             _check_cluster(parse_files([cluster_file]), cluster_file)
+        manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
     except RefusedInputError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     if not manifests.jobs and not manifests.deployments:

@@ -1,0 +1,86 @@
+"""`edl` as users have it: the installed command, and a small run in another process."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
+EDL = str(Path(sys.executable).with_name("edl"))
+DEADLINE_S = 30.0
+FILES = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: idle}
+spec:
+  trainer:
+    minReplicas: 1
+    maxReplicas: 3
+    template:
+      spec:
+        terminationGracePeriodSeconds: 2
+        containers: [{name: t, command: [python, IDLE], resources: {requests: {cpu: 1, memory: 64Mi}}}]
+  master:
+    template:
+      spec:
+        terminationGracePeriodSeconds: 1
+        containers: [{name: m, command: [sleep, "1000"], resources: {requests: {cpu: 100m, memory: 64Mi}}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  template:
+    spec:
+      terminationGracePeriodSeconds: 2
+      containers:
+      - name: web
+        command: [python, WEB]
+        ports: [{containerPort: 80}]
+        resources: {requests: {cpu: 1, memory: 64Mi}}
+"""
+
+
+def edl(*words, run=None, code=0):
+    environment = {**os.environ, **({"EDL_RUN": str(run)} if run else {})}
+    done = subprocess.run(
+        [EDL, *words], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.1)
+
+
+class Run:
+    """`edl run` in its own process."""
+
+    def __init__(self, folder, *options):
+        text = FILES.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
+        (folder / "job.yaml").write_text(text)
+        argv = [EDL, "run", "job.yaml", "--nodes", "2", "--cpu", "2", "--no-view", "--no-etcd", *options]
+        self.process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        line = self.process.stdout.readline()
+        assert line.startswith("run folder: "), line + self.process.stdout.read()
+        self.folder = Path(line.removeprefix("run folder: ").strip())
+        wait_until((self.folder / "control.sock").exists, "the control socket")
+
+    def get(self, kind):
+        return json.loads(edl("get", kind, "-o", "json", run=self.folder))
+
+    def pids(self):
+        return [p["status"]["pid"] for p in self.get("pods")["items"] if p["status"]["pid"]]
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
