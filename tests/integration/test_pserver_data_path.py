@@ -1,6 +1,5 @@
 """Parameter servers over real sockets and real files: pushes, pulls, cuts, restores, strangers and broken disks."""
 
-import datetime as dt
 import resource
 import socket
 import struct
@@ -11,10 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from master.api.identities import (
     CutId,
@@ -44,6 +39,7 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet
 from master.api.storage import open_storage
+from tests.integration.certificates import Authority
 from trainer_sdk.errors import AuthenticationError, NotReadyError, ServerUnavailableError, TableError
 from trainer_sdk.pserver.checkpoint_file import read_index
 from trainer_sdk.pserver.client import PserverClient
@@ -498,7 +494,7 @@ def test_secret_is_needed_on_both_sides(new_job):
 def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
     """EDL_TLS_DIR: both sides show a certificate of the job's authority."""
     tls = tmp_path / "tls"
-    make_certificates(tls)
+    Authority("job").issue(tls)
     security = Security(tls_folder=tls)
     job = new_job(2, security=security).restore()
     assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
@@ -510,31 +506,12 @@ def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
     with pytest.raises(ServerUnavailableError):
         plain.pull()
     plain.close()
-
-
-def make_certificates(folder):
-    """One certificate that is its own authority."""
-    folder.mkdir()
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "job")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(hours=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    pem = certificate.public_bytes(serialization.Encoding.PEM)
-    (folder / "ca.crt").write_bytes(pem)
-    (folder / "tls.crt").write_bytes(pem)
-    (folder / "tls.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    Authority("another job").issue(tmp_path / "other")
+    other = PserverClient(Security(tls_folder=tmp_path / "other"), ClientSettings(budget_s=0.2))
+    other.set_route(job.route, TABLES, BUCKETS)
+    with pytest.raises(ServerUnavailableError, match="certificate"):
+        other.pull()
+    other.close()
 
 
 def test_cut_is_taken_again_when_asked_again(new_job):
