@@ -31,8 +31,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from master.domain import SECOND, JobConfig
 from master.errors import InvalidSettingError
+from master.job.domain import SECOND, JobConfig
 from master.leadership import LeadershipTiming
 from master.store.etcd.config import EtcdConfig
 from master.store.keys import JobKeys

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from master.domain import Event
+from master.job.domain import Event
 
 
 class Inbox:

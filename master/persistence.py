@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final, assert_never
 
 from master.api.identities import Term
-from master.domain import Persist, Persisted, PersistRefused, Write
 from master.errors import FencedError, InvariantViolationError, StoreUnavailableError
+from master.job.domain import Persist, Persisted, PersistRefused, Write
 from master.records import transaction_of
 from master.store.port import Committed, Conflict, Store, Unknown
 from master.store.settlement import settle

@@ -16,7 +16,8 @@ from master.api.document import decode_document, encode_document
 from master.api.errors import DocumentError
 from master.api.identities import Lineage, ManifestId, Route, Term
 from master.api.manifest import Manifest
-from master.domain import (
+from master.errors import PermanentError
+from master.job.domain import (
     DatasetRecord,
     Durable,
     LineageRecord,
@@ -27,7 +28,6 @@ from master.domain import (
     SwapHead,
     Write,
 )
-from master.errors import PermanentError
 from master.store.keys import JobKeys, Key
 from master.store.port import Absent, Comparison, Put, Snapshot, Transaction, ValueIs
 

@@ -24,7 +24,9 @@ from master.api.errors import ContractError, WireError
 from master.api.identities import Term
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.status import JobStatus
-from master.domain import (
+from master.folder import ADOPTION_BUDGET_S, CheckpointFolder
+from master.inbox import Inbox
+from master.job.domain import (
     SECOND,
     AdoptableFound,
     CloseStream,
@@ -48,8 +50,6 @@ from master.domain import (
     SwapHead,
     WriteManifest,
 )
-from master.folder import ADOPTION_BUDGET_S, CheckpointFolder
-from master.inbox import Inbox
 from master.mandate import Mandate, TermEndedError
 from master.metrics import Counts
 from master.persistence import Persistence

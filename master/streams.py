@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from master.api.messages import MasterMessage
-from master.domain import MemberKey
+from master.job.domain import MemberKey
 
 log: Final = logging.getLogger(__name__)
 

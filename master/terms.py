@@ -15,10 +15,10 @@ from typing import Final
 
 from master.api.errors import ContractError
 from master.config import Settings
-from master.domain import Durable
 from master.election import Election, Reign
 from master.errors import FencedError, PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder
+from master.job.domain import Durable
 from master.leadership import LossReason
 from master.mandate import Mandate, TermEndedError
 from master.metrics import Counts

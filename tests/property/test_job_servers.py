@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from master import job
 from master.api.messages import Ack, Acquire, Ended, Failed, Fenced, Granted, Leave, Wait
 from master.api.positions import EMPTY
-from master.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReclaimWindowEnded, StreamBroken
+from master.job.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReclaimWindowEnded, StreamBroken
 from tests.unit.job_driver import SPEC, key, run_servers, serving
 
 NAMES = st.sampled_from(["t0", "t1"])

@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from master import job
 from master.api.messages import Ack, Acquire, Ended, Failed, Granted, Leave, Progress, Return, Wait
 from master.api.positions import PositionSet, union
-from master.domain import CommitDue, Instant, JobConfig, LeaseExpired, ReclaimWindowEnded, StreamBroken
+from master.job.domain import CommitDue, Instant, JobConfig, LeaseExpired, ReclaimWindowEnded, StreamBroken
 from tests.unit.job_driver import SPEC, Driver, key
 
 NAMES = st.sampled_from(["t0", "t1", "t2"])

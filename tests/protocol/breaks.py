@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from master import cuts, dispatch, ownership, recovery, skipping
 from master.api.positions import EMPTY, PositionSet
-from master.domain import RaiseLineage, SwapHead
-from master.state import JobState, Turn
+from master.job import cuts, dispatch, ownership, recovery, skipping
+from master.job.domain import RaiseLineage, SwapHead
+from master.job.state import JobState, Turn
 from tests.protocol import masters
 from tests.protocol.explore import Limits, Report, Verdict, explore
 from tests.protocol.moves import JobModel

@@ -19,9 +19,9 @@ from master.api.identities import CutId, DatasetSpec, Incarnation, LeaseToken, T
 from master.api.manifest import Manifest
 from master.api.messages import Ended, Granted, Wait
 from master.api.positions import PositionSet
-from master.dispatch import NO_REQUEST
-from master.domain import Instant, JobConfig
-from master.frozen_map import FrozenMap
+from master.job.dispatch import NO_REQUEST
+from master.job.domain import Instant, JobConfig
+from master.job.frozen_map import FrozenMap
 from tests.protocol.interning import Interned, Remembered
 from tests.protocol.masters import NOW, MasterProcess
 from tests.protocol.world import Cast, Draft, Parcel, ServerSlot, TrainerSlot, World

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from master.api.manifest import Manifest
-from master.domain import Retain
+from master.job.domain import Retain
 from tests.protocol import ledger
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import ServerProcess

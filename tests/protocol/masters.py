@@ -13,7 +13,7 @@ from typing import assert_never
 from master import job
 from master.api.identities import Term
 from master.api.manifest import Manifest
-from master.domain import (
+from master.job.domain import (
     CloseStream,
     DatasetRecord,
     Durable,
@@ -34,7 +34,7 @@ from master.domain import (
     Write,
     WriteManifest,
 )
-from master.state import JobState, Step
+from master.job.state import JobState, Step
 from tests.protocol.interning import hashed_once
 
 NOW = Instant(1_000_000_000)

@@ -17,7 +17,7 @@ from master import job
 from master.api.identities import Term
 from master.api.manifest import Manifest
 from master.api.messages import Cut, Hold
-from master.domain import (
+from master.job.domain import (
     AdoptableFound,
     AnswersOverdue,
     CloseStream,
@@ -34,7 +34,7 @@ from master.domain import (
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.state import Phase as CommitPhase
+from master.job.state import Phase as CommitPhase
 from tests.protocol import claims, masters, servers
 from tests.protocol.canonical import Canon
 from tests.protocol.explore import Move

@@ -35,7 +35,16 @@ from master.api.messages import (
     Skip,
 )
 from master.api.positions import PositionSet
-from master.domain import CloseStream, DatasetRecord, Event, JobConfig, MemberKey, MessageReceived, Send, StreamBroken
+from master.job.domain import (
+    CloseStream,
+    DatasetRecord,
+    Event,
+    JobConfig,
+    MemberKey,
+    MessageReceived,
+    Send,
+    StreamBroken,
+)
 from tests.protocol import claims, masters, servers, trainers
 from tests.protocol.interning import Interned, Remembered
 from tests.protocol.masters import Etcd, MasterProcess
@@ -196,7 +205,7 @@ class Cast:
         return replace(step, process=self._trainer_processes.same(step.process))
 
     def owned(self, server: int) -> PositionSet:
-        """The buckets of a server: contiguous runs, as `master.placement` places them."""
+        """The buckets of a server: contiguous runs, as `master.job.placement` places them."""
         count, servers_ = self.setting.buckets, self.setting.servers
         return PositionSet.of(*(b for b in range(count) if b * servers_ // count == server))
 

@@ -31,7 +31,7 @@ from master.api.messages import (
     Written,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.domain import (
+from master.job.domain import (
     AdoptableFound,
     Durable,
     FindAdoptable,

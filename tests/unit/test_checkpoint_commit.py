@@ -9,8 +9,8 @@ import pytest
 from master import job
 from master.api.messages import Ack, Acquire, BucketMarks, Cut, CutRefused, Drop, Granted, Held, Hold, Refusal, Written
 from master.api.positions import EMPTY, PositionSet
-from master.checkpoint import compare, lists_exactly
-from master.domain import (
+from master.job.checkpoint import compare, lists_exactly
+from master.job.domain import (
     CommitDue,
     CutExpired,
     HoldExpired,
@@ -24,7 +24,7 @@ from master.domain import (
     SwapHead,
     WriteManifest,
 )
-from master.state import Phase
+from master.job.state import Phase
 from tests.unit.job_driver import SPEC, Driver, key, run_servers, serving
 
 T0 = key("t0")

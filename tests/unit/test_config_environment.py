@@ -3,8 +3,8 @@
 import pytest
 
 from master.config import Address, Settings, parse_address
-from master.domain import SECOND
 from master.errors import InvalidSettingError
+from master.job.domain import SECOND
 
 LEAST = {"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": "/ck"}
 

@@ -23,7 +23,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.domain import (
+from master.job.domain import (
     SECOND,
     Instant,
     JobConfig,

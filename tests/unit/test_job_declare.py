@@ -24,7 +24,8 @@ from master.api.messages import (
     RegisterTrainer,
 )
 from master.api.status import JobPhase, JobStatus
-from master.domain import (
+from master.job import machine
+from master.job.domain import (
     Event,
     Instant,
     JobConfig,
@@ -264,4 +265,4 @@ def test_status_of_a_job_that_waits_says_for_what():
 
 def test_every_event_has_a_handler():
     """The table is complete."""
-    assert set(job.HANDLERS) == set(get_args(Event))
+    assert set(machine.HANDLERS) == set(get_args(Event))

@@ -23,7 +23,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.domain import JobConfig, LeaseExpired
+from master.job.domain import JobConfig, LeaseExpired
 from tests.unit.job_driver import SPEC, Driver, key
 
 OWN = Declare(dataset=SPEC, own_model=True)

@@ -8,8 +8,8 @@ from master import job
 from master.api.messages import Ack, Failed, Granted, Leave, Refused, Return, Skip, SkipAnswer, Wait
 from master.api.positions import EMPTY, PositionSet
 from master.api.status import JobPhase
-from master.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReconnectWindowEnded, StreamBroken
-from master.quarantine import FailureNote, Failures, acquit, count_failure
+from master.job.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReconnectWindowEnded, StreamBroken
+from master.job.quarantine import FailureNote, Failures, acquit, count_failure
 from tests.unit.job_driver import Driver, Marks, key, run_servers, serving
 
 FRONT = PositionSet.span(0, 10)

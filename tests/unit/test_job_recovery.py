@@ -25,7 +25,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.domain import (
+from master.job.domain import (
     AdoptableFound,
     AnswersOverdue,
     CommitDue,
@@ -37,7 +37,7 @@ from master.domain import (
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.state import Phase, Stage
+from master.job.state import Phase, Stage
 from tests.unit.job_driver import Driver, Marks, key, run_servers, serving
 
 T0 = key("t0")

@@ -7,7 +7,8 @@ import pytest
 from master.api.document import decode_document
 from master.api.identities import Incarnation, Lineage, ManifestId, MemberName, Route, ServerPlace, Version
 from master.api.positions import PositionSet
-from master.domain import (
+from master.errors import FencedError, PermanentError
+from master.job.domain import (
     DatasetRecord,
     LineageRecord,
     RaiseLineage,
@@ -16,7 +17,6 @@ from master.domain import (
     ReserveHighWater,
     SwapHead,
 )
-from master.errors import FencedError, PermanentError
 from master.records import durable_keys, head_id, is_empty, parse_durable, refounding, transaction_of
 from master.store.memory import MemoryCluster
 from master.store.port import Committed, Conflict, Put, Transaction

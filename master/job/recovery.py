@@ -17,14 +17,14 @@ from master.api.identities import Lineage, Route, ServerPlace, Version
 from master.api.manifest import Manifest
 from master.api.messages import AskMarks, Fenced, MarksReport, Restore, Restored, RestoreFailed, RouteChanged
 from master.api.positions import EMPTY
-from master.checkpoint import compare, lists_exactly, owned
-from master.commit_end import give_up, retain
-from master.dispatch import gain, keep_out, void
-from master.domain import AdoptableFound, LineageRecord, RaiseLineage, SwapHead
-from master.membership import Server, put_trainer
-from master.placement import place
-from master.skipping import finish
-from master.state import Phase, Recovery, Stage, Turn
+from master.job.checkpoint import compare, lists_exactly, owned
+from master.job.commit_end import give_up, retain
+from master.job.dispatch import gain, keep_out, void
+from master.job.domain import AdoptableFound, LineageRecord, RaiseLineage, SwapHead
+from master.job.membership import Server, put_trainer
+from master.job.placement import place
+from master.job.skipping import finish
+from master.job.state import Phase, Recovery, Stage, Turn
 
 
 def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:

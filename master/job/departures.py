@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from master.api.messages import Failed, Fenced, RankChanged
 from master.api.positions import EMPTY, PositionSet, union
-from master.dispatch import Dispatch, drop_holder
-from master.domain import LeaseExpired, MemberKey
-from master.membership import Trainer, drop_trainer, put_trainer, rank_changes
-from master.ownership import release
-from master.quarantine import FailureNote, count_failure
-from master.state import Turn
+from master.job.dispatch import Dispatch, drop_holder
+from master.job.domain import LeaseExpired, MemberKey
+from master.job.membership import Trainer, drop_trainer, put_trainer, rank_changes
+from master.job.ownership import release
+from master.job.quarantine import FailureNote, count_failure
+from master.job.state import Turn
 
 
 def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:

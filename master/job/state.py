@@ -14,8 +14,8 @@ from master.api.identities import NO_LINEAGE, CutId, Lineage, ManifestId, Route,
 from master.api.manifest import Manifest
 from master.api.messages import BucketMarks, FileRecord, MarksReport, MasterMessage
 from master.api.positions import EMPTY, PositionSet
-from master.dispatch import Dispatch
-from master.domain import (
+from master.job.dispatch import Dispatch
+from master.job.domain import (
     DatasetRecord,
     Effect,
     Instant,
@@ -29,9 +29,9 @@ from master.domain import (
     SwapHead,
     Write,
 )
-from master.frozen_map import FrozenMap
-from master.membership import Members
-from master.quarantine import Failures
+from master.job.frozen_map import FrozenMap
+from master.job.membership import Members
+from master.job.quarantine import Failures
 
 
 class Stage(StrEnum):

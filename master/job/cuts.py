@@ -14,10 +14,10 @@ from master.api.identities import CutId
 from master.api.manifest import Manifest
 from master.api.messages import Cut, CutRefused, FileRecord, Held, Hold, OfferAnswered, OfferCheckpoint, Written
 from master.api.positions import EMPTY, PositionSet
-from master.checkpoint import compare, file_problem, lists_exactly, manifest_id, owned
-from master.commit_end import ended, give_up, retain
-from master.dispatch import forget, gain, settle
-from master.domain import (
+from master.job.checkpoint import compare, file_problem, lists_exactly, manifest_id, owned
+from master.job.commit_end import ended, give_up, retain
+from master.job.dispatch import forget, gain, settle
+from master.job.domain import (
     CommitDue,
     CutExpired,
     HoldExpired,
@@ -27,10 +27,10 @@ from master.domain import (
     SwapHead,
     WriteManifest,
 )
-from master.membership import Server
-from master.recovery import lose_model
-from master.skipping import finish
-from master.state import Offer, Phase, Stage, Turn
+from master.job.membership import Server
+from master.job.recovery import lose_model
+from master.job.skipping import finish
+from master.job.state import Offer, Phase, Stage, Turn
 
 
 def advance(turn: Turn) -> None:

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from master.api.messages import Skip, SkipAnswer
 from master.api.positions import PositionSet
-from master.checkpoint import owned
-from master.dispatch import begin_skip, end_skip, keep_out
-from master.domain import RecordQuarantine
-from master.membership import Server
-from master.quarantine import acquit
-from master.state import Phase, SkipAnswered, Skipping, Stage, Turn
+from master.job.checkpoint import owned
+from master.job.dispatch import begin_skip, end_skip, keep_out
+from master.job.domain import RecordQuarantine
+from master.job.membership import Server
+from master.job.quarantine import acquit
+from master.job.state import Phase, SkipAnswered, Skipping, Stage, Turn
 
 
 def advance(turn: Turn) -> None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from master.api.messages import FileRecord, Refused
 from master.api.positions import EMPTY, PositionSet
-from master.dispatch import forget, gain, void
-from master.domain import MemberKey
-from master.membership import Trainer
-from master.recovery import fence_all, lose_model
-from master.state import JobState, Stage, Turn
+from master.job.dispatch import forget, gain, void
+from master.job.domain import MemberKey
+from master.job.membership import Trainer
+from master.job.recovery import fence_all, lose_model
+from master.job.state import JobState, Stage, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from master.api.messages import Drop, OfferAnswered
 from master.api.positions import EMPTY
-from master.domain import Retain
-from master.state import Commit, Phase, Turn
+from master.job.domain import Retain
+from master.job.state import Commit, Phase, Turn
 
 
 def ended(commit: Commit) -> Commit:

@@ -16,8 +16,8 @@ from typing import Final
 from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName
 from master.api.messages import RegisterServer, RegisterTrainer
 from master.api.positions import EMPTY, PositionSet
-from master.domain import Instant, MemberKey
-from master.frozen_map import FrozenMap
+from master.job.domain import Instant, MemberKey
+from master.job.frozen_map import FrozenMap
 
 RETIRED_KEPT: Final = 256
 """Incarnations remembered as gone; an older zombie that still talks would displace its successor, no more."""

@@ -17,9 +17,9 @@ from typing import Final
 
 from master.api.identities import Incarnation, Lease, LeaseToken, Lineage, Term
 from master.api.positions import EMPTY, PositionSet, union
-from master.domain import Instant
 from master.errors import InvariantViolationError
-from master.frozen_map import FrozenMap
+from master.job.domain import Instant
+from master.job.frozen_map import FrozenMap
 
 NO_REQUEST: Final = -2
 _NEVER: Final = Instant(0)

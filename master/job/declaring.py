@@ -10,11 +10,11 @@ from dataclasses import replace
 from master.api.identities import TableSpec
 from master.api.messages import Declare, Declared, Refused
 from master.api.positions import EMPTY, MAX_POSITION
-from master.dispatch import Dispatch, opened
-from master.domain import DatasetRecord, Persist, RecordDataset
-from master.membership import Trainer, put_trainer
-from master.ownership import refuse_second_model
-from master.state import JobState, Turn
+from master.job.dispatch import Dispatch, opened
+from master.job.domain import DatasetRecord, Persist, RecordDataset
+from master.job.membership import Trainer, put_trainer
+from master.job.ownership import refuse_second_model
+from master.job.state import JobState, Turn
 
 
 def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:

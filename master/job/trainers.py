@@ -23,15 +23,15 @@ from master.api.messages import (
     RouteChanged,
     Wait,
 )
-from master.departures import held_by, lose, tell_ranks
-from master.dispatch import Holder, ack, add_leases, give_back, reclaim, renew
-from master.domain import SECOND, Instant, MemberKey, Persist, ReserveHighWater
-from master.frozen_map import FrozenMap
-from master.membership import Trainer, put_trainer, retire, trainer_of
-from master.ownership import admit, refuse_second_model
-from master.quarantine import acquit
-from master.shards import batches_to_grant, choose_pieces
-from master.state import Stage, Turn
+from master.job.departures import held_by, lose, tell_ranks
+from master.job.dispatch import Holder, ack, add_leases, give_back, reclaim, renew
+from master.job.domain import SECOND, Instant, MemberKey, Persist, ReserveHighWater
+from master.job.frozen_map import FrozenMap
+from master.job.membership import Trainer, put_trainer, retire, trainer_of
+from master.job.ownership import admit, refuse_second_model
+from master.job.quarantine import acquit
+from master.job.shards import batches_to_grant, choose_pieces
+from master.job.state import Stage, Turn
 
 MIN_RATE: Final = 1e-6
 """Samples/s.  What lies outside (0, NaN and infinity too) is no measurement."""

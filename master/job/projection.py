@@ -9,8 +9,8 @@ from typing import Final
 from master.api.identities import Role
 from master.api.positions import PositionSet
 from master.api.status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
-from master.domain import SECOND, Instant
-from master.state import JobState, Phase, Stage
+from master.job.domain import SECOND, Instant
+from master.job.state import JobState, Phase, Stage
 
 EPOCHS_SHOWN: Final = 16
 

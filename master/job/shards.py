@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from master.api.identities import Incarnation
 from master.api.positions import EMPTY, PositionSet
-from master.dispatch import Dispatch
-from master.domain import SECOND, JobConfig
-from master.membership import Trainer
-from master.quarantine import Failures
+from master.job.dispatch import Dispatch
+from master.job.domain import SECOND, JobConfig
+from master.job.membership import Trainer
+from master.job.quarantine import Failures
 
 
 def batches_to_grant(

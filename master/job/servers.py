@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from master import cuts, recovery, skipping
 from master.api.messages import (
     Cut,
     CutRefused,
@@ -28,9 +27,10 @@ from master.api.messages import (
     SkipAnswer,
     Written,
 )
-from master.domain import SECOND, AnswersOverdue, MemberKey
-from master.membership import Server, drop_server, put_server, retire, server_of
-from master.state import Phase, Stage, Turn
+from master.job import cuts, recovery, skipping
+from master.job.domain import SECOND, AnswersOverdue, MemberKey
+from master.job.membership import Server, drop_server, put_server, retire, server_of
+from master.job.state import Phase, Stage, Turn
 
 
 def handle_register(turn: Turn, said: RegisterServer) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from master.domain import (
+from master.job.domain import (
     AnswersOverdue,
     CommitDue,
     CutExpired,
@@ -19,7 +19,7 @@ from master.domain import (
     ReclaimWindowEnded,
     ReconnectWindowEnded,
 )
-from master.state import JobState, Phase, Stage
+from master.job.state import JobState, Phase, Stage
 
 
 def deadlines(state: JobState) -> tuple[tuple[Instant, Deadline], ...]:

@@ -1,17 +1,7 @@
-"""The master of one job as a pure state machine: events in, effects out.  Start reading here.
-
-    initial(config, durable, term, now)  a new master, from what is durable (rule 17)
-    handle(state, event, now)            one event: the state after it, and what the shell does now, in order
-    deadlines(state)                     what to feed back, and when
-    check_invariants(state)              what must hold after every step
-    status(state, now)                   what people and the cluster side see
+"""One event at a time: which handler takes it, and what can go on because of it.
 
 An event is handled in two parts: what it says (the handlers), and what can go on because of it (`_advance`, driven by
 the state alone, so that nothing waits for an event that has already come).
-
-Parts: `dispatch` and `shards` (who trains what), `membership`, `trainers`, `departures`, `servers` (who is here),
-`declaring`, `cuts` (the commit), `recovery` (take-over, roll-back), `skipping` and `quarantine`, `ownership` (without
-servers).
 """
 
 from __future__ import annotations
@@ -20,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
-from master import cuts, declaring, departures, ownership, recovery, servers, skipping, trainers
 from master.api.identities import Term
 from master.api.messages import (
     Ack,
@@ -37,8 +26,9 @@ from master.api.messages import (
     RegisterTrainer,
     Return,
 )
-from master.dispatch import Dispatch
-from master.domain import (
+from master.job import cuts, declaring, departures, ownership, recovery, servers, skipping, trainers
+from master.job.dispatch import Dispatch
+from master.job.domain import (
     AdoptableFound,
     AnswersOverdue,
     CommitDue,
@@ -66,13 +56,8 @@ from master.domain import (
     StreamBroken,
     SwapHead,
 )
-from master.invariants import check_invariants
-from master.membership import Trainer
-from master.pending import deadlines
-from master.projection import status
-from master.state import JobState, Stage, Step, Turn
-
-__all__ = ["Step", "check_invariants", "deadlines", "handle", "initial", "status"]
+from master.job.membership import Trainer
+from master.job.state import JobState, Stage, Step, Turn
 
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from master import dispatch
 from master.api.positions import EMPTY, PositionSet
-from master.domain import RaiseLineage, RecordQuarantine, SwapHead
 from master.errors import InvariantViolationError
-from master.state import JobState, Phase, Stage
+from master.job import dispatch
+from master.job.domain import RaiseLineage, RecordQuarantine, SwapHead
+from master.job.state import JobState, Phase, Stage
 
 
 def check_invariants(state: JobState) -> None:

@@ -1,0 +1,20 @@
+"""The master of one job as a pure state machine: events in, effects out.  Start reading here, then `machine`.
+
+    initial(config, durable, term, now)  a new master, from what is durable (rule 17)
+    handle(state, event, now)            one event: the state after it, and what the shell does now, in order
+    deadlines(state)                     what to feed back, and when
+    check_invariants(state)              what must hold after every step
+    status(state, now)                   what people and the cluster side see
+
+Everything in this package is pure: no clock, no chance, no I/O.  `domain` has its words (events, effects, settings),
+`state` its value.  Parts: `dispatch` and `shards` (who trains what), `membership`, `trainers`, `departures`, `servers`
+(who is here), `declaring`, `checkpoint` with `cuts` and `commit_end` (the commit), `recovery` (take-over, roll-back),
+`skipping` and `quarantine`, `ownership` (without servers), `placement`.  The shell around it is `master.runtime`.
+"""
+
+from master.job.invariants import check_invariants
+from master.job.machine import handle, initial
+from master.job.pending import deadlines
+from master.job.projection import status
+
+__all__ = ["check_invariants", "deadlines", "handle", "initial", "status"]
