@@ -6,6 +6,7 @@ import pytest
 
 from autoscaler.clusters.local.lives import Ending, Stage
 from autoscaler.clusters.local.progress import JobProgress
+from autoscaler.clusters.port import Verdict
 from autoscaler.domain import AdmitGang, Cause, CreatePod, JobState, PodPhase, Role, Tier
 from master.api.status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
@@ -90,6 +91,17 @@ async def test_masters_and_servers_restart_in_place(tmp_path, role):
         await wait_until(cluster, lambda: cluster.table.pods[name].pid not in {None, before.pid}, "the restart")
         assert cluster.table.pods[name].node == before.node
         assert cluster.table.pods[name].starts == before.starts + 1
+
+
+async def test_a_server_takes_no_number_beside_those_of_its_job(tmp_path):
+    """Its master would refuse it for ever; the planner asks again when the one that is leaving has gone."""
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(server=template()))
+        cluster.leave("digits-server-0", why="test")
+        outcome = await cluster.apply(seat(1, Role.SERVER))
+        assert (outcome.verdict, "leaving yet" in outcome.message) == (Verdict.REFUSED, True)
+        await wait_until(cluster, lambda: "digits-server-0" not in cluster.table.pods, "its end")
+        assert (await cluster.apply(seat(0, Role.SERVER))).verdict is Verdict.DONE
 
 
 async def test_a_complete_job_ends_in_order_and_says_so(tmp_path):

@@ -218,8 +218,10 @@ class LocalCluster:
             return f"node {action.node} takes no pods"
         if _name_of(action) in self.table.pods:
             return f"pod {_name_of(action)} stands elsewhere or is leaving"
-        if action.role is Role.SERVER and record.job.server is None:
-            return f"job {action.job} has no parameter servers"
+        if action.role is Role.SERVER and action.ordinal >= _server_count(record.job):
+            return (
+                f"job {action.job} numbers its {_server_count(record.job)} servers from 0; one of them is leaving yet"
+            )
         return ""
 
     def _stands(self, action: CreatePod) -> bool:
@@ -291,6 +293,10 @@ class LocalCluster:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
+
+
+def _server_count(job: TrainingJob) -> int:
+    return 0 if job.server is None else job.server.replicas.minimum
 
 
 def _name_of(action: CreatePod) -> PodName:
