@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from master.api.audit import check_file, newest_manifest, write_head_hint
+from master.api.audit import check_file, newest_manifest, try_head_hint, write_head_hint
 from master.api.errors import ContractError, StorageError
 from master.api.identities import Lineage, ManifestId
 from master.api.manifest import Manifest, manifest_name, try_manifest_id
@@ -84,12 +84,16 @@ class CheckpointFolder:
             log.warning("head is not noted in the folder: %s", error)
 
     def retain(self, wanted: frozenset[ManifestId]) -> None:
-        """Older manifests than the newest wanted one are gone, with the files that only they name (rule 25)."""
+        """Older manifests than the newest wanted one are gone, with the files that only they name (rule 25).
+
+        The one that HEAD names stays: HEAD may not have been written yet for the newest, and readers follow it.
+        """
         manifests = self.all()
+        noted = try_head_hint(self._storage)
         newest = max((_age(m) for m in manifests if m.id in wanted), default=None)
         if newest is None:
             return
-        gone = [m for m in manifests if m.id not in wanted and _age(m) < newest]
+        gone = [m for m in manifests if m.id not in wanted and m.id != noted and _age(m) < newest]
         kept_files = {file.name for m in manifests if m not in gone for file in m.files}
         unnamed = {file.name for manifest in gone for file in manifest.files} - kept_files
         try:

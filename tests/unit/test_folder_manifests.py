@@ -65,6 +65,18 @@ def test_what_is_not_wanted_goes_with_its_files(storage, folder):
     assert all(storage.exists(m.files[0].name) for m in (base, head, coming))
 
 
+def test_what_head_names_stays_until_head_is_written_anew(storage, folder):
+    """Noting the head and clearing away run side by side: a reader that follows HEAD always finds its manifest."""
+    before = written(storage, folder, "before", step=1)
+    after = written(storage, folder, "after", step=2)
+    folder.note_head(before.id)
+    folder.retain(frozenset({after.id}))
+    assert {m.id for m in folder.all()} == {before.id, after.id}
+    folder.note_head(after.id)
+    folder.retain(frozenset({after.id}))
+    assert {m.id for m in folder.all()} == {after.id}
+
+
 def test_files_of_cuts_that_were_given_up_go(storage, folder):
     """A server wrote, another one died: no manifest names the file.  Newer ones may be a commit under way and stay."""
     done = storage.write_file("cut-1-7-5-0-a.edl", [b"x"])
