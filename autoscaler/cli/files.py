@@ -80,6 +80,8 @@ def audit(place: str, no_files: bool, is_json: bool, run: Path | None) -> None:
         found = read_checkpoint(uri, verifies_files=not no_files)
     except ContractError as error:
         raise CommandError(Exit.NOT_FOUND, str(error)) from None
+    except OSError as error:
+        raise CommandError(Exit.NOT_FOUND, f"{uri} cannot be read: {error}") from None
     if is_json:
         print(json.dumps(audit_content(found), indent=2))
     else:

@@ -91,7 +91,7 @@ def inspect(path: Path, origin: Origin) -> EtcdBinary:
     """Asks the binary for its version.  Raises UnusableEtcdError when it is no etcd."""
     try:
         output = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, check=False, timeout=VERSION_BUDGET_S
+            [str(path), "--version"], capture_output=True, text=True, check=False, timeout=VERSION_BUDGET_S
         ).stdout
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnusableEtcdError(f"{path} ({origin}) cannot be run: {error}. {GOOD_VERSIONS}.") from error

@@ -65,7 +65,7 @@ async def test_exit_0_before_the_end_is_a_failure(tmp_path):
     async with running(tmp_path) as cluster:
         await start(cluster, job(trainer=template("true")))
         await wait_until(cluster, lambda: events(cluster, "TrainerFailed"))
-        assert "before the data's end" in events(cluster, "TrainerFailed")[0].message
+        assert "data is left to train" in events(cluster, "TrainerFailed")[0].message
 
 
 async def test_a_drained_trainer_is_no_failure(tmp_path):

@@ -169,7 +169,7 @@ class Jobs:
             return
         story = gone.story
         if gone.code == 0:
-            story += " before the data's end; a trainer ends when its session says so"
+            story += ", but data is left to train: a script ends when its loop over the session's data set ends"
         self.tell(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
 
     def _carry_out(self, name: str, effect: lives.Effect) -> None:
