@@ -1,11 +1,15 @@
 """The live view and the tables are pure: a snapshot in, a picture out."""
 
 import io
+import re
 from dataclasses import replace
 
+import click
 import pytest
 from rich.console import Console
 
+from autoscaler.cli.describing import job_lines
+from autoscaler.cli.main import edl
 from autoscaler.cli.tables import GrowingTable, format_age, format_table
 from autoscaler.cli.view import draw
 from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
@@ -220,3 +224,21 @@ def test_a_watched_table_stays_aligned():
     heading, first = table.add(pod_object(PODS[0]))
     (second,) = table.add(pod_object(PODS[3]))
     assert heading.index("STATUS") == first.index("Running") == second.index("Running")
+
+
+def test_describe_answers_why_before_anything_long():
+    """Ten lines of a job, each within a terminal."""
+    lines = job_lines(job_object(JOB))
+    assert "Why:         2 trainers; room for web-3" in lines
+    assert "Trainers:    4 now, 2 wanted (2 to 8 allowed)" in lines
+    assert len(lines) <= 12
+    assert max(map(len, lines)) <= 100
+
+
+def test_every_help_fits_eighty_columns_and_shows_examples():
+    """A newcomer copies a line from it."""
+    for name, command in edl.commands.items():
+        context = click.Context(command, info_name=f"edl {name}", terminal_width=80)
+        text = command.get_help(context)
+        assert max(map(len, text.splitlines())) <= 80, name
+        assert name in {"version", "data"} or re.search(rf"^ .*edl {name}\b", text, re.MULTILINE), name
