@@ -58,6 +58,7 @@ class Dispatch:
     granting_from: int = 0  # while leases of an earlier master may be claimed: its high-water mark (rule 18)
     granting_below: int = 0  # durable high-water mark of this master
     reserving_below: int = 0  # the same, once what was asked for is recorded
+    is_unbounded: bool = False  # the store is silent: grants do not wait for the mark
     frontier: int = 0  # nothing from here on was ever leased
     reworked: int = 0  # positions that were DONE and are TODO again
 

@@ -72,8 +72,9 @@ class JobConfig:
 
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
-    high_water_batches: int = 4096  # positions are reserved in blocks of at least so many batches (M6)
-    high_water_ns: int = 240 * SECOND  # ... and of so much work: half of it is trained while the store is away
+    high_water_batches: int = 64  # positions are reserved in blocks of at least so many batches (M6)
+    high_water_ns: int = 20 * SECOND  # ... and of so much work of the whole team
+    reservation_timeout_ns: int = 2 * SECOND  # then grants go on without the record: the store is silent
 
 
 # ---- durable records ------------------------------------------------------------------------------------------------
@@ -293,6 +294,13 @@ class ReclaimWindowEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReservationOverdue:
+    """The store has not recorded the high-water mark in time: training goes on without (rule 18)."""
+
+    deadline: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitDue:
     deadline: Instant
 
@@ -319,7 +327,14 @@ class AnswersOverdue:
 
 
 Deadline = (
-    LeaseExpired | ReconnectWindowEnded | ReclaimWindowEnded | CommitDue | HoldExpired | CutExpired | AnswersOverdue
+    LeaseExpired
+    | ReconnectWindowEnded
+    | ReclaimWindowEnded
+    | ReservationOverdue
+    | CommitDue
+    | HoldExpired
+    | CutExpired
+    | AnswersOverdue
 )
 Event = (
     MessageReceived

@@ -26,7 +26,7 @@ from master.api.messages import (
     RegisterTrainer,
     Return,
 )
-from master.job import cuts, declaring, departures, ownership, recovery, servers, skipping, trainers
+from master.job import cuts, declaring, departures, ownership, recovery, reserving, servers, skipping, trainers
 from master.job.dispatch import Dispatch
 from master.job.domain import (
     AdoptableFound,
@@ -51,6 +51,7 @@ from master.job.domain import (
     ReconnectWindowEnded,
     RecordDataset,
     RecordQuarantine,
+    ReservationOverdue,
     ReserveHighWater,
     StepDown,
     StreamBroken,
@@ -102,7 +103,7 @@ def handle(state: JobState, event: Event, now: Instant) -> Step:
 def _advance(turn: Turn) -> None:
     """What can go on, goes on; recovery before all else, since nothing else may while the model is not whole."""
     recovery.advance(turn)
-    trainers.reserve(turn)
+    reserving.reserve(turn)
     skipping.advance(turn)
     cuts.advance(turn)
 
@@ -172,8 +173,7 @@ def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
 def _handle_persisted(turn: Turn, event: Persisted) -> None:
     match event.write:
         case ReserveHighWater() as write:
-            books = turn.state.dispatch
-            turn.change(dispatch=replace(books, granting_below=max(books.granting_below, write.below)))
+            reserving.handle_recorded(turn, write)
         case RecordDataset() as write:
             declaring.handle_recorded(turn, write)
             ownership.admit_first(turn)
@@ -205,6 +205,7 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     LeaseExpired: departures.handle_lease_expired,
     ReconnectWindowEnded: _handle_window_ended,
     ReclaimWindowEnded: _handle_reclaim_ended,
+    ReservationOverdue: reserving.handle_overdue,
     CommitDue: cuts.handle_due,
     HoldExpired: cuts.handle_hold_expired,
     CutExpired: cuts.handle_cut_expired,

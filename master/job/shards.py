@@ -72,7 +72,7 @@ def _next_piece(books: Dispatch, free: PositionSet, size: int) -> PositionSet:
     if not piece:
         return EMPTY
     epoch_end = (piece.bounds[0] // books.epoch_size + 1) * books.epoch_size
-    limit = min(epoch_end, books.granting_below)
+    limit = epoch_end if books.is_unbounded else min(epoch_end, books.granting_below)
     return piece if piece.bounds[-1] <= limit else piece & PositionSet.span(0, limit)
 
 

@@ -25,7 +25,7 @@ from master.api.messages import (
 )
 from master.job.departures import held_by, lose, tell_ranks
 from master.job.dispatch import Holder, ack, add_leases, give_back, reclaim, renew
-from master.job.domain import SECOND, Instant, MemberKey, Persist, ReserveHighWater
+from master.job.domain import SECOND, Instant, MemberKey
 from master.job.frozen_map import FrozenMap
 from master.job.membership import Trainer, put_trainer, retire, trainer_of
 from master.job.ownership import admit, refuse_second_model
@@ -184,27 +184,6 @@ def handle_final_saved(turn: Turn, trainer: Trainer, said: FinalSaved) -> None: 
     """Also of a saver that an earlier master appointed.  The hook may run twice; it is never left out."""
     if turn.state.is_complete:
         turn.change(is_final_saved=True)
-
-
-def reserve(turn: Turn) -> None:
-    """Keeps the durable high-water mark half a block ahead of the leases: no store write per shard (rule 18, M6).
-
-    Half a block is also how long training goes on while the store is away, so a block lasts a stated time at least.
-    """
-    state, books = turn.state, turn.state.dispatch
-    if state.stage is not Stage.SERVING or state.dataset is None or books.reserving_below != books.granting_below:
-        return
-    total = state.dataset.dataset.size * state.dataset.dataset.epochs
-    rate = sum(trainer.samples_per_s for trainer in state.members.trainers.values())
-    block = max(
-        state.config.high_water_batches * books.batch_size,
-        total // 64,
-        int(rate * state.config.high_water_ns / SECOND),
-    )
-    if books.granting_below < total and books.frontier + block // 2 > books.granting_below:
-        below = min(total, books.granting_below + block)
-        turn.change(dispatch=replace(books, reserving_below=below))
-        turn.emit(Persist(write=ReserveHighWater(below=below)))
 
 
 def handle_ack(turn: Turn, trainer: Trainer, said: Ack) -> None:

@@ -13,7 +13,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from master import job
 from master.api.messages import Ack, Acquire, Ended, Failed, Fenced, Granted, Leave, Wait
 from master.api.positions import EMPTY
-from master.job.domain import AnswersOverdue, CommitDue, Instant, JobConfig, ReclaimWindowEnded, StreamBroken
+from master.job.domain import (
+    AnswersOverdue,
+    CommitDue,
+    Instant,
+    JobConfig,
+    ReclaimWindowEnded,
+    ReservationOverdue,
+    StreamBroken,
+)
 from tests.unit.job_driver import SPEC, key, run_servers, serving
 
 NAMES = st.sampled_from(["t0", "t1"])
@@ -93,7 +101,7 @@ class Servers(RuleBasedStateMachine):
                 self.driver.say(member, Failed(positions=in_flight, message="raised"))
         self.driver.say(member, Leave())
 
-    @rule(kind=st.sampled_from([CommitDue, AnswersOverdue, ReclaimWindowEnded]))
+    @rule(kind=st.sampled_from([CommitDue, AnswersOverdue, ReclaimWindowEnded, ReservationOverdue]))
     def due(self, kind):
         if kind in self.driver.pending():
             self.driver.fire(kind)

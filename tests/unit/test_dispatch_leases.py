@@ -30,6 +30,7 @@ from master.job.domain import (
     LeaseExpired,
     Persist,
     ReclaimWindowEnded,
+    ReservationOverdue,
     ReserveHighWater,
     StreamBroken,
 )
@@ -280,6 +281,7 @@ def test_the_mark_is_written_in_blocks(driver):
     """M6: no store write per shard."""
     member = driver.trainer("t0", declares=None)
     driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
+    driver.say(member, Progress(steps=1, samples_per_s=100.0))
     before = len(driver.effects)
     for request in range(1, 51):
         for lease in driver.leases(member, request):
@@ -288,23 +290,27 @@ def test_the_mark_is_written_in_blocks(driver):
     assert len(writes) < 25
 
 
-def test_a_fast_trainer_goes_on_while_the_store_is_away(driver):
-    """M6: at the measured rate two minutes of work are reserved ahead, so a store that is away stops nobody."""
-    rate = 1_000.0
+def test_training_goes_on_while_the_store_is_away(driver):
+    """M6: a store that is silent for longer than a healthy one may be stops no trainer; the mark follows later."""
     member = driver.trainer("t0", declares=None)
-    driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=1_000_000)))
-    driver.say(member, Progress(steps=1, samples_per_s=rate))
-    for lease in driver.leases(member, 1):
-        ack(driver, member, lease)
+    driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
     driver.writes_go_through = False
-    trained = 0
-    for request in range(2, 1_000):
-        if isinstance(answer := driver.acquire(member, request), Wait):
-            break
+    trained = EMPTY
+    for request in range(1, 200):
+        answer = driver.acquire(member, request)
+        if isinstance(answer, Wait):
+            if ReservationOverdue not in driver.pending():
+                break
+            driver.fire(ReservationOverdue)
+            continue
         for lease in answer.leases:
-            trained += len(lease.positions)
+            trained |= lease.positions
             ack(driver, member, lease)
-    assert trained >= 60 * rate
+    assert len(trained) > 10 * CONFIG.high_water_batches * SPEC.batch_size
+    driver.writes_go_through = True
+    driver.let_go()
+    assert not driver.state.dispatch.is_unbounded
+    assert driver.durable.high_water >= trained.bounds[-1]
 
 
 def test_work_of_a_trainer_that_is_gone_is_not_kept_from_one_that_waits_for_it(driver):
