@@ -73,7 +73,7 @@ class JobConfig:
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
     high_water_batches: int = 64  # positions are reserved in blocks of at least so many batches (M6)
-    high_water_ns: int = 10 * SECOND  # ... and of so much work of the whole team: a write every few seconds
+    high_water_ns: int = 10 * SECOND  # ... and of about so much work: a write every few seconds
     reservation_timeout_ns: int = 2 * SECOND  # then grants go on without the record: the store is silent
 
 

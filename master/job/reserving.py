@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.job.domain import SECOND, Persist, ReservationOverdue, ReserveHighWater
-from master.job.state import Stage, Turn
+from master.job.domain import Instant, Persist, ReservationOverdue, ReserveHighWater
+from master.job.state import Reserved, Stage, Turn
 
 
 def reserve(turn: Turn) -> None:
@@ -21,27 +21,33 @@ def reserve(turn: Turn) -> None:
     if state.stage is not Stage.SERVING or state.dataset is None or books.reserving_below != books.granting_below:
         return
     total = state.dataset.dataset.size * state.dataset.dataset.epochs
-    rate = sum(trainer.samples_per_s for trainer in state.members.trainers.values())
-    block = max(
-        state.config.high_water_batches * books.batch_size, min(total, int(rate * state.config.high_water_ns / SECOND))
-    )
-    if books.granting_below < total and books.frontier + block // 2 > books.granting_below:
+    smallest = state.config.high_water_batches * books.batch_size
+    ahead = max(state.reserved.block, smallest) // 2
+    if books.granting_below < total and books.frontier + ahead > books.granting_below:
+        block = min(total, max(smallest, next_block(state.reserved, turn.now, lasts_ns=state.config.high_water_ns)))
         below = min(total, max(books.granting_below, books.frontier) + block)
+        due = turn.after(state.config.reservation_timeout_ns)
         turn.change(
-            dispatch=replace(books, reserving_below=below),
-            reservation_due=turn.after(state.config.reservation_timeout_ns),
+            dispatch=replace(books, reserving_below=below), reserved=Reserved(block=block, at=turn.now, due=due)
         )
         turn.emit(Persist(write=ReserveHighWater(below=below)))
+
+
+def next_block(last: Reserved, now: Instant, *, lasts_ns: int) -> int:
+    """The size of which half lasts half of `lasts_ns`, from how long the last half lasted; by steps of four at most."""
+    return min(4 * last.block, max(last.block // 4, last.block * (lasts_ns // 2) // max(1, now - last.at)))
 
 
 def handle_recorded(turn: Turn, write: ReserveHighWater) -> None:
     """The store speaks again: grants stay below the mark from now on."""
     books = turn.state.dispatch
     below = max(books.granting_below, write.below)
-    turn.change(dispatch=replace(books, granting_below=below, is_unbounded=False), reservation_due=None)
+    turn.change(dispatch=replace(books, granting_below=below, is_unbounded=False))
+    turn.change(reserved=replace(turn.state.reserved, due=None))
 
 
 def handle_overdue(turn: Turn, event: ReservationOverdue) -> None:
     """The store is silent: training does not wait for it."""
-    if turn.state.reservation_due == event.deadline:
-        turn.change(dispatch=replace(turn.state.dispatch, is_unbounded=True), reservation_due=None)
+    if turn.state.reserved.due == event.deadline:
+        turn.change(dispatch=replace(turn.state.dispatch, is_unbounded=True))
+        turn.change(reserved=replace(turn.state.reserved, due=None))

@@ -120,6 +120,18 @@ class Skipping:
     overdue: Instant
 
 
+_START: Final = Instant(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """The last block of positions that the high-water mark was asked to cover (`reserving`)."""
+
+    block: int = 0
+    at: Instant = _START
+    due: Instant | None = None  # until then grants wait for it to be recorded
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
     config: JobConfig
@@ -139,7 +151,7 @@ class JobState:
     owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
     is_world_free: bool = False  # nobody has held the model of this lineage yet
     reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
-    reservation_due: Instant | None = None  # until then grants wait for the high-water mark to be recorded
+    reserved: Reserved = Reserved()
     final_saver: MemberKey | None = None  # appointed last; the save is owed until somebody says FinalSaved
     is_final_saved: bool = False
     failed: str = ""  # the job is given up, for this reason

@@ -34,6 +34,8 @@ from master.job.domain import (
     ReserveHighWater,
     StreamBroken,
 )
+from master.job.reserving import next_block
+from master.job.state import Reserved
 from tests.unit.job_driver import SPEC, Driver, key
 
 CONFIG = JobConfig(servers=0, high_water_batches=4)
@@ -221,6 +223,7 @@ def test_ack_under_the_token_before_registering_again_is_refused(driver):
 def test_take_over_keeps_what_trainers_show_and_grants_only_above_the_mark(driver):
     """Rule 18: before the window ends nothing that an earlier master may have leased is granted."""
     one = driver.trainer("t0")
+    driver.now = Instant(10 * SECOND)  # a slow job: the mark stays near
     (lease,) = driver.leases(one, 1)
     driver.start()
     other = driver.trainer("t1")
@@ -281,13 +284,21 @@ def test_the_mark_is_written_in_blocks(driver):
     """M6: no store write per shard."""
     member = driver.trainer("t0", declares=None)
     driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
-    driver.say(member, Progress(steps=1, samples_per_s=100.0))
     before = len(driver.effects)
     for request in range(1, 51):
         for lease in driver.leases(member, request):
             ack(driver, member, lease)
     writes = [e for e in driver.effects[before:] if isinstance(e, Persist) and isinstance(e.write, ReserveHighWater)]
     assert len(writes) < 25
+
+
+def test_the_mark_runs_ahead_of_a_fast_job_and_stays_near_a_slow_one():
+    """Rule 18: what a half block lasts sets the next one, by steps of four at most, whatever trainers report."""
+    last, half = Reserved(block=1000, at=Instant(0)), CONFIG.high_water_ns // 2
+    assert next_block(last, Instant(half), lasts_ns=CONFIG.high_water_ns) == 1000
+    assert next_block(last, Instant(half // 2), lasts_ns=CONFIG.high_water_ns) == 2000
+    assert next_block(last, Instant(0), lasts_ns=CONFIG.high_water_ns) == 4000
+    assert next_block(last, Instant(100 * half), lasts_ns=CONFIG.high_water_ns) == 250
 
 
 def test_training_goes_on_while_the_store_is_away(driver):
