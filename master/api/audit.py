@@ -10,7 +10,7 @@ Not here: printing (`edl data audit`), the inside of a server's file (`trainer_s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,7 +67,7 @@ def read_checkpoint(uri: str, *, head: ManifestId | None = None, verifies_files:
     """
     storage = open_storage(uri)
     manifests, problems = _read_manifests(storage)
-    newest = _find_head(storage, manifests, head)
+    newest = _find_head(storage, manifests, head, problems)
     chain = _chain(manifests, newest)
     files = tuple(_audit_file(storage, file) for file in newest.files) if verifies_files else ()
     problems += [f"{file.name}: {file.problem}" for file in files if file.problem]
@@ -121,10 +121,14 @@ def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[
     return manifests, problems
 
 
-def _find_head(storage: Storage, manifests: Mapping[ManifestId, Manifest], wanted: ManifestId | None) -> Manifest:
+def _find_head(
+    storage: Storage, manifests: Mapping[ManifestId, Manifest], wanted: ManifestId | None, problems: Sequence[str]
+) -> Manifest:
     if wanted is not None:
         return manifests.get(wanted) or read_manifest(storage, wanted)
     newest = newest_manifest(storage, manifests.values())
+    if newest is None and problems:
+        raise StorageAlteredError("manifest-*.json", f"no manifest in {storage.uri} can be read: {problems[-1]}")
     if newest is None:
         raise StorageMissingError("manifest-*.json", f"is not in {storage.uri}: no checkpoint was committed there")
     return newest

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from master.api.audit import read_checkpoint, write_head_hint
-from master.api.errors import StorageMissingError
+from master.api.errors import StorageAlteredError, StorageMissingError
 from master.api.identities import ManifestId, Term
 from master.api.positions import PositionSet
 from master.api.storage import LocalStorage, write_manifest
@@ -71,6 +71,14 @@ def test_a_torn_manifest_is_a_problem_and_no_obstacle(folder):
     audit = read_checkpoint(folder.uri)
     assert audit.head.id == "l1-t7-2"
     assert "manifest-l1-t7-3.json" in audit.problems[0]
+
+
+def test_a_folder_whose_manifests_are_all_harmed_is_not_taken_for_an_empty_one(tmp_path):
+    """Something was committed there, and cannot be read."""
+    storage = LocalStorage(tmp_path)
+    storage.write_file("manifest-l1-t7-3.json", [b'{"format": "edl-man'])
+    with pytest.raises(StorageAlteredError, match=r"manifest-l1-t7-3\.json"):
+        read_checkpoint(storage.uri)
 
 
 def test_an_empty_folder_has_no_checkpoint(tmp_path):
