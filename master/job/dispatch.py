@@ -202,14 +202,18 @@ def reclaim(
 ) -> tuple[Dispatch, tuple[Lease, ...]]:
     """A trainer registers (again) and shows what it holds: those of the lineage that overlap no other stay (rule 18).
 
-    They come back under new tokens, without what is done already.  All else that it held returns.
+    They come back under new tokens, without what is done already.  All else that it held returns; so does what an
+    earlier master granted above the recorded mark while the store was silent: a next one could not tell whose it is.
     """
     request = (books.holders.get(key) or Holder()).request - 1  # the answer to the last one may have been lost
     books, _ = drop_holder(books, key)
     settled = books.done | books.committed | books.quarantined | books.skipping
+    recorded = books.everything
+    if not books.is_unbounded:
+        recorded &= PositionSet.span(0, max(books.granting_below, books.reserving_below))
     free, pieces = books.todo, []
     for lease in held:
-        piece = (lease.positions & books.everything) - settled
+        piece = (lease.positions & recorded) - settled
         if piece and lease.token.lineage == lineage and lease.token.incarnation == key and piece <= free:
             pieces.append(piece)
             free = free - piece

@@ -324,6 +324,27 @@ def test_training_goes_on_while_the_store_is_away(driver):
     assert driver.durable.high_water >= trained.bounds[-1]
 
 
+def test_a_next_master_keeps_no_lease_above_the_recorded_mark(driver):
+    """Rule 18, found by chaos: leases granted while the store was silent are shown to one that knows only the mark."""
+    member = driver.trainer("t0", declares=None)
+    driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
+    driver.writes_go_through = False
+    held = []
+    for request in range(1, 100):
+        answer = driver.acquire(member, request)
+        if isinstance(answer, Granted):
+            held += answer.leases
+        elif ReservationOverdue in driver.pending():
+            driver.fire(ReservationOverdue)
+    driver.writes_go_through = True
+    driver.start()
+    driver.trainer("t0", held=tuple(held), declares=None)
+    mark = PositionSet.span(0, driver.state.dispatch.granting_below)
+    assert not held[-1].positions <= mark
+    assert driver.state.dispatch.leased
+    assert driver.state.dispatch.leased <= mark
+
+
 def test_work_of_a_trainer_that_is_gone_is_not_kept_from_one_that_waits_for_it(driver):
     """Rule 18: the window saves work; it does not hold up the end for its whole length."""
     gone, other = driver.trainer("t0"), driver.trainer("t1")
