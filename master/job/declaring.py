@@ -35,7 +35,7 @@ def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:
 def handle_recorded(turn: Turn, write: RecordDataset) -> None:
     """The books are opened, and all who declared the same are answered."""
     turn.change(dataset=write.record, declaring=None)
-    turn.change(dispatch=books_of(turn.state, high_water=turn.state.dispatch.granting_below))
+    turn.change(dispatch=books_of(turn.state, high_water=turn.state.reserved.below))
     for trainer in turn.state.members.registered():
         if trainer.has_declared:
             turn.send(trainer.key, _declared(write.record, write.record))

@@ -56,9 +56,6 @@ class Dispatch:
     wanted: PositionSet = EMPTY  # of the open cut: leased before all else (rule 20)
     isolator: Incarnation | None = None  # the trainer that runs dry to try prime suspects alone (M4)
     granting_from: int = 0  # while leases of an earlier master may be claimed: its high-water mark (rule 18)
-    granting_below: int = 0  # durable high-water mark of this master
-    reserving_below: int = 0  # the same, once what was asked for is recorded
-    is_unbounded: bool = False  # the store is silent: grants do not wait for the mark
     frontier: int = 0  # nothing from here on was ever leased
     reworked: int = 0  # positions that were DONE and are TODO again
 
@@ -81,8 +78,6 @@ def opened(books: Dispatch, *, committed: PositionSet, quarantined: PositionSet,
         committed=committed,
         quarantined=kept_out,
         granting_from=high_water,
-        granting_below=high_water,
-        reserving_below=high_water,
         frontier=high_water,
     )
 
@@ -202,18 +197,14 @@ def reclaim(
 ) -> tuple[Dispatch, tuple[Lease, ...]]:
     """A trainer registers (again) and shows what it holds: those of the lineage that overlap no other stay (rule 18).
 
-    They come back under new tokens, without what is done already.  All else that it held returns; so does what an
-    earlier master granted above the recorded mark while the store was silent: a next one could not tell whose it is.
+    They come back under new tokens, without what is done already.  All else that it held returns.
     """
     request = (books.holders.get(key) or Holder()).request - 1  # the answer to the last one may have been lost
     books, _ = drop_holder(books, key)
     settled = books.done | books.committed | books.quarantined | books.skipping
-    recorded = books.everything
-    if not books.is_unbounded:
-        recorded &= PositionSet.span(0, max(books.granting_below, books.reserving_below))
     free, pieces = books.todo, []
     for lease in held:
-        piece = (lease.positions & recorded) - settled
+        piece = lease.positions - settled
         if piece and lease.token.lineage == lineage and lease.token.incarnation == key and piece <= free:
             pieces.append(piece)
             free = free - piece

@@ -74,7 +74,6 @@ class JobConfig:
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
     high_water_batches: int = 64  # positions are reserved in blocks of at least so many batches (M6)
     high_water_ns: int = 10 * SECOND  # ... and of about so much work: a write every few seconds
-    reservation_timeout_ns: int = 2 * SECOND  # then grants go on without the record: the store is silent
 
 
 # ---- durable records ------------------------------------------------------------------------------------------------
@@ -294,13 +293,6 @@ class ReclaimWindowEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReservationOverdue:
-    """The store has not recorded the high-water mark in time: training goes on without (rule 18)."""
-
-    deadline: Instant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitDue:
     deadline: Instant
 
@@ -327,14 +319,7 @@ class AnswersOverdue:
 
 
 Deadline = (
-    LeaseExpired
-    | ReconnectWindowEnded
-    | ReclaimWindowEnded
-    | ReservationOverdue
-    | CommitDue
-    | HoldExpired
-    | CutExpired
-    | AnswersOverdue
+    LeaseExpired | ReconnectWindowEnded | ReclaimWindowEnded | CommitDue | HoldExpired | CutExpired | AnswersOverdue
 )
 Event = (
     MessageReceived

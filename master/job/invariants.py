@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from master.api.positions import EMPTY, PositionSet
+from master.api.positions import EMPTY
 from master.errors import InvariantViolationError
 from master.job import dispatch
 from master.job.domain import RaiseLineage, RecordQuarantine, SwapHead
@@ -13,6 +13,7 @@ def check_invariants(state: JobState) -> None:
     """Raises InvariantViolationError, with the promise or rule that is broken."""
     dispatch.check_invariants(state.dispatch)
     _check_leases(state)
+    _check_mark(state)
     _check_model(state)
     _check_writing(state)
 
@@ -25,9 +26,12 @@ def _check_leases(state: JobState) -> None:
             token = lease.token
             fits = (token.term, token.lineage, token.incarnation) == (state.term, state.number, key)
             _expect(fits, f"rule 3: {lease} is live in term {state.term}, lineage {state.number}")
-            books = state.dispatch
-            beyond = lease.positions - PositionSet.span(0, max(books.granting_below, books.reserving_below))
-            _expect(not beyond or books.is_unbounded, f"rule 18: {beyond} are leased above the high-water mark")
+
+
+def _check_mark(state: JobState) -> None:
+    frontier, mark = state.dispatch.frontier, state.reserved
+    covers = frontier <= mark.below or mark.is_writing or state.stage is not Stage.SERVING
+    _expect(covers, f"rule 18: leases up to {frontier}, and the high-water mark stays at {mark.below}")
 
 
 def _check_model(state: JobState) -> None:

@@ -27,7 +27,6 @@ from master.api.messages import (
     Return,
 )
 from master.job import cuts, declaring, departures, ownership, recovery, reserving, servers, skipping, trainers
-from master.job.dispatch import Dispatch
 from master.job.domain import (
     AdoptableFound,
     AnswersOverdue,
@@ -51,14 +50,13 @@ from master.job.domain import (
     ReconnectWindowEnded,
     RecordDataset,
     RecordQuarantine,
-    ReservationOverdue,
     ReserveHighWater,
     StepDown,
     StreamBroken,
     SwapHead,
 )
 from master.job.membership import Trainer
-from master.job.state import JobState, Stage, Step, Turn
+from master.job.state import JobState, Reserved, Stage, Step, Turn
 
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:
@@ -70,7 +68,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
         head=durable.head,
         dataset=durable.dataset,
         route=durable.route,
-        dispatch=Dispatch(granting_below=durable.high_water, reserving_below=durable.high_water),
+        reserved=Reserved(below=durable.high_water),
     )
     turn = Turn(state, now)
     if durable.high_water:
@@ -172,8 +170,8 @@ def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
 
 def _handle_persisted(turn: Turn, event: Persisted) -> None:
     match event.write:
-        case ReserveHighWater() as write:
-            reserving.handle_recorded(turn, write)
+        case ReserveHighWater():
+            reserving.handle_recorded(turn)
         case RecordDataset() as write:
             declaring.handle_recorded(turn, write)
             ownership.admit_first(turn)
@@ -205,7 +203,6 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     LeaseExpired: departures.handle_lease_expired,
     ReconnectWindowEnded: _handle_window_ended,
     ReclaimWindowEnded: _handle_reclaim_ended,
-    ReservationOverdue: reserving.handle_overdue,
     CommitDue: cuts.handle_due,
     HoldExpired: cuts.handle_hold_expired,
     CutExpired: cuts.handle_cut_expired,

@@ -18,7 +18,6 @@ from master.job.domain import (
     LeaseExpired,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
-    ReservationOverdue,
 )
 from master.job.state import JobState, Phase, Stage
 
@@ -56,8 +55,6 @@ def _of_commit(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
 def _of_recovery(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
     if state.reclaim_ends is not None:
         yield state.reclaim_ends, ReclaimWindowEnded(deadline=state.reclaim_ends)
-    if state.reserved.due is not None:
-        yield state.reserved.due, ReservationOverdue(deadline=state.reserved.due)
     overdue = {state.recovery.overdue, state.skip.overdue if state.skip and not state.writing else None}
     for at in overdue:
         if at is not None:

@@ -1,36 +1,35 @@
-"""The high-water mark: from where a next master may grant at once, because no lease of this one lies there (rule 18).
+"""The high-water mark: from where a next master may grant before its reconnect window has ended (rule 18).
 
-The mark is kept a few seconds of work ahead of the leases, in blocks: no store write per shard (M6).  Near is good, for
-what lies below it waits for a window after a take-over.  But near also means soon reached when the store is away, and
-training goes on then.  So grants wait for the record only as long as a healthy store may take; after that they go on
-without it.  That costs no promise: M1 does not rest on the mark, and no two leases of *this* master overlap (M2); a
-master that takes over meanwhile may grant some of it again, which the marks answer with REPEAT.
+The problem: a new master does not know who trains what until trainers have come back.  What lies above the mark was
+leased to nobody, so it need not wait for them.  The mark is moved ahead of the leases in blocks that last some
+seconds: no store write per shard (M6), and near, since all that lies below it waits.
+
+Nothing waits for the mark.  A store that is slow or away leaves it behind the leases, and a next master may then grant
+again what a trainer still works on.  That costs the work and no promise: what is trained twice is applied once (the
+marks answer REPEAT), and of two leases the one that its master knows first stays (M2).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from master.job.domain import Instant, Persist, ReservationOverdue, ReserveHighWater
+from master.job.domain import Instant, Persist, ReserveHighWater
 from master.job.state import Reserved, Stage, Turn
 
 
 def reserve(turn: Turn) -> None:
-    """Asks for the next block when the leases have used half of the last one; one write at a time."""
-    state, books = turn.state, turn.state.dispatch
-    if state.stage is not Stage.SERVING or state.dataset is None or books.reserving_below != books.granting_below:
+    """Moves the mark once the leases have used half of the last block; one write at a time."""
+    state, mark = turn.state, turn.state.reserved
+    if state.stage is not Stage.SERVING or state.dataset is None or mark.is_writing:
         return
-    total = state.dataset.dataset.size * state.dataset.dataset.epochs
-    smallest = state.config.high_water_batches * books.batch_size
-    ahead = max(state.reserved.block, smallest) // 2
-    if books.granting_below < total and books.frontier + ahead > books.granting_below:
-        block = min(total, max(smallest, next_block(state.reserved, turn.now, lasts_ns=state.config.high_water_ns)))
-        below = min(total, max(books.granting_below, books.frontier) + block)
-        due = turn.after(state.config.reservation_timeout_ns)
-        turn.change(
-            dispatch=replace(books, reserving_below=below), reserved=Reserved(block=block, at=turn.now, due=due)
-        )
-        turn.emit(Persist(write=ReserveHighWater(below=below)))
+    total, frontier = state.dataset.dataset.size * state.dataset.dataset.epochs, state.dispatch.frontier
+    smallest = state.config.high_water_batches * state.dispatch.batch_size
+    if mark.below >= min(total, frontier + max(mark.block, smallest) // 2):
+        return
+    block = max(smallest, next_block(mark, turn.now, lasts_ns=state.config.high_water_ns))
+    below = min(total, max(mark.below, frontier) + block)
+    turn.change(reserved=Reserved(below=below, is_writing=True, block=min(total, block), at=turn.now))
+    turn.emit(Persist(write=ReserveHighWater(below=below)))
 
 
 def next_block(last: Reserved, now: Instant, *, lasts_ns: int) -> int:
@@ -38,16 +37,6 @@ def next_block(last: Reserved, now: Instant, *, lasts_ns: int) -> int:
     return min(4 * last.block, max(last.block // 4, last.block * (lasts_ns // 2) // max(1, now - last.at)))
 
 
-def handle_recorded(turn: Turn, write: ReserveHighWater) -> None:
-    """The store speaks again: grants stay below the mark from now on."""
-    books = turn.state.dispatch
-    below = max(books.granting_below, write.below)
-    turn.change(dispatch=replace(books, granting_below=below, is_unbounded=False))
-    turn.change(reserved=replace(turn.state.reserved, due=None))
-
-
-def handle_overdue(turn: Turn, event: ReservationOverdue) -> None:
-    """The store is silent: training does not wait for it."""
-    if turn.state.reserved.due == event.deadline:
-        turn.change(dispatch=replace(turn.state.dispatch, is_unbounded=True))
-        turn.change(reserved=replace(turn.state.reserved, due=None))
+def handle_recorded(turn: Turn) -> None:
+    """The mark is where it was asked to be."""
+    turn.change(reserved=replace(turn.state.reserved, is_writing=False))

@@ -72,8 +72,7 @@ def _next_piece(books: Dispatch, free: PositionSet, size: int) -> PositionSet:
     if not piece:
         return EMPTY
     epoch_end = (piece.bounds[0] // books.epoch_size + 1) * books.epoch_size
-    limit = epoch_end if books.is_unbounded else min(epoch_end, books.granting_below)
-    return piece if piece.bounds[-1] <= limit else piece & PositionSet.span(0, limit)
+    return piece if piece.bounds[-1] <= epoch_end else piece & PositionSet.span(0, epoch_end)
 
 
 def _choose_among_suspects(

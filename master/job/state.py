@@ -125,11 +125,12 @@ _START: Final = Instant(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """The last block of positions that the high-water mark was asked to cover (`reserving`)."""
+    """The high-water mark (`reserving`)."""
 
-    block: int = 0
-    at: Instant = _START
-    due: Instant | None = None  # until then grants wait for it to be recorded
+    below: int = 0  # durable, unless it is being written
+    is_writing: bool = False
+    block: int = 0  # how far the last write moved it ...
+    at: Instant = _START  # ... and when
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

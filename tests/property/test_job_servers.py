@@ -19,7 +19,6 @@ from master.job.domain import (
     Instant,
     JobConfig,
     ReclaimWindowEnded,
-    ReservationOverdue,
     StreamBroken,
 )
 from tests.unit.job_driver import SPEC, key, run_servers, serving
@@ -101,7 +100,7 @@ class Servers(RuleBasedStateMachine):
                 self.driver.say(member, Failed(positions=in_flight, message="raised"))
         self.driver.say(member, Leave())
 
-    @rule(kind=st.sampled_from([CommitDue, AnswersOverdue, ReclaimWindowEnded, ReservationOverdue]))
+    @rule(kind=st.sampled_from([CommitDue, AnswersOverdue, ReclaimWindowEnded]))
     def due(self, kind):
         if kind in self.driver.pending():
             self.driver.fire(kind)

@@ -124,9 +124,19 @@ class Sharding(RuleBasedStateMachine):
         assert self.committed <= self.driver.head.data
         self.committed = self.driver.head.data
 
+    @rule()
+    def store_goes_away(self):
+        self.driver.writes_go_through = False
+
+    @rule()
+    def store_comes_back(self):
+        self.driver.let_go()
+
     @invariant()
-    def high_water_covers_all_leases(self):
+    def high_water_covers_all_leases_while_the_store_answers(self):
         """Rule 18: what a new master may grant before the window ends was never leased."""
+        if self.driver.held_back:
+            return
         for holder in self.driver.state.dispatch.holders.values():
             for lease in holder.leases:
                 assert lease.positions.bounds[-1] <= self.driver.durable.high_water
@@ -134,6 +144,7 @@ class Sharding(RuleBasedStateMachine):
     def teardown(self):
         """END stays reachable: one trainer that does its work finishes the job."""
         driver = self.driver
+        driver.let_go()
         for name in ("t0", "t1", "t2"):
             driver.say(self.member(name), Leave())
         worker = driver.trainer("t9")

@@ -32,7 +32,6 @@ from master.job.domain import (
     PersistRefused,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
-    ReservationOverdue,
     StreamBroken,
 )
 from master.job.state import Phase as CommitPhase
@@ -460,8 +459,6 @@ class JobModel:
                 return "pause"
             case ReconnectWindowEnded(member=member):
                 return "pause" if self._lives(world, member) else None
-            case ReservationOverdue():
-                return "deadline"
             case HoldExpired() | CutExpired():
                 slots = [self.cast.servers[s] for s in world.servers]
                 return None if any(is_lost(leader, slot, s) for s, slot in enumerate(slots)) else "deadline"

@@ -88,6 +88,7 @@ class Setting:
     buckets: int = 2
     pipeline: int = 1  # batches a script has in hand at once
     quarantine_after: int = 9
+    has_near_mark: bool = False  # the high-water mark is moved position by position, and the store may be slow with it
     faults: Faults = field(default_factory=Faults)
     own_model: bool = False  # without servers: the trainer keeps the model itself
     is_slow: bool = False  # other things may happen between a pull and its push
@@ -97,7 +98,8 @@ class Setting:
 
     @property
     def job(self) -> JobConfig:
-        return JobConfig(servers=self.servers, bucket_count=self.buckets, quarantine_after=self.quarantine_after)
+        config = JobConfig(servers=self.servers, bucket_count=self.buckets, quarantine_after=self.quarantine_after)
+        return replace(config, high_water_batches=1) if self.has_near_mark else config
 
     @property
     def dataset(self) -> DatasetSpec:

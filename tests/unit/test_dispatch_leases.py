@@ -23,6 +23,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
+from master.job import dispatch
 from master.job.domain import (
     SECOND,
     Instant,
@@ -30,7 +31,6 @@ from master.job.domain import (
     LeaseExpired,
     Persist,
     ReclaimWindowEnded,
-    ReservationOverdue,
     ReserveHighWater,
     StreamBroken,
 )
@@ -77,7 +77,7 @@ def test_what_comes_back_is_granted_before_all_else(driver):
 def test_several_leases_in_one_answer_are_disjoint_and_end_with_the_epoch(driver):
     """M2; a batch never crosses an epoch's end, so neither does a lease."""
     leases = driver.leases(driver.trainer("t0"), 1, shards=4)
-    assert [str(lease.positions) for lease in leases] == ["0-19", "20-39"]  # recorded high-water mark: 4 batches
+    assert [str(lease.positions) for lease in leases] == ["0-19", "20-39", "40-59", "60-79"]
     leases = driver.leases(key("t0"), 2, shards=4)
     assert all(lease.positions.bounds[0] // 100 == (lease.positions.bounds[-1] - 1) // 100 for lease in leases)
 
@@ -271,11 +271,11 @@ def test_lease_of_another_lineage_is_not_kept(driver):
     assert driver.state.dispatch.lease_count == 0
 
 
-def test_nothing_is_granted_before_the_mark_is_durable(driver):
-    """M6, rule 18: persist before grant."""
+def test_nothing_is_granted_before_the_data_set_is_durable(driver):
+    """Rule 17: a next master must know what the positions mean."""
     driver.writes_go_through = False
     member = driver.trainer("t0")
-    assert isinstance(driver.acquire(member, 1), Wait)  # nor is the data set recorded
+    assert isinstance(driver.acquire(member, 1), Wait)
     driver.let_go()
     assert isinstance(driver.acquire(member, 2), Granted)
 
@@ -301,48 +301,55 @@ def test_the_mark_runs_ahead_of_a_fast_job_and_stays_near_a_slow_one():
     assert next_block(last, Instant(100 * half), lasts_ns=CONFIG.high_water_ns) == 250
 
 
-def test_training_goes_on_while_the_store_is_away(driver):
-    """M6: a store that is silent for longer than a healthy one may be stops no trainer; the mark follows later."""
-    member = driver.trainer("t0", declares=None)
-    driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
-    driver.writes_go_through = False
-    trained = EMPTY
-    for request in range(1, 200):
-        answer = driver.acquire(member, request)
-        if isinstance(answer, Wait):
-            if ReservationOverdue not in driver.pending():
-                break
-            driver.fire(ReservationOverdue)
-            continue
+def train_through(driver, member, *, acks=True):
+    """All that is granted, one request after another; what was."""
+    trained, request = EMPTY, 0
+    while isinstance(answer := driver.acquire(member, request := request + 1), Granted):
         for lease in answer.leases:
             trained |= lease.positions
-            ack(driver, member, lease)
-    assert len(trained) > 10 * CONFIG.high_water_batches * SPEC.batch_size
+            if acks:
+                ack(driver, member, lease)
+    return trained
+
+
+def test_grants_do_not_wait_for_the_store(driver):
+    """M6, rule 18: a store that is away stops no trainer; the mark follows when it is back."""
+    member = driver.trainer("t0")
+    driver.writes_go_through = False
+    assert train_through(driver, member) == SPEC.everything
+    assert driver.durable.high_water < SPEC.everything.bounds[-1]
     driver.writes_go_through = True
     driver.let_go()
-    assert not driver.state.dispatch.is_unbounded
-    assert driver.durable.high_water >= trained.bounds[-1]
+    assert driver.durable.high_water == SPEC.everything.bounds[-1]
 
 
-def test_a_next_master_keeps_no_lease_above_the_recorded_mark(driver):
-    """Rule 18, found by chaos: leases granted while the store was silent are shown to one that knows only the mark."""
-    member = driver.trainer("t0", declares=None)
-    driver.say(member, replace(driver.plain_declare(), dataset=replace(SPEC, size=10_000)))
+def test_leases_above_the_mark_are_shown_to_a_next_master_and_kept(driver):
+    """Rule 18: while the store was silent they went beyond what it knows; nobody else has them."""
+    member = driver.trainer("t0")
     driver.writes_go_through = False
-    held = []
-    for request in range(1, 100):
-        answer = driver.acquire(member, request)
-        if isinstance(answer, Granted):
-            held += answer.leases
-        elif ReservationOverdue in driver.pending():
-            driver.fire(ReservationOverdue)
+    train_through(driver, member, acks=False)
+    held = driver.state.dispatch.holders[member.incarnation].leases
+    assert held[-1].positions.bounds[-1] > driver.durable.high_water
     driver.writes_go_through = True
     driver.start()
-    driver.trainer("t0", held=tuple(held), declares=None)
-    mark = PositionSet.span(0, driver.state.dispatch.granting_below)
-    assert not held[-1].positions <= mark
-    assert driver.state.dispatch.leased
-    assert driver.state.dispatch.leased <= mark
+    driver.trainer("t0", held=held, declares=None)
+    assert driver.state.dispatch.leased == SPEC.everything
+
+
+def test_a_next_master_goes_on_above_a_mark_that_work_has_left_behind(driver):
+    """Rule 18, found by a store away: what is in every bucket may lie beyond the mark by more than a block."""
+    member = driver.trainer("t0")
+    driver.writes_go_through = False
+    train_through(driver, member, acks=False)
+    driver.writes_go_through = True
+    block = CONFIG.high_water_batches * SPEC.batch_size
+    assert driver.durable.high_water + block < 150
+    driver.start()
+    driver.feed(ReclaimWindowEnded(deadline=driver.state.reclaim_ends))
+    state = driver.state
+    books = dispatch.gain(state.dispatch, PositionSet.span(0, 150))
+    driver.state = replace(state, dispatch=books)
+    assert train_through(driver, driver.trainer("t1", declares=None)) == SPEC.everything - PositionSet.span(0, 150)
 
 
 def test_work_of_a_trainer_that_is_gone_is_not_kept_from_one_that_waits_for_it(driver):
