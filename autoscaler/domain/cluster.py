@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
+from autoscaler.domain.eligibility import NODE_NAME, Labels, Taint, Term, Toleration
 from autoscaler.domain.resources import Resources
 
 NodeName = NewType("NodeName", str)
 PodName = NewType("PodName", str)  # unique in a view; with its namespace in front where the cluster has namespaces
 JobName = NewType("JobName", str)  # likewise
 WorkloadName = NewType("WorkloadName", str)
-
-Labels = frozenset[tuple[str, str]]
 
 
 class Role(StrEnum):
@@ -53,7 +52,8 @@ class Shape:
 
     requests: Resources
     node_selector: Labels = frozenset()  # the node carries all of these
-    tolerations: frozenset[str] = frozenset()  # taints that it may stand beside
+    node_terms: tuple[Term, ...] = ()  # required node affinity: one of these holds; none: every node will do
+    tolerations: frozenset[Toleration] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class Node:
     name: NodeName
     allocatable: Resources
     labels: Labels = frozenset()
-    taints: frozenset[str] = frozenset()  # those that keep pods away
+    taints: frozenset[Taint] = frozenset()  # those that keep pods away
     is_ready: bool = True
     is_cordoned: bool = False  # nothing new comes; its surplus is the first voluntary victim
     is_draining: bool = False  # EDL's pods leave it; implies cordoned
@@ -73,8 +73,15 @@ class Node:
         return self.is_ready and not self.is_cordoned and not self.is_draining
 
     def accepts(self, shape: Shape) -> bool:
-        """Whether the shape's selector and tolerations allow this node, room apart."""
-        return shape.node_selector <= self.labels and self.taints <= shape.tolerations
+        """Whether the shape's selector, affinity and tolerations allow this node, room apart."""
+        if not shape.node_selector <= self.labels:
+            return False
+        if self.taints and not all(any(t.tolerates(taint) for t in shape.tolerations) for taint in self.taints):
+            return False
+        if not shape.node_terms:
+            return True
+        labels = {**dict(self.labels), NODE_NAME: self.name}
+        return any(term and all(requirement.holds(labels) for requirement in term) for term in shape.node_terms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,12 +26,13 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """How many trainers, of which shape.  Allowed sizes: min, min + step, ... up to max."""
+    """How many trainers, of which shape.  Allowed sizes: min, min + step, ... up to max; or the powers of two there."""
 
     shape: Shape
     min_replicas: int
     max_replicas: int
     step: int = 1
+    powers_of_two: bool = False
     pinned_replicas: int = 0  # 0: EDL decides; above 0: this size and no other, while it fits
 
     def __post_init__(self) -> None:
@@ -40,9 +41,19 @@ class TrainerSpec:
             raise InvalidSpecError("spec.trainer.minReplicas", problem, "1 <= minReplicas <= maxReplicas")
         if self.step < 1:
             raise InvalidSpecError("spec.trainer.step", f"is {self.step}", "1 or more")
+        if self.powers_of_two and self.step != 1:
+            raise InvalidSpecError("spec.trainer.step", "stands beside powersOfTwo", "keep one of the two")
+        if self.powers_of_two and not is_power_of_two(self.min_replicas):
+            raise InvalidSpecError("spec.trainer.minReplicas", f"is {self.min_replicas}", "a power of two")
         if self.pinned_replicas and not self.is_allowed(self.pinned_replicas):
-            hint = f"{self.min_replicas} to {self.max_replicas} in steps of {self.step}, or 0"
-            raise InvalidSpecError("spec.trainer.replicas", f"is {self.pinned_replicas}", hint)
+            raise InvalidSpecError("spec.trainer.replicas", f"is {self.pinned_replicas}", f"{self.sizes}, or 0")
+
+    @property
+    def sizes(self) -> str:
+        """The allowed sizes in words."""
+        if self.powers_of_two:
+            return f"the powers of two from {self.min_replicas} to {self.max_replicas}"
+        return f"{self.min_replicas} to {self.max_replicas}" + (f" in steps of {self.step}" if self.step > 1 else "")
 
     @property
     def ceiling(self) -> int:
@@ -51,17 +62,28 @@ class TrainerSpec:
 
     def is_allowed(self, size: int) -> bool:
         """Whether `size` is one of the job's sizes (0 apart)."""
-        return self.min_replicas <= size <= self.max_replicas and (size - self.min_replicas) % self.step == 0
+        return self.min_replicas <= size <= self.max_replicas and size == self.largest_allowed(size)
 
     def largest_allowed(self, size: int) -> int:
         """The largest allowed size that is at most `size`; never below the minimum."""
-        size = min(size, self.max_replicas)
-        return self.min_replicas + max(0, size - self.min_replicas) // self.step * self.step
+        size = max(self.min_replicas, min(size, self.max_replicas))
+        if self.powers_of_two:
+            return 1 << size.bit_length() - 1
+        return size - (size - self.min_replicas) % self.step
 
     def next_size(self, size: int) -> int | None:
         """The smallest allowed size above `size`; None at the ceiling."""
-        following = self.min_replicas if size < self.min_replicas else self.largest_allowed(size) + self.step
+        standing = self.largest_allowed(size)
+        if size < self.min_replicas:
+            following = self.min_replicas
+        else:
+            following = 2 * standing if self.powers_of_two else standing + self.step
         return following if following <= self.ceiling else None
+
+
+def is_power_of_two(number: int) -> bool:
+    """1, 2, 4, ..."""
+    return number > 0 and number & (number - 1) == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

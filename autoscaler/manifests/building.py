@@ -17,7 +17,6 @@ from autoscaler.manifests.values import (
     Replicas,
     RunPolicy,
     ServerSpec,
-    Steps,
     TrainerSpec,
     TrainingJob,
 )
@@ -88,7 +87,7 @@ def _build_trainer(model: schema.TrainerModel) -> TrainerSpec:
     return TrainerSpec(
         replicas=Replicas(minimum=model.min_replicas, maximum=model.max_replicas, pinned=model.replicas),
         step=model.step,
-        steps=Steps.POWERS_OF_TWO if model.powers_of_two else Steps.FIXED,
+        powers_of_two=model.powers_of_two,
         template=_build_template(model.template),
     )
 
@@ -154,6 +153,4 @@ def _job_notices(job: TrainingJob) -> list[str]:
         notices.append(f"master.replicas {job.master.replicas} is accepted; this version runs 1 and restarts it")
     if job.server is not None and job.server.replicas.maximum > job.server.replicas.minimum:
         notices.append(f"parameter servers stay at minReplicas {job.server.replicas.minimum} in this version")
-    if job.trainer.steps is Steps.POWERS_OF_TWO:
-        notices.append("powersOfTwo is accepted; this version grows and shrinks by single trainers")
     return notices

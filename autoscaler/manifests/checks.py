@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from autoscaler.domain import NOTHING, Shape, TrainerSpec
+from autoscaler.domain.jobs import is_power_of_two
 from autoscaler.manifests.documents import Document, Step
 from autoscaler.manifests.refusals import Refusal, did_you_mean
 from autoscaler.manifests.set_aside import find, template_paths
@@ -91,11 +93,21 @@ def _check_pinned(document: Document) -> Iterator[Refusal]:
         _integer(document, "spec", "trainer", "maxReplicas"),
     )
     pinned, step = _integer(document, "spec", "trainer", "replicas"), _integer(document, "spec", "trainer", "step") or 1
-    if not pinned or low is None or high is None or low > high or step < 1:
+    if low is None or high is None or not 1 <= low <= high or step < 1:
         return
-    if not low <= pinned <= high or (pinned - low) % step:
-        sizes = f"{low} to {high}" + (f" in steps of {step}" if step > 1 else "")
-        yield document.refuse(("spec", "trainer", "replicas"), f"{pinned} is no allowed size", f"{sizes}, or 0")
+    doubles = spec.get("powersOfTwo") is True
+    if doubles and not is_power_of_two(low):
+        yield document.refuse(("spec", "trainer", "minReplicas"), f"{low} is no power of two", "1, 2, 4, 8, ...")
+        return
+    sizes = TrainerSpec(
+        shape=Shape(requests=NOTHING),
+        min_replicas=low,
+        max_replicas=high,
+        step=1 if doubles else step,
+        powers_of_two=doubles,
+    )
+    if pinned and not sizes.is_allowed(pinned):
+        yield document.refuse(("spec", "trainer", "replicas"), f"{pinned} is no allowed size", f"{sizes.sizes}, or 0")
 
 
 def _check_roles(document: Document) -> Iterator[Refusal]:

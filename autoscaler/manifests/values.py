@@ -7,7 +7,6 @@ files to these values, and `autoscaler.domain` what the planner makes of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from autoscaler.domain import Resources
@@ -31,13 +30,6 @@ class PodTemplate:
     priority_class: str | None
 
 
-class Steps(StrEnum):
-    """How a job may grow: by a fixed number of trainers, or by doubling."""
-
-    FIXED = "fixed"
-    POWERS_OF_TWO = "powers-of-two"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
     """How many there may be.  `pinned` 0: EDL decides (kubernetes.md 20)."""
@@ -49,9 +41,11 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
+    """The job grows and shrinks by `step` trainers, or by doubling and halving."""
+
     replicas: Replicas
     step: int
-    steps: Steps
+    powers_of_two: bool
     template: PodTemplate
 
 

@@ -19,7 +19,6 @@ from autoscaler.manifests.values import (
     Replicas,
     RunPolicy,
     ServerSpec,
-    Steps,
     TrainerSpec,
     TrainingJob,
 )
@@ -62,7 +61,7 @@ def job(name="digits", *, trainer=None, server=None, low=1, high=4, backoff_limi
             }
         ),
         trainer=TrainerSpec(
-            replicas=Replicas(minimum=low, maximum=high), step=1, steps=Steps.FIXED, template=trainer or template()
+            replicas=Replicas(minimum=low, maximum=high), step=1, powers_of_two=False, template=trainer or template()
         ),
         server=None
         if server is None

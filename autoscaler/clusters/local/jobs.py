@@ -56,6 +56,7 @@ def to_domain(record: JobRecord) -> Job:
             min_replicas=replicas.minimum,
             max_replicas=replicas.maximum,
             step=job.trainer.step,
+            powers_of_two=job.trainer.powers_of_two,
             pinned_replicas=record.pinned,
         ),
         master=MasterSpec(shape=Shape(requests=job.master.template.requests)),

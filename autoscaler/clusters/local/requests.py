@@ -11,6 +11,7 @@ from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any, Final
 
+from autoscaler.clusters.local.jobs import to_domain
 from autoscaler.clusters.local.objects import Object, deployment_object, job_object, node_object, pod_object
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is_change
@@ -261,11 +262,10 @@ def _belongs(pod: PodLine, kind: str, name: str) -> bool:
 
 
 def _check_size(run: LocalRun, job: JobLine, trainers: int) -> None:
-    step = run.cluster.jobs.records[job.name].job.trainer.step
-    if trainers and (not job.min <= trainers <= job.max or (trainers - job.min) % step):
-        sizes = f"{job.min} to {job.max}" + (f" in steps of {step}" if step > 1 else "")
+    spec = to_domain(run.cluster.jobs.records[job.name]).trainer
+    if trainers and not spec.is_allowed(trainers):
         raise RequestError(
-            Problem.REFUSED, f"tj/{job.name} has the sizes {sizes}, or 0 for EDL's choice; not {trainers}"
+            Problem.REFUSED, f"tj/{job.name} has the sizes {spec.sizes}, or 0 for EDL's choice; not {trainers}"
         )
 
 

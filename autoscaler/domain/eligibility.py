@@ -1,0 +1,97 @@
+"""Which nodes a pod may stand on, room apart: node labels, required node affinity, taints and tolerations.
+
+The words and their meaning are Kubernetes'.  What only prefers (PreferNoSchedule, preferred affinity) is no matter of
+eligibility and never gets here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, assert_never
+
+Labels = frozenset[tuple[str, str]]
+
+NODE_NAME: Final = "metadata.name"
+"""The key of a requirement on the node itself (`matchFields`)."""
+
+
+class Operator(StrEnum):
+    """How a requirement compares a label with its values."""
+
+    IN = "In"
+    NOT_IN = "NotIn"  # holds for a node without the label too
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"  # of whole numbers; anything else does not compare
+    LT = "Lt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One line of `matchExpressions`, or of `matchFields` with `NODE_NAME` as its key."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: dict[str, str]) -> bool:
+        """Whether a node with these labels fulfils it."""
+        found = labels.get(self.key)
+        match self.operator:
+            case Operator.IN:
+                return found is not None and found in self.values
+            case Operator.NOT_IN:
+                return found is None or found not in self.values
+            case Operator.EXISTS:
+                return found is not None
+            case Operator.DOES_NOT_EXIST:
+                return found is None
+            case Operator.GT | Operator.LT:
+                return is_beyond(found, self.values, above=self.operator is Operator.GT)
+            case _:
+                assert_never(self.operator)
+
+
+def is_beyond(found: str | None, values: tuple[str, ...], *, above: bool) -> bool:
+    """Whether the label is a whole number on the right side of the one value."""
+    try:
+        number, bound = int(found or ""), int(values[0]) if len(values) == 1 else None
+    except ValueError:
+        return False
+    if bound is None:
+        return False
+    return number > bound if above else number < bound
+
+
+Term = tuple[Requirement, ...]
+"""All of these hold."""
+
+
+class Effect(StrEnum):
+    """What a taint does to pods that do not tolerate it.  Both keep new pods away."""
+
+    NO_SCHEDULE = "NoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Taint:
+    """Keeps pods away from a node."""
+
+    key: str
+    value: str = ""
+    effect: Effect = Effect.NO_SCHEDULE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A pod may stand beside matching taints.  An empty key matches every key, no effect every effect."""
+
+    key: str = ""
+    value: str | None = None  # None: operator Exists
+    effect: Effect | None = None
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether this toleration matches the taint."""
+        return self.key in {"", taint.key} and self.value in {None, taint.value} and self.effect in {None, taint.effect}
