@@ -22,7 +22,18 @@ from master.api.codec import decode_master_envelope, encode_member_envelope
 from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.hello import Hello
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lease, MemberName
-from master.api.messages import Ack, Acquire, Declare, Granted, MasterMessage, Registered, RegisterTrainer, Wait
+from master.api.messages import (
+    Ack,
+    Acquire,
+    Declare,
+    Granted,
+    Leave,
+    MasterMessage,
+    Registered,
+    RegisterTrainer,
+    Return,
+    Wait,
+)
 
 DATASET = DatasetSpec(name="bench", size=10**9, epochs=1, batch_size=1, seed=1)
 WARM_UP_S = 1.0
@@ -82,6 +93,14 @@ class Trainer:
                     await asyncio.sleep(message.retry_after_s)
                     await self.send()
 
+    async def leave(self) -> None:
+        """What is held goes back: whoever just goes away makes its positions suspects, and the next run slower."""
+        returns = [Return(token=lease.token, positions=lease.positions) for lease in self._held]
+        await self._call.write(encode_member_envelope([*returns, Leave(reason="measured")]))
+        await self._call.done_writing()
+        while await self._call.read() is not grpc.aio.EOF:
+            pass
+
     async def _read(self) -> tuple[MasterMessage, ...]:
         envelope = await self._call.read()
         if envelope is grpc.aio.EOF:
@@ -127,6 +146,7 @@ async def main() -> None:
         else:
             loops = [closed_loop(trainer, tally, until) for trainer in crew]
         await asyncio.gather(*loops)
+        await asyncio.gather(*(trainer.leave() for trainer in crew))
     print(json.dumps({"cycles": tally.cycles, "seconds": seconds, "latencies_ms": tally.latencies_ms}), flush=True)
 
 

@@ -99,7 +99,7 @@ class PositionSet:
     def __or__(self, other: PositionSet) -> PositionSet:
         if len(other.bounds) == 2 and self.bounds and other.bounds[0] == self.bounds[-1]:  # the next batch
             return PositionSet((*self.bounds[:-1], other.bounds[1]))
-        small, large = sorted((self, other), key=lambda s: len(s.bounds))
+        small, large = (self, other) if len(self.bounds) <= len(other.bounds) else (other, self)
         if len(small.bounds) > _FEW_BOUNDS:
             return (self.complement() & other.complement()).complement()
         bounds = large.bounds
@@ -110,9 +110,13 @@ class PositionSet:
         return PositionSet(bounds)
 
     def __sub__(self, other: PositionSet) -> PositionSet:
-        if len(other.bounds) > min(len(self.bounds), _FEW_BOUNDS):
+        bounds, theirs = self.bounds, other.bounds
+        if not bounds or not theirs or bounds[0] >= theirs[-1] or theirs[0] >= bounds[-1]:  # one lies behind the other
+            return self
+        if bounds == theirs:
+            return EMPTY
+        if len(theirs) > min(len(bounds), _FEW_BOUNDS):
             return self & other.complement()
-        bounds = self.bounds
         for start, stop in other.ranges():
             left, right = bisect_left(bounds, start), bisect_right(bounds, stop)
             inner = ((start,) if left % 2 == 1 else ()) + ((stop,) if right % 2 == 1 else ())
@@ -123,7 +127,7 @@ class PositionSet:
         mine, theirs = self.bounds, other.bounds
         if not mine or not theirs or mine[0] >= theirs[-1] or theirs[0] >= mine[-1]:  # one lies behind the other
             return EMPTY
-        small, large = sorted((self.bounds, other.bounds), key=len)
+        small, large = (mine, theirs) if len(mine) <= len(theirs) else (theirs, mine)
         out: list[int] = []
         for start, stop in zip(small[::2], small[1::2], strict=True):
             left, right = bisect_right(large, start), bisect_left(large, stop)

@@ -12,12 +12,13 @@ Not here: how much to grant and what first (`shards`), who the trainers are (`me
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from master.api.identities import Incarnation, Lease, LeaseToken, Lineage, Term
 from master.api.positions import EMPTY, PositionSet, union
 from master.errors import InvariantViolationError
+from master.job.changed import changed
 from master.job.domain import Instant
 from master.job.frozen_map import FrozenMap
 
@@ -25,7 +26,7 @@ NO_REQUEST: Final = -2
 _NEVER: Final = Instant(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots, this one and the next: `changed` copies them with each event
 class Holder:
     """One trainer's live leases; `positions` of a lease is what is not acked yet."""
 
@@ -35,10 +36,11 @@ class Holder:
     granted: tuple[int, ...] = ()  # numbers of the leases that answered it
 
 
+_EMPTY_HANDED: Final = Holder()
 _NOBODY: Final[FrozenMap[Incarnation, Holder]] = FrozenMap()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Dispatch:
     """The books.  TODO, LEASED, DONE, SKIPPING, COMMITTED and QUARANTINED partition `everything`."""
 
@@ -72,7 +74,7 @@ class Dispatch:
 def opened(books: Dispatch, *, committed: PositionSet, quarantined: PositionSet, high_water: int) -> Dispatch:
     """The books of a new master (rules 17, 18): all that head lacks is TODO, up to the mark only once unclaimed."""
     kept_out = quarantined - committed
-    return replace(
+    return changed(
         books,
         todo=books.everything - committed - kept_out,
         committed=committed,
@@ -104,14 +106,14 @@ def add_leases(
         token = LeaseToken(term=term, lineage=lineage, incarnation=key, number=number)
         made.append(Lease(token=token, positions=piece))
         todo, number, frontier = todo - piece, number + 1, max(frontier, piece.bounds[-1])
-    leases, before = tuple(made), books.holders.get(key) or Holder()
+    leases, before = tuple(made), books.holders.get(key) or _EMPTY_HANDED
     holder = Holder(
         leases=before.leases + leases,
         progress_deadline=before.progress_deadline if before.leases else idle_deadline,
         request=request,
         granted=tuple(range(books.next_number, number)),
     )
-    books = replace(
+    books = changed(
         books,
         todo=todo,
         next_number=number,
@@ -132,7 +134,7 @@ def ack(
     holder, taken, ended = _taken(books, token, positions, deadline)
     if holder is None:
         return books, EMPTY
-    return replace(
+    return changed(
         books,
         done=books.done | taken,
         holders=books.holders.put(token.incarnation, holder),
@@ -145,7 +147,7 @@ def give_back(books: Dispatch, token: LeaseToken, positions: PositionSet) -> Dis
     holder, taken, ended = _taken(books, token, positions)
     if holder is None:
         return books
-    return replace(
+    return changed(
         books,
         todo=books.todo | taken,
         holders=books.holders.put(token.incarnation, holder),
@@ -157,16 +159,18 @@ def _taken(
     books: Dispatch, token: LeaseToken, positions: PositionSet, deadline: Instant | None = None
 ) -> tuple[Holder | None, PositionSet, bool]:
     """The holder without these, what it held of them, and whether that ends the lease; None: no such live lease."""
-    holder = books.holders.get(token.incarnation) or Holder()
-    at = next((at for at, one in enumerate(holder.leases) if one.token.number == token.number), None)
-    if at is None or holder.leases[at].token != token:
+    holder = books.holders.get(token.incarnation) or _EMPTY_HANDED
+    for at, lease in enumerate(holder.leases):
+        if lease.token.number == token.number and lease.token == token:
+            break
+    else:
         return None, EMPTY, False
-    lease = holder.leases[at]
     rest = lease.positions - positions
-    kept = (Lease(token=lease.token, positions=rest),) if rest else ()
+    kept = (Lease(token=token, positions=rest),) if rest else ()
     leases = holder.leases[:at] + kept + holder.leases[at + 1 :]
     deadline = holder.progress_deadline if deadline is None else deadline
-    return replace(holder, leases=leases, progress_deadline=deadline), lease.positions - rest, not rest
+    taken = lease.positions - rest if rest else lease.positions
+    return changed(holder, leases=leases, progress_deadline=deadline), taken, not rest
 
 
 def renew(books: Dispatch, key: Incarnation, deadline: Instant) -> Dispatch:
@@ -174,7 +178,7 @@ def renew(books: Dispatch, key: Incarnation, deadline: Instant) -> Dispatch:
     holder = books.holders.get(key)
     if holder is None or holder.progress_deadline == deadline:
         return books
-    return replace(books, holders=books.holders.put(key, replace(holder, progress_deadline=deadline)))
+    return changed(books, holders=books.holders.put(key, changed(holder, progress_deadline=deadline)))
 
 
 def drop_holder(books: Dispatch, key: Incarnation) -> tuple[Dispatch, PositionSet]:
@@ -183,7 +187,7 @@ def drop_holder(books: Dispatch, key: Incarnation) -> tuple[Dispatch, PositionSe
     if holder is None:
         return books, EMPTY
     returned = union(lease.positions for lease in holder.leases)
-    return replace(
+    return changed(
         books,
         todo=books.todo | returned,
         holders=books.holders.without(key),
@@ -199,7 +203,7 @@ def reclaim(
 
     They come back under new tokens, without what is done already.  All else that it held returns.
     """
-    request = (books.holders.get(key) or Holder()).request - 1  # the answer to the last one may have been lost
+    request = (books.holders.get(key) or _EMPTY_HANDED).request - 1  # the answer to the last one may have been lost
     books, _ = drop_holder(books, key)
     settled = books.done | books.committed | books.quarantined | books.skipping
     free, pieces = books.todo, []
@@ -219,7 +223,7 @@ def gain(books: Dispatch, applied: PositionSet) -> Dispatch:
     fresh = (applied & books.everything) - books.committed - books.quarantined - books.skipping - books.done
     if not fresh:
         return books
-    return replace(_trimmed(books, fresh), todo=books.todo - fresh, done=books.done | fresh)
+    return changed(_trimmed(books, fresh), todo=books.todo - fresh, done=books.done | fresh)
 
 
 def forget(books: Dispatch, positions: PositionSet) -> Dispatch:
@@ -227,7 +231,7 @@ def forget(books: Dispatch, positions: PositionSet) -> Dispatch:
     lost = books.done & positions
     if not lost:
         return books
-    return replace(books, done=books.done - lost, todo=books.todo | lost, reworked=books.reworked + len(lost))
+    return changed(books, done=books.done - lost, todo=books.todo | lost, reworked=books.reworked + len(lost))
 
 
 def settle(books: Dispatch, data: PositionSet, quarantine: PositionSet) -> Dispatch:
@@ -235,7 +239,7 @@ def settle(books: Dispatch, data: PositionSet, quarantine: PositionSet) -> Dispa
     kept_out = (books.quarantined | quarantine) - data
     settled = data | kept_out
     books = _trimmed(books, settled)
-    return replace(
+    return changed(
         books,
         todo=books.todo - settled,
         done=books.done - settled,
@@ -247,7 +251,7 @@ def settle(books: Dispatch, data: PositionSet, quarantine: PositionSet) -> Dispa
 
 def void(books: Dispatch) -> Dispatch:
     """The model goes back to head: all leases are void and what is not in head is TODO (rules 26, 29)."""
-    return replace(
+    return changed(
         books,
         todo=books.everything - books.committed - books.quarantined,
         done=EMPTY,
@@ -265,20 +269,20 @@ def begin_skip(books: Dispatch, positions: PositionSet) -> Dispatch:
     """To SKIPPING, from wherever they are but head's data and the quarantine (rule 31)."""
     chosen = (positions & books.everything) - books.committed - books.quarantined
     books = _trimmed(books, chosen)
-    return replace(books, todo=books.todo - chosen, done=books.done - chosen, skipping=books.skipping | chosen)
+    return changed(books, todo=books.todo - chosen, done=books.done - chosen, skipping=books.skipping | chosen)
 
 
 def end_skip(books: Dispatch, *, quarantined: bool) -> Dispatch:
     """All of SKIPPING is quarantined, durably, or was applied everywhere and is asked for once more."""
     if quarantined:
-        return replace(books, quarantined=books.quarantined | books.skipping, skipping=EMPTY)
-    return replace(books, todo=books.todo | books.skipping, skipping=EMPTY)
+        return changed(books, quarantined=books.quarantined | books.skipping, skipping=EMPTY)
+    return changed(books, todo=books.todo | books.skipping, skipping=EMPTY)
 
 
 def keep_out(books: Dispatch, quarantine: PositionSet) -> Dispatch:
     """Quarantine that is durable already, of positions that nobody holds: after a roll-back."""
     fresh = quarantine & books.todo
-    return replace(books, todo=books.todo - fresh, quarantined=books.quarantined | fresh) if fresh else books
+    return changed(books, todo=books.todo - fresh, quarantined=books.quarantined | fresh) if fresh else books
 
 
 def _trimmed(books: Dispatch, settled: PositionSet) -> Dispatch:
@@ -286,11 +290,11 @@ def _trimmed(books: Dispatch, settled: PositionSet) -> Dispatch:
     holders, count = books.holders, 0
     for key, holder in books.holders.items():
         rests = ((lease, lease.positions - settled) for lease in holder.leases)
-        leases = tuple(replace(lease, positions=rest) for lease, rest in rests if rest)
+        leases = tuple(Lease(token=lease.token, positions=rest) for lease, rest in rests if rest)
         count += len(leases)
         if leases != holder.leases:
-            holders = holders.put(key, replace(holder, leases=leases))
-    return replace(books, holders=holders, lease_count=count)
+            holders = holders.put(key, changed(holder, leases=leases))
+    return changed(books, holders=holders, lease_count=count)
 
 
 def check_invariants(books: Dispatch) -> None:

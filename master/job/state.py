@@ -14,6 +14,7 @@ from master.api.identities import NO_LINEAGE, CutId, Lineage, ManifestId, Route,
 from master.api.manifest import Manifest
 from master.api.messages import BucketMarks, FileRecord, MarksReport, MasterMessage
 from master.api.positions import EMPTY, PositionSet
+from master.job.changed import changed
 from master.job.dispatch import Dispatch
 from master.job.domain import (
     DatasetRecord,
@@ -133,7 +134,7 @@ class Reserved:
     at: Instant = _START  # ... and when
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: `changed` copies it with each event
 class JobState:
     config: JobConfig
     term: Term
@@ -199,7 +200,7 @@ class Turn:
         self.effects: list[Effect] = []
 
     def change(self, **parts: Any) -> None:
-        self.state = replace(self.state, **parts)
+        self.state = changed(self.state, **parts)
 
     def recover(self, **parts: Any) -> None:
         self.change(recovery=replace(self.state.recovery, **parts))
