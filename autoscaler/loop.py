@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
@@ -80,7 +80,7 @@ class Loop:
     async def step(self) -> Step:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
-            view = replace(await self._cluster.observe(), history=self._history)
+            view = (await self._cluster.observe()).evolve(history=self._history)
         decided = plan(view, self.policy, self._cluster.now())
         self._remember(decided)
         applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()

@@ -1,17 +1,38 @@
-"""Everything a plan may rest on, at one instant."""
+"""Everything a plan may rest on, at one instant.
+
+A view is built once from a full listing and then brought forward with `evolve`: what did not change is the very same
+object in both views.  That is what makes a view cheap, and what the planner's memo goes by (docs/adr/0112).
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from math import isfinite
+from operator import attrgetter
+from typing import Final, Protocol, TypeVar
 
 from autoscaler.domain.cluster import Capabilities, Node, Pod, PodPhase, Role, Tier, Workload
 from autoscaler.domain.history import History
 from autoscaler.domain.jobs import Job
 from autoscaler.errors import InvalidViewError
+
+FEW: Final = 64  # so many changes are put in one by one; more are sorted in at once
+
+
+class Named(Protocol):
+    """Nodes, pods, jobs, workloads: what a view holds by name."""
+
+    @property
+    def name(self) -> str:
+        """Unique among its kind."""
+
+
+Thing = TypeVar("Thing", bound=Named)
+name_of = attrgetter("name")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +55,102 @@ class ClusterView:
 
     def __post_init__(self) -> None:
         for kind in ("nodes", "pods", "jobs", "workloads"):
-            items = sorted(getattr(self, kind), key=lambda item: item.name)
+            items = sorted(getattr(self, kind), key=name_of)
             check_names_once(kind, [item.name for item in items])
             object.__setattr__(self, kind, tuple(items))
-        for node in self.nodes:
-            if node.allocatable.is_negative():
-                raise InvalidViewError(f"node {node.name}: allocatable is negative: {node.allocatable}")
-        for pod in self.pods:
-            check_pod(pod)
-        for job in self.jobs:
-            if not isfinite(job.submitted_at_s):
-                raise InvalidViewError(f"job {job.name}: submitted at {job.submitted_at_s}")
+            for item in items:
+                check(item)
         check_ordinals_once(self.pods)
+
+    def evolve(
+        self,
+        *,
+        nodes: Iterable[Node] = (),
+        pods: Iterable[Pod] = (),
+        jobs: Iterable[Job] = (),
+        workloads: Iterable[Workload] = (),
+        gone_nodes: Iterable[str] = (),
+        gone_pods: Iterable[str] = (),
+        gone_jobs: Iterable[str] = (),
+        gone_workloads: Iterable[str] = (),
+        revision: int | None = None,
+        observed_at_s: float | None = None,
+        is_synced: bool | None = None,
+        capabilities: Capabilities | None = None,
+        history: History | None = None,
+    ) -> ClusterView:
+        """Return the view after changes: things added or put in place of those of their names, gone ones taken out.
+
+        What is not named stays the same object, and only what is named is checked.  A name that is gone and given at
+        once is given; one that is gone and was not there is ignored.  Scalars that are None stay.
+
+        Raises:
+            InvalidViewError: as for a new view.
+        """
+        new_pods = tuple(pods)
+        evolved = object.__new__(ClusterView)
+        changed: dict[str, object] = {
+            "nodes": with_changes("nodes", self.nodes, nodes, gone_nodes),
+            "pods": with_changes("pods", self.pods, new_pods, gone_pods),
+            "jobs": with_changes("jobs", self.jobs, jobs, gone_jobs),
+            "workloads": with_changes("workloads", self.workloads, workloads, gone_workloads),
+            "revision": revision,
+            "observed_at_s": observed_at_s,
+            "is_synced": is_synced,
+            "capabilities": capabilities,
+            "history": history,
+        }
+        for entry in fields(self):
+            value = changed[entry.name]
+            object.__setattr__(evolved, entry.name, getattr(self, entry.name) if value is None else value)
+        seats = {(pod.job, pod.role, pod.ordinal) for pod in moved_pods(self.pods, new_pods)}
+        if seats:
+            owners = {job for job, _, _ in seats}
+            check_ordinals_once(pod for pod in evolved.pods if pod.job in owners)
+        return evolved
+
+
+def with_changes(kind: str, items: tuple[Thing, ...], given: Iterable[Thing], gone: Iterable[str]) -> tuple[Thing, ...]:
+    """Return the items with some replaced, added or taken out, still sorted by name."""
+    new: dict[str, Thing] = {}
+    for item in given:
+        if item.name in new:
+            raise InvalidViewError(f"{kind}: {item.name} is given twice in one change")
+        check(item)
+        new[item.name] = item
+    lost = set(gone) - new.keys()
+    if not new and not lost:
+        return items
+    if len(new) + len(lost) > FEW:
+        kept = [item for item in items if item.name not in new and item.name not in lost]
+        return tuple(sorted([*kept, *new.values()], key=name_of))
+    result = list(items)
+    for name in lost:
+        at = place_of(result, name)
+        if at < len(result) and result[at].name == name:
+            del result[at]
+    for name, item in new.items():
+        at = place_of(result, name)
+        if at < len(result) and result[at].name == name:
+            result[at] = item
+        else:
+            result.insert(at, item)
+    return tuple(result)
+
+
+def place_of(items: Sequence[Named], name: str) -> int:
+    """Return where the name stands in a sorted sequence, or would stand."""
+    return bisect_left(items, name, key=name_of)
+
+
+def moved_pods(before: tuple[Pod, ...], given: tuple[Pod, ...]) -> Iterable[Pod]:
+    """Yield EDL's pods among the given that are new or have another ordinal than before: the others stay unique."""
+    for pod in given:
+        if pod.job is not None:
+            at = place_of(before, pod.name)
+            old = before[at] if at < len(before) and before[at].name == pod.name else None
+            if old is None or (old.job, old.role, old.ordinal) != (pod.job, pod.role, pod.ordinal):
+                yield pod
 
 
 def check_names_once(kind: str, names: Sequence[str]) -> None:
@@ -53,6 +158,19 @@ def check_names_once(kind: str, names: Sequence[str]) -> None:
     for name, following in pairwise(names):
         if name == following:
             raise InvalidViewError(f"{kind}: {name} stands twice in one view")
+
+
+def check(item: object) -> None:
+    """Raise InvalidViewError if the item cannot be."""
+    match item:
+        case Pod():
+            check_pod(item)
+        case Node() if item.allocatable.is_negative():
+            raise InvalidViewError(f"node {item.name}: allocatable is negative: {item.allocatable}")
+        case Job() if not isfinite(item.submitted_at_s):
+            raise InvalidViewError(f"job {item.name}: submitted at {item.submitted_at_s}")
+        case _:
+            pass
 
 
 def check_pod(pod: Pod) -> None:
