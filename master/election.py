@@ -2,8 +2,7 @@
 
     async with Election(store, holder="10.0.0.7:7164", timing=timing) as election:
         reign = await election.won()
-        ... serve, asking reign.may_act() right before each grant ...
-        reason = await reign.ended()
+        ... serve, asking reign.may_act() right before each grant, and reign.confirm() when it says no ...
 
 Not here: when to campaign, renew and stop (`master.leadership`), and what a reign does (`master.runtime`).
 """
@@ -18,7 +17,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import Final, Self, assert_never
 
-from master.errors import LeaseLostError, MasterError, StoreAccessError, StoreUnavailableError
+from master.errors import FencedError, LeaseLostError, MasterError, StoreUnavailableError, TermEndedError
 from master.leadership import (
     Campaign,
     CampaignEnded,
@@ -55,23 +54,43 @@ class Reign:
     def __init__(self, leadership: Leadership, may_act: Callable[[Leadership], bool]) -> None:
         self.leadership = leadership
         self._may_act = may_act
-        self._ended: asyncio.Future[LossReason] = asyncio.get_running_loop().create_future()
+        self._end: LossReason | None = None
+        self._news = asyncio.Event()
 
     def may_act(self) -> bool:
-        """Whether this term may still grant and answer: False from the renew deadline on, even right after a pause."""
-        return not self._ended.done() and self._may_act(self.leadership)
+        """Whether this term may still grant and answer: ask right before each, for a pause may just have ended."""
+        return self._end is None and self._may_act(self.leadership)
+
+    async def confirm(self) -> None:
+        """Waits until this term may act again.  Raises TermEndedError when it never may."""
+        while not self.may_act():
+            if self._end is not None:
+                raise TermEndedError(self._end)
+            self._news.clear()
+            await self._news.wait()
 
     async def ended(self) -> LossReason:
         """Waits until the term is over, and says why."""
-        return await asyncio.shield(self._ended)
+        while self._end is None:
+            self._news.clear()
+            await self._news.wait()
+        return self._end
 
     def end(self, reason: LossReason) -> None:
-        if not self._ended.done():
-            self._ended.set_result(reason)
+        if self._end is None:
+            self._end = reason
+            self._news.set()
+
+    def hear(self) -> None:
+        """The election has news; whoever waits looks again."""
+        self._news.set()
 
 
 class Election:
-    """This process as a candidate, from entering the context until leaving it, which gives the leadership back."""
+    """This process as a candidate, from entering the context until leaving it, which gives the leadership back.
+
+    `is_alone`: the job has no other master, so a silent store ends no reign (`leadership`).
+    """
 
     def __init__(
         self,
@@ -79,20 +98,22 @@ class Election:
         *,
         holder: str,
         timing: LeadershipTiming,
+        is_alone: bool = False,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._holder = holder
         self._clock_s = clock_s
-        self._step = Step(state=State(timing=timing))
+        self._step = Step(state=State(timing=timing, is_alone=is_alone))
         self._events: asyncio.Queue[Event] = asyncio.Queue(MAX_PENDING_EVENTS)
         self._reign: Reign | None = None
-        self._changed = asyncio.Event()  # set, and replaced, at each change of the reign
-        self._calls: set[asyncio.Task[None]] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._changed = asyncio.Event()  # set, and replaced, with each event
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._watch_leader())]
+        self._start(self._run())
+        self._start(self._watch_leader())
         return self
 
     async def __aexit__(
@@ -102,26 +123,23 @@ class Election:
 
     async def resign(self) -> None:
         """The reign is over and its lease given back, so that a standby need not wait; no campaign follows."""
-        await self._cancel(self._tasks)
+        running = tuple(self._tasks)
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         for effect in self._handle(ResignRequested()):
             if isinstance(effect, GiveBack):
                 await self._give_back(effect.leadership)
-        await self._cancel(self._calls)
 
     async def won(self) -> Reign:
         """Waits until this process leads, however long; the store may be away meanwhile.
 
-        Raises StoreAccessError when the store refuses this process for good.
+        Raises PermanentError when the store refuses this process for good.
         """
         while self._reign is None or not self._reign.may_act():
-            changed = asyncio.create_task(self._changed.wait())
-            try:
-                await asyncio.wait([changed, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                changed.cancel()
-            for task in self._tasks:
-                if task.done():
-                    task.result()
+            if self._failure is not None:
+                raise self._failure
+            await self._changed.wait()
         return self._reign
 
     def step_down(self, reign: Reign, reason: LossReason) -> None:
@@ -158,9 +176,15 @@ class Election:
                     continue
                 case _:
                     assert_never(effect)
-            self._changed.set()
-            self._changed = asyncio.Event()
+        self._tell()
         return self._step.effects
+
+    def _tell(self) -> None:
+        """Whoever waits looks again."""
+        if self._reign is not None:
+            self._reign.hear()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def _may_act(self, leadership: Leadership) -> bool:
         leading = self._step.state.leading
@@ -183,17 +207,27 @@ class Election:
                 case _:
                     assert_never(effect)
 
-    def _start(self, call: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(call)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        """What fails here ends the reign, and `won` raises it: without an election nobody would notice its end."""
+        self._tasks.discard(task)
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._failure = self._failure or error
+        if self._reign is not None:
+            self._reign.end(LossReason.BROKEN)
+        self._tell()
 
     async def _campaign(self) -> None:
         sent_s = self._clock_s()
         try:
             ttl_s = self._step.state.timing.lease_ttl_s
             leadership = await self._store.try_lead(holder=self._holder, ttl_s=ttl_s)
-        except MasterError as error:
+        except (StoreUnavailableError, FencedError) as error:
             log.warning("campaign failed: %s", error)
             leadership = None
         await self._events.put(
@@ -208,9 +242,10 @@ class Election:
             event = RenewSucceeded(leadership=leadership, sent_s=sent_s)
         except LeaseLostError:
             event = LeaseLost(leadership=leadership)
-        except MasterError as error:
-            log.warning("term %d: renewal failed: %s", leadership.term, error)
-            event = RenewFailed(leadership=leadership)
+        except StoreUnavailableError as error:
+            following = "going on without commits, as the only master" if self._state.is_alone else "trying again"
+            log.warning("term %d: renewal failed, %s: %s", leadership.term, following, error)
+            event = RenewFailed(leadership=leadership, sent_s=sent_s)
         await self._events.put(event)
 
     async def _give_back(self, leadership: Leadership) -> None:
@@ -231,17 +266,7 @@ class Election:
                             await self._events.put(LeaderVanished())
             except StoreUnavailableError as error:
                 await asyncio.sleep(error.retry_after_s)
-            except StoreAccessError:
-                log.exception("the store refuses this master")
-                raise
 
     @property
     def _state(self) -> State:
         return self._step.state
-
-    @staticmethod
-    async def _cancel(tasks: list[asyncio.Task[None]] | set[asyncio.Task[None]]) -> None:
-        running = list(tasks)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)

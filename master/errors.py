@@ -13,7 +13,8 @@ MasterError
 │       ├── EtcdStartError            it did not become ready
 │       └── PortInUseError            somebody else listens there
 ├── FencedError               you are stale: drop what you hold, register or campaign again
-│   └── LeaseLostError            the lease behind the leadership is gone
+│   ├── LeaseLostError            the lease behind the leadership is gone
+│   └── TermEndedError            one term of this process is over, the process goes on
 └── InvariantViolationError   a bug: crash, and say what was seen
 """
 
@@ -95,6 +96,10 @@ class FencedError(MasterError):
 
 class LeaseLostError(FencedError):
     """The store no longer knows the lease, so the leader key is gone or going."""
+
+
+class TermEndedError(FencedError):
+    """This term is over; the reason is for the log."""
 
 
 class InvariantViolationError(MasterError):

@@ -10,6 +10,11 @@ acting at the renew deadline, before the lease can end:
 The timing rule lease ttl > renew deadline > retry period is checked where the timing is made.  It serves speed and
 order (M5); truth rests on the term in every transaction (`master.store.port`).
 
+The only master of a job is another case: while the store is silent nobody else can lead, and stopping would stop the
+training.  It goes on renewing, and acting, until the store says that the lease is gone; a lease that outlives the
+silence keeps its term.  After a pause of its own it asks before it acts.  Nothing is committed without the store, so at
+worst the work of that time is done again (rule 15, ADR 401).
+
 Instants are seconds of one monotonic clock.  Not here: any wait, any call.
 """
 
@@ -21,6 +26,8 @@ from typing import Final, TypeAlias, assert_never
 
 from master.errors import InvalidSettingError, InvariantViolationError
 from master.store.port import Leadership
+
+RENEWAL_S: Final = 2.0  # until a renewal is answered or given up, an expired token included
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,20 +67,23 @@ class Role(StrEnum):
 class LossReason(StrEnum):
     NOT_RENEWED = "the lease could not be renewed before the renew deadline"
     LEASE_LOST = "the store no longer knows the lease"
-    FENCED = "another term leads"
+    GIVEN_UP = "this master gave it up"
     RESIGNED = "resigned"
+    BROKEN = "the election itself failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leading:
     leadership: Leadership
     held_since_s: float  # sent the last successful renewal, or the campaign
+    unanswered_s: float | None = None  # sent the last renewal since then that was not answered
     is_renewing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
     timing: LeadershipTiming
+    is_alone: bool = False  # the job has no other master
     role: Role = Role.FOLLOWER
     leading: Leading | None = None  # exactly when role is LEADER
     next_try_s: float = 0.0  # of a campaign or of a renewal
@@ -81,7 +91,12 @@ class State:
     @property
     def stop_acting_s(self) -> float:
         """The instant from which this leader must not act; 0 when it does not lead."""
-        return self.leading.held_since_s + self.timing.renew_deadline_s if self.leading else 0.0
+        if self.leading is None:
+            return 0.0
+        deadline_s = self.leading.held_since_s + self.timing.renew_deadline_s
+        if not self.is_alone or self.leading.unanswered_s is None:
+            return deadline_s
+        return max(deadline_s, self.leading.unanswered_s + self.timing.retry_period_s + 2 * RENEWAL_S)
 
     def may_act(self, now_s: float) -> bool:
         """Whether grants and answers may be given now.  Ask right before each, for a pause may just have ended."""
@@ -123,6 +138,7 @@ class RenewFailed:
     """The store did not answer; the lease may still be there."""
 
     leadership: Leadership
+    sent_s: float  # before the renewal left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +210,10 @@ class Step:
         match self.state.role:
             case Role.FOLLOWER:
                 return self.state.next_try_s
-            case Role.LEADER if self.state.leading and not self.state.leading.is_renewing:
-                return min(self.state.next_try_s, self.state.stop_acting_s)
             case Role.LEADER:
-                return self.state.stop_acting_s
+                is_renewing = self.state.leading is not None and self.state.leading.is_renewing
+                dues = [] if is_renewing else [self.state.next_try_s]
+                return min(dues if self.state.is_alone else [*dues, self.state.stop_acting_s], default=None)
             case Role.CANDIDATE | Role.RESIGNED:
                 return None
             case _:
@@ -207,9 +223,10 @@ class Step:
 def handle(state: State, event: Event, now_s: float) -> Step:
     """What follows from the event.  Answers to campaigns and renewals of a term that is gone change nothing.
 
-    Whatever the event: a leader past its renew deadline stops first.
+    Whatever the event: a leader past its renew deadline stops first, unless nobody else could lead.
     """
-    if state.leading and not state.may_act(now_s) and not _extends(state.leading, event, state.timing, now_s):
+    is_late = state.leading is not None and not state.is_alone and not state.may_act(now_s)
+    if is_late and not _extends(state, event, now_s):
         stopped = _stop(state, LossReason.NOT_RENEWED, now_s)
         after = _handle(stopped.state, event, now_s)
         return Step(state=after.state, effects=stopped.effects + after.effects)
@@ -279,7 +296,8 @@ def _handle_renewal(state: State, event: RenewSucceeded | RenewFailed | LeaseLos
             held = Leading(leadership=leading.leadership, held_since_s=max(event.sent_s, leading.held_since_s))
             return Step(state=replace(state, leading=held, next_try_s=next_try_s))
         case RenewFailed():
-            return Step(state=replace(state, leading=replace(leading, is_renewing=False), next_try_s=next_try_s))
+            unanswered = replace(leading, unanswered_s=event.sent_s, is_renewing=False)
+            return Step(state=replace(state, leading=unanswered, next_try_s=next_try_s))
         case LeaseLost():
             return _stop(state, event.reason, now_s)
         case _:
@@ -297,10 +315,11 @@ def _stop(state: State, reason: LossReason, now_s: float) -> Step:
     )
 
 
-def _extends(leading: Leading, event: Event, timing: LeadershipTiming, now_s: float) -> bool:
+def _extends(state: State, event: Event, now_s: float) -> bool:
     """A renewal whose answer arrives late still holds the lease, if it was sent late enough."""
     return (
         isinstance(event, RenewSucceeded)
-        and event.leadership == leading.leadership
-        and now_s < event.sent_s + timing.renew_deadline_s
+        and state.leading is not None
+        and event.leadership == state.leading.leadership
+        and now_s < event.sent_s + state.timing.renew_deadline_s
     )

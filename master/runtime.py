@@ -5,9 +5,9 @@ one task takes them in turns, asks `job.handle`, and performs the effects in the
 it is answered is ordered by the core itself: the answer is an effect of the `Persisted` event.  So there is no lock.
 
 A turn takes all events that have gathered and each stream sends all that has gathered for it, so under load the cost
-per event falls.  Before each turn and each envelope the term asks its mandate whether it may still act.
+per event falls.  Before each turn and each envelope the term asks its reign whether it may still act.
 
-Not here: gRPC (`server`), who leads (`election`, `mandate`), one term after another (`terms`), decisions (`job`).
+Not here: gRPC (`server`), who leads (`election`), one term after another (`terms`), decisions (`job`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from master.api.errors import ContractError, WireError
 from master.api.identities import Term
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.status import JobStatus
+from master.election import Reign
+from master.errors import TermEndedError
 from master.folder import ADOPTION_BUDGET_S, CheckpointFolder
 from master.inbox import Inbox
 from master.job.domain import (
@@ -50,7 +52,6 @@ from master.job.domain import (
     SwapHead,
     WriteManifest,
 )
-from master.mandate import Mandate, TermEndedError
 from master.metrics import Counts
 from master.persistence import Persistence
 from master.store.port import Store
@@ -76,12 +77,12 @@ class TermRuntime:
         term: Term,
         store: Store,
         folder: CheckpointFolder,
-        mandate: Mandate,
+        reign: Reign,
         counts: Counts,
         checks_invariants: bool = False,
     ) -> None:
         self._folder = folder
-        self._mandate = mandate
+        self._reign = reign
         self._counts = counts
         self._checks_invariants = checks_invariants
         self._inbox = Inbox(limit=MAX_WAITING_EVENTS)
@@ -104,8 +105,8 @@ class TermRuntime:
             self._perform(self._first_effects)
             while True:
                 await self._inbox.wait(self._wait_s())
-                if not self._mandate.may_act():
-                    await self._mandate.confirm()
+                if not self._reign.may_act():
+                    await self._reign.confirm()
                 if writes.done():
                     writes.result()
                 self._take_turn()
@@ -245,7 +246,7 @@ class TermRuntime:
 
     def may_answer(self) -> bool:
         """Whether anything may leave on a stream now; asked right before each envelope."""
-        return self._mandate.may_act()
+        return self._reign.may_act()
 
     # ---- looking in ---------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """One term of this master after another: win the leadership, read what is durable, serve, and see what comes next.
 
-    won -> read the store and the manifest that head names -> serve until the mandate ends -> who leads now?
+    won -> read the store and the manifest that head names -> serve until the reign ends -> who leads now?
         another one: this process ends with STEPPED_DOWN, so that the cluster starts a fresh standby
         nobody: campaign again (the lease ran out while we were paused, or the store came back empty)
 
@@ -20,7 +20,6 @@ from master.errors import FencedError, PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder
 from master.job.domain import Durable
 from master.leadership import LossReason
-from master.mandate import Mandate, TermEndedError
 from master.metrics import Counts
 from master.records import durable_keys, head_id, is_empty, parse_durable, refounding
 from master.runtime import TermRuntime
@@ -51,43 +50,37 @@ class Terms:
 
     async def run(self, *, holder: str) -> None:
         """Serves whenever it leads.  Raises SteppedDownError when another one has taken over; until then, for ever."""
-        async with Election(self._store, holder=holder, timing=self._settings.timing) as election:
+        timing, is_alone = self._settings.timing, not self._settings.has_standbys
+        async with Election(self._store, holder=holder, timing=timing, is_alone=is_alone) as election:
             while True:
                 reign = await election.won()
                 try:
                     await self._serve(reign)
-                except (TermEndedError, FencedError) as error:
+                except FencedError as error:
                     log.warning("term %d is over: %s", reign.leadership.term, error)
-                except StoreUnavailableError as error:
-                    log.warning("term %d cannot begin: %s", reign.leadership.term, error)
-                    await asyncio.sleep(error.retry_after_s)
-                election.step_down(reign, LossReason.FENCED)
+                election.step_down(reign, LossReason.GIVEN_UP)
                 await self._check_leader(holder)
 
     async def _serve(self, reign: Reign) -> None:
         term_number = reign.leadership.term
-        durable = await self._read_durable(reign)
-        mandate = Mandate(reign, self._store, has_standbys=self._settings.has_standbys)
+        durable = await self._begin(reign)
         term = TermRuntime(
             config=self._settings.config,
             durable=durable,
             term=term_number,
             store=self._store,
             folder=self._folder,
-            mandate=mandate,
+            reign=reign,
             counts=self._counts,
             checks_invariants=self._settings.checks_invariants,
         )
         log.info("term %d serves job %s", term_number, self._settings.job)
         self._counts.terms += 1
         self._server.lead(term)
-        watch = asyncio.create_task(mandate.watch())
         try:
             await term.run()
         finally:
             self._server.lead(None)
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
 
     async def _check_leader(self, holder: str) -> None:
         try:
@@ -98,6 +91,16 @@ class Terms:
             raise SteppedDownError(f"{leader.holder} leads with term {leader.term}")
 
     # ---- what is durable ------------------------------------------------------------------------------------------
+
+    async def _begin(self, reign: Reign) -> Durable:
+        """What is durable, asked for while the reign lasts: to give it up would only cost another campaign."""
+        while True:
+            await reign.confirm()
+            try:
+                return await self._read_durable(reign)
+            except StoreUnavailableError as error:
+                log.warning("term %d waits for the store: %s", reign.leadership.term, error)
+                await asyncio.sleep(error.retry_after_s)
 
     async def _read_durable(self, reign: Reign) -> Durable:
         keys = self._store.keys

@@ -44,9 +44,9 @@ async def test_fenced_master_steps_down_and_campaigns_again(etcd, open_store):
     store = open_store(etcd)
     async with asyncio.timeout(20), Election(store, holder="a", timing=TIMING) as election:
         reign = await election.won()
-        election.step_down(reign, LossReason.FENCED)
+        election.step_down(reign, LossReason.GIVEN_UP)
         assert not reign.may_act()
-        assert await reign.ended() is LossReason.FENCED
+        assert await reign.ended() is LossReason.GIVEN_UP
         assert (await election.won()).leadership.term > reign.leadership.term
 
 

@@ -94,7 +94,7 @@ class Candidate:
             case Renew():
                 leadership = effect.leadership
                 if is_lost:
-                    self.answers.append(RenewFailed(leadership=leadership))
+                    self.answers.append(RenewFailed(leadership=leadership, sent_s=sent_s))
                 elif store.renew(leadership, now_s):
                     self.answers.append(RenewSucceeded(leadership=leadership, sent_s=sent_s))
                 else:

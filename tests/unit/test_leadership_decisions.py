@@ -101,7 +101,7 @@ def test_leader_renews_each_retry_period(leader):
 def test_leader_that_cannot_renew_stops_before_the_lease_ends(leader):
     """It stops at the renew deadline, counted from before the last success was sent (M5)."""
     leader.on(Ticked(), 1.0)
-    leader.on(RenewFailed(leadership=MINE), 2.0)
+    leader.on(RenewFailed(leadership=MINE, sent_s=1.0), 2.0)
     assert leader.on(Ticked(), 3.0) == (Renew(leadership=MINE),)
     assert leader.state.may_act(3.9)
     assert not leader.state.may_act(4.0)
@@ -112,7 +112,11 @@ def test_leader_that_cannot_renew_stops_before_the_lease_ends(leader):
 
 def test_leader_that_slept_past_its_deadline_stops_whatever_comes_first(leader):
     """After a long pause a failure, a stale success or a vanished leader finds a follower."""
-    for event in (RenewFailed(leadership=MINE), RenewSucceeded(leadership=MINE, sent_s=1.0), LeaderVanished()):
+    for event in (
+        RenewFailed(leadership=MINE, sent_s=1.0),
+        RenewSucceeded(leadership=MINE, sent_s=1.0),
+        LeaderVanished(),
+    ):
         step = handle(leader.state, event, 60.0)
         check(step.state)
         assert step.effects[0] == StopLeading(leadership=MINE, reason=LossReason.NOT_RENEWED)
@@ -137,7 +141,7 @@ def test_answers_of_an_older_term_change_nothing(leader):
     before = leader.state
     for event in (
         RenewSucceeded(leadership=older, sent_s=1.0),
-        RenewFailed(leadership=older),
+        RenewFailed(leadership=older, sent_s=1.0),
         LeaseLost(leadership=older),
         CampaignEnded(),
     ):
@@ -160,3 +164,44 @@ def test_resigned_leader_gives_back_and_campaigns_no_more(leader):
     assert leader.on(LeaderVanished(), 99.0) == ()
     assert leader.on(CampaignWon(leadership=MINE, sent_s=99.0), 99.0) == (GiveBack(leadership=MINE),)
     assert leader.state.role is Role.RESIGNED
+
+
+@pytest.fixture
+def lone_leader():
+    lone = Candidate()
+    lone.state = State(timing=TIMING, is_alone=True)
+    lone.on(Ticked(), 0.0)
+    lone.on(CampaignWon(leadership=MINE, sent_s=0.0), 0.5)
+    return lone
+
+
+def test_the_only_master_goes_on_while_its_renewals_are_not_answered(lone_leader):
+    """Nobody else can lead while the store is silent: it acts and renews, and its term outlives the silence (M6)."""
+    for at_s in (1.0, 3.0, 5.0, 7.0):
+        assert lone_leader.on(Ticked(), at_s) == (Renew(leadership=MINE),)
+        assert lone_leader.on(RenewFailed(leadership=MINE, sent_s=at_s), at_s + 1.0) == ()
+        assert lone_leader.state.may_act(at_s + 2.9)
+    lone_leader.on(Ticked(), 9.0)
+    assert lone_leader.on(RenewSucceeded(leadership=MINE, sent_s=9.0), 9.1) == ()
+    assert lone_leader.state.stop_acting_s == 13.0
+
+
+def test_the_only_master_asks_before_it_acts_after_a_pause_of_its_own(lone_leader):
+    """Paused past the lease: nothing leaves until the store has answered, and a lost lease ends the term (M2).
+
+    A renewal from before the pause that was given up says nothing of the store.
+    """
+    lone_leader.on(Ticked(), 1.0)
+    assert lone_leader.on(RenewFailed(leadership=MINE, sent_s=1.0), 59.0) == ()
+    assert not lone_leader.state.may_act(59.0)
+    assert lone_leader.on(Ticked(), 60.0) == (Renew(leadership=MINE),)
+    assert not lone_leader.state.may_act(60.1)
+    stop = StopLeading(leadership=MINE, reason=LossReason.LEASE_LOST)
+    assert lone_leader.on(LeaseLost(leadership=MINE), 60.2) == (stop, GiveBack(leadership=MINE))
+
+
+def test_the_only_master_is_not_woken_for_a_deadline_that_does_not_stop_it(lone_leader):
+    """A deadline that has passed is no instant to wake at, again and again."""
+    step = handle(lone_leader.state, Ticked(), 9.0)
+    assert step.wake_s is None
+    assert handle(step.state, RenewFailed(leadership=MINE, sent_s=9.0), 10.0).wake_s == 11.0

@@ -1,0 +1,91 @@
+"""One candidate beside a store that is cut off, refuses, or breaks: what becomes of its reign."""
+
+import asyncio
+
+import pytest
+
+from master.election import Election
+from master.errors import StoreAccessError, StoreUnavailableError, TermEndedError
+from master.leadership import LeadershipTiming, LossReason
+from master.store.memory import MemoryCluster, MemoryStore
+
+TIMING = LeadershipTiming(lease_ttl_s=1, renew_deadline_s=0.02, retry_period_s=0.01)
+"""As fast as the loop turns; the lease itself outlives each test."""
+PATIENT = LeadershipTiming(lease_ttl_s=9, renew_deadline_s=8.0, retry_period_s=0.01)
+
+
+class Link(MemoryStore):
+    """A memory store whose renewals fail as told."""
+
+    def __init__(self):
+        cluster = MemoryCluster()
+        super().__init__(cluster, cluster.store("digits").keys)
+        self.fault = None
+        self.faults_told = 0
+        self.told = asyncio.Event()
+
+    async def renew(self, leadership):
+        if self.fault is None:
+            return await super().renew(leadership)
+        self.faults_told += 1
+        self.told.set()
+        raise self.fault
+
+
+@pytest.fixture
+def store():
+    return Link()
+
+
+async def past_the_deadline(store, reign):
+    """The store has been silent for longer than the renew deadline."""
+    while store.faults_told < 5:
+        store.told.clear()
+        await store.told.wait()
+    await reign.confirm()
+
+
+async def test_the_only_master_keeps_its_term_over_an_outage(store):
+    """A silent store ends nothing, and the lease that outlives the silence is renewed: no campaign (M5, M6)."""
+    async with asyncio.timeout(5), Election(store, holder="me", timing=TIMING, is_alone=True) as election:
+        reign = await election.won()
+        store.fault = StoreUnavailableError("no route")
+        await past_the_deadline(store, reign)
+        assert reign.may_act()
+        store.fault = None
+        await reign.confirm()
+        assert await election.won() is reign
+        assert await store.read_leader() == reign.leadership
+
+
+async def test_with_standbys_a_silent_store_ends_the_term(store):
+    """A standby may serve soon; members must not hang on to this one (M5)."""
+    async with asyncio.timeout(5), Election(store, holder="me", timing=TIMING) as election:
+        reign = await election.won()
+        store.fault = StoreUnavailableError("no route")
+        assert await reign.ended() is LossReason.NOT_RENEWED
+        with pytest.raises(TermEndedError, match="renew deadline"):
+            await reign.confirm()
+
+
+async def test_the_only_master_whose_lease_is_gone_is_over(store):
+    """Another one may have led meanwhile: the store's word ends the term (M2)."""
+    async with asyncio.timeout(5), Election(store, holder="me", timing=TIMING, is_alone=True) as election:
+        reign = await election.won()
+        await store.resign(reign.leadership)
+        assert await reign.ended() is LossReason.LEASE_LOST
+        with pytest.raises(TermEndedError, match="no longer knows"):
+            await reign.confirm()
+        assert (await election.won()).leadership.term > reign.leadership.term
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+@pytest.mark.parametrize("fault", [StoreAccessError("who are you?"), ValueError("a bug")])
+async def test_an_election_that_fails_ends_the_reign_and_is_told(store, fault, is_alone):
+    """A failed task behind the reign leaves nobody waiting: the term is over, and `won` says why."""
+    async with asyncio.timeout(5), Election(store, holder="me", timing=PATIENT, is_alone=is_alone) as election:
+        reign = await election.won()
+        store.fault = fault
+        assert await reign.ended() is LossReason.BROKEN
+        with pytest.raises(type(fault), match=str(fault).rstrip("?")):
+            await election.won()
