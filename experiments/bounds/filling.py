@@ -1,0 +1,130 @@
+"""The most that whole pods can use of given rooms: an integer programme over patterns, proved optimal.
+
+One step of an experiment asks twice.  *Pinned*: servers stay where they stand, only trainers are free; the rooms are
+what everything else leaves.  *Free*: servers and masters may move too, in the same number; web pods stay.  The second
+minus the first is the price of where servers were put.
+
+Equal rooms are one group; a group of m nodes takes m patterns in total.  Answers are remembered: an experiment stands
+still most of the time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from experiments.bounds.patterns import Pattern, Vector, copies, list_patterns
+from experiments.errors import UnsolvedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """Equal pods: at least `least` and at most `most` of them are placed, each worth `worth` to the objective."""
+
+    request: Vector
+    worth: int
+    least: int = 0
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filling:
+    """The best that exists: how many of each item, and what they are worth together."""
+
+    counts: tuple[int, ...]
+    worth: int
+
+
+def fill(rooms: Sequence[Vector], items: Sequence[Item]) -> Filling | None:
+    """Return the worthiest placement of whole items into the rooms; None if not even the least counts fit.
+
+    Raises:
+        UnsolvedError: the solver ended without a proof.
+        TooManyPatternsError: pods are so small beside rooms that ways to fill one cannot be listed.
+    """
+    kept = tuple(item for item in items if item.most > 0)
+    requests = tuple(item.request for item in kept)
+    groups = Counter(_canonical(tuple(room), requests) for room in rooms) if kept else Counter()
+    answer = _solve(tuple(sorted(groups.items())), kept)
+    if answer is None:
+        return None
+    counts = iter(answer)
+    full = tuple(next(counts) if item.most > 0 else 0 for item in items)
+    return Filling(counts=full, worth=sum(n * item.worth for n, item in zip(full, items, strict=True)))
+
+
+def _canonical(room: Vector, requests: tuple[Vector, ...]) -> tuple[Pattern, ...]:
+    """Two rooms with the same patterns are one to this question."""
+    return list_patterns(_without_slack(room, requests), requests)
+
+
+def _without_slack(room: Vector, requests: tuple[Vector, ...]) -> Vector:
+    """Cap amounts that the first resource cannot let anybody use up, so that nearly equal rooms become equal."""
+    room = tuple(max(0, amount) for amount in room)
+    if not all(request[0] > 0 for request in requests):
+        return room
+    caps = [max(-(-room[0] * request[r] // request[0]) for request in requests) for r in range(1, len(room))]
+    return (room[0], *(min(have, cap) for have, cap in zip(room[1:], caps, strict=True)))
+
+
+@lru_cache(maxsize=20_000)
+def _solve(groups: tuple[tuple[tuple[Pattern, ...], int], ...], items: tuple[Item, ...]) -> tuple[int, ...] | None:
+    if len(items) == 1:
+        fitting = sum(count * patterns[0][0] for patterns, count in groups)
+        return (min(items[0].most, fitting),) if fitting >= items[0].least else None
+    if not items:
+        return ()
+    return _solve_programme(groups, items)
+
+
+def _solve_programme(
+    groups: tuple[tuple[tuple[Pattern, ...], int], ...], items: tuple[Item, ...]
+) -> tuple[int, ...] | None:
+    """Columns: how often each group uses each pattern, then the count of each item."""
+    columns = [(number, pattern) for number, (patterns, _) in enumerate(groups) for pattern in patterns]
+    width = len(columns) + len(items)
+    rows, cols, data = [], [], []
+    for column, (group, pattern) in enumerate(columns):
+        rows.append(group)
+        cols.append(column)
+        data.append(1)
+        for item, count in enumerate(pattern):
+            if count:
+                rows.append(len(groups) + item)
+                cols.append(column)
+                data.append(count)
+    for item in range(len(items)):
+        rows.append(len(groups) + item)
+        cols.append(len(columns) + item)
+        data.append(-1)
+    matrix = csr_array((data, (rows, cols)), shape=(len(groups) + len(items), width))
+    sizes = [count for _, count in groups]
+    low = np.concatenate([sizes, np.zeros(len(items))])
+    high = np.concatenate([sizes, np.full(len(items), np.inf)])
+    most = [sizes[group] for group, _ in columns] + [item.most for item in items]
+    least = [0] * len(columns) + [item.least for item in items]
+    worth = np.array([0] * len(columns) + [-item.worth for item in items], dtype=float)
+    # Least counts equal to most make parity hard only in theory; one part in 10^9 is below one milli of any cluster here.
+    solved = milp(
+        worth,
+        integrality=np.ones(width),
+        bounds=Bounds(least, most),
+        constraints=LinearConstraint(matrix, low, high),
+        options={"mip_rel_gap": 1e-9, "time_limit": 60.0},
+    )
+    if solved.status == 2:
+        return None
+    if solved.status != 0 or solved.x is None:
+        raise UnsolvedError(f"no proved optimum for {len(groups)} kinds of rooms: {solved.message}")
+    return tuple(round(value) for value in solved.x[len(columns) :])
+
+
+def fits_alone(rooms: Sequence[Vector], request: Vector) -> int:
+    """How many of one request fit into the rooms: the answer for a single item."""
+    return sum(copies(tuple(room), request) for room in rooms)

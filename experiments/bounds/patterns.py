@@ -1,0 +1,58 @@
+"""All ways to fill one room that leave no room for one pod more.
+
+A room is a vector of amounts, an item a request for the same amounts.  Nodes whose rooms admit the same patterns are
+the same node to every question that counts pods: that symmetry makes the exact bounds cheap.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+Vector = tuple[int, ...]
+Pattern = tuple[int, ...]
+
+PATTERN_LIMIT: Final = 20_000
+"""Of one room; beyond it pods are so small beside nodes that whole numbers hardly matter: use the linear bound."""
+
+
+class TooManyPatternsError(ValueError):
+    """A room can be filled in more ways than can be listed."""
+
+
+@lru_cache(maxsize=200_000)
+def list_patterns(room: Vector, requests: tuple[Vector, ...]) -> tuple[Pattern, ...]:
+    """Return the counts per request that fit into `room` and cannot be raised, sorted; one empty pattern if none fits.
+
+    Raises:
+        TooManyPatternsError: there are more than `PATTERN_LIMIT`.
+    """
+    found: list[Pattern] = []
+    _extend(room, requests, (), found)
+    return tuple(sorted(pattern for pattern in found if not _can_grow(pattern, room, requests)))
+
+
+def copies(room: Vector, request: Vector) -> int:
+    """How many times `request` fits; 0 for a request for nothing."""
+    return max(0, min((have // want for have, want in zip(room, request, strict=True) if want > 0), default=0))
+
+
+def _extend(room: Vector, requests: tuple[Vector, ...], chosen: Pattern, found: list[Pattern]) -> None:
+    """Choose the count of the next request; the last one is taken as often as it fits."""
+    request = requests[len(chosen)]
+    most = copies(room, request)
+    if len(chosen) + 1 == len(requests):
+        found.append((*chosen, most))
+        if len(found) > PATTERN_LIMIT:
+            raise TooManyPatternsError(f"a room of {room} can be filled in more than {PATTERN_LIMIT} ways")
+        return
+    for count in range(most + 1):
+        left = tuple(have - count * want for have, want in zip(room, request, strict=True))
+        _extend(left, requests, (*chosen, count), found)
+
+
+def _can_grow(pattern: Pattern, room: Vector, requests: tuple[Vector, ...]) -> bool:
+    left = list(room)
+    for count, request in zip(pattern, requests, strict=True):
+        left = [have - count * want for have, want in zip(left, request, strict=True)]
+    return any(copies(tuple(left), request) for request in requests)

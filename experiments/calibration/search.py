@@ -1,0 +1,135 @@
+"""Search for node sizes that reproduce the static arm of 2017: `python -m experiments.calibration.search --seed 2017`.
+
+The node shapes of that cluster are not published, only their sums: 133 nodes, 2,348 cores, 13,665,210 MB.  A mix is
+drawn (which sizes, how many of each), mended to the sums, and kept when the static arm packs as published: in case 2
+every pod beside 400 web pods (82.90 %), in case 1 the plateau of 88.66 % with 346.8 trainers.  Of all that pass, those
+that differ most are taken, so that a figure given on all of them is a range and no accident of one.
+
+Assumed, since nothing is published: memory in proportion to cores (it never binds: trainers ask for a quarter of it),
+and the 2.15 % of CPU that was requested before anything was submitted spread evenly, 380m on each node.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from experiments.calibration.mixes import CORES, MIXES, NODES, SYSTEM_CPU_MILLI, Mix, memory_mib_of
+from experiments.calibration.packing import Batch, pack
+
+SIZES: Final = (8, 10, 12, 16, 18, 20, 24, 28, 32, 36, 40, 48)
+PLATEAU_PERCENT: Final = 88.66
+PLATEAU_TRAINERS: Final = 346.8
+PEAK_PERCENT: Final = 82.90
+TOLERANCE_PERCENT: Final = 0.6
+"""Points: the published passes of the plateau themselves lie 0.7 points apart."""
+TOLERANCE_TRAINERS: Final = 3.5
+PASSES: Final = 4
+
+WEB: Final = Batch(count=400, cpu_milli=3_000, memory_mib=3_072, is_spread=True)
+SERVERS: Final = Batch(count=10, cpu_milli=4_000, memory_mib=5_120, is_spread=True)
+MASTER: Final = Batch(count=1, cpu_milli=1_000, memory_mib=300, is_spread=True)
+ROOM_CPU_MILLI: Final = CORES * 1_000
+
+
+def trainers(count: int) -> Batch:
+    """Trainers of one job; a Job's pods are not spread."""
+    return Batch(count=count, cpu_milli=5_000, memory_mib=8_192, is_spread=False)
+
+
+CASE_1: Final = (SERVERS, MASTER, trainers(60)) * 20
+CASE_2: Final = (WEB, *(SERVERS, MASTER, trainers(15)) * 6)
+
+
+def search(seed: int, *, draws: int, wanted: int) -> list[tuple[Mix, dict[str, float]]]:
+    """Return `wanted` mixes that pass, the first one found and then always the one farthest from those taken."""
+    rng = np.random.default_rng(seed)
+    passed: list[tuple[Mix, dict[str, float]]] = []
+    for _ in range(draws):
+        mix = draw(rng)
+        if mix is not None and (seen := judge(mix, rng)) is not None:
+            passed.append((mix, seen))
+    taken = passed[:1]
+    while len(taken) < min(wanted, len(passed)):
+        taken.append(max(passed, key=lambda found: min(distance(found[0], other) for other, _ in taken)))
+    return taken
+
+
+def draw(rng: np.random.Generator) -> Mix | None:
+    """Draw sizes and shares and mend them to both sums; None where two sizes cannot mend it."""
+    sizes = np.sort(rng.choice(SIZES, size=int(rng.integers(3, 8)), replace=False))
+    counts = rng.multinomial(NODES, rng.dirichlet(np.ones(len(sizes))))
+    for _ in range(400):
+        missing = CORES - int((counts * sizes).sum())
+        if missing == 0:
+            return Mix(name="", counts=tuple((int(n), int(s)) for n, s in zip(counts, sizes, strict=True) if n))
+        moves = [
+            (abs(missing - int(sizes[b] - sizes[a])), float(rng.random()), a, b)
+            for a in range(len(sizes))
+            for b in range(len(sizes))
+            if a != b and counts[a] > 0
+        ]
+        _, _, a, b = min(moves)
+        counts[a] -= 1
+        counts[b] += 1
+    return None
+
+
+def judge(mix: Mix, rng: np.random.Generator) -> dict[str, float] | None:
+    """Return what the static arm packs on a mix, mean over passes; None where it does not reproduce 2017."""
+    cores = np.array(mix.cores(), dtype=np.int64)
+    cpu_milli, memory_mib = cores * 1_000 - SYSTEM_CPU_MILLI, np.array(memory_mib_of(mix), dtype=np.int64)
+    plateaus, counts = [], []
+    for _ in range(PASSES):
+        if pack(cpu_milli, memory_mib, CASE_2, rng) != tuple(batch.count for batch in CASE_2):
+            return None
+        placed = pack(cpu_milli, memory_mib, CASE_1, rng)
+        plateaus.append(percent(CASE_1, placed))
+        counts.append(sum(placed[2::3]))
+        if abs(plateaus[0] - PLATEAU_PERCENT) > 2 * TOLERANCE_PERCENT:
+            return None
+    seen = {"plateau_percent": round(float(np.mean(plateaus)), 2), "plateau_trainers": float(np.mean(counts))}
+    is_near = abs(seen["plateau_percent"] - PLATEAU_PERCENT) <= TOLERANCE_PERCENT
+    return seen if is_near and abs(seen["plateau_trainers"] - PLATEAU_TRAINERS) <= TOLERANCE_TRAINERS else None
+
+
+def percent(batches: Sequence[Batch], placed: Sequence[int]) -> float:
+    """Utilisation in percent of all cores, system pods included."""
+    used = sum(batch.cpu_milli * count for batch, count in zip(batches, placed, strict=True))
+    return 100 * (used + NODES * SYSTEM_CPU_MILLI) / ROOM_CPU_MILLI
+
+
+def distance(a: Mix, b: Mix) -> int:
+    """Nodes that one mix would have to exchange to become the other."""
+    mine, theirs = ({size: count for count, size in mix.counts} for mix in (a, b))
+    return sum(abs(mine.get(size, 0) - theirs.get(size, 0)) for size in SIZES) // 2
+
+
+def main() -> None:
+    """Write the mixes, with how they were found, to `experiments/data/node_mixes.json`."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split(":", 1)[0])
+    parser.add_argument("--seed", type=int, default=2017)
+    parser.add_argument("--draws", type=int, default=1_500)
+    parser.add_argument("--wanted", type=int, default=6)
+    given = parser.parse_args()
+    taken = search(given.seed, draws=given.draws, wanted=given.wanted)
+    document = {
+        "found_by": "python -m experiments.calibration.search",
+        "seed": given.seed,
+        "draws": given.draws,
+        "mixes": [
+            {"name": f"mix-{number}", "nodes": [list(pair) for pair in mix.counts], "filter": seen}
+            for number, (mix, seen) in enumerate(taken, start=1)
+        ],
+    }
+    MIXES.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    for number, (mix, seen) in enumerate(taken, start=1):
+        print(f"mix-{number}: {mix.text()}: {seen}")
+
+
+if __name__ == "__main__":
+    main()
