@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.clusters.local.wire import WIRE_VERSION, encode
 from tests.integration.cli_stage import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
 
 
@@ -135,6 +136,20 @@ def test_the_socket_is_for_its_owner_alone_and_bounded(run):
         except (BrokenPipeError, ConnectionResetError):
             answer = b""
         assert b'"ok": true' not in answer
+    assert "idle" in edl("get", "tj", run=run.folder)
+
+
+def test_who_watched_and_went_away_takes_no_place(run):
+    """Where nothing changes nothing is said, so the run must notice the end of the one who asked."""
+    import socket  # noqa: PLC0415
+
+    request = encode({"v": WIRE_VERSION, "do": "get", "type": "deployment", "watch": True})
+    for _ in range(66):  # more than may ask at one time
+        with socket.socket(socket.AF_UNIX) as watcher:
+            watcher.connect(str(run.folder / "control.sock"))
+            watcher.settimeout(DEADLINE_S)
+            watcher.sendall(request)
+            assert b'"ok": true' in watcher.recv(1 << 16)
     assert "idle" in edl("get", "tj", run=run.folder)
 
 

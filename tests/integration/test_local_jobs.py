@@ -1,5 +1,6 @@
 """Jobs on the local cluster with real processes: what a crash, an exit, a limit and an order to leave mean."""
 
+import asyncio
 import sys
 
 import pytest
@@ -132,6 +133,24 @@ async def test_a_deleted_job_leaves_nothing(tmp_path):
         await wait_until(cluster, lambda: "digits" not in cluster.jobs.records, "the job's end")
         assert not cluster.table.pods
         cluster.submit(job(), priority=0)
+
+
+async def test_a_job_deleted_while_its_trainer_is_judged_harms_nobody(tmp_path):
+    """Its master is asked why the trainer ended; the job may be gone before the answer."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def look_at(_):
+        asked.set()
+        await answer.wait()
+
+    async with running(tmp_path, look_at=look_at) as cluster:
+        await start(cluster, job(trainer=template("false")))
+        await wait_until(cluster, lambda: asked.is_set() and not cluster.table.job_pods("digits", Role.TRAINER))
+        cluster.delete_job("digits")
+        await wait_until(cluster, lambda: "digits" not in cluster.jobs.records, "the job's end")
+        answer.set()
+        for _ in range(10):  # turns of the loop, in which the judgement is spoken
+            await asyncio.sleep(0)
 
 
 async def test_a_job_past_its_deadline_fails(tmp_path):

@@ -81,6 +81,41 @@ async def test_what_a_pod_leaves_behind_goes_with_it(running, tmp_path):
     await asyncio.to_thread(wait_until, lambda: not is_alive(int((tmp_path / "pod.log").read_text())))
 
 
+SETSID = """
+import os, subprocess, sys, threading, time
+def start():
+    child = subprocess.Popen(["sh", "-c", "sleep 100 & echo $!; wait"], start_new_session=True)
+    print(child.pid, flush=True)
+thread = threading.Thread(target=start)
+thread.start()
+thread.join()
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_children_in_sessions_of_their_own_end_with_their_pod(running, tmp_path, is_killed):
+    """Killed or ended by itself; those of another pod are left alone."""
+    processes, ends = running
+    other = Command(
+        argv=["sh", "-c", "setsid sleep 100 & echo $!; wait"],
+        env={"PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+        log=tmp_path / "other.log",
+    )
+    await processes.start("b", other)
+    await processes.start("a", command(tmp_path, sys.executable, "-c", SETSID, "100" if is_killed else "0.2"))
+    await asyncio.to_thread(wait_until, lambda: len((tmp_path / "pod.log").read_text().split()) == 2)
+    await asyncio.to_thread(wait_until, lambda: (tmp_path / "other.log").read_text().strip().isdigit())
+    if is_killed:
+        processes.signal("a", signal.SIGKILL)
+    assert (await ends.next()).key == "a"
+    left = [int(pid) for pid in (tmp_path / "pod.log").read_text().split()]
+    await asyncio.to_thread(wait_until, lambda: not any(is_alive(pid) for pid in left))
+    assert is_alive(int((tmp_path / "other.log").read_text()))
+    assert processes.is_running("b")
+
+
 async def test_a_command_that_does_not_exist_is_an_error_with_its_name(running, tmp_path):
     """The user reads what is missing; nothing runs."""
     processes, _ = running
@@ -139,3 +174,15 @@ def test_kill_nine_leaves_nothing_behind(tmp_path, victim):
     for pid in pods:
         if is_alive(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+async def test_an_end_that_cannot_be_handled_is_told(tmp_path):
+    """No later end would be heard of: the run must know, not wait for ever."""
+    told = asyncio.get_running_loop().create_future()
+
+    def fail(_):
+        raise LookupError("a bug")
+
+    async with asyncio.timeout(DEADLINE_S), Processes(on_end=fail, on_lost=told.set_result) as processes:
+        await processes.start("a", command(tmp_path, "true"))
+        assert isinstance(await told, LookupError)

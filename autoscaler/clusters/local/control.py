@@ -10,8 +10,10 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Mapping
+import socket
+from collections.abc import Coroutine, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -25,7 +27,7 @@ log = logging.getLogger(__name__)
 _SPEAK_DEADLINE_S: Final = 10.0
 _MOST_CONNECTIONS: Final = 64
 _WATCH_EVERY_S: Final = 0.25
-_EVENT_BACKLOG: Final = 10_000
+_EVENT_BACKLOG: Final = 10_000  # more than a recorder has at hand
 
 
 class ControlServer:
@@ -39,11 +41,9 @@ class ControlServer:
         self._path = run.folder.control_socket()
 
     async def __aenter__(self) -> Self:
-        before = os.umask(0o177)  # the socket is never there for others, not even for a moment
-        try:
-            self._server = await asyncio.start_unix_server(self._accept, self._path, limit=LONGEST_REQUEST_BYTES)
-        finally:
-            os.umask(before)
+        self._server = await asyncio.start_unix_server(
+            self._accept, sock=_bind_for_owner(self._path), limit=LONGEST_REQUEST_BYTES
+        )
         return self
 
     async def __aexit__(
@@ -81,7 +81,7 @@ class ControlServer:
             self._check_load()
             request = await _read_request(reader)
             if request.get("watch"):
-                await self._watch(request, writer)
+                await _while_heard(reader, self._watch(request, writer))
             else:
                 await _say(writer, {"ok": True, "result": self._requests.do(request)})
         except RequestError as error:
@@ -133,6 +133,36 @@ class ControlServer:
                     shown[key] = gist
                     await _say(writer, {"ok": True, "item": found})
             await asyncio.sleep(_WATCH_EVERY_S)
+
+
+def _bind_for_owner(path: Path) -> socket.socket:
+    """The socket, which is never there for others, not even for a moment.
+
+    The mask is the whole process's, so it is set for no longer than this call, in which nothing else runs in the loop.
+    """
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listening.bind(str(path))
+    except BaseException:
+        listening.close()
+        raise
+    finally:
+        os.umask(before)
+    return listening
+
+
+async def _while_heard(reader: asyncio.StreamReader, telling: Coroutine[Any, Any, None]) -> None:
+    """Tell until the asker has gone: without news to tell its end would not be noticed, and its place stay taken."""
+    told, gone = asyncio.create_task(telling), asyncio.create_task(reader.read(1))
+    try:
+        await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (told, gone):
+            task.cancel()
+        await asyncio.gather(told, gone, return_exceptions=True)
+    if not told.cancelled():
+        told.result()
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Mapping[str, Any]:

@@ -166,8 +166,9 @@ class Jobs:
 
     def _judge_end(self, name: str, gone: Gone) -> None:
         """Exit 0 is success only when there is nothing left to train."""
-        if self.records[name].life.state is not JobState.ACTIVE:
-            return
+        record = self.records.get(name)
+        if record is None or record.life.state is not JobState.ACTIVE:
+            return  # it was deleted, or has ended, while its master was asked
         story = gone.story
         if gone.code == 0:
             story += ", but data is left to train: a script ends when its loop over the session's data set ends"

@@ -56,10 +56,13 @@ class StartError(PermanentError):
 class Processes:
     """The pods' processes.  An async context: at its end every process is killed.
 
-    `on_end` is called in the event loop once for every process that started; `on_lost` if the warden dies.
+    `on_end` is called in the event loop once for every process that started.  `on_lost` hears why no more ends will be
+    told: the warden has died, or `on_end` has failed.
     """
 
-    def __init__(self, *, on_end: Callable[[Ended], None], on_lost: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, *, on_end: Callable[[Ended], None], on_lost: Callable[[BaseException], None] = lambda _: None
+    ) -> None:
         self._on_end = on_end
         self._on_lost = on_lost
         self._starting: dict[str, asyncio.Future[int]] = {}
@@ -150,9 +153,13 @@ class Processes:
         self._writer.write(json.dumps(order).encode() + b"\n")
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(ConnectionError):
-            while line := await reader.readline():
-                self._take(json.loads(line))
+        try:
+            with contextlib.suppress(ConnectionError):
+                while line := await reader.readline():
+                    self._take(json.loads(line))
+        except Exception as error:  # noqa: BLE001 - the outermost shell of this task: nobody awaits it before the end
+            self._on_lost(error)
+            return
         if self._is_closing:
             return
         for pid in self._running.values():  # the first processes are dead; what they started may not be
@@ -161,7 +168,7 @@ class Processes:
         for started in self._starting.values():
             if not started.done():
                 started.set_exception(WardenLostError("the warden has gone"))
-        self._on_lost()
+        self._on_lost(WardenLostError("the process that owns the pods was killed, and the pods with it; run it again"))
 
     def _take(self, message: Mapping[str, Any]) -> None:
         key = message["key"]

@@ -17,7 +17,7 @@ from autoscaler.clusters.local.backoff import STEADY_AFTER_S, pause_s
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.ports import HOST
-from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError, WardenLostError
+from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import PodName, PodPhase, Role
@@ -63,7 +63,7 @@ class Runtime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._starting: set[PodName] = set()
-        self.processes = Processes(on_end=self._take_end, on_lost=self._lose)
+        self.processes = Processes(on_end=self._take_end, on_lost=on_crash)
 
     async def close(self) -> None:
         """No timer and no task is left; the processes are the context's."""
@@ -202,9 +202,6 @@ class Runtime:
                 message = f"did not leave within its grace of {pod.grace_s:g} s"
                 self._recorder.note("Killed", f"pod/{name}", "GraceOver", message)
             self.processes.signal(key, signal.SIGKILL)
-
-    def _lose(self) -> None:
-        self._on_crash(WardenLostError("the process that owns the pods was killed, and the pods with it; run it again"))
 
     def _later(self, label: str, delay_s: float, action: Callable[[], None]) -> None:
         def fire() -> None:
