@@ -1,7 +1,8 @@
 """The process that owns all pods of a run: starts them, reaps them, and takes them along when the run dies.
 
 Why a process of its own: it is single-threaded, so forking is safe beside gRPC's threads; it is the pods' parent and
-sub-reaper, so that nothing that a pod starts escapes; and it notices the end of the run, `kill -9` included, by the end
+sub-reaper, so that what a pod starts ends with the pod, sessions of its own included (only what also clears its
+environment lives until the run ends); and it notices the end of the run, `kill -9` included, by the end
 of its socket.  It speaks JSON lines over the inherited descriptor named on its command line; `processes` is the other
 end.  It decides nothing: graces, restarts and readiness are the run's.
 
@@ -20,6 +21,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 _SET_PDEATHSIG: Final = 1
@@ -28,6 +32,13 @@ _READ_BYTES: Final = 1 << 16
 _LONGEST_LINE_BYTES: Final = 4 << 20
 _CLEAR_ROUNDS: Final = 10_000
 """Rounds of killing what pods left behind before giving up: a fork bomb is not chased for ever."""
+
+_MARK: Final = "EDL_PROCESS_KEY"
+"""In the environment of everything that a pod starts: tells whose an orphan is."""
+
+_KIN_ROUNDS: Final = 20
+_KIN_PAUSE_S: Final = 0.005
+"""Between two rounds: a killed process takes a moment to be gone.  Other pods wait meanwhile, so it is short."""
 
 
 def main() -> int:
@@ -110,7 +121,7 @@ class Warden:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=order["env"],
+                env=order["env"] | {_MARK: key},
                 cwd=order["cwd"],
                 start_new_session=True,
                 preexec_fn=self._die_with_parent,  # noqa: PLW1509 - this process has one thread
@@ -126,16 +137,31 @@ class Warden:
             signal.signal(number, signal.SIG_DFL)
 
     def _reap(self) -> None:
-        """Report each pod whose first process has ended, after killing what it left in its group."""
+        """Report each pod whose first process has ended, after killing what it left behind."""
         while (info := _try_wait()) is not None:
-            key = self._keys.pop(info, None)
+            key = self._keys.get(info)
             if key is None:
                 os.waitpid(info, 0)  # an orphan that this process inherited
                 continue
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(info, signal.SIGKILL)  # the zombie still holds the number, so no stranger can have it
+            self._end_kin(key)
             child = self._children.pop(key)
+            del self._keys[info]
             self._say(key=key, pid=info, code=child.wait())
+
+    def _end_kin(self, key: str) -> None:
+        """Kill what the pod left outside its group: it is this process' orphan by now, or the child of one."""
+        mark = f"{_MARK}={key}".encode()
+        for _ in range(_KIN_ROUNDS):
+            orphans = [pid for pid in _children_of(os.getpid()) if pid not in self._keys]
+            kin = [pid for orphan in orphans for pid in _family_of(orphan) if mark in _environment_of(pid)]
+            if not kin:
+                return
+            for pid in kin:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(_KIN_PAUSE_S)
 
     def _clear(self) -> None:
         """Kill every pod and whatever they started, sessions of their own included."""
@@ -165,9 +191,25 @@ def _try_wait() -> int | None:
 
 
 def _children_of(parent: int) -> list[int]:
+    """Of all its threads."""
+    children: list[int] = []
+    for listing in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            children += map(int, listing.read_text(encoding="ascii").split())
+    return children
+
+
+def _family_of(pid: int) -> Iterator[int]:
+    """The process and all below it."""
+    yield pid
+    for child in _children_of(pid):
+        yield from _family_of(child)
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    """As it was given to the program; empty when the process has ended."""
     try:
-        with open(f"/proc/{parent}/task/{parent}/children", encoding="ascii") as listing:  # noqa: PTH123
-            return [int(pid) for pid in listing.read().split()]
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
 
