@@ -20,7 +20,7 @@ class ExperimentError(Exception):
 
 
 class RefusedInputError(ExperimentError):
-    """A file cannot be used.  `path` is the field in it (`jobs[2].trainer.cpu`, `line 7, time_s`), empty for the file."""
+    """A file cannot be used.  `path` is the field in it (`jobs[2].trainer.cpu`, `line 7, time_s`), or empty."""
 
     def __init__(self, file: Path | str, path: str, problem: str, hint: str = "") -> None:
         where = f"{file}: {path}" if path else str(file)

@@ -4,8 +4,9 @@
 `ClusterView` from above, `optimum` solves small views exactly.  All are proved by the solver; none plans anything.
 """
 
+from experiments.bounds.demands import Worth
 from experiments.bounds.filling import Filling, Item, fill
 from experiments.bounds.optimum import best_whole
-from experiments.bounds.relaxed import Worth, upper_bound
+from experiments.bounds.relaxed import upper_bound
 
 __all__ = ["Filling", "Item", "Worth", "best_whole", "fill", "upper_bound"]

@@ -110,7 +110,7 @@ def _solve_programme(
     most = [sizes[group] for group, _ in columns] + [item.most for item in items]
     least = [0] * len(columns) + [item.least for item in items]
     worth = np.array([0] * len(columns) + [-item.worth for item in items], dtype=float)
-    # Least counts equal to most make parity hard only in theory; one part in 10^9 is below one milli of any cluster here.
+    # One part in 10^9 is below one millicore of any cluster here.
     solved = milp(
         worth,
         integrality=np.ones(width),

@@ -6,10 +6,11 @@ For tests and for cases of a few dozen nodes; larger views have `relaxed`.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from autoscaler.domain import ClusterView
-from experiments.bounds.demands import Worth, read_demands
+from experiments.bounds.demands import Demands, Worth, read_demands
 from experiments.bounds.patterns import copies
 from experiments.errors import UnsolvedError
 
@@ -23,53 +24,67 @@ def best_whole(view: ClusterView, worth: Worth = Worth.CPU) -> int:
         UnsolvedError: the solver ended without a proof.
     """
     demands = read_demands(view)
-    rooms = [kind for kind in demands.rooms for _ in range(kind.count)]
-    shapes, jobs = len(demands.shapes), demands.jobs
-    if not jobs:
-        return 0
-    places = len(rooms) * shapes
-    width = places + 2 * len(jobs)
-    high, cost = np.zeros(width), np.zeros(width)
-    rows: list[np.ndarray] = []
-    limits: list[float] = []
+    return _Programme(demands, worth).solve() if demands.jobs else 0
 
-    def add(row: np.ndarray, limit: float) -> None:
-        rows.append(row)
-        limits.append(limit)
 
-    for number, kind in enumerate(rooms):
-        for shape in kind.accepts:
-            high[number * shapes + shape] = copies(kind.room, demands.requests[shape])
-        for resource, amount in enumerate(kind.room):
-            row = np.zeros(width)
-            row[number * shapes : (number + 1) * shapes] = [request[resource] for request in demands.requests]
-            add(row, amount)
-    uses = np.zeros((shapes, width))
-    for number, job in enumerate(jobs):
-        started, trainers = places + 2 * number, places + 2 * number + 1
-        high[started], high[trainers] = 1, job.most
-        cost[trainers] = -demands.worth(job.trainer, worth, is_trainer=True)
-        cost[started] = -sum(n * demands.worth(s, worth, is_trainer=False) for s, n in job.core)
-        uses[job.trainer, trainers] += 1
-        for shape, count in job.core:
-            uses[shape, started] += count
-        most, least = np.zeros(width), np.zeros(width)
-        most[trainers], most[started] = 1, -job.most
-        least[trainers], least[started] = -1, job.least
-        add(most, 0)
-        add(least, 0)
-    for shape in range(shapes):
-        if any(demands.requests[shape]):
-            row = uses[shape].copy()
-            row[shape:places:shapes] -= 1
-            add(row, 0)
-    solved = milp(
-        cost,
-        integrality=np.ones(width),
-        bounds=Bounds(0, high),
-        constraints=LinearConstraint(np.array(rows), -np.inf, np.array(limits)),
-        options={"mip_rel_gap": 1e-9},
-    )
-    if solved.status != 0:
-        raise UnsolvedError(f"no proved optimum: {solved.message}")
-    return round(-solved.fun)
+class _Programme:
+    """Columns: pods of each shape on each node; then, for each job, whether it is started and its trainers."""
+
+    def __init__(self, demands: Demands, worth: Worth) -> None:
+        self._demands = demands
+        self._worth = worth
+        self._rooms = [kind for kind in demands.rooms for _ in range(kind.count)]
+        self._places = len(self._rooms) * len(demands.shapes)
+        self._width = self._places + 2 * len(demands.jobs)
+        self._high = np.zeros(self._width)
+        self._cost = np.zeros(self._width)
+        self._rows: list[NDArray[np.float64]] = []
+        self._limits: list[float] = []
+
+    def solve(self) -> int:
+        self._add_rooms()
+        self._add_jobs()
+        solved = milp(
+            self._cost,
+            integrality=np.ones(self._width),
+            bounds=Bounds(0, self._high),
+            constraints=LinearConstraint(np.array(self._rows), -np.inf, np.array(self._limits)),
+            options={"mip_rel_gap": 1e-9},
+        )
+        if solved.status != 0:
+            raise UnsolvedError(f"no proved optimum: {solved.message}")
+        return round(float(-solved.fun))
+
+    def _add_rooms(self) -> None:
+        requests, shapes = self._demands.requests, len(self._demands.shapes)
+        for number, kind in enumerate(self._rooms):
+            first = number * shapes
+            for shape in kind.accepts:
+                self._high[first + shape] = copies(kind.room, requests[shape])
+            for resource, amount in enumerate(kind.room):
+                row = self._new_row(amount)
+                row[first : first + shapes] = [request[resource] for request in requests]
+
+    def _add_jobs(self) -> None:
+        shapes = len(self._demands.shapes)
+        uses = [self._new_row(0) if any(request) else np.zeros(self._width) for request in self._demands.requests]
+        for shape, row in enumerate(uses):
+            row[shape : self._places : shapes] -= 1
+        for number, job in enumerate(self._demands.jobs):
+            started = self._places + 2 * number
+            trainers = started + 1
+            self._high[started], self._high[trainers] = 1, job.most
+            self._cost[trainers] = -self._demands.worth(job.trainer, self._worth, is_trainer=True)
+            self._cost[started] = -sum(n * self._demands.worth(s, self._worth, is_trainer=False) for s, n in job.core)
+            uses[job.trainer][trainers] += 1
+            for shape, count in job.core:
+                uses[shape][started] += count
+            most, least = self._new_row(0), self._new_row(0)
+            most[trainers], most[started] = 1, -job.most
+            least[trainers], least[started] = -1, job.least
+
+    def _new_row(self, limit: float) -> NDArray[np.float64]:
+        """Add a row of zeros, to be filled in: the sum of its terms is at most `limit`."""
+        self._rows.append(np.zeros(self._width))
+        self._limits.append(limit)
+        return self._rows[-1]

@@ -21,7 +21,7 @@ from experiments.bounds.patterns import copies
 from experiments.errors import UnsolvedError
 
 SUM_LIMIT: Final = 200_000
-"""Units up to which the reachable sums of a node are listed (a 200-core node in millis); larger rooms stay as they are."""
+"""Units up to which the reachable sums of a node are listed: 200 cores in millis.  Larger rooms stay as they are."""
 
 
 def upper_bound(view: ClusterView, worth: Worth = Worth.CPU) -> float:

@@ -55,4 +55,5 @@ def score(cpu_milli: Integers, memory_mib: Integers, used_cpu: Integers, used_me
     cpu = np.clip((cpu_milli - used_cpu) * 10 // cpu_milli, 0, 10)
     memory = np.clip((memory_mib - used_memory) * 10 // memory_mib, 0, 10)
     gap = np.abs(used_cpu / cpu_milli - used_memory / memory_mib)
-    return (cpu + memory) // 2 + (10 - gap * 10).astype(np.int64)
+    points: Integers = (cpu + memory) // 2 + (10 - gap * 10).astype(np.int64)
+    return points

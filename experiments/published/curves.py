@@ -25,8 +25,12 @@ QUANTITIES: Final = (
     "jobs_running",
     "nginx_running",
 )
-COLUMNS: Final = ("case", "autoscaling", "time_s", "passes") + tuple(
-    f"{quantity}_{statistic}" for quantity in QUANTITIES for statistic in ("mean", "min", "max")
+COLUMNS: Final = (
+    "case",
+    "autoscaling",
+    "time_s",
+    "passes",
+    *(f"{quantity}_{statistic}" for quantity in QUANTITIES for statistic in ("mean", "min", "max")),
 )
 
 
