@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -180,15 +182,21 @@ def _conditions(found: Mapping[str, Any]) -> set[str]:
 
 
 def _read_log(path: Path, tail: int | None, folder: RunFolder | None) -> Iterator[str]:
-    """What stands in the file, and with a folder also what comes, until its run ends."""
-    with path.open(encoding="utf-8", errors="replace") as log:
+    """What stands in the file, and with a folder also what comes, until its run ends.
+
+    A file that has become shorter (`logbound`) is read again from its beginning.
+    """
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    with path.open("rb") as log:
         if tail is not None:
-            yield "".join(log.readlines()[-tail:] if tail else [])
+            yield decode(b"".join(deque(log, maxlen=tail)))
         while True:
             if chunk := log.read(_LOG_CHUNK_BYTES):
-                yield chunk
+                yield decode(chunk)
             elif folder is None or not folder.is_live():
                 return
+            elif path.stat().st_size < log.tell():
+                log.seek(0)
             else:
                 time.sleep(_FOLLOW_EVERY_S)
 

@@ -22,11 +22,14 @@ def describe_exit(code: int) -> str:
 
 
 def read_tail(log: Path, offset: int = 0) -> str:
-    """The last lines that were written behind `offset`, indented, with a heading; empty when there are none."""
+    """The last lines that were written behind `offset`, indented, with a heading that says when there are none.
+
+    A log that is shorter than `offset` was shortened meanwhile (`logbound`): all of it is this process'.
+    """
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(offset, size - _READ_BYTES))
+            file.seek(max(offset if offset <= size else 0, size - _READ_BYTES))
             text = file.read(_READ_BYTES).decode(errors="replace")
     except OSError as error:
         return f"; its log cannot be read: {error}"

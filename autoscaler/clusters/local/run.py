@@ -28,6 +28,7 @@ from autoscaler.clusters.local.folder import RunFolder, make_run_folder, write_m
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.lives import STOP_ORDER, Ending
+from autoscaler.clusters.local.logbound import keep_logs_short
 from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
@@ -142,6 +143,7 @@ class LocalRun:
         self.loop = Loop(self.cluster, settings.policy, listener=self._listen)
         self._do(self.loop.run(), "planner loop")
         self._do(self._sample(), "samples")
+        self._do(keep_logs_short(self.folder.logs), "log sizes")
 
     # ---- what a run does ----------------------------------------------------------------------------------------
 
