@@ -62,6 +62,7 @@ def main() -> int:
     _set_up_logging()
     try:
         settings = Settings.from_environment(os.environ)
+        logging.getLogger().setLevel(settings.log_level)
         asyncio.run(_run(settings))
     except SteppedDownError as error:
         log.warning("stepped down: %s", error)
@@ -103,8 +104,9 @@ async def _run(settings: Settings) -> None:
             for task in (serving, asked):
                 task.cancel()
             await asyncio.gather(serving, asked, return_exceptions=True)
-        if not serving.cancelled():
-            serving.result()
+        for task in (serving, asked):
+            if not task.cancelled():
+                task.result()
 
 
 def _open_store(settings: Settings) -> Store:
@@ -144,7 +146,7 @@ def _set_up_logging() -> None:
     form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
     form.converter = time.gmtime
     handler.setFormatter(form)
-    logging.basicConfig(level=os.environ.get("EDL_LOG_LEVEL", "INFO"), handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 if __name__ == "__main__":

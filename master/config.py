@@ -18,9 +18,10 @@
 | EDL_MASTERS            | masters of this job; above 1 a cut-off one stops at once             | 1                 |
 | EDL_LEADER_TTL_S       | lease on the leadership                                              | 6                 |
 | EDL_ETCD_ENDPOINTS ... | see `master.store.etcd.config`; absent: memory store                 |                   |
-| EDL_TOKEN_FILE         | file with the job's shared secret                                    |                   |
+| EDL_TOKEN_FILE         | file with the job's shared secret; absent: none is asked for         |                   |
 | EDL_TLS_DIR            | folder with ca.crt, tls.crt, tls.key                                 |                   |
 | EDL_PARENT_PID         | end when this process is no longer our parent                        |                   |
+| EDL_LOG_LEVEL          | DEBUG, INFO, WARNING or ERROR                                        | INFO              |
 | EDL_CHECK_INVARIANTS   | 1: check the core's invariants after each event (slow)               | 0                 |
 """
 
@@ -38,6 +39,7 @@ from master.store.etcd.config import EtcdConfig
 from master.store.keys import JobKeys
 
 ENV_VERSION: Final = 1
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,7 @@ class Settings:
     token: str = field(repr=False)  # empty: none asked for
     tls: Identity | None
     parent_pid: int | None
+    log_level: str
     checks_invariants: bool
 
     @classmethod
@@ -100,9 +103,10 @@ class Settings:
             has_standbys=_whole(environ, "EDL_MASTERS", default=1, least=1) > 1,
             metrics_listen=parse_address("EDL_METRICS_LISTEN", metrics) if metrics else None,
             address_file=Path(address_file) if address_file else None,
-            token=_read(environ, "EDL_TOKEN_FILE").decode().strip() if environ.get("EDL_TOKEN_FILE") else "",
+            token=_secret(environ),
             tls=_identity(environ),
             parent_pid=_whole(environ, "EDL_PARENT_PID", default=0, least=0) or None,
+            log_level=_log_level(environ),
             checks_invariants=environ.get("EDL_CHECK_INVARIANTS", "0") == "1",
         )
 
@@ -138,6 +142,26 @@ def _identity(environ: Mapping[str, str]) -> Identity | None:
         _read({"EDL_TLS_DIR": f"{folder}/{name}"}, "EDL_TLS_DIR") for name in ("ca.crt", "tls.crt", "tls.key")
     )
     return Identity(ca=ca, certificate=certificate, key=key)
+
+
+def _secret(environ: Mapping[str, str]) -> str:
+    """Empty when no file is named.  A file that holds nothing is refused: it would open the job to everybody."""
+    if not environ.get("EDL_TOKEN_FILE"):
+        return ""
+    try:
+        secret = _read(environ, "EDL_TOKEN_FILE").decode("ascii").strip()
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret:
+        raise InvalidSettingError("EDL_TOKEN_FILE", "holds no secret", hint="Write one line of ASCII text into it")
+    return secret
+
+
+def _log_level(environ: Mapping[str, str]) -> str:
+    level = environ.get("EDL_LOG_LEVEL") or "INFO"
+    if level not in LOG_LEVELS:
+        raise InvalidSettingError("EDL_LOG_LEVEL", f"{level!r} is no level", hint=f"One of {', '.join(LOG_LEVELS)}")
+    return level
 
 
 def _required(environ: Mapping[str, str], variable: str, *, hint: str) -> str:

@@ -7,11 +7,11 @@ MasterError
 │   ├── InvalidSettingError       a setting, named by its path
 │   ├── StoreAccessError          etcd refused user, password or certificate
 │   ├── ValueTooLargeError        a value or a transaction that etcd should not carry
+│   ├── PortInUseError            somebody else listens there
 │   └── EtcdServerError           the etcd server that EDL starts by itself
 │       ├── UnusableEtcdError         no server of a version that keeps its promises
 │       ├── EtcdBuildError            it could not be built
-│       ├── EtcdStartError            it did not become ready
-│       └── PortInUseError            somebody else listens there
+│       └── EtcdStartError            it did not become ready
 ├── FencedError               you are stale: drop what you hold, register or campaign again
 │   ├── LeaseLostError            the lease behind the leadership is gone
 │   └── TermEndedError            one term of this process is over, the process goes on
@@ -82,8 +82,8 @@ class EtcdStartError(EtcdServerError):
     """An etcd member did not become ready, or died."""
 
 
-class PortInUseError(EtcdServerError):
-    """An address that a member was told to listen on is taken."""
+class PortInUseError(PermanentError):
+    """An address that a master or a member of etcd was told to listen on is taken."""
 
     def __init__(self, address: str) -> None:
         super().__init__(f"{address} is in use. Stop what listens there, or choose another port.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Iterable
 from typing import Final
@@ -32,6 +33,7 @@ class CheckpointFolder:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self._noting = threading.Lock()
 
     @property
     def uri(self) -> str:
@@ -77,9 +79,13 @@ class CheckpointFolder:
         return None
 
     def note_head(self, manifest_id: ManifestId) -> None:
-        """For readers without the store.  A failure is logged only: it is a hint."""
+        """For readers without the store.  A failure is logged only: it is a hint.
+
+        One after another: on a folder that is slow for a while an older commit's name must not come last.
+        """
         try:
-            write_head_hint(self._storage, manifest_id)
+            with self._noting:
+                write_head_hint(self._storage, manifest_id)
         except StorageError as error:
             log.warning("head is not noted in the folder: %s", error)
 
@@ -87,7 +93,14 @@ class CheckpointFolder:
         """Older manifests than the newest wanted one are gone, with the files that only they name (rule 25).
 
         The one that HEAD names stays: HEAD may not have been written yet for the newest, and readers follow it.
+        A failure is logged only: the next commit deletes what this one left.
         """
+        try:
+            self._retain(wanted)
+        except StorageError as error:
+            log.warning("an old checkpoint stays: %s", error)
+
+    def _retain(self, wanted: frozenset[ManifestId]) -> None:
         manifests = self.all()
         noted = try_head_hint(self._storage)
         newest = max((_age(m) for m in manifests if m.id in wanted), default=None)
@@ -96,14 +109,11 @@ class CheckpointFolder:
         gone = [m for m in manifests if m.id not in wanted and m.id != noted and _age(m) < newest]
         kept_files = {file.name for m in manifests if m not in gone for file in m.files}
         unnamed = {file.name for manifest in gone for file in manifest.files} - kept_files
-        try:
-            for manifest in gone:
-                self._storage.delete(manifest_name(manifest.id))  # first, so that none ever names what is not there
-            for name in unnamed | self._left_behind(kept_files):
-                self._storage.delete(name)
-            self._storage.discard_leftovers(older_than_s=_WRITER_SILENT_S)
-        except StorageError as error:
-            log.warning("an old checkpoint stays: %s", error)
+        for manifest in gone:
+            self._storage.delete(manifest_name(manifest.id))  # first, so that none ever names what is not there
+        for name in unnamed | self._left_behind(kept_files):
+            self._storage.delete(name)
+        self._storage.discard_leftovers(older_than_s=_WRITER_SILENT_S)
 
     def _left_behind(self, kept_files: set[str]) -> set[str]:
         """Servers' files of cuts that were given up: older than a cut that was kept, so nobody writes them any more."""

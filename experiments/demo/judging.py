@@ -83,6 +83,8 @@ def tell(outcome: Outcome, *, is_json: bool) -> None:
         print(f"web pods, pending to answering: {waited} ({web.count} pods)")
     for mark in outcome.faults:
         print(f"{mark.at_s:6.1f} s  {mark.label} {mark.job}")
+    if missing := outcome.faults_planned - len(outcome.faults):
+        print(f"{missing} of {outcome.faults_planned} faults did not strike: the jobs were over, or nobody was ready")
     print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
 
 

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,9 @@ from master.etcd_server.finder import find_etcd
 
 LOOK_EVERY_S: Final = 0.2
 """A killed member is back within this and its own start of less than 2 s: shorter than a master's lease."""
+STEADY_AFTER_S: Final = 5.0  # one that ran so long has started well
+FREE_RESTARTS: Final = 3  # kills from outside, as in a test, are followed at once
+LONGEST_PAUSE_S: Final = 30.0
 
 
 async def serve_member(folder: Path, *, allow_demo_version: bool, say: Callable[[str], None]) -> None:
@@ -33,15 +37,35 @@ async def serve_member(folder: Path, *, allow_demo_version: bool, say: Callable[
     async with start_etcd(binary, folder) as etcd:
         ready = {"endpoints": list(etcd.endpoints), "version": str(binary.version)}
         print(json.dumps(ready), flush=True)  # noqa: T201  the answer
-        while not stop.is_set():
-            if not _runs(etcd.members[0]):
-                say("the member has died; it starts again on its data")
-                await _restart(etcd.members[0], say)
-            try:
-                async with asyncio.timeout(LOOK_EVERY_S):
-                    await stop.wait()
-            except TimeoutError:
-                continue
+        await _keep_alive(etcd.members[0], stop, say)
+
+
+async def _keep_alive(member: EtcdMember, stop: asyncio.Event, say: Callable[[str], None]) -> None:
+    """Brings it back until told to stop: at once, and with growing pauses where it does not stay up (a full disk)."""
+    quick_ends, started_s = 0, time.monotonic()
+    while not await _is_set_within(stop, LOOK_EVERY_S):
+        if _runs(member):
+            continue
+        quick_ends = 0 if time.monotonic() - started_s >= STEADY_AFTER_S else quick_ends + 1
+        pause_s = restart_pause_s(quick_ends)
+        say("the member has died; it starts again on its data" + (f" in {pause_s:.0f} s" if pause_s else ""))
+        if pause_s and await _is_set_within(stop, pause_s):
+            return
+        started_s = time.monotonic()
+        await _restart(member, say)
+
+
+def restart_pause_s(quick_ends: int) -> float:
+    """The pause after so many ends in a row that came soon after a start: 0, 0, 0, 1, 2, 4, ... up to 30 s."""
+    return 0.0 if quick_ends < FREE_RESTARTS else min(LONGEST_PAUSE_S, 2.0 ** min(10, quick_ends - FREE_RESTARTS))
+
+
+async def _is_set_within(stop: asyncio.Event, time_s: float) -> bool:
+    try:
+        async with asyncio.timeout(time_s):
+            return await stop.wait()
+    except TimeoutError:
+        return False
 
 
 def _runs(member: EtcdMember) -> bool:

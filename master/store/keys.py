@@ -49,10 +49,6 @@ class JobKeys:
         return self.named("dataset")
 
     @property
-    def tables(self) -> Key:
-        return self.named("tables")
-
-    @property
     def high_water(self) -> Key:
         """Positions below may have been granted; reserved in blocks (rule 18)."""
         return self.named("high-water")
@@ -66,7 +62,3 @@ class JobKeys:
     def route(self) -> Key:
         """Who owns which bucket (rule 37)."""
         return self.named("route")
-
-    @property
-    def quarantine(self) -> Key:
-        return self.named("quarantine")

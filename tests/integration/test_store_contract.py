@@ -167,7 +167,7 @@ async def test_comparisons_hold_or_conflict(backend):
         (UnchangedSince(keys.head, one.revision), True),
         (UnchangedSince(keys.head, one.revision + 1), False),
     ):
-        outcome = await store.commit(Transaction(term=term, require=(comparison,), writes=(Put(keys.tables, b"t"),)))
+        outcome = await store.commit(Transaction(term=term, require=(comparison,), writes=(Put(keys.route, b"t"),)))
         assert isinstance(outcome, Committed if holds else Conflict), comparison
 
 

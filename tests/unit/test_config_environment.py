@@ -98,3 +98,17 @@ def test_addresses_print_as_they_are_written():
     """What is announced can be dialled."""
     for text in ("127.0.0.1:80", "[::1]:80", "master.svc:7164"):
         assert str(parse_address("X", text)) == text
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe"])
+def test_a_token_file_without_a_secret_is_refused(tmp_path, content):
+    """An empty secret would let everybody in, while the user believes that there is one."""
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(InvalidSettingError, match="EDL_TOKEN_FILE: holds no secret"):
+        Settings.from_environment({**LEAST, "EDL_TOKEN_FILE": str(tmp_path / "token")})
+
+
+def test_an_unknown_log_level_is_refused():
+    """By its name, before logging is set up with it."""
+    with pytest.raises(InvalidSettingError, match="EDL_LOG_LEVEL: 'loud' is no level"):
+        Settings.from_environment({**LEAST, "EDL_LOG_LEVEL": "loud"})

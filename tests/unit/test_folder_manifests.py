@@ -1,9 +1,12 @@
 """The folder keeps what is needed and adopts only what is whole (rules 24, 25)."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 import pytest
 
+from master.api.audit import try_head_hint
 from master.api.identities import Lineage, ManifestId, Term
 from master.api.manifest import Manifest
 from master.api.storage import LocalStorage
@@ -102,3 +105,38 @@ def test_a_torn_manifest_hides_no_other(storage, folder):
     storage.write_file("manifest-bad.json", [b"{"])
     assert folder.all() == (good,)
     assert folder.newest(folder.all()) == good
+
+
+class Slow(LocalStorage):
+    """A folder whose first file waits until told."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def write_file(self, name, chunks):
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(5)
+        return super().write_file(name, chunks)
+
+
+def test_an_older_commit_never_notes_head_last(tmp_path):
+    """HEAD is what a job goes on from when the store is lost (M8): a slow folder must not turn it back."""
+    storage = Slow(tmp_path)
+    folder = CheckpointFolder(storage)
+    with ThreadPoolExecutor() as pool:
+        older = pool.submit(folder.note_head, ManifestId("older"))
+        assert storage.begun.wait(5)
+        newer = pool.submit(folder.note_head, ManifestId("newer"))
+        assert not wait([newer], timeout=0.05).done
+        storage.go_on.set()
+        assert wait([older, newer], timeout=5).not_done == set()
+    assert try_head_hint(storage) == "newer"
+
+
+def test_a_folder_that_cannot_be_listed_keeps_what_it_has(tmp_path, caplog):
+    """Retention is tried again after the next commit; the user reads one line, no traceback."""
+    (tmp_path / "file").touch()
+    CheckpointFolder(LocalStorage(tmp_path / "file")).retain(frozenset({ManifestId("head")}))
+    assert "an old checkpoint stays" in caplog.text

@@ -79,7 +79,6 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
         "EDL_METRICS_LISTEN": place.metrics,
         "EDL_CHECKPOINT_EVERY_S": _number(job.checkpoint.every_s),
         "EDL_SERVERS": str(job.server.replicas.minimum if job.server is not None else 0),
-        "EDL_TRAINERS_MIN": str(job.trainer.replicas.minimum),
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
     }
 
