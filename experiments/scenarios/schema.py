@@ -1,0 +1,186 @@
+"""What a scenario file may say: nodes, web, jobs, what happens when, and which arms meet it.
+
+All times are seconds after the scenario's zero; web pods are deployed `warm_up_s` before it, so that they stand when it
+begins.  A field that is not here is refused, and so is a pod that asks for nothing: it would fit everywhere and prove
+nothing.  Values are frozen: the models are what the rest of the experiments works with.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from autoscaler.quantities import parse_cpu_m, parse_memory_bytes
+
+
+def _quantity(parse: Any) -> BeforeValidator:
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, (str, int, float)) else value)
+
+
+CpuMilli = Annotated[int, _quantity(parse_cpu_m)]
+MemoryBytes = Annotated[int, _quantity(parse_memory_bytes)]
+Seconds = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
+Positive = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+
+
+class Strict(BaseModel):
+    """No field but those that are declared; nothing changes after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PodSpec(Strict):
+    """What one pod asks for."""
+
+    cpu: CpuMilli
+    memory: MemoryBytes
+    gpu: Count = 0
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> PodSpec:
+        if not (self.cpu or self.gpu):
+            raise ValueError("asks for neither cpu nor gpu; it would fit everywhere")
+        return self
+
+
+class TrainersSpec(PodSpec):
+    """`static` is the fixed size in the static arm."""
+
+    min: Positive
+    max: Positive
+    static: Positive
+    step: Positive = 1
+    powers_of_two: bool = False
+
+
+class ServersSpec(PodSpec):
+    count: Positive
+
+
+class JobsSpec(Strict):
+    """`count` equal jobs, the first at `first_s`, one every `every_s`."""
+
+    name: Name
+    count: Positive = 1
+    first_s: Seconds = 0.0
+    every_s: Seconds = 0.0
+    trainer: TrainersSpec
+    servers: ServersSpec | None = None
+    master: PodSpec
+    priority: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
+    weight: Positive = 100
+    samples_total: Positive | None = None
+
+
+class WebStep(Strict):
+    at_s: Seconds
+    replicas: Count
+
+
+class WebSpec(Strict):
+    """A Deployment of others."""
+
+    name: Name
+    pod: PodSpec
+    replicas: Count
+    steps: tuple[WebStep, ...] = ()
+    priority: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
+
+
+class NodesSpec(Strict):
+    count: Positive
+    cpu: CpuMilli
+    memory: MemoryBytes
+    gpu: Count = 0
+
+
+class NodeEvent(Strict):
+    """`count` nodes, drawn from the seed, are lost, or all lost ones come back."""
+
+    at_s: Seconds
+    lose: Count = 0
+    restore: bool = False
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> NodeEvent:
+        if bool(self.lose) == self.restore:
+            raise ValueError("says nothing or two things; give either lose: N or restore: true")
+        return self
+
+
+class PhysicsSpec(Strict):
+    """What differs from the simulator's defaults.  `drain_s`: how long a drained pod needs; its grace follows."""
+
+    drain_s: Seconds = 2.0
+
+
+class PolicySpec(Strict):
+    """What differs from the planner's defaults (`autoscaler.domain.Policy`)."""
+
+    quiet_window_s: Seconds | None = None
+    transfers_per_minute: Count | None = None
+    victim_age_s: Seconds | None = None
+    headroom_percent: Annotated[float, Field(ge=0, le=50)] = 0.0
+    """Of the cluster's CPU, kept free in pods of the first web's shape."""
+
+
+class VariantSpec(Strict):
+    """One of our arms with something changed; run on fewer mixes and passes than the rest."""
+
+    name: Name
+    arm: Literal["ours-scheduler", "ours-planner"]
+    physics: PhysicsSpec = PhysicsSpec()
+    policy: PolicySpec = PolicySpec()
+    mixes: Positive = 2
+    passes: Positive = 3
+
+
+class ClockSpec(Strict):
+    """When things really happened in 2017, where that differs from the plan; in the order of the plan."""
+
+    jobs_at_s: tuple[Seconds, ...]
+    web_at_s: tuple[Seconds, ...] = ()
+    jitter_s: Seconds = 0.0  # of each instant, uniformly to both sides: the passes differed
+
+
+ArmName = Literal["static", "edl2017", "ours-scheduler", "ours-planner"]
+
+
+class Scenario(Strict):
+    """One experiment."""
+
+    name: Name
+    title: str
+    until_s: Annotated[float, Field(gt=0, le=100_000)]
+    measured_until_s: Annotated[float, Field(gt=0, le=100_000)]
+    warm_up_s: Seconds = 30.0
+    nodes: tuple[NodesSpec, ...] = ()  # none: the calibrated mixes of 2017
+    web: tuple[WebSpec, ...] = ()
+    jobs: tuple[JobsSpec, ...]
+    node_events: tuple[NodeEvent, ...] = ()
+    arms: tuple[ArmName, ...]
+    passes: Positive = 3
+    physics: PhysicsSpec = PhysicsSpec()
+    policy: PolicySpec = PolicySpec()
+    published: Literal["case1", "case2"] | None = None
+    clocks: dict[Literal["static", "edl2017"], ClockSpec] = {}
+    takes_from_all_when_starved: bool = True
+    """The algorithm of 2017 from 2017-11-08 on: when some job has only pending trainers, all jobs are candidates."""
+    variants: tuple[VariantSpec, ...] = ()
+    bounds: bool = True
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Scenario:
+        if self.measured_until_s > self.until_s:
+            raise ValueError(f"measured_until_s: {self.measured_until_s:g} is after until_s: {self.until_s:g}")
+        jobs = sum(spec.count for spec in self.jobs)
+        steps = sum(len(web.steps) for web in self.web)
+        for arm, clock in self.clocks.items():
+            if len(clock.jobs_at_s) != jobs:
+                raise ValueError(f"clocks.{arm}.jobs_at_s: {len(clock.jobs_at_s)} instants for {jobs} jobs")
+            if len(clock.web_at_s) != steps:
+                raise ValueError(f"clocks.{arm}.web_at_s: {len(clock.web_at_s)} instants for {steps} steps")
+        return self
