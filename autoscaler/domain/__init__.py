@@ -13,6 +13,8 @@ from autoscaler.domain.cluster import (
     Pod,
     PodName,
     PodPhase,
+    Quota,
+    QuotaLimit,
     Role,
     Shape,
     Tier,
@@ -22,7 +24,9 @@ from autoscaler.domain.cluster import (
 from autoscaler.domain.eligibility import Effect, Labels, Operator, Requirement, Taint, Term, Toleration
 from autoscaler.domain.history import (
     Bar,
+    Change,
     History,
+    Preempted,
     Refusal,
     Reservation,
     Resize,
@@ -46,7 +50,7 @@ from autoscaler.domain.plans import (
     Reason,
     Wait,
 )
-from autoscaler.domain.policy import Admission, Policy, Reclaim
+from autoscaler.domain.policy import Admission, Fairness, Policy, Reclaim
 from autoscaler.domain.resources import NOTHING, Resources
 from autoscaler.domain.view import ClusterView
 
@@ -60,6 +64,7 @@ __all__ = [
     "Bottleneck",
     "Capabilities",
     "Cause",
+    "Change",
     "ClusterView",
     "CreatePod",
     "Decision",
@@ -67,6 +72,7 @@ __all__ = [
     "Demand",
     "DemandState",
     "Effect",
+    "Fairness",
     "Headroom",
     "History",
     "Job",
@@ -82,6 +88,9 @@ __all__ = [
     "PodName",
     "PodPhase",
     "Policy",
+    "Preempted",
+    "Quota",
+    "QuotaLimit",
     "Reason",
     "Reclaim",
     "Refusal",

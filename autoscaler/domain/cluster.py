@@ -103,6 +103,7 @@ class Pod:
     unschedulable_since_s: float | None = None  # the scheduler's verdict; None: not judged yet
     can_preempt: bool = False  # the scheduler itself may free room for it (`reclaim: scheduler`)
     is_modelled: bool = True  # False: needs something that the fit test does not know; EDL does nothing for it
+    is_preempted: bool = False  # of EDL's pods: told to leave by the scheduler, for a pod of higher priority
 
     @property
     def requests(self) -> Resources:
@@ -123,6 +124,7 @@ class Workload:
     shape: Shape
     priority: int = 0
     desired_replicas: int = 0  # what it will have soon; more than its pods: announced growth
+    max_replicas: int = 0  # as far as its autoscaler may go; 0: it has none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,3 +141,21 @@ class Headroom:
 
     shape: Shape
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaLimit:
+    """What a namespace may ask for of one resource, named as in `Resources.amounts`, and what its pods ask for now."""
+
+    resource: str
+    hard: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """A ResourceQuota over all pods of a namespace.  A pod counts from its creation until it is gone."""
+
+    namespace: str
+    name: str
+    limits: tuple[QuotaLimit, ...]

@@ -21,6 +21,22 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Preempted:
+    """The scheduler was last seen to preempt a trainer of this job at this instant."""
+
+    job: JobName
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A voluntary change of a job's size, within the last minute."""
+
+    job: JobName
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoomMade:
     """A shrink on `node` for `pod`.  At most one per pair (`kubernetes.md` 15)."""
 
@@ -90,3 +106,5 @@ class History:
     bars: tuple[Bar, ...] = ()
     shortfalls: tuple[Shortfall, ...] = ()
     transfers_at_s: tuple[float, ...] = ()  # instants of the last minute
+    changes: tuple[Change, ...] = ()  # likewise
+    preempted: tuple[Preempted, ...] = ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
 from autoscaler.domain.cluster import JobName, Shape
 from autoscaler.errors import InvalidSpecError
@@ -26,13 +27,17 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """How many trainers, of which shape.  Allowed sizes: min, min + step, ... up to max; or the powers of two there."""
+    """How many trainers, of which shape.  Allowed sizes: min, min + step, ... up to max; or the powers of two there.
+
+    `per_node`: trainers come so many to a node, for jobs that fill whole machines; every size is a multiple of it.
+    """
 
     shape: Shape
     min_replicas: int
     max_replicas: int
     step: int = 1
     powers_of_two: bool = False
+    per_node: int = 1
     pinned_replicas: int = 0  # 0: EDL decides; above 0: this size and no other, while it fits
 
     def __post_init__(self) -> None:
@@ -45,6 +50,14 @@ class TrainerSpec:
             raise InvalidSpecError("spec.trainer.step", "stands beside powersOfTwo", "keep one of the two")
         if self.powers_of_two and not is_power_of_two(self.min_replicas):
             raise InvalidSpecError("spec.trainer.minReplicas", f"is {self.min_replicas}", "a power of two")
+        if self.per_node < 1:
+            raise InvalidSpecError("spec.trainer.perNode", f"is {self.per_node}", "1 or more")
+        if self.min_replicas % self.per_node:
+            problem = f"is {self.min_replicas}, perNode is {self.per_node}"
+            raise InvalidSpecError("spec.trainer.minReplicas", problem, "a multiple of perNode")
+        if not self.powers_of_two and self.step % self.per_node:
+            problem = f"is {self.step}, perNode is {self.per_node}"
+            raise InvalidSpecError("spec.trainer.step", problem, "a multiple of perNode")
         if self.pinned_replicas and not self.is_allowed(self.pinned_replicas):
             raise InvalidSpecError("spec.trainer.replicas", f"is {self.pinned_replicas}", f"{self.sizes}, or 0")
 
@@ -130,10 +143,14 @@ class Job:
     hold_until_s: float = 0.0  # after failures: no pod is created before this instant
     grace_s: float = 30.0  # the user's termination grace; surplus gets at most `Policy.surplus_grace_s` of it
     checkpoint_age_s: float | None = None  # what a lost trainer would cost; None or NaN: unknown, taken as dear
+    resize_cost_s: float = 0.0  # for so long all its trainers stand still when the size changes
+    remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
 
     def __post_init__(self) -> None:
         if self.weight < 1:
             raise InvalidSpecError("spec.weight", f"is {self.weight}", "1 or more; the default is 100")
+        if not 0.0 <= self.resize_cost_s < inf:
+            raise InvalidSpecError("spec.trainer.resizeCostSeconds", f"is {self.resize_cost_s}", "0 or more")
 
     @property
     def server_count(self) -> int:

@@ -75,6 +75,7 @@ class CreatePod:
     tier: Tier
     node: NodeName
     cause: Cause
+    grade: int = 0  # of surplus: 1 to 8, the class -grade where a scheduler chooses victims (`kubernetes.md` 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

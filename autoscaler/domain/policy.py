@@ -15,6 +15,13 @@ class Admission(StrEnum):
     STRICT_CLASS = "StrictClass"  # a class of priority is finished before the next one
 
 
+class Fairness(StrEnum):
+    """Between whom the shares of one priority are made equal."""
+
+    JOB = "Job"
+    NAMESPACE = "Namespace"  # between namespaces first, then between the jobs of each: ten small jobs, one share
+
+
 class Reclaim(StrEnum):
     """Who takes surplus away for a pending pod (`kubernetes.md` 1)."""
 
@@ -31,6 +38,13 @@ class Policy:
 
     reclaim: Reclaim = Reclaim.PLANNER
     """Without kube-scheduler there is nobody else; the Kubernetes adapter sets SCHEDULER."""
+
+    fairness: Fairness = Fairness.JOB
+    """A job is what users weigh; where namespaces are teams of unequal zeal, NAMESPACE keeps them level."""
+
+    preempts_jobs: bool = False
+    """Whether a waiting gang may take a whole running job of lower priority once no surplus is left to take.  Off: a
+    stopped job starts from its last checkpoint and queues again, which an owner must have wanted."""
 
     stale_limit_s: float = 10.0
     """An older view moves no pod (A7): half of the usual 20 s after which a silent node is suspected."""
@@ -52,6 +66,16 @@ class Policy:
 
     transfers_per_minute: int = 6
     """Most removals used to be fairness moved twice; this caps what fairness may cost."""
+
+    resizes_per_minute: int = 0
+    """Voluntary changes of size per minute, all jobs together; 0: as many as their windows allow."""
+
+    payoff_s: float = 600.0
+    """A voluntary change makes good within this time (the job's own remaining time, if that is shorter) what it costs;
+    otherwise it is not made.  0: cost is not asked."""
+
+    preempted_pause_s: float = 30.0
+    """A job that the scheduler has just preempted does not grow: the next wave would take it again."""
 
     gang_age_s: float = 120.0
     """After this wait the oldest unfit gang of a priority reserves its best nodes against younger ones."""
@@ -82,3 +106,12 @@ class Policy:
 
     headroom: tuple[Headroom, ...] = ()
     """Room kept free for pods that nobody has asked for yet."""
+
+    headroom_percent: float = 0.0
+    """Of the allocatable capacity, kept free in pods of the workloads' own shapes: room in crumbs would help nobody."""
+
+    autoscaler_headroom_percent: float = 0.0
+    """Of the replicas by which workloads with an autoscaler of their own may still grow: kept free for them."""
+
+    gpus_keep_room: bool = False
+    """Whether a pod without GPUs leaves beside a node's free GPUs the cpu and memory that they will need."""

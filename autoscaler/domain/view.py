@@ -15,7 +15,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import Final, Protocol, TypeVar
 
-from autoscaler.domain.cluster import Capabilities, Node, Pod, PodPhase, Role, Tier, Workload
+from autoscaler.domain.cluster import Capabilities, Node, Pod, PodPhase, Quota, Role, Tier, Workload
 from autoscaler.domain.history import History
 from autoscaler.domain.jobs import Job
 from autoscaler.errors import InvalidViewError
@@ -49,6 +49,7 @@ class ClusterView:
     pods: tuple[Pod, ...] = ()
     jobs: tuple[Job, ...] = ()
     workloads: tuple[Workload, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     is_synced: bool = True  # False: the first full listing is not complete
     capabilities: Capabilities = field(default_factory=Capabilities)
     history: History = field(default_factory=History)  # put in by the loop; adapters leave it empty
@@ -61,6 +62,7 @@ class ClusterView:
             for item in items:
                 check(item)
         check_ordinals_once(self.pods)
+        object.__setattr__(self, "quotas", in_order(self.quotas))
 
     def evolve(
         self,
@@ -73,6 +75,7 @@ class ClusterView:
         gone_pods: Iterable[str] = (),
         gone_jobs: Iterable[str] = (),
         gone_workloads: Iterable[str] = (),
+        quotas: Iterable[Quota] | None = None,
         revision: int | None = None,
         observed_at_s: float | None = None,
         is_synced: bool | None = None,
@@ -94,6 +97,7 @@ class ClusterView:
             "pods": with_changes("pods", self.pods, new_pods, gone_pods),
             "jobs": with_changes("jobs", self.jobs, jobs, gone_jobs),
             "workloads": with_changes("workloads", self.workloads, workloads, gone_workloads),
+            "quotas": None if quotas is None else in_order(quotas),
             "revision": revision,
             "observed_at_s": observed_at_s,
             "is_synced": is_synced,
@@ -108,6 +112,13 @@ class ClusterView:
             owners = {job for job, _, _ in seats}
             check_ordinals_once(pod for pod in evolved.pods if pod.job in owners)
         return evolved
+
+
+def in_order(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
+    """Return the quotas by namespace and name.  Raises InvalidViewError if one stands twice."""
+    found = tuple(sorted(quotas, key=lambda quota: (quota.namespace, quota.name)))
+    check_names_once("quotas", [f"{quota.namespace}/{quota.name}" for quota in found])
+    return found
 
 
 def with_changes(kind: str, items: tuple[Thing, ...], given: Iterable[Thing], gone: Iterable[str]) -> tuple[Thing, ...]:
