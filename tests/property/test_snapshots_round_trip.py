@@ -1,0 +1,141 @@
+"""A saved moment is the moment: the same view, the same plan; and nothing else is read as one."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autoscaler.domain import (
+    Bar,
+    Capabilities,
+    ClusterView,
+    Headroom,
+    History,
+    Node,
+    Policy,
+    Refusal,
+    Reservation,
+    Resize,
+    Resources,
+    RoomMade,
+    RoomSeen,
+    Seat,
+    Shape,
+    Shortfall,
+    Workload,
+)
+from autoscaler.errors import InvalidSpecError
+from autoscaler.planner import plan
+from autoscaler.snapshots import Snapshot, format_document, parse_document, to_document
+from tests.property.planner_cases import Driver, clusters, jobs, stories
+
+SCALARS = {
+    int: st.integers(0, 2**63 - 1),
+    float: st.floats(0, 1e12),
+    bool: st.booleans(),
+}
+amounts = st.builds(
+    Resources,
+    cpu_milli=SCALARS[int],
+    memory_bytes=SCALARS[int],
+    gpu_count=SCALARS[int],
+    extended=st.dictionaries(st.text(), SCALARS[int]).map(lambda found: tuple(found.items())),
+)
+labels = st.dictionaries(st.text(), st.text(), max_size=2).map(lambda found: frozenset(found.items()))
+shapes = st.builds(Shape, requests=amounts, node_selector=labels)
+nodes = st.builds(Node, name=st.text(), allocatable=amounts, labels=labels)
+workloads = st.builds(Workload, name=st.text(), shape=shapes, priority=st.integers(-8, 2**40))
+histories = st.builds(
+    History,
+    since_s=SCALARS[float],
+    resizes=st.lists(st.builds(Resize), max_size=2).map(tuple),
+    rooms_made=st.lists(st.builds(RoomMade), max_size=2).map(tuple),
+    rooms_seen=st.lists(st.builds(RoomSeen, since_s=SCALARS[float]), max_size=2).map(tuple),
+    refusals=st.lists(st.builds(Refusal, count=SCALARS[int], until_s=SCALARS[float]), max_size=2).map(tuple),
+    reservations=st.lists(st.builds(Reservation, seats=st.lists(st.builds(Seat), max_size=2).map(tuple))).map(tuple),
+    bars=st.lists(st.builds(Bar), max_size=2).map(tuple),
+    shortfalls=st.lists(st.builds(Shortfall, since_s=SCALARS[float]), max_size=2).map(tuple),
+    transfers_at_s=st.lists(SCALARS[float], max_size=2).map(tuple),
+)
+policies = st.builds(
+    Policy,
+    up_window_s=SCALARS[float],
+    is_frozen=st.booleans(),
+    headroom=st.lists(st.builds(Headroom, shape=shapes, count=st.integers(0, 9)), max_size=2).map(tuple),
+)
+
+
+def once(things):
+    return st.lists(things, max_size=3, unique_by=lambda thing: thing.name).map(tuple)
+
+
+views = st.builds(
+    ClusterView,
+    revision=SCALARS[int],
+    observed_at_s=SCALARS[float],
+    nodes=once(nodes),
+    jobs=st.tuples(jobs("a"), jobs("b")),
+    workloads=once(workloads),
+    capabilities=st.builds(Capabilities),
+    history=histories,
+)
+
+
+def read_back(snapshot):
+    return parse_document(format_document(to_document(snapshot)))
+
+
+@settings(max_examples=60)
+@given(views, policies, SCALARS[float])
+def test_what_is_saved_is_read_back(view, policy, now_s):
+    """Every field, amounts up to 2^63 - 1 and names of any letters among them."""
+    snapshot = Snapshot(now_s=now_s, policy=policy, view=view, made_by="a test")
+    assert read_back(snapshot) == snapshot
+
+
+@settings(max_examples=60)
+@given(clusters(), stories())
+def test_a_saved_moment_plans_as_the_moment_did(cluster, story):
+    """Pods, history and all: `plan` answers the same (A5), so a bug report is one file."""
+    driver = Driver(cluster, Policy())
+    driver.live(story, seconds=1.0)
+    view = cluster.view(history=driver.history)
+    moment = read_back(Snapshot(now_s=cluster.now(), policy=driver.policy, view=view))
+    assert moment.view == view
+    assert plan(moment.view, moment.policy, moment.now_s) == plan(view, driver.policy, cluster.now())
+
+
+def field_paths(plain, path=()):
+    yield path
+    items = plain.items() if isinstance(plain, dict) else enumerate(plain) if isinstance(plain, list) else ()
+    for key, value in items:
+        yield from field_paths(value, (*path, key))
+
+
+def with_changed(plain, path, change):
+    """The document with the thing at `path` changed."""
+    copy = json.loads(json.dumps(plain))
+    place = copy
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = change(place[path[-1]])
+    return copy
+
+
+@settings(max_examples=60)
+@given(clusters(max_nodes=2), stories(max_events=2), st.data())
+def test_a_harmed_file_is_read_as_something_or_refused_by_its_field(cluster, story, data):
+    """No wrong type anywhere ends in a traceback; cut off anywhere, it is refused."""
+    driver = Driver(cluster, Policy())
+    driver.live(story, seconds=1.0)
+    view = cluster.view(history=driver.history)
+    document = to_document(Snapshot(now_s=cluster.now(), policy=Policy(), view=view))
+    path = data.draw(st.sampled_from([path for path in field_paths(document) if path]))
+    junk = data.draw(st.sampled_from([None, -1, 1.5, True, "x", [], {}, [1], {"a": 1}, 10**400, float("nan")]))
+    with suppress(InvalidSpecError):
+        parse_document(json.dumps(with_changed(document, path, lambda _: junk)))
+    text = format_document(document)
+    with pytest.raises(InvalidSpecError, match=r"no JSON"):
+        parse_document(text[: data.draw(st.integers(0, len(text) - 3))])
