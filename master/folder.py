@@ -1,17 +1,18 @@
 """What a master does in the checkpoint folder: write manifests, find one to adopt, delete what nobody needs.
 
-Calls block and run in threads (`master.runtime`).  What a manifest means is decided elsewhere (`job`); here stands only
-how it is kept.  Deleting is shy: what is newer than head may be somebody's commit under way, and stays (rule 25).
+Calls block; an event loop makes them with `in_time`.  What a manifest means is decided elsewhere (`job`); here stands
+only how it is kept.  Deleting is shy: what is newer than head may be somebody's commit under way, and stays (rule 25).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import threading
 import time
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from master.api.audit import check_file, newest_manifest, try_head_hint, write_head_hint
 from master.api.errors import ContractError, StorageError
@@ -26,6 +27,24 @@ _WRITER_SILENT_S: Final = 3600.0  # a writer that lives touches its file far mor
 
 ADOPTION_BUDGET_S: Final = 1.0
 """What cannot be verified within it is not adopted (rule 24): not adopting is always safe, waiting is not."""
+
+
+ANSWER_BUDGET_S: Final = 60.0  # one manifest, over a slow network; a mount that hangs would keep us for ever
+
+_T = TypeVar("_T")
+
+
+async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = ANSWER_BUDGET_S) -> _T:
+    """The answer of a blocking call, made in a thread.
+
+    Raises StorageError when there is none by then.  The call may still have its effect: a manifest that appears late is
+    an orphan, or adopted (rules 23, 24).
+    """
+    try:
+        async with asyncio.timeout(budget_s):
+            return await asyncio.to_thread(call, *arguments)
+    except TimeoutError:
+        raise StorageError("the checkpoint folder", f"did not answer within {budget_s:g} s") from None
 
 
 class CheckpointFolder:

@@ -26,7 +26,7 @@ from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.status import JobStatus
 from master.election import Reign
 from master.errors import TermEndedError
-from master.folder import ADOPTION_BUDGET_S, CheckpointFolder
+from master.folder import ADOPTION_BUDGET_S, CheckpointFolder, in_time
 from master.inbox import Inbox
 from master.job.domain import (
     SECOND,
@@ -197,7 +197,7 @@ class TermRuntime:
     async def _write_manifest(self, effect: WriteManifest) -> None:
         manifest = replace(effect.manifest, created_at_s=time.time())
         try:
-            await asyncio.to_thread(self._folder.write, manifest)
+            await in_time(self._folder.write, manifest)
         except ContractError as error:
             log.warning("manifest %s: %s", manifest.id, error)
             self._inbox.add(ManifestWriteFailed(manifest=manifest.id, reason=str(error)))
@@ -206,10 +206,10 @@ class TermRuntime:
 
     async def _find_adoptable(self, effect: FindAdoptable) -> None:
         try:
-            async with asyncio.timeout(2 * ADOPTION_BUDGET_S):  # a folder that hangs is given up as well
-                found = await asyncio.to_thread(self._folder.find_adoptable, effect.parent, effect.lineage)
-        except (ContractError, TimeoutError) as error:
-            log.warning("nothing is adopted: %s", str(error) or "the checkpoint folder does not answer")
+            search, budget_s = self._folder.find_adoptable, 2 * ADOPTION_BUDGET_S
+            found = await in_time(search, effect.parent, effect.lineage, budget_s=budget_s)
+        except ContractError as error:
+            log.warning("nothing is adopted: %s", error)
             found = None
         self._inbox.add(AdoptableFound(manifest=found))
 

@@ -17,7 +17,7 @@ from master.api.errors import ContractError
 from master.config import Settings
 from master.election import Election, Reign
 from master.errors import FencedError, PermanentError, StoreUnavailableError
-from master.folder import CheckpointFolder
+from master.folder import CheckpointFolder, in_time
 from master.job.domain import Durable
 from master.leadership import LossReason
 from master.metrics import Counts
@@ -109,7 +109,7 @@ class Terms:
             snapshot = await self._refound(reign, snapshot)
         head = head_id(snapshot, keys)
         try:
-            manifest = await asyncio.to_thread(self._folder.read, head) if head else None
+            manifest = await in_time(self._folder.read, head) if head else None
         except ContractError as error:
             raise PermanentError(
                 f"head is manifest {head}, but {error}. Bring the folder {self._folder.uri} back or restore another"
@@ -118,8 +118,8 @@ class Terms:
 
     async def _refound(self, reign: Reign, empty: Snapshot) -> Snapshot:
         """The store as it stands afterwards: still empty for a new job."""
-        manifests = await asyncio.to_thread(self._folder.all)
-        head = await asyncio.to_thread(self._folder.newest, manifests)
+        manifests = await in_time(self._folder.all)
+        head = await in_time(self._folder.newest, manifests)
         if head is None:
             return empty
         log.warning("the store knows nothing of this job: going on from manifest %s in %s", head.id, self._folder.uri)

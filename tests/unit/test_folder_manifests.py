@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from master.api.audit import try_head_hint
+from master.api.errors import StorageError
 from master.api.identities import Lineage, ManifestId, Term
 from master.api.manifest import Manifest
 from master.api.storage import LocalStorage
-from master.folder import CheckpointFolder
+from master.folder import CheckpointFolder, in_time
 from tests.unit.test_manifest_codec import FILE, MANIFEST
 
 
@@ -133,6 +134,16 @@ def test_an_older_commit_never_notes_head_last(tmp_path):
         storage.go_on.set()
         assert wait([older, newer], timeout=5).not_done == set()
     assert try_head_hint(storage) == "newer"
+
+
+async def test_a_folder_that_hangs_is_given_up(tmp_path):
+    """A commit that waits for it fails with that reason, and is tried again; it never waits for ever."""
+    storage = Slow(tmp_path)
+    try:
+        with pytest.raises(StorageError, match="did not answer"):
+            await in_time(CheckpointFolder(storage).write, MANIFEST, budget_s=0.05)
+    finally:
+        storage.go_on.set()
 
 
 def test_a_folder_that_cannot_be_listed_keeps_what_it_has(tmp_path, caplog):
