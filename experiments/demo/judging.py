@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -50,15 +51,14 @@ def judge(performance: Performance) -> Outcome:
     try:
         samples = parse_samples(read_lines(performance.run.folder.samples), workload=WORKLOAD)
         draw_run(samples, performance.play.marks, root / "demo.png", title=TITLE)
-        accuracies = [float(line) for line in alone.communicate(timeout=ALONE_LIMIT_S)[0].splitlines()]
-        baseline = dict(zip(counts, accuracies, strict=True))
+        baseline = _hear(alone, counts)
     finally:
         alone.kill()
     outcome = Outcome(
         seed=performance.seed,
         duration_s=round(performance.seconds, 1),
         tide_s=performance.tide_s,
-        jobs=tuple(_judge_job(performance, name, baseline[count]) for name, count in performance.epochs.items()),
+        jobs=tuple(_judge_job(performance, name, baseline.get(count)) for name, count in performance.epochs.items()),
         web=measure_waits(performance.play.waits),
         faults=tuple(performance.play.marks),
         faults_planned=performance.faults_planned,
@@ -66,6 +66,15 @@ def judge(performance: Performance) -> Outcome:
     )
     (root / "demo.json").write_text(json.dumps(outcome.as_json(), indent=1) + "\n", encoding="utf-8")
     return outcome
+
+
+def _hear(alone: subprocess.Popen[str], counts: Sequence[int]) -> Mapping[int, float]:
+    """Accuracy by number of epochs; what the process did not come to say is missing, and its job not sound."""
+    try:
+        said = alone.communicate(timeout=ALONE_LIMIT_S)[0]
+    except subprocess.TimeoutExpired:
+        said = ""
+    return {count: float(line) for count, line in zip(counts, said.splitlines(), strict=False)}
 
 
 def tell(outcome: Outcome, *, is_json: bool) -> None:
@@ -88,7 +97,7 @@ def tell(outcome: Outcome, *, is_json: bool) -> None:
     print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
 
 
-def _judge_job(performance: Performance, name: str, baseline: float) -> JobOutcome:
+def _judge_job(performance: Performance, name: str, baseline: float | None) -> JobOutcome:
     run, epochs = performance.run, performance.epochs[name]
     record = run.cluster.jobs.records[name]
     accuracy, trained, lost, repeated = None, 0, 0, 0
