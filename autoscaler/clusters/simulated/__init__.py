@@ -1,0 +1,34 @@
+"""The third adapter of the port: a cluster in virtual time, for experiments and what-if questions.
+
+`cluster` is the door; `physics`, `profile` and `training` say as data how long things take, how the scheduler decides
+and what training brings; `record` of the cluster is what came of it.
+"""
+
+from autoscaler.clusters.simulated.cluster import SimulatedCluster
+from autoscaler.clusters.simulated.controllers import Deployment, Hpa
+from autoscaler.clusters.simulated.physics import PHYSICS_2017, Physics, Spread, exactly
+from autoscaler.clusters.simulated.profile import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, SchedulerProfile
+from autoscaler.clusters.simulated.recorder import JobRow, PodTimeline, Recorder, UsageRow, WebRow
+from autoscaler.clusters.simulated.running import run_loop
+from autoscaler.clusters.simulated.training import SpeedCurve, Work
+
+__all__ = [
+    "KUBE_SCHEDULER",
+    "KUBE_SCHEDULER_1_6",
+    "PHYSICS_2017",
+    "Deployment",
+    "Hpa",
+    "JobRow",
+    "Physics",
+    "PodTimeline",
+    "Recorder",
+    "SchedulerProfile",
+    "SimulatedCluster",
+    "SpeedCurve",
+    "Spread",
+    "UsageRow",
+    "WebRow",
+    "Work",
+    "exactly",
+    "run_loop",
+]

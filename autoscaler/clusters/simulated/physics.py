@@ -1,0 +1,113 @@
+"""How long things take in the simulated cluster, as data: every number with its unit, its default and its source.
+
+A `Spread` is drawn once per pod, from the cluster's seed.  What a job's training is worth is in `training`, how the
+scheduler decides in `profile`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Final
+
+from autoscaler.errors import InvalidSpecError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A duration between two bounds, uniformly."""
+
+    low_s: float
+    high_s: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.low_s <= self.high_s and isfinite(self.high_s)):
+            raise InvalidSpecError("physics", f"a spread from {self.low_s} s to {self.high_s} s", "0 <= low <= high")
+
+    def at(self, chance: float) -> float:
+        """The duration for a chance in [0, 1)."""
+        return self.low_s + (self.high_s - self.low_s) * chance
+
+
+def exactly(seconds: float) -> Spread:
+    """A duration that never varies."""
+    return Spread(low_s=seconds, high_s=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Physics:
+    """Durations in seconds, rates per second.
+
+    Raises:
+        InvalidSpecError: one is negative or no number.
+    """
+
+    scheduling_s: float = 0.02
+    """One decision of the scheduler with its binding, one pod after the other: 0.02 to 0.03 s was seen on
+    kube-scheduler 1.36, and its default of 50 requests/s to the API says the same."""
+
+    start: Spread = Spread(low_s=1.0, high_s=3.0)
+    """From binding to Ready, images on the node.  2017: 100 pods ran 5.5 s (4 to 9) after they were asked for, of which
+    3.5 s are `create_rate_per_s`."""
+
+    warm_up: Spread = Spread(low_s=0.0, high_s=0.0)
+    """From Ready until a trainer trains: imports, registration, first pull of the parameters."""
+
+    drain: Spread = Spread(low_s=2.0, high_s=2.0)
+    """A job's pod, from SIGTERM to its end, if its grace lets it: the rest of a batch and the hand-over (M7)."""
+
+    web_drain: Spread = Spread(low_s=0.1, high_s=0.5)
+    """A pod of others, from SIGTERM to its end: Nginx closes at once on SIGTERM."""
+
+    removal_s: float = 0.1
+    """From the end of a process until its pod's room is free: kubelet's status update and deletion (0.09 to 0.14 s
+    for one write by the scheduler, seen)."""
+
+    create_rate_per_s: float = 20.0
+    """Creations and deletions of one controller: kube-controller-manager's --kube-api-qps."""
+
+    create_burst: int = 30
+    """And its --kube-api-burst."""
+
+    spreads_scale_down: bool = True
+    """A ReplicaSet that shrinks takes pods from where it has many, and ages by powers of two.  False: 1.6, which took
+    the youngest (pkg/controller/controller_utils.go: ActivePodsWithRanks, ActivePods)."""
+
+    loss_detection_s: float = 50.0
+    """From a node's death until it is NotReady: --node-monitor-grace-period, 40 s before Kubernetes 1.32."""
+
+    eviction_s: float = 300.0
+    """From NotReady until its pods are told to leave: tolerationSeconds of the default not-ready toleration."""
+
+    hpa_sync_s: float = 15.0
+    """--horizontal-pod-autoscaler-sync-period; a rise at most doubles, or adds four pods, per period."""
+
+    hpa_tolerance: float = 0.1
+    """No change while load per replica is this near its goal."""
+
+    hpa_calm_s: float = 300.0
+    """A fall waits this long: --horizontal-pod-autoscaler-downscale-stabilization."""
+
+    server_move_s: float = 5.0
+    """State to or from a parameter server that comes or leaves: 5 GiB at 1 GiB/s, in the background."""
+
+    server_freeze_s: float = 0.5
+    """Training stands still while routes change (ADR of the server resize: a short freeze per bucket)."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not isinstance(value, Spread) and not (isfinite(value) and value >= 0):
+                raise InvalidSpecError(f"physics.{field.name}", f"is {value}", "a number of at least 0")
+        if not self.create_rate_per_s or not self.create_burst:
+            raise InvalidSpecError("physics.create_rate_per_s", "controllers never create", "rate and burst above 0")
+        if not self.scheduling_s or not self.hpa_sync_s:
+            raise InvalidSpecError("physics.scheduling_s", "endless decisions in no time", "above 0, hpa_sync_s too")
+
+
+PHYSICS_2017: Final = Physics(
+    start=Spread(low_s=0.5, high_s=2.2),
+    loss_detection_s=40.0,
+    spreads_scale_down=False,
+)
+"""Kubernetes 1.6.2 with the timings that PaddlePaddle's logs of 2017 show (README of its doc/edl/experiment)."""
