@@ -89,6 +89,7 @@ class TermRuntime:
         self._persistence = Persistence(store, term, self._note_outcome)
         self._streams = Streams()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
         step = job.initial(config, durable, term, _now())
         self._state = step.state
         self._first_effects = step.effects
@@ -109,6 +110,8 @@ class TermRuntime:
                     await self._reign.confirm()
                 if writes.done():
                     writes.result()
+                if self._failure is not None:
+                    raise self._failure
                 self._take_turn()
                 await asyncio.sleep(0)  # let the streams send
         finally:
@@ -186,7 +189,7 @@ class TermRuntime:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("work beside the writer failed", exc_info=error)
+            self._failure = self._failure or error
 
     def _note_outcome(self, outcome: Persisted | PersistRefused) -> None:
         self._inbox.add(outcome)

@@ -128,6 +128,38 @@ def _as_storage_error(name: str, uri: str) -> Iterator[None]:
         raise _translated(name, uri, error) from error
 
 
+class _ChunksError(Exception):
+    """What was to be written could not be made: the caller's failure, not the storage's."""
+
+    def __init__(self, made_of: Exception) -> None:
+        super().__init__()
+        self.made_of = made_of
+
+
+def _apart(chunks: Iterable[bytes | bytearray | memoryview]) -> Iterator[bytes | bytearray | memoryview]:
+    try:
+        yield from chunks
+    except OSError:
+        raise
+    except Exception as error:
+        raise _ChunksError(error) from error
+
+
+@contextmanager
+def _as_remote_error(name: str, uri: str) -> Iterator[None]:
+    """Of a driver for somebody's object store: it may raise whatever its HTTP client raises."""
+    try:
+        yield
+    except OSError as error:
+        raise _translated(name, uri, error) from error
+    except StorageError:
+        raise
+    except _ChunksError as error:
+        raise error.made_of from None
+    except Exception as error:
+        raise StorageError(name, f"{uri} failed ({type(error).__name__}: {error})") from error
+
+
 def _translated(name: str, uri: str, error: OSError) -> StorageError:
     reason = error.strerror or str(error) or type(error).__name__
     match error.errno:
@@ -258,26 +290,26 @@ class RemoteStorage:
     def write_file(self, name: str, chunks: Iterable[bytes | bytearray | memoryview]) -> WrittenFile:
         folder, _, _ = self._path(name).rpartition("/")
         temporary = f"{folder}/{_TEMPORARY}{uuid.uuid4().hex}"
-        with _as_storage_error(name, self._uri):
+        with _as_remote_error(name, self._uri):
             self._filesystem.makedirs(folder, exist_ok=True)
             try:
                 with self._filesystem.open(temporary, "wb") as out:
-                    written = _copy_hashed(chunks, out)
+                    written = _copy_hashed(_apart(chunks), out)
                 self._filesystem.mv(temporary, self._path(name))
             except BaseException:
-                with suppress(OSError):
+                with suppress(Exception):  # the first failure is the one to tell
                     self._filesystem.rm_file(temporary)
                 raise
         return written
 
     def read(self, name: str, *, offset: int = 0, length_bytes: int | None = None) -> bytes:
         end = None if length_bytes is None else offset + length_bytes
-        with _as_storage_error(name, self._uri):
+        with _as_remote_error(name, self._uri):
             data = cast(bytes, self._filesystem.cat_file(self._path(name), start=offset, end=end))
         return _exactly(data, name, length_bytes)
 
     def list(self, prefix: str = "") -> tuple[str, ...]:
-        with _as_storage_error(prefix or ".", self._uri):
+        with _as_remote_error(prefix or ".", self._uri):
             self._filesystem.invalidate_cache()
             try:
                 found = self._filesystem.ls(self._root, detail=True)
@@ -287,17 +319,17 @@ class RemoteStorage:
         return tuple(sorted(n for n in names if n.startswith(prefix) and not n.startswith(_TEMPORARY)))
 
     def exists(self, name: str) -> bool:
-        with _as_storage_error(name, self._uri):
+        with _as_remote_error(name, self._uri):
             self._filesystem.invalidate_cache()
             return bool(self._filesystem.exists(self._path(name)))
 
     def discard_leftovers(self, *, older_than_s: float) -> None:
-        with _as_storage_error(_TEMPORARY, self._uri), suppress(FileNotFoundError, NotImplementedError):
+        with _as_remote_error(_TEMPORARY, self._uri), suppress(FileNotFoundError, NotImplementedError):
             self._filesystem.invalidate_cache()
             for path in self._filesystem.glob(f"{self._root}/{_TEMPORARY}*"):
                 if time.time() - self._filesystem.modified(path).timestamp() > older_than_s:
                     self._filesystem.rm_file(path)
 
     def delete(self, name: str) -> None:
-        with _as_storage_error(name, self._uri), suppress(FileNotFoundError):
+        with _as_remote_error(name, self._uri), suppress(FileNotFoundError):
             self._filesystem.rm_file(self._path(name))

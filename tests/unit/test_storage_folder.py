@@ -6,6 +6,7 @@ import sys
 import uuid
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from master.api.errors import (
     StorageAlteredError,
@@ -124,6 +125,30 @@ def test_errors_of_the_disk_have_names(tmp_path, number, kind):
         LocalStorage(tmp_path).write_file("f", fails())
     assert type(caught.value) is kind
     assert list(tmp_path.iterdir()) == []
+
+
+class Unreachable(MemoryFileSystem):
+    """A driver that raises what its HTTP client raises."""
+
+    cachable = False
+
+    def fail(self, *_, **__):
+        raise RuntimeError("503 from the object store")
+
+    _open = cat_file = ls = rm_file = fail
+
+
+def test_whatever_a_driver_raises_is_an_error_of_storage():
+    """A commit that waits for the folder hears of it, and is tried again; no other name would be caught."""
+    storage = RemoteStorage("memory://bucket", Unreachable(), "/bucket")
+    for act in (
+        lambda: storage.write_file("f", [b"."]),
+        lambda: storage.read("f"),
+        storage.list,
+        lambda: storage.delete("f"),
+    ):
+        with pytest.raises(StorageError, match="RuntimeError: 503"):
+            act()
 
 
 def test_a_file_size_limit_is_a_full_folder(tmp_path):
