@@ -1,0 +1,93 @@
+"""What a node can still be filled with, and what putting a pod there costs of that.
+
+The problem: nodes end in pieces too small for any trainer, and best fit alone makes more of them.  A node's free room
+is worth the best filling by whole pods that jobs want (`fill`).  A pod costs the node what that worth falls by beyond
+the pod's own (`regret`): nothing where it is part of a best filling, up to a whole trainer where it breaks one.  So
+servers and cores go where they break least (design, section 4, "pattern waste"; docs/adr/0113).
+
+Not here: which pods jobs want (`wanted`), and which node is taken (`waste`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import comb, gcd
+from typing import Final
+
+Vector = tuple[int, ...]
+"""Amounts of each resource, in one order for all."""
+
+MOST_FILLINGS: Final = 2_000
+"""Fillings that are looked at for one room.  A room for more than that is far from full: nothing is lost there yet."""
+
+
+class Patterns:
+    """The pods that jobs want, and the worth of each.  Keeps what it has worked out: rooms repeat."""
+
+    def __init__(self, pods: Sequence[tuple[Vector, int]]) -> None:
+        """`pods`: (requests, worth); the worth of a filling is the sum.  Pods that ask for nothing are left out."""
+        kinds = sorted({(requests, worth) for requests, worth in pods if any(requests)}, reverse=True)
+        columns = list(zip(*(requests for requests, _ in kinds), strict=True))
+        self._units = tuple((at, gcd(*amounts)) for at, amounts in enumerate(columns) if any(amounts))
+        self._kinds = tuple((self._in_units(requests), worth) for requests, worth in kinds)
+        self._fills: dict[Vector, int] = {}
+        self._regrets: dict[tuple[Vector, Vector, int], int] = {}
+
+    def fill(self, free: Vector) -> int:
+        """The worth of the best filling; 0 where nothing fits."""
+        room = self._usable(self._in_units(free))
+        known = self._fills.get(room)
+        if known is None:
+            known = self._fills[room] = self._best(room, 0)
+        return known
+
+    def regret(self, free: Vector, requests: Vector, worth: int) -> int:
+        """What the room's worth falls by, beyond the pod's own, when the pod comes; at least 0."""
+        question = (free, requests, worth)
+        known = self._regrets.get(question)
+        if known is None:
+            known = 0
+            if not self._is_wide(self._in_units(free)):
+                known = max(0, self.fill(free) - self.fill(minus(free, requests)) - worth)
+            self._regrets[question] = known
+        return known
+
+    def _in_units(self, amounts: Vector) -> Vector:
+        """Amounts of the resources that the pods ask for, in the largest units in which all requests are whole."""
+        return tuple(amounts[at] // unit for at, unit in self._units)
+
+    def _usable(self, room: Vector) -> Vector:
+        """Cut off what no filling can use, so that rooms which are alike for the pods are one room."""
+        counts = [copies(requests, room) for requests, _ in self._kinds]
+        most = [sum(n * amount for n, amount in zip(counts, column, strict=True)) for column in self._columns()]
+        return tuple(max(0, min(amount, limit)) for amount, limit in zip(room, most, strict=True))
+
+    def _columns(self) -> Iterator[Vector]:
+        return zip(*(requests for requests, _ in self._kinds), strict=True)
+
+    def _best(self, room: Vector, first: int) -> int:
+        """The worth of the best filling by the kinds from `first` on."""
+        if first == len(self._kinds):
+            return 0
+        requests, worth = self._kinds[first]
+        most = copies(requests, room)
+        if first == len(self._kinds) - 1:
+            return most * worth
+        return max(
+            count * worth + self._best(minus(room, requests, times=count), first + 1) for count in range(most + 1)
+        )
+
+    def _is_wide(self, room: Vector) -> bool:
+        """Whether there are more fillings than are looked at: multisets of so many pods of so many kinds."""
+        most = max((copies(requests, room) for requests, _ in self._kinds), default=0)
+        return comb(most + len(self._kinds), most) > MOST_FILLINGS
+
+
+def minus(free: Vector, requests: Vector, *, times: int = 1) -> Vector:
+    """The room that is left."""
+    return tuple(room - times * amount for room, amount in zip(free, requests, strict=True))
+
+
+def copies(requests: Vector, free: Vector) -> int:
+    """How many such pods the room holds; a request for nothing of a resource always fits."""
+    return min((max(0, room) // amount for amount, room in zip(requests, free, strict=True) if amount), default=0)
