@@ -8,16 +8,20 @@ by the cluster.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from typing import Final
 
 from autoscaler.domain import (
     Action,
     AdmitGang,
     Cause,
+    Change,
     CreatePod,
     DeletePod,
     DemandState,
     History,
     JobName,
+    Preempted,
     Refusal,
     Resize,
     Role,
@@ -29,6 +33,9 @@ from autoscaler.planner.draft import Draft
 
 # What keeps the note of a room made: the pod has it, or has refused it.  Otherwise somebody else took the room.
 HOLDS_ROOM = frozenset({DemandState.ROOM_FREE, DemandState.ROOM_LEAVING, DemandState.ROOM_REFUSED})
+
+ONE_CHANGE_S: Final = 1.0
+"""A plan writes its pods one after the other: those of a job within this time are one change of its size."""
 
 
 def next_history(draft: Draft) -> History:
@@ -46,7 +53,17 @@ def next_history(draft: Draft) -> History:
         bars=tuple(draft.bars),
         shortfalls=tuple(Shortfall(job=job, since_s=since_s.get(job, draft.now_s)) for job in sorted(draft.short)),
         transfers_at_s=tuple(at_s for at_s in old.transfers_at_s if at_s > draft.now_s - 60.0),
+        changes=tuple(change for change in old.changes if change.at_s > draft.now_s - 60.0),
+        preempted=preempted(draft),
     )
+
+
+def preempted(draft: Draft) -> tuple[Preempted, ...]:
+    """Return the jobs that the scheduler preempts now, or has within the pause that follows (`kubernetes.md` 11)."""
+    limit_s = draft.now_s - draft.policy.preempted_pause_s
+    found = {entry.job: entry.at_s for entry in draft.view.history.preempted if entry.at_s > limit_s}
+    found |= {pod.job: draft.now_s for pod in draft.view.pods if pod.is_preempted and pod.job is not None}
+    return tuple(Preempted(job=job, at_s=found[job]) for job in sorted(found.keys() & draft.jobs.keys()))
 
 
 def rooms_made(draft: Draft) -> tuple[RoomMade, ...]:
@@ -99,12 +116,24 @@ def record_applied(history: History, action: Action, now_s: float) -> History:
         case AdmitGang():
             return with_resize(history, action.job, grown_at_s=now_s)
         case CreatePod():
+            if not action.cause.is_forced:
+                history = with_change(history, action.job, now_s)
             return with_resize(history, action.job, grown_at_s=now_s) if action.role is Role.TRAINER else history
         case DeletePod():
             if action.cause is Cause.TRANSFER:
                 history = replace(history, transfers_at_s=(*history.transfers_at_s, now_s))
+            if not action.cause.is_forced:
+                history = with_change(history, action.job, now_s)
             is_shrink = action.role is Role.TRAINER and action.cause is not Cause.LOST_NODE
             return with_resize(history, action.job, shrunk_at_s=now_s) if is_shrink else history
+
+
+def with_change(history: History, job: JobName, now_s: float) -> History:
+    """Return the memory with one more voluntary change, unless this write belongs to the job's last one."""
+    last_s = max((change.at_s for change in history.changes if change.job == job), default=-inf)
+    if now_s < last_s + ONE_CHANGE_S:
+        return history
+    return replace(history, changes=(*history.changes, Change(job=job, at_s=now_s)))
 
 
 def with_resize(
