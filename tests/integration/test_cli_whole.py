@@ -71,6 +71,32 @@ def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
     assert audit["trained"] == audit["dataset"]["size"] * audit["dataset"]["epochs"]
 
 
+@pytest.mark.usefixtures("etcd_binary")
+def test_a_job_outlives_the_process_that_keeps_etcd(tmp_path):
+    """It comes back elsewhere on its data, the masters follow, and the story is told."""
+    (tmp_path / "job.yaml").write_text(JOB.replace("PROGRAM", str(ROOT / "tests" / "programs" / "rows.py")))
+    argv = [EDL, "run", "job.yaml", "--nodes", "2", "--no-view"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            run = Path(process.stdout.readline().removeprefix("run folder: ").strip())
+            wait_for(run, lambda job: (job["status"]["progress"] or {}).get("done", 0) > 0)
+            os.kill(pid_of_etcd(run), signal.SIGKILL)
+            output, _ = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    assert process.returncode == 0, output
+    assert "tj/rows: Completed" in output
+    told = [line for line in output.splitlines() if "etcd/etcd" in line]
+    assert [line.split()[2] for line in told] == ["Restarting", "Ready"]
+    assert json.loads(edl("data", "audit", str(run / "checkpoints" / "rows"), "--json", run=run))["missing"] == 0
+
+
+def pid_of_etcd(run):
+    wanted = f"--serve\0{run / 'etcd'}".encode()
+    (pid,) = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if wanted in p.read_bytes()]
+    return pid
+
+
 def wait_for(run, condition):
     deadline = time.monotonic() + DEADLINE_S
     while True:

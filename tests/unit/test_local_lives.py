@@ -85,6 +85,17 @@ def test_completion_waits_for_trainers_then_stops_servers_then_the_master():
     assert (life.stage, life.state, effects) == (Stage.OVER, JobState.OVER, [])
 
 
+@pytest.mark.parametrize(("quarantined", "told"), [(0, "committed"), (7, "committed, but for 7 in quarantine: ")])
+def test_what_was_left_out_is_told_at_the_end(quarantined, told):
+    """A job with samples in quarantine does not claim that it trained every one."""
+    life, effects = run(
+        Life(policy=POLICY), Looked(roles=ALL), EndReached(quarantined=quarantined), Looked(roles=frozenset())
+    )
+    assert f"every sample was trained and {told}" in life.message
+    assert [e.reason for e in effects if isinstance(e, Announce)] == ["EndReached", Ending.COMPLETED]
+    assert life.message.endswith("committed") == (quarantined == 0)
+
+
 def test_a_trainer_that_does_not_leave_at_the_end_is_told_to():
     """The farewell has a deadline."""
     life, _ = run(Life(policy=POLICY), EndReached())

@@ -1,7 +1,8 @@
 """The run's own etcd: one member in the run folder, for the masters of its jobs.
 
 Finding or building a server is `python -m master.etcd_server`'s business; here it is a process of the run like any
-other, started before the first master and ended after the last.
+other, started before the first master and ended after the last.  That process brings a killed member back itself;
+should it be killed too, `keep_etcd` starts it again on the same data.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from autoscaler.clusters.local.backoff import STEADY_AFTER_S, pause_s
 from autoscaler.clusters.local.logtail import read_tail
 from autoscaler.clusters.local.processes import Command, Processes
 from autoscaler.errors import PermanentError
@@ -24,10 +27,15 @@ _READY_DEADLINE_S: Final = 600.0
 
 _STOP_DEADLINE_S: Final = 6.0
 _POLL_S: Final = 0.05
+_LOOK_EVERY_S: Final = 0.2
 
 
 class EtcdUnavailableError(PermanentError):
     """The run has no etcd; the message is the server's last words."""
+
+
+class EtcdRefusedError(EtcdUnavailableError):
+    """Nor can it have one before the user changes `$EDL_ETCD`, which names what does not serve."""
 
 
 async def start_etcd(
@@ -35,18 +43,34 @@ async def start_etcd(
 ) -> str:
     """Start it; its endpoints once it serves.  Raises EtcdUnavailableError."""
     argv = (sys.executable, "-m", "master.etcd_server", "--serve", str(folder), "--demo")
+    offset = _size_of(log)
     await processes.start(KEY, Command(argv=argv, env=environment, cwd=folder.parent, log=log))
     told = ""
     try:
         async with asyncio.timeout(_READY_DEADLINE_S):
-            while (endpoints := _try_read(log)) is None:
+            while (endpoints := _try_read(log, offset)) is None:
                 if not processes.is_running(KEY):
-                    raise EtcdUnavailableError(f"etcd did not start{read_tail(log)}")
-                told = _pass_on(log, told, say)
+                    kind = EtcdRefusedError if environment.get("EDL_ETCD") else EtcdUnavailableError
+                    raise kind(f"etcd did not start{read_tail(log, offset)}")
+                told = _pass_on(log, offset, told, say)
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
-        raise EtcdUnavailableError(f"etcd was not ready after {_READY_DEADLINE_S:.0f} s{read_tail(log)}") from None
+        last_words = read_tail(log, offset)
+        raise EtcdUnavailableError(f"etcd was not ready after {_READY_DEADLINE_S:.0f} s{last_words}") from None
     return endpoints
+
+
+async def keep_etcd(processes: Processes, log: Path, *, restart: Callable[[str], Awaitable[None]]) -> None:
+    """Call `restart` with the story whenever the process has ended; never ends.  Raises what `restart` raises."""
+    quick_ends, started_at_s = 0, time.monotonic()
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        if processes.is_running(KEY):
+            continue
+        quick_ends = 1 if time.monotonic() - started_at_s >= STEADY_AFTER_S else quick_ends + 1
+        await asyncio.sleep(pause_s(quick_ends))
+        await restart(f"its process has ended{read_tail(log)}")
+        started_at_s = time.monotonic()
 
 
 async def stop_etcd(processes: Processes) -> None:
@@ -62,9 +86,9 @@ async def stop_etcd(processes: Processes) -> None:
         processes.signal(KEY, signal.SIGKILL)
 
 
-def _try_read(log: Path) -> str | None:
+def _try_read(log: Path, offset: int) -> str | None:
     """The endpoints, from the line of JSON that says that it serves."""
-    for line in _lines(log):
+    for line in _lines(log, offset):
         if line.startswith("{"):
             try:
                 content = json.loads(line)
@@ -75,16 +99,21 @@ def _try_read(log: Path) -> str | None:
     return None
 
 
-def _pass_on(log: Path, told: str, say: Callable[[str], None]) -> str:
+def _pass_on(log: Path, offset: int, told: str, say: Callable[[str], None]) -> str:
     """Tell the user what it is doing (building takes a minute), each line once."""
-    last = next((line for line in reversed(_lines(log)) if line.startswith("etcd: ")), told)
+    last = next((line for line in reversed(_lines(log, offset)) if line.startswith("etcd: ")), told)
     if last != told:
         say(last)
     return last
 
 
-def _lines(log: Path) -> list[str]:
+def _size_of(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+def _lines(log: Path, offset: int) -> list[str]:
+    """Those behind `offset`."""
     try:
-        return log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return log.read_bytes()[offset:].decode(errors="replace").splitlines()
     except FileNotFoundError:
         return []

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
@@ -105,6 +106,13 @@ class Jobs:
         self._recorder.note("Resized", f"tj/{name}", "Pinned" if trainers else "Unpinned", message)
         self._table.touch()
 
+    def use_etcd(self, endpoints: str) -> None:
+        """The masters' store has moved: each master starts again, where it was, with the new address."""
+        for name, record in self.records.items():
+            self.records[name] = replace(record, place=replace(record.place, etcd=endpoints))
+            for pod in self._masters(name):
+                self._runtime.send_signal(pod.name, signal.SIGKILL)
+
     def tell(self, name: str, event: lives.Event) -> None:
         """Let the job's life react, and do what it says."""
         record = self.records.get(name)
@@ -154,6 +162,7 @@ class Jobs:
         has_advanced = record.progress is not None and progress.done > record.progress.done
         if record.progress is not None and not progress.metrics:
             progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
+        self._tell_news(name, record.progress, progress)
         self.records[name] = replace(record, progress=progress, progress_at_s=self._clock())
         for pod in self._masters(name):
             self._runtime.mark_ready(pod.name)
@@ -162,7 +171,16 @@ class Jobs:
         if progress.has_failed:
             self.tell(name, lives.GivenUp(reason=progress.problem))
         elif progress.is_complete:
-            self.tell(name, lives.EndReached())
+            self.tell(name, lives.EndReached(quarantined=progress.quarantined))
+
+    def _tell_news(self, name: str, before: JobProgress | None, now: JobProgress) -> None:
+        """What only the master knows and the user must not miss: a checkpoint that fails, samples left out."""
+        if now.problem and not (before is not None and before.problem) and not now.has_failed:
+            self._recorder.note("Job", f"tj/{name}", "Problem", now.problem)
+        fresh = now.quarantined - (before.quarantined if before is not None else 0)
+        if fresh > 0:
+            message = f"{fresh} positions are left out: trainers failed on them again and again"
+            self._recorder.note("Job", f"tj/{name}", "Quarantined", message)
 
     def _judge_end(self, name: str, gone: Gone) -> None:
         """Exit 0 is success only when there is nothing left to train."""

@@ -102,7 +102,9 @@ class Advanced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndReached:
-    """The master says END: everything is trained and committed."""
+    """The master says END: everything is trained and committed, apart from `quarantined` positions."""
+
+    quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +175,7 @@ def handle(life: Life, event: Event, now_s: float) -> Step:
         case Advanced():
             return Step(life=replace(life, advances=life.advances + 1))
         case EndReached():
-            return _bid_farewell(life, now_s) if life.stage in _BEFORE_THE_END else Step(life=life)
+            return _bid_farewell(life, event, now_s) if life.stage in _BEFORE_THE_END else Step(life=life)
         case GivenUp():
             return _end(life, Ending.FAILED, event.reason, now_s) if life.ending is None else Step(life=life)
         case SuspendSet():
@@ -203,9 +205,12 @@ def _count_failure(life: Life, event: TrainerFailed, now_s: float) -> Step:
     return Step(life=replace(life, hold_until_s=now_s + pause), effects=(announced,))
 
 
-def _bid_farewell(life: Life, now_s: float) -> Step:
-    life = replace(life, stage=Stage.FAREWELL, farewell_until_s=now_s + FAREWELL_S)
-    return Step(life=life, effects=(Announce(reason="EndReached", message="everything is trained and committed"),))
+def _bid_farewell(life: Life, event: EndReached, now_s: float) -> Step:
+    told = "every sample was trained and committed"
+    if event.quarantined:
+        told += f", but for {event.quarantined} in quarantine: trainers failed on them (edl data audit lists them)"
+    life = replace(life, stage=Stage.FAREWELL, farewell_until_s=now_s + FAREWELL_S, message=told)
+    return Step(life=life, effects=(Announce(reason="EndReached", message=told),))
 
 
 def _end(life: Life, ending: Ending, message: str, now_s: float) -> Step:
@@ -246,7 +251,7 @@ def _look(life: Life, roles: frozenset[Role], now_s: float) -> Step:
         case Stage.FAREWELL:
             if Role.TRAINER in roles and now_s < life.farewell_until_s:
                 return Step(life=life)
-            return _end(life, Ending.COMPLETED, "every sample was trained and committed", now_s)
+            return _end(life, Ending.COMPLETED, life.message, now_s)
         case Stage.STOPPING:
             return _stop_next(life, roles)
         case Stage.OVER:

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from autoscaler.clusters.local.cluster import LocalCluster
-from autoscaler.clusters.local.etcd import start_etcd, stop_etcd
+from autoscaler.clusters.local.etcd import keep_etcd, start_etcd, stop_etcd
 from autoscaler.clusters.local.folder import RunFolder, make_run_folder, write_manifest
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.launching import Launching
@@ -132,18 +132,30 @@ class LocalRun:
             )
         )
         if settings.with_etcd:
-            self._launching.etcd = await start_etcd(
-                self.cluster.runtime.processes,
-                self.folder.etcd,
-                self.folder.log_of("etcd"),
-                settings.environment,
-                say=self._say,
-            )
-            self.recorder.note("Started", "etcd/etcd", "Ready", self._launching.etcd)
+            await self._start_etcd()
+            processes, etcd_log = self.cluster.runtime.processes, self.folder.log_of("etcd")
+            self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd), "etcd")
         self.loop = Loop(self.cluster, settings.policy, listener=self._listen)
         self._do(self.loop.run(), "planner loop")
         self._do(self._sample(), "samples")
         self._do(keep_logs_short(self.folder.logs), "log sizes")
+
+    async def _start_etcd(self) -> None:
+        self._launching.etcd = await start_etcd(
+            self.cluster.runtime.processes,
+            self.folder.etcd,
+            self.folder.log_of("etcd"),
+            self.settings.environment,
+            say=self._say,
+        )
+        self.recorder.note("Started", "etcd/etcd", "Ready", self._launching.etcd)
+
+    async def _restart_etcd(self, story: str) -> None:
+        if self._is_stopped:
+            return
+        self.recorder.note("Exited", "etcd/etcd", "Restarting", f"{story}\nstarts again on its data")
+        await self._start_etcd()
+        self.cluster.jobs.use_etcd(self._launching.etcd)
 
     # ---- what a run does ----------------------------------------------------------------------------------------
 
