@@ -25,6 +25,8 @@ from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.manifests.values import Manifests
 
+log = logging.getLogger(__name__)
+
 _FRAMES_PER_S: Final = 4
 _EVENTS_SHOWN: Final = 30
 _LINGER_S: Final = 1.0
@@ -123,11 +125,18 @@ async def _shown(run: LocalRun, show: Show) -> AsyncIterator[None]:
         yield
         return
     task = asyncio.create_task(_show_view(run), name="view")
+    task.add_done_callback(_report_lost_view)
     try:
         yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _report_lost_view(task: asyncio.Task[None]) -> None:
+    """A picture that cannot be drawn does not end anybody's training; `edl get` still tells."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("the live view is gone, the run goes on: %r", error)
 
 
 async def _show_view(run: LocalRun) -> None:

@@ -11,6 +11,7 @@ from autoscaler.cli import changing, files, looking
 from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.running import run
+from autoscaler.cli.streams import replace_what_cannot_be_shown
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
 
@@ -66,6 +67,7 @@ for command in (
 
 def main() -> None:
     """Run the command line; the exit code is one of `exits.Exit`."""
+    replace_what_cannot_be_shown()
     if COMPLETION_VARIABLE in os.environ:
         edl.main(prog_name="edl", complete_var=COMPLETION_VARIABLE)
     try:

@@ -53,6 +53,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     import asyncio  # noqa: PLC0415 - not for --help
 
     from autoscaler.cli.foreground import Show, run_in_foreground  # noqa: PLC0415 - not for --help
+    from autoscaler.clusters.local.etcd import EtcdRefusedError  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
 
@@ -72,6 +73,8 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         code = asyncio.run(
             run_in_foreground(settings, manifests, show=show, duration_s=options["duration"], stays=options["stay"])
         )
+    except EtcdRefusedError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
     except AutoscalerError as error:
         raise CommandError(Exit.FAILED, str(error)) from None
     sys.exit(code)

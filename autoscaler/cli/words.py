@@ -29,13 +29,21 @@ class Duration(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, (int, float)):
             return float(value)
-        text = str(value).strip()
-        if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
-            return float(text)
-        parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
-        if not parts or "".join(number + unit for number, unit in parts) != text:
-            self.fail(f"{value!r} is no duration; write 30s, 5m or 1h30m", param, ctx)
-        return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
+        try:
+            return parse_duration_s(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def parse_duration_s(text: str) -> float:
+    """Seconds, from what `Duration` takes.  Raises ValueError with what to write."""
+    text = text.strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        return float(text)
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{text!r} is no duration; write 30s, 5m or 1h30m")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
 def split_target(words: Sequence[str], *, needs_name: bool) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """`make demo`: a web service rises and falls, two training jobs give way and take the room back, three faults strike.
 
-    python -m experiments.demo [--seed N] [--no-faults] [--duration S] [--json]
+    python -m experiments.demo [--seed N] [--no-faults] [--duration TIME] [--json]
 
 The run itself is a local cluster like that of `edl run`: another terminal may say `edl get tj` meanwhile.  The play is
 in `script`, its performance in `play`, the verdict in `judging`, the picture in `figure`.
@@ -14,13 +14,15 @@ import string
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from autoscaler.cli.exits import Exit
 from autoscaler.cli.foreground import Show, run_in_foreground
+from autoscaler.cli.streams import replace_what_cannot_be_shown
+from autoscaler.cli.words import parse_duration_s
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError
@@ -52,13 +54,14 @@ class Options:
     runs: Path
 
 
-def parse_options() -> Options:
+def parse_options(arguments: Sequence[str] | None = None) -> Options:
+    """Of the command line, unless given others."""
     parser = argparse.ArgumentParser(
         prog="make demo", description=str(__doc__).split(":", 1)[1].split("\n\n")[0].strip()
     )
     parser.add_argument("--seed", type=int, default=1, help="of the play: whom the faults strike, and just when")
     parser.add_argument(
-        "--duration", type=float, default=50.0, metavar="S", help="of the web's tide (default %(default)s)"
+        "--duration", type=_duration, default=50.0, metavar="TIME", help="of the web's tide, such as 40s (default 50s)"
     )
     parser.add_argument("--no-faults", action="store_true", help="the tide alone")
     parser.add_argument(
@@ -66,7 +69,7 @@ def parse_options() -> Options:
     )
     parser.add_argument("--json", action="store_true", help="events and the outcome as JSON lines, no live view")
     parser.add_argument("--run-dir", type=Path, default=Path("runs"), help="for run folders (default %(default)s)")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.duration < 10:
         parser.error("--duration: a tide of less than 10 s leaves no time to start a trainer")
     if given.epochs is not None and given.epochs < 1:
@@ -81,7 +84,15 @@ def parse_options() -> Options:
     )
 
 
+def _duration(text: str) -> float:
+    try:
+        return parse_duration_s(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def main() -> int:
+    replace_what_cannot_be_shown()
     options = parse_options()
     options.runs.mkdir(parents=True, exist_ok=True)
     digits = export_digits(options.runs)

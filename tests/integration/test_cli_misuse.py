@@ -100,6 +100,36 @@ def test_a_run_that_cannot_start_says_why(tmp_path, options, code, answer):
     assert "Traceback" not in done.stderr
 
 
+def test_an_etcd_that_is_none_is_refused(tmp_path):
+    """The value is wrong, so the code is that of a refusal; the message names the variable."""
+    (tmp_path / "job.yaml").write_text(FILES)
+    done = shell(f"{EDL} run job.yaml", tmp_path, EDL_ETCD="/no/such/etcd")
+    assert done.returncode == 4
+    assert "/no/such/etcd (EDL_ETCD) cannot be run" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_terminal_without_unicode_is_shown_what_it_can_show(tmp_path, is_live):
+    """Live view or lines: characters that the terminal lacks are replaced, and nothing stops."""
+    place = tmp_path / "ü"
+    place.mkdir()
+    (place / "job.yaml").write_text(FILES)
+    options = "--no-etcd --duration 2s" + ("" if is_live else " --no-view")
+    line = f"{EDL} run job.yaml {options}"
+    done = shell(
+        f"script -qec '{line}' /dev/null" if is_live else line,
+        place,
+        PYTHONIOENCODING="ascii",
+        TERM="xterm",
+        COLUMNS="100",
+        LINES="40",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "/?/runs/" in done.stdout
+    assert "node-1" in done.stdout
+
+
 def test_a_closed_terminal_stops_the_run_in_order(run):
     """SIGHUP is Ctrl-C from a terminal that is not there any more."""
     run.process.send_signal(signal.SIGHUP)

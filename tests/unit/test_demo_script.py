@@ -1,5 +1,8 @@
 """The demo's play is what it says: a tide between two levels and three faults."""
 
+import pytest
+
+from experiments.demo.__main__ import parse_options
 from experiments.demo.script import Fault, Tide, plan_faults
 
 
@@ -21,3 +24,16 @@ def test_faults_are_three_in_order_and_follow_the_seed():
     assert [f.at_s for f in play] == sorted(f.at_s for f in play)
     assert play == plan_faults(("a", "b"), duration_s=60, seed=7)
     assert {plan_faults(("a", "b"), duration_s=60, seed=s)[0].job for s in range(8)} == {"a", "b"}
+
+
+@pytest.mark.parametrize("text", ["40", "40s"])
+def test_the_duration_is_written_as_everywhere_else(text):
+    """As for `edl run`: with a unit, or in seconds."""
+    assert parse_options(["--duration", text]).tide_s == 40
+
+
+@pytest.mark.parametrize("text", ["soon", "nan", "-5s", "5s"])
+def test_a_duration_that_cannot_be_is_refused(text):
+    """Usage, exit code 2; shorter than a trainer's start makes no demo."""
+    with pytest.raises(SystemExit, match="2"):
+        parse_options(["--duration", text])
