@@ -1,0 +1,114 @@
+"""What is asked and answered: a moment, one change to it, the size that follows.
+
+Every kind of change is a frozen value that can be applied to a moment, and a *ladder*: the changes of that kind from
+the smallest to the largest that is tried, one unit apart.  `search` climbs the ladders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, Protocol
+
+from autoscaler.domain import ClusterView, Decision, Job, JobName, Policy
+
+NO_CAP: Final = 1_000_000  # transfers a minute, where none are too many
+
+
+class Kind(StrEnum):
+    """Kinds of change, in the order in which an owner would rather have them."""
+
+    TIME = "Time"
+    VIEW = "View"
+    RESUME = "Resume"
+    PIN = "Pin"
+    MAX = "Max"
+    OPEN = "Open"
+    HEADROOM = "Headroom"
+    QUOTA = "Quota"
+    WEIGHT = "Weight"
+    PRIORITY = "Priority"
+    STEP = "Step"
+    MIN = "Min"
+    RESOURCE = "Resource"
+    NODES = "Nodes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """All that a plan depends on."""
+
+    view: ClusterView
+    policy: Policy
+    now_s: float
+
+    def job(self, name: JobName) -> Job:
+        """Return the job of this name.  Raises KeyError."""
+        for job in self.view.jobs:
+            if job.name == name:
+                return job
+        raise KeyError(name)
+
+    def with_job(self, job: Job) -> Moment:
+        """Return the moment with the job in place of the one of its name."""
+        return replace(self, view=self.view.evolve(jobs=(job,)))
+
+
+class Change(Protocol):
+    """One thing that could be otherwise.  `amount` counts in the kind's own unit; more of it is a larger change."""
+
+    @property
+    def kind(self) -> Kind:
+        """What is changed."""
+
+    @property
+    def amount(self) -> float:
+        """By how much, in the kind's unit."""
+
+    def apply(self, moment: Moment) -> Moment:
+        """Return the moment as it would be."""
+
+    def tell(self) -> str:
+        """Return the change in words that fit behind `with`."""
+
+
+Ladder = Sequence[Change]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """With these changes, one or a pair, planning anew gives `size`.  Source: A8."""
+
+    changes: tuple[Change, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a job has its size.
+
+    `decision` is that of the plan as it is, with its first constraint that fails; `settled` the one with all windows
+    off, from which the answers grow.  No answers: no change that was tried lifts it.  `is_cut`: not all could be tried.
+    """
+
+    decision: Decision
+    settled: Decision
+    answers: tuple[Answer, ...]
+    plans: int
+    is_cut: bool
+
+
+def without_windows(policy: Policy) -> Policy:
+    """Return the policy with every window, pause and cap on voluntary changes off."""
+    return replace(
+        policy,
+        up_window_s=0.0,
+        down_window_s=0.0,
+        quiet_window_s=0.0,
+        victim_age_s=0.0,
+        transfers_per_minute=NO_CAP,
+        resizes_per_minute=0,
+        payoff_s=0.0,
+        preempted_pause_s=0.0,
+    )

@@ -1,0 +1,109 @@
+"""Changes to whose room it is: weight, priority, headroom.
+
+Weights are raised by tenths of what they are.  Of priorities only the order counts, so the ladder stands on those that
+occur, each and one above: between two of its rungs no plan differs, and the smallest rung is the smallest priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.domain import Headroom, Job, JobName
+from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
+
+WEIGHTS_TRIED: Final = 32
+PRIORITIES_TRIED: Final = 16
+PRIORITY_OF_CORE: Final = 0  # stands beside those that occur: surplus ranks there with `reclaim: planner`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseWeight:
+    """spec.weight raised."""
+
+    job: JobName
+    before: int
+    to: int
+    kind: Kind = Kind.WEIGHT
+
+    @property
+    def amount(self) -> float:
+        return self.to - self.before
+
+    def apply(self, moment: Moment) -> Moment:
+        return moment.with_job(replace(moment.job(self.job), weight=self.to))
+
+    def tell(self) -> str:
+        return f"weight {self.to} in place of {self.before}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaisePriority:
+    """The job's priority class exchanged for one of a higher value.  Pods that stand keep theirs."""
+
+    job: JobName
+    before: int
+    to: int
+    kind: Kind = Kind.PRIORITY
+
+    @property
+    def amount(self) -> float:
+        return self.to - self.before
+
+    def apply(self, moment: Moment) -> Moment:
+        return moment.with_job(replace(moment.job(self.job), priority=self.to))
+
+    def tell(self) -> str:
+        return f"a priority class of value {self.to} in place of {self.before}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LessHeadroom:
+    """Fewer pods for which the policy keeps room; the last ones named go first."""
+
+    before: int
+    to: int
+    kind: Kind = Kind.HEADROOM
+
+    @property
+    def amount(self) -> float:
+        return self.before - self.to
+
+    def apply(self, moment: Moment) -> Moment:
+        left, kept = self.to, list[Headroom]()
+        for headroom in moment.policy.headroom:
+            kept.append(replace(headroom, count=min(headroom.count, left)))
+            left -= kept[-1].count
+        return replace(moment, policy=replace(moment.policy, headroom=tuple(kept)))
+
+    def tell(self) -> str:
+        return f"headroom for {self.to} pods in place of {self.before}"
+
+
+def weight_ladders(moment: Moment, job: Job) -> Iterator[Ladder]:
+    """Yield larger weights, where there is somebody to weigh more than."""
+    if not any(other.priority == job.priority for other in moment.view.jobs if other.name != job.name):
+        return
+    unit = weight_unit(job.weight)
+    steps = range(1, WEIGHTS_TRIED + 1)
+    yield [RaiseWeight(job=job.name, before=job.weight, to=job.weight + step * unit) for step in steps]
+
+
+def weight_unit(weight: int) -> int:
+    """Return the step in which a weight is raised: a tenth of it, at least 1."""
+    return max(1, -(-weight // 10))
+
+
+def priority_ladders(moment: Moment, job: Job) -> Iterator[Ladder]:
+    """Yield the priorities at which the order of anything changes, lowest first."""
+    view = moment.view
+    known = {PRIORITY_OF_CORE, *(thing.priority for kind in (view.jobs, view.pods, view.workloads) for thing in kind)}
+    rungs = sorted({rung for value in known for rung in (value, value + 1) if rung > job.priority})
+    yield [RaisePriority(job=job.name, before=job.priority, to=to) for to in rungs[:PRIORITIES_TRIED]]
+
+
+def headroom_ladders(moment: Moment) -> Iterator[Ladder]:
+    """Yield less and less headroom."""
+    count = sum(headroom.count for headroom in moment.policy.headroom)
+    yield [LessHeadroom(before=count, to=to) for to in range(count - 1, -1, -1)]

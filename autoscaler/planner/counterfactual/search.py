@@ -1,0 +1,219 @@
+"""Why this size, and what would change it: the smallest change of each kind after which a plan gives more (A8).
+
+The planner is greedy, so nothing says that more of a good thing never hurts, and no bisection would be a proof.  Each
+ladder is climbed rung by rung, by planning anew: the first rung that lifts the job is the smallest of its kind by
+construction.  Ladders are short because their unit is the one in which people buy.  Kinds that suit the bottleneck are
+tried first; the others only if none of those helps; then pairs, made as small in each part as the other part allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from autoscaler.domain import Bottleneck, Decision, Job, JobName, Plan, Resources
+from autoscaler.planner import plan
+from autoscaler.planner.counterfactual import claims, room, sizes, timing
+from autoscaler.planner.counterfactual.change import (
+    Answer,
+    Change,
+    Explanation,
+    Kind,
+    Ladder,
+    Moment,
+    without_windows,
+)
+
+PLANS_ALLOWED: Final = 2_000  # seconds on a large cluster, a moment on a small one
+
+ROOM: Final = (Kind.OPEN, Kind.HEADROOM, Kind.QUOTA, Kind.STEP, Kind.MIN, Kind.RESOURCE, Kind.NODES)
+CLAIMS: Final = (Kind.WEIGHT, Kind.PRIORITY)
+
+SUITED: Final[Mapping[Bottleneck, tuple[Kind, ...]]] = {
+    Bottleneck.MAX: (Kind.MAX,),
+    Bottleneck.PINNED: (Kind.PIN,),
+    Bottleneck.NOT_ACTIVE: (Kind.RESUME,),
+    Bottleneck.STALE_VIEW: (Kind.VIEW,),
+    Bottleneck.QUOTA: (Kind.QUOTA,),
+    Bottleneck.NEVER_FITS: (Kind.STEP, Kind.MIN, Kind.RESOURCE, Kind.NODES),
+}
+"""Kinds that can lift a bottleneck; of those that are not named, room and claims."""
+
+PAIRS: Final = (
+    *((gate, other) for gate in (Kind.RESUME, Kind.PIN, Kind.MAX) for other in (*CLAIMS, *ROOM)),
+    (Kind.MIN, Kind.RESOURCE),
+    (Kind.PRIORITY, Kind.RESOURCE),
+    (Kind.QUOTA, Kind.NODES),
+    (Kind.PRIORITY, Kind.NODES),
+    (Kind.MIN, Kind.NODES),
+)
+
+
+class _SearchIsLongError(Exception):
+    """So many plans were not allowed for."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """Plans that were made for one question, and what they found."""
+
+    moment: Moment
+    job: Job
+    more_than: int  # the size to exceed
+    plans: int = 0
+    most: int = PLANS_ALLOWED
+    answers: list[Answer] = field(default_factory=list)
+
+    def size_with(self, *changes: Change) -> int:
+        """Return the job's target with these changes and without windows."""
+        if self.plans >= self.most:
+            raise _SearchIsLongError
+        self.plans += 1
+        return size_after(self.moment, self.job.name, *changes)
+
+    def climb(self, ladder: Ladder, below: Change | None = None) -> Answer | None:
+        """Return the first rung that lifts the job; with `below` only of those smaller than it."""
+        for change in ladder:
+            if below is not None and change.amount >= below.amount:
+                return None
+            size = self.size_with(change)
+            if size > self.more_than:
+                return Answer(changes=(change,), size=size)
+        return None
+
+    def climb_all(self, ladders: Iterable[Ladder]) -> None:
+        """Add the smallest change of all these ladders; resources apart, since a GiB is not less than a GPU."""
+        best: dict[str, Answer] = {}
+        for ladder in ladders:
+            if ladder:
+                of = str(getattr(ladder[0], "resource", ""))
+                known = best.get(of)
+                found = self.climb(ladder, below=known.changes[0] if known is not None else None)
+                best |= {} if found is None else {of: found}
+        self.answers += best.values()
+
+    def climb_pair(self, first: Ladder, second: Ladder) -> Answer | None:
+        """Return a pair of rungs of which neither can be smaller beside the other."""
+        if not first or not second or self.size_with(*in_order(first[-1], second[-1])) <= self.more_than:
+            return None
+        left, right = first[-1], second[-1]
+        while True:
+            lower = self.lowest(first, right)
+            other = self.lowest(second, lower)
+            if (lower, other) == (left, right):
+                return Answer(changes=(left, right), size=self.size_with(*in_order(left, right)))
+            left, right = lower, other
+
+    def lowest(self, ladder: Ladder, beside: Change) -> Change:
+        """Return the first rung that lifts the job beside the other change; one of the ladder's does."""
+        return next(rung for rung in ladder if self.size_with(*in_order(rung, beside)) > self.more_than)
+
+
+def in_order(*changes: Change) -> list[Change]:
+    """Return changes in the order of their kinds: one order for a pair, whichever part is searched."""
+    return sorted(changes, key=lambda change: list(Kind).index(change.kind))
+
+
+def explain(moment: Moment, name: JobName, *, more_than: int | None = None, most: int = PLANS_ALLOWED) -> Explanation:
+    """Return why the job has its size, and the smallest changes of each kind that give it more (A8).
+
+    `more_than`: the size that is to be exceeded, by default the one that the job has once all windows are over.
+    Planning anew with an answer's changes, windows off, gives exactly its size.  Raises KeyError for no such job.
+    """
+    job = moment.job(name)
+    actual = plan(moment.view, moment.policy, moment.now_s)
+    settled = plan(moment.view, without_windows(moment.policy), moment.now_s)
+    decision, calm = decision_of(actual, name), decision_of(settled, name)
+    search = Search(moment=moment, job=job, more_than=calm.target if more_than is None else more_than, most=most)
+    is_cut = False
+    try:
+        search.answers += by_time(moment, actual, decision)
+        look(search, calm)
+    except _SearchIsLongError:
+        is_cut = True
+    return Explanation(
+        decision=decision, settled=calm, answers=tuple(search.answers), plans=search.plans, is_cut=is_cut
+    )
+
+
+def look(search: Search, calm: Decision) -> None:
+    """Try what suits the bottleneck, then everything else, then pairs; end with what first helps."""
+    moment, job = search.moment, search.job
+    suited = SUITED.get(calm.bottleneck, (*CLAIMS, *ROOM))
+    missing = missing_of(job, calm)
+    for kinds in (suited, tuple(kind for kind in Kind if kind not in suited)):
+        for kind in kinds:
+            search.climb_all(ladders(kind, moment, job, missing))
+        if search.answers:
+            return
+    for left, right in PAIRS:
+        for first in ladders(left, moment, job, missing):
+            for second in ladders(right, moment, job, missing):
+                found = search.climb_pair(first, second)
+                if found is not None:
+                    search.answers.append(found)
+                    return
+
+
+def ladders(kind: Kind, moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
+    """Return what can be tried of a kind."""
+    is_waiting = not any(pod.job == job.name for pod in moment.view.pods)
+    found: Mapping[Kind, Callable[[], Iterator[Ladder]]] = {
+        Kind.VIEW: lambda: timing.view_ladders(moment),
+        Kind.RESUME: lambda: sizes.resume_ladders(job),
+        Kind.PIN: lambda: sizes.pin_ladders(job),
+        Kind.MAX: lambda: sizes.max_ladders(job),
+        Kind.STEP: lambda: sizes.step_ladders(job),
+        Kind.MIN: lambda: sizes.min_ladders(job) if is_waiting else iter(()),
+        Kind.WEIGHT: lambda: claims.weight_ladders(moment, job),
+        Kind.PRIORITY: lambda: claims.priority_ladders(moment, job),
+        Kind.HEADROOM: lambda: claims.headroom_ladders(moment),
+        Kind.OPEN: lambda: room.open_ladders(moment, job),
+        Kind.QUOTA: lambda: room.quota_ladders(moment, job, missing),
+        Kind.RESOURCE: lambda: room.resource_ladders(moment, job, missing),
+        Kind.NODES: lambda: room.node_ladders(moment, job, missing),
+        Kind.TIME: lambda: iter(()),  # `by_time`
+    }
+    return found[kind]()
+
+
+def by_time(moment: Moment, actual: Plan, decision: Decision) -> list[Answer]:
+    """Return the first instant at which the job is larger, or does what it now only promises; else nothing."""
+    if timing.is_stale(decision):
+        return []
+    for wait, then in timing.instants(moment, actual):
+        later = decision_of(then, decision.job)
+        is_kept = decision.bottleneck in timing.TIMED and later.bottleneck not in timing.TIMED
+        if later.target > decision.target or (is_kept and later.target == decision.target > decision.now):
+            return [Answer(changes=(wait,), size=later.target)]
+    return []
+
+
+def size_after(moment: Moment, name: JobName, *changes: Change) -> int:
+    """Return the job's target when everything is as it is but for these changes; without windows, time apart."""
+    is_timed = any(change.kind is Kind.TIME for change in changes)
+    moment = moment if is_timed else replace(moment, policy=without_windows(moment.policy))
+    for change in changes:
+        moment = change.apply(moment)
+    return decision_of(plan(moment.view, moment.policy, moment.now_s), name).target
+
+
+def decision_of(found: Plan, name: JobName) -> Decision:
+    """Return the decision about one job."""
+    return next(decision for decision in found.decisions if decision.job == name)
+
+
+def missing_of(job: Job, calm: Decision) -> Resources:
+    """Return what the job's next size asks for: a step of trainers, or the whole gang."""
+    if calm.target == 0:
+        return room.gang_of(job)
+    count = next_size_above(job, calm.target) - calm.target
+    return job.trainer.shape.requests.plus(job.trainer.shape.requests, times=count - 1)
+
+
+def next_size_above(job: Job, size: int) -> int:
+    """Return the next size, whatever maximum and pin say now."""
+    free = replace(job.trainer, pinned_replicas=0)
+    inside = free.next_size(size)
+    return inside if inside is not None else next(iter(sizes.sizes_beyond(free)), size + 1)

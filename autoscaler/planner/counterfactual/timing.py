@@ -1,0 +1,83 @@
+"""What time alone brings, and a view that is fresh again.
+
+Time is not tried in steps: a plan names the instant at which time alone changes it (`Plan.replan_at_s`), so the rungs
+are these instants, one after the other.  The windows stay on, since they are what ends.  A view without news is taken
+to stand still meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.domain import Bottleneck, Decision, Plan
+from autoscaler.planner import plan
+from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
+
+INSTANTS_TRIED: Final = 16
+TIMED: Final = frozenset({Bottleneck.COOLDOWN, Bottleneck.BUDGET})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing but time: until this instant of the cluster's clock."""
+
+    from_s: float
+    until_s: float
+    kind: Kind = Kind.TIME
+
+    @property
+    def amount(self) -> float:
+        return self.until_s - self.from_s
+
+    def apply(self, moment: Moment) -> Moment:
+        view = moment.view.evolve(observed_at_s=moment.view.observed_at_s + self.amount)
+        return replace(moment, view=view, now_s=self.until_s)
+
+    def tell(self) -> str:
+        return f"time: in {self.amount:.1f} s" if self.amount < 10 else f"time: in {self.amount:.0f} s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreshView:
+    """The cluster observed again, and so many nodes that are not ready come back."""
+
+    nodes: tuple[str, ...] = ()
+    kind: Kind = Kind.VIEW
+
+    @property
+    def amount(self) -> float:
+        return len(self.nodes)
+
+    def apply(self, moment: Moment) -> Moment:
+        back = [replace(node, is_ready=True) for node in moment.view.nodes if node.name in self.nodes]
+        view = moment.view.evolve(nodes=back, observed_at_s=moment.now_s, is_synced=True)
+        return replace(moment, view=view)
+
+    def tell(self) -> str:
+        return "a view of now" + (f", with {', '.join(self.nodes)} ready again" if self.nodes else "")
+
+
+def is_stale(decision: Decision) -> bool:
+    """Whether the plan stood still because of its view."""
+    return decision.bottleneck is Bottleneck.STALE_VIEW
+
+
+def view_ladders(moment: Moment) -> Iterator[Ladder]:
+    """Yield a fresh view, then one with more and more nodes ready."""
+    lost = [node.name for node in moment.view.nodes if not node.is_ready]
+    yield [FreshView(nodes=tuple(lost[:count])) for count in range(len(lost) + 1)]
+
+
+def instants(moment: Moment, first: Plan) -> Iterator[tuple[Wait, Plan]]:
+    """Yield each instant at which time alone changes the plan, with the plan of then; a bounded number of them."""
+    due_s = first.replan_at_s
+    for _ in range(INSTANTS_TRIED):
+        if due_s is None:
+            return
+        wait = Wait(from_s=moment.now_s, until_s=due_s)
+        then = wait.apply(moment)
+        found = plan(then.view, then.policy, then.now_s)
+        yield wait, found
+        due_s = found.replan_at_s
