@@ -86,8 +86,10 @@ def make_machine(name: str, capacity: Resources, *, pod_limit: int = 110) -> Mac
 def _build_trainer(model: schema.TrainerModel) -> TrainerSpec:
     return TrainerSpec(
         replicas=Replicas(minimum=model.min_replicas, maximum=model.max_replicas, pinned=model.replicas),
-        step=model.step,
+        step=model.step or (1 if model.powers_of_two else model.per_node),
         powers_of_two=model.powers_of_two,
+        per_node=model.per_node,
+        resize_cost_s=model.resize_cost_s,
         template=_build_template(model.template),
     )
 

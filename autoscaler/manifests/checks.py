@@ -32,7 +32,7 @@ def check_document(document: Document) -> Iterator[Refusal]:
         case "TrainingJob":
             yield from _check_sizes(document, "trainer")
             yield from _check_sizes(document, "parameterServer")
-            yield from _check_pinned(document)
+            yield from _check_allowed_sizes(document)
             yield from _check_roles(document)
         case "Deployment":
             yield from _check_requests(document, ("spec", "template"))
@@ -82,7 +82,7 @@ def _check_sizes(document: Document, role: str) -> Iterator[Refusal]:
         yield document.refuse(("spec", role, "minReplicas"), problem, "raise maxReplicas or lower minReplicas")
 
 
-def _check_pinned(document: Document) -> Iterator[Refusal]:
+def _check_allowed_sizes(document: Document) -> Iterator[Refusal]:
     spec = find(document.content, ("spec", "trainer"))
     if not isinstance(spec, Mapping):
         return
@@ -92,19 +92,28 @@ def _check_pinned(document: Document) -> Iterator[Refusal]:
         _integer(document, "spec", "trainer", "minReplicas"),
         _integer(document, "spec", "trainer", "maxReplicas"),
     )
-    pinned, step = _integer(document, "spec", "trainer", "replicas"), _integer(document, "spec", "trainer", "step") or 1
-    if low is None or high is None or not 1 <= low <= high or step < 1:
-        return
+    pinned, step = _integer(document, "spec", "trainer", "replicas"), _integer(document, "spec", "trainer", "step")
+    per_node = _integer(document, "spec", "trainer", "perNode") or 1
     doubles = spec.get("powersOfTwo") is True
+    step = 1 if doubles else per_node if step is None else step
+    if low is None or high is None or not 1 <= low <= high or step < 1 or per_node < 1:
+        return
     if doubles and not is_power_of_two(low):
         yield document.refuse(("spec", "trainer", "minReplicas"), f"{low} is no power of two", "1, 2, 4, 8, ...")
+        return
+    broken = [name for name, size in (("minReplicas", low), ("step", 0 if doubles else step)) if size % per_node]
+    for name in broken:
+        hint = f"trainers come {per_node} to a node, or not at all: {per_node}, {2 * per_node}, ..."
+        yield document.refuse(("spec", "trainer", name), f"is no multiple of perNode {per_node}", hint)
+    if broken:
         return
     sizes = TrainerSpec(
         shape=Shape(requests=NOTHING),
         min_replicas=low,
         max_replicas=high,
-        step=1 if doubles else step,
+        step=step,
         powers_of_two=doubles,
+        per_node=per_node,
     )
     if pinned and not sizes.is_allowed(pinned):
         yield document.refuse(("spec", "trainer", "replicas"), f"{pinned} is no allowed size", f"{sizes.sizes}, or 0")

@@ -41,8 +41,10 @@ class TrainerModel(StrictModel):
     min_replicas: Int = Field(alias="minReplicas", ge=1)
     max_replicas: Int = Field(alias="maxReplicas", ge=1)
     replicas: Int = Field(default=0, ge=0)
-    step: Int = Field(default=1, ge=1)
+    step: Int | None = Field(default=None, ge=1)
     powers_of_two: bool = Field(default=False, alias="powersOfTwo")
+    per_node: Int = Field(default=1, alias="perNode", ge=1)
+    resize_cost_s: float = Field(default=0.0, alias="resizeCostSeconds", ge=0, allow_inf_nan=False)
     template: PodTemplateModel
 
 

@@ -41,11 +41,13 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSpec:
-    """The job grows and shrinks by `step` trainers, or by doubling and halving."""
+    """The job grows and shrinks by `step` trainers, or by doubling and halving; they come `per_node` to a node."""
 
     replicas: Replicas
     step: int
     powers_of_two: bool
+    per_node: int
+    resize_cost_s: float
     template: PodTemplate
 
 

@@ -45,6 +45,13 @@ def test_largest_allowed_is_the_nearest_size_below(trainer, size):
     assert found == (below[-1] if below else trainer.min_replicas)
 
 
+def test_sizes_of_whole_nodes_are_multiples():
+    """What `perNode` promises, for steps and for powers of two."""
+    assert [size for size in range(40) if spec(4, 15, per_node=4, step=4).is_allowed(size)] == [4, 8, 12]
+    doubling = spec(4, 33, per_node=4, powers_of_two=True)
+    assert [size for size in range(40) if doubling.is_allowed(size)] == [4, 8, 16, 32]
+
+
 def test_powers_of_two():
     assert [size for size in range(40) if spec(2, 33, powers_of_two=True).is_allowed(size)] == [2, 4, 8, 16, 32]
     assert spec(2, 33, powers_of_two=True).sizes == "the powers of two from 2 to 33"
@@ -56,6 +63,9 @@ def test_powers_of_two():
         (3, {"powers_of_two": True}, "spec.trainer.minReplicas"),
         (2, {"powers_of_two": True, "step": 2}, "spec.trainer.step"),
         (2, {"powers_of_two": True, "pinned_replicas": 6}, "spec.trainer.replicas"),
+        (2, {"per_node": 4, "step": 4}, "spec.trainer.minReplicas"),
+        (4, {"per_node": 4}, "spec.trainer.step"),
+        (4, {"per_node": 0}, "spec.trainer.perNode"),
         (2, {"step": 3, "pinned_replicas": 6}, "spec.trainer.replicas"),
     ],
 )

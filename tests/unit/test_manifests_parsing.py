@@ -112,6 +112,20 @@ def test_more_servers_and_masters_are_accepted_with_a_notice(parse):
     assert "master.replicas 2" in notices
 
 
+def test_trainers_of_whole_nodes_step_by_whole_nodes(parse):
+    """`perNode` is the step where none is written, beside powersOfTwo it is none."""
+    trainers = [
+        parse(JOB.replace("maxReplicas: 6", f"maxReplicas: 6\n    perNode: 2{more}")).jobs[0].trainer
+        for more in ("", "\n    step: 4", "\n    powersOfTwo: true\n    resizeCostSeconds: 20")
+    ]
+    assert [(trainer.per_node, trainer.step, trainer.powers_of_two) for trainer in trainers] == [
+        (2, 2, False),
+        (2, 4, False),
+        (2, 1, True),
+    ]
+    assert trainers[2].resize_cost_s == 20.0
+
+
 def test_min_above_max_names_the_field_and_both_ways_out(parse):
     """The text that the user meets most often."""
     (found,) = refusals(parse, JOB.replace("minReplicas: 2\n    maxReplicas: 6", "minReplicas: 5\n    maxReplicas: 3"))
@@ -138,6 +152,11 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ("weight: 200", "wieght: 200", "spec.wieght", "did you mean weight?"),
         ("weight: 200", "priorityClassName: hgih", "spec.priorityClassName", "no priority class hgih"),
         ("maxReplicas: 6", "maxReplicas: 6\n    replicas: 7", "spec.trainer.replicas", "2 to 6"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 4", "spec.trainer.minReplicas", "no multiple of perNode 4"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 2\n    step: 3", "spec.trainer.step", "2, 4, ..."),
+        ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 2\n    replicas: 5", "spec.trainer.replicas", "steps of 2"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    perNode: 0", "spec.trainer.perNode", "greater than or equal to 1"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    resizeCostSeconds: .nan", "resizeCostSeconds", "finite"),
         ("command: [python, train.py]", "envFrom: []", "containers[0].envFrom", "write the variables"),
         ("kind: TrainingJob", "kind: TrainigJob", "kind", "did you mean TrainingJob?"),
         ("edl.dev/v1alpha1", "edl.dev/v2", "apiVersion", "edl.dev/v1alpha1"),
