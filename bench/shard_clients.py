@@ -3,7 +3,8 @@
     python -m bench.shard_clients ADDRESS JOB FIRST_ORDINAL TRAINERS SHARDS SECONDS RATE
 
 RATE 0 is the closed loop: each trainer sends its next message when the answer has come.  Otherwise each trainer sends
-on a schedule of its own, RATE messages a second, and latency counts from the scheduled time (no coordinated omission).
+on a schedule of its own, RATE messages a second from a random moment on (trainers do not march in step), and latency
+counts from the scheduled time (no coordinated omission).
 Prints one JSON object: cycles, seconds and the latencies in ms.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import sys
 import time
 from dataclasses import dataclass, field
@@ -140,7 +142,7 @@ async def main() -> None:
         if rate:
             period = 1.0 / rate
             loops = [
-                open_loop(trainer, tally, until, period_s=period, offset_s=period * k / trainers)
+                open_loop(trainer, tally, until, period_s=period, offset_s=period * random.Random(first + k).random())  # noqa: S311  a seeded phase
                 for k, trainer in enumerate(crew)
             ]
         else:

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeAlias, cast, get_args
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
 
 from master.api import messages
 from master.api.edl.master.v1 import master_pb2
@@ -28,7 +27,8 @@ from master.api.shape import ByName, Fixed, Many, Optional, Positions, Record, S
 
 _Convert: TypeAlias = Callable[[Any], Any]
 _Pair: TypeAlias = tuple[_Convert | None, _Convert | None]
-"""Encode and decode; None where the value is the same in both forms."""
+"""Encode and decode; None where the value is the same in both forms.  A message is encoded as a dict of its fields:
+protobuf makes the whole tree of them in one call, where a message put into another one is copied at each level."""
 
 
 def encode_member_envelope(said: Iterable[MemberMessage], *, hello: Hello | None = None) -> master_pb2.MemberEnvelope:
@@ -145,15 +145,10 @@ def _of_record(shape: Record, descriptor: Descriptor) -> _Pair:
         field = descriptor.fields_by_name[name]
         is_required = field.message_type is not None and not isinstance(part, Optional | Many | ByName)
         plan.append((name, isinstance(part, Optional), is_required, *_of_field(part, field)))
-    make, cls = GetMessageClass(descriptor), shape.type
+    cls, parts = shape.type, [(name, convert) for name, _, _, convert, _ in plan]
 
-    def encode(value: Any) -> Message:
-        return make(
-            **{
-                name: convert(getattr(value, name)) if convert else getattr(value, name)
-                for name, _, _, convert, _ in plan
-            }
-        )
+    def encode(value: Any) -> dict[str, Any]:
+        return {name: convert(getattr(value, name)) if convert else getattr(value, name) for name, convert in parts}
 
     def decode(message: Any) -> Any:
         values: dict[str, Any] = {}
@@ -179,9 +174,8 @@ def _of_fixed(shape: Fixed, descriptor: Descriptor) -> _Pair:
     names = [field.name for field in descriptor.fields]
     if len(names) != len(shape.inners):
         raise TypeError(f"{descriptor.full_name} has {len(names)} fields for {len(shape.inners)} places")
-    make = GetMessageClass(descriptor)
     return (
-        lambda value: make(**dict(zip(names, value, strict=True))),
+        lambda value: dict(zip(names, value, strict=True)),
         lambda message: tuple(getattr(message, name) for name in names),
     )
 
@@ -203,7 +197,6 @@ class _Sum:
     """A oneof: the name of the message is the name of its class."""
 
     def __init__(self, union: Any, carrier: type[Message]) -> None:
-        self._make = carrier
         self._encoders: dict[type, tuple[str, _Convert]] = {}
         self._decoders: dict[str, _Convert] = {}
         fields = {field.name: cast(FieldDescriptor, field) for field in carrier.DESCRIPTOR.fields}
@@ -219,7 +212,7 @@ class _Sum:
 
     def encode(self, value: Any) -> Any:
         name, encode = self._encoders[type(value)]
-        return self._make(**{name: encode(value)})
+        return {name: encode(value)}
 
     def decode_all(self, carriers: Iterable[Any]) -> tuple[Any, ...]:
         out: list[Any] = []

@@ -9,11 +9,10 @@ Pure.  The permutation from positions to records is the trainer's business (`tra
 
 from __future__ import annotations
 
-import sys
-from array import array
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
-from itertools import pairwise
+from operator import lt
+from struct import pack, unpack_from
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -74,6 +73,8 @@ class PositionSet:
 
     def __len__(self) -> int:
         """How many positions (not ranges)."""
+        if len(self.bounds) == 2:
+            return self.bounds[1] - self.bounds[0]
         return sum(self.bounds[1::2]) - sum(self.bounds[::2])
 
     def __contains__(self, position: int) -> bool:
@@ -115,6 +116,8 @@ class PositionSet:
             return self
         if bounds == theirs:
             return EMPTY
+        if len(theirs) == 2 and theirs[0] <= bounds[0] and theirs[1] < bounds[1]:  # the front: a lease, a batch
+            return PositionSet((theirs[1], *bounds[1:]))
         if len(theirs) > min(len(bounds), _FEW_BOUNDS):
             return self & other.complement()
         for start, stop in other.ranges():
@@ -145,6 +148,8 @@ class PositionSet:
 
     def first(self, count: int) -> PositionSet:
         """The `count` lowest positions, or all when there are fewer."""
+        if self.bounds and 0 < count <= self.bounds[1] - self.bounds[0]:
+            return PositionSet((self.bounds[0], self.bounds[0] + count))
         out: list[int] = []
         for start, stop in self.ranges():
             if count <= 0:
@@ -157,29 +162,22 @@ class PositionSet:
 
     def encode(self) -> bytes:
         """Two bytes of format, then each bound as a little-endian 64-bit integer: 16 bytes a range."""
-        packed = array("q", self.bounds)
-        if sys.byteorder == "big":
-            packed.byteswap()
-        return _FORMAT + packed.tobytes()
+        return _FORMAT + pack(f"<{len(self.bounds)}q", *self.bounds)
 
     @classmethod
     def decode(cls, data: bytes) -> PositionSet:
         """The inverse of `encode`.  Raises PositionsError on anything that `encode` cannot have written."""
         if not data:
             return EMPTY
-        body = data[len(_FORMAT) :]
         if data[: len(_FORMAT)] != _FORMAT:
             raise PositionsError(
                 f"positions begin with {data[:2]!r}, not {_FORMAT!r}: written by another version of EDL?"
             )
-        if len(body) % (2 * _BOUND_BYTES):
-            raise PositionsError(f"positions are cut short: {len(body)} bytes is no whole number of 16-byte ranges")
-        packed = array("q")
-        packed.frombytes(body)
-        if sys.byteorder == "big":
-            packed.byteswap()
-        bounds = tuple(packed)
-        if bounds and (bounds[0] < 0 or bounds[-1] > MAX_POSITION or any(a >= b for a, b in pairwise(bounds))):
+        size = len(data) - len(_FORMAT)
+        if size % (2 * _BOUND_BYTES):
+            raise PositionsError(f"positions are cut short: {size} bytes is no whole number of 16-byte ranges")
+        bounds = unpack_from(f"<{size // _BOUND_BYTES}q", data, len(_FORMAT))
+        if bounds and (bounds[0] < 0 or bounds[-1] > MAX_POSITION or not all(map(lt, bounds, bounds[1:]))):
             raise PositionsError("positions are not sorted, disjoint ranges in [0, 2**62): the bytes were altered")
         return cls(bounds)
 

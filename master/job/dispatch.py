@@ -160,17 +160,23 @@ def _taken(
 ) -> tuple[Holder | None, PositionSet, bool]:
     """The holder without these, what it held of them, and whether that ends the lease; None: no such live lease."""
     holder = books.holders.get(token.incarnation) or _EMPTY_HANDED
-    for at, lease in enumerate(holder.leases):
-        if lease.token.number == token.number and lease.token == token:
-            break
-    else:
+    at = _try_place(holder.leases, token)
+    if at is None:
         return None, EMPTY, False
+    lease = holder.leases[at]
     rest = lease.positions - positions
     kept = (Lease(token=token, positions=rest),) if rest else ()
     leases = holder.leases[:at] + kept + holder.leases[at + 1 :]
     deadline = holder.progress_deadline if deadline is None else deadline
     taken = lease.positions - rest if rest else lease.positions
     return changed(holder, leases=leases, progress_deadline=deadline), taken, not rest
+
+
+def _try_place(leases: tuple[Lease, ...], token: LeaseToken) -> int | None:
+    for at, lease in enumerate(leases):
+        if lease.token.number == token.number and lease.token == token:  # the number tells most apart, cheaply
+            return at
+    return None
 
 
 def renew(books: Dispatch, key: Incarnation, deadline: Instant) -> Dispatch:

@@ -176,7 +176,7 @@ def _conclude(state: TrainerState, flight: Flight) -> Step:
         confirmed -= union(p.positions for p in pieces if p.token == flight.token)
     holdings = tuple(
         [
-            Holding(token=h.token, rest=h.rest, confirmed=h.confirmed | confirmed) if h.token == flight.token else h
+            Holding(token=h.token, rest=h.rest, confirmed=h.confirmed | confirmed) if _is_of(h, flight.token) else h
             for h in state.holdings
         ]
     )
@@ -188,6 +188,10 @@ def _conclude(state: TrainerState, flight: Flight) -> Step:
         is_wanted=state.is_wanted,
     )
     return settle_drain(state) if state.is_draining else Step(state)
+
+
+def _is_of(holding: Holding, token: LeaseToken) -> bool:
+    return holding.token.number == token.number and holding.token == token  # the number tells most apart, cheaply
 
 
 def _find(state: TrainerState, number: int) -> Flight | None:
