@@ -196,10 +196,9 @@ class SimulatedCluster:
         """Create pods of a job at once, without a node and without a controller.  Returns their names."""
         spec = self._job(job)
         shape = self._shape_of(spec, role)
-        life = self._jobs.lives[spec.name]
         names = []
         for _ in range(count):
-            ordinal = life.next_ordinal[role]
+            ordinal = self._world.next_ordinal(job, role)
             pod = SimPod(
                 name=PodName(f"{job}-{role}-{ordinal}"),
                 role=role,

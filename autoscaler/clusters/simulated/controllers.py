@@ -63,7 +63,6 @@ class Replicas:
     ready: set[PodName] = field(default_factory=set)
     victims: deque[SimPod] = field(default_factory=deque)  # chosen, and not told yet
     is_queued: bool = False  # for a token
-    made: int = 0
 
 
 class TokenBucket:

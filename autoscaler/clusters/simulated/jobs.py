@@ -6,7 +6,6 @@ A job that has done its work is OVER: its processes end by themselves.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
@@ -28,7 +27,6 @@ class JobLife:
     pods: dict[PodName, SimPod] = field(default_factory=dict)
     ready: dict[Role, set[PodName]] = field(default_factory=lambda: {role: set() for role in Role})
     working: dict[Role, set[PodName]] = field(default_factory=lambda: {role: set() for role in Role})
-    next_ordinal: Counter[Role] = field(default_factory=Counter)
     is_deleted: bool = False
     finish: int = 0  # the plan to finish that counts
     is_trainable: bool = False
@@ -80,7 +78,6 @@ class Jobs:
         match change:
             case Change.CREATED:
                 life.pods[pod.name] = pod
-                life.next_ordinal[pod.role] = max(life.next_ordinal[pod.role], pod.ordinal + 1)
             case Change.RUNNING:
                 life.ready[pod.role].add(pod.name)
             case Change.WORKING:

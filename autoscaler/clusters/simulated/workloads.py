@@ -209,22 +209,21 @@ class Workloads:
 
     def _make(self, controller: Replicas) -> None:
         prefix = controller.owner if controller.role is Role.OTHER else f"{controller.owner}-{controller.role}"
-        name = PodName(f"{prefix}-{controller.made}")
+        ordinal = self._world.next_ordinal(controller.owner, controller.role)
         pod = SimPod(
-            name=name,
+            name=PodName(f"{prefix}-{ordinal}"),
             role=controller.role,
             tier=controller.tier,
             shape=controller.shape,
             owner=controller.owner,
             priority=controller.priority,
-            ordinal=controller.made,
+            ordinal=ordinal,
             grace_s=controller.grace_s,
             can_preempt=controller.can_preempt,
             spread_group=controller.spread_group,
             generation=controller.generation,
             controller=controller.name,
         )
-        controller.made += 1
         self._world.create(pod)
 
     def _sync(self, name: str) -> None:

@@ -7,6 +7,7 @@ The world decides nothing.  Who creates pods, places them, counts their samples 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
@@ -52,6 +53,7 @@ class World:
         capacity = [sum(column) for column in zip(*(slot.allocatable for slot in table.slots), strict=True)]
         self.record = Recorder(table.resources, capacity)
         self._running = [0] * len(table.resources)
+        self._next_ordinals: defaultdict[tuple[str, Role], int] = defaultdict(int)
         self._listeners: list[Listener] = []
         self._kinds: dict[Shape, tuple[int, tuple[int, ...] | None]] = {}
 
@@ -79,10 +81,16 @@ class World:
         pod.luck = self.chance()
         self.pods[pod.name] = pod
         self.unbound_count += 1
+        seat = (pod.owner, pod.role)
+        self._next_ordinals[seat] = max(self._next_ordinals[seat], pod.ordinal + 1)
         self.record.note_pod(pod)
         self._tell(pod, Change.CREATED)
         if node is not None:
             self.bind(pod, node)
+
+    def next_ordinal(self, owner: str, role: Role) -> int:
+        """A number that no pod of this owner and role ever had."""
+        return self._next_ordinals[owner, role]
 
     def is_possible(self, shape: Shape) -> bool:
         """Whether all that it asks for is something that nodes here can have."""
