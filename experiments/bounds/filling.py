@@ -48,15 +48,17 @@ def fill(rooms: Sequence[Vector], items: Sequence[Item]) -> Filling | None:
         UnsolvedError: the solver ended without a proof.
         TooManyPatternsError: pods are so small beside rooms that ways to fill one cannot be listed.
     """
-    kept = tuple(item for item in items if item.most > 0)
+    order = sorted((n for n, item in enumerate(items) if item.most > 0), key=lambda n: items[n].request, reverse=True)
+    kept = tuple(items[n] for n in order)  # large ones first: fewer ways to list
     requests = tuple(item.request for item in kept)
     groups = Counter(_canonical(tuple(room), requests) for room in rooms) if kept else Counter()
     answer = _solve(tuple(sorted(groups.items())), kept)
     if answer is None:
         return None
-    counts = iter(answer)
-    full = tuple(next(counts) if item.most > 0 else 0 for item in items)
-    return Filling(counts=full, worth=sum(n * item.worth for n, item in zip(full, items, strict=True)))
+    counts = [0] * len(items)
+    for place, count in zip(order, answer, strict=True):
+        counts[place] = count
+    return Filling(counts=tuple(counts), worth=sum(n * item.worth for n, item in zip(counts, items, strict=True)))
 
 
 def _canonical(room: Vector, requests: tuple[Vector, ...]) -> tuple[Pattern, ...]:

@@ -12,7 +12,7 @@ from typing import Final
 Vector = tuple[int, ...]
 Pattern = tuple[int, ...]
 
-PATTERN_LIMIT: Final = 20_000
+PATTERN_LIMIT: Final = 2_000
 """Of one room; beyond it pods are so small beside nodes that whole numbers hardly matter: use the linear bound."""
 
 

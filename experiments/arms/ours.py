@@ -1,0 +1,61 @@
+"""Our arms: the loop and the planner as they run anywhere, with `reclaim: planner` or `reclaim: scheduler`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from math import ceil
+
+from autoscaler.clusters.port import Verdict
+from autoscaler.clusters.simulated import run_loop
+from autoscaler.domain import DeletePod, Headroom, Policy, Reclaim, Role
+from autoscaler.loop import Loop, Step
+from experiments.arms.stage import Setting, Stage, make_shape
+
+
+def run(stage: Stage) -> Counter[str]:
+    """Play the scenario to its end; return how many trainers the planner removed, by cause."""
+    removals: Counter[str] = Counter()
+
+    def note(step: Step) -> None:
+        for action, outcome in step.applied:
+            if isinstance(action, DeletePod) and action.role is Role.TRAINER and outcome.verdict is Verdict.DONE:
+                removals[action.cause.value] += 1
+
+    for submission in stage.submissions:
+        stage.at(submission.at_s, partial(stage.cluster.submit, submission.job, submission.work))
+    loop = Loop(stage.cluster, make_policy(stage.setting), listener=note)
+    asyncio.run(run_loop(loop, stage.cluster, stage.end_s))
+    return removals
+
+
+def make_policy(setting: Setting) -> Policy:
+    """Return the planner's defaults with what the setting changes; surplus gets the grace that it needs to drain."""
+    given = setting.policy
+    policy = Policy(
+        reclaim=Reclaim.SCHEDULER if setting.arm == "ours-scheduler" else Reclaim.PLANNER,
+        surplus_grace_s=setting.physics.drain_s,
+        headroom=make_headroom(setting),
+    )
+    if given.quiet_window_s is not None:
+        policy = replace(policy, quiet_window_s=given.quiet_window_s)
+    if given.transfers_per_minute is not None:
+        policy = replace(policy, transfers_per_minute=given.transfers_per_minute)
+    if given.victim_age_s is not None:
+        policy = replace(policy, victim_age_s=given.victim_age_s)
+    return policy
+
+
+def make_headroom(setting: Setting) -> tuple[Headroom, ...]:
+    """Return room for as many of the first web's pods as the percentage of the nodes' CPU amounts to."""
+    if not setting.policy.headroom_percent or not setting.scenario.web:
+        return ()
+    pod = setting.scenario.web[0].pod
+    if setting.mix is not None:
+        cpu_milli = 1_000 * sum(setting.mix.cores())
+    else:
+        cpu_milli = sum(spec.count * spec.cpu for spec in setting.scenario.nodes)
+    count = ceil(cpu_milli * setting.policy.headroom_percent / 100 / pod.cpu)
+    return (Headroom(shape=make_shape(pod), count=count),)

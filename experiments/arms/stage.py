@@ -1,0 +1,230 @@
+"""What every arm meets: nodes, system pods, web load and lost nodes of a scenario, on a simulated cluster.
+
+The scenario's zero lies `warm_up_s` after the cluster's, so that the first web pods stand when it begins.  Chance comes
+from the pass's seed alone: the same seed gives every arm the same start times and the same jitter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from autoscaler.clusters.simulated import (
+    KUBE_SCHEDULER,
+    KUBE_SCHEDULER_1_6,
+    PHYSICS_2017,
+    Deployment,
+    Physics,
+    SimulatedCluster,
+    Work,
+    exactly,
+)
+from autoscaler.domain import (
+    Job,
+    JobName,
+    MasterSpec,
+    Node,
+    NodeName,
+    Reclaim,
+    Resources,
+    ServerSpec,
+    Shape,
+    TrainerSpec,
+)
+from experiments.calibration.mixes import SYSTEM_CPU_MILLI, Mix
+from experiments.scenarios.schema import ArmName, ClockSpec, JobsSpec, PhysicsSpec, PodSpec, PolicySpec, Scenario
+
+CHECKED_NODES: Final = 500
+"""Up to this many nodes every event ends in the simulator's invariants."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One pass: a scenario on a mix, met by an arm, with a seed.  `variant` is empty for the arm as it is."""
+
+    scenario: Scenario
+    mix: Mix | None
+    arm: ArmName
+    variant: str
+    seed: int
+    physics: PhysicsSpec
+    policy: PolicySpec
+
+    @property
+    def is_of_2017(self) -> bool:
+        """Whether it runs under the scheduler and the timings of 2017."""
+        return self.scenario.published is not None and self.arm in {"static", "edl2017"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A job and when it comes, in the scenario's time."""
+
+    at_s: float
+    job: Job
+    work: Work
+    static: int
+
+
+class Stage:
+    """A cluster on which the scenario will happen.  `submissions` are left to the arm."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.scenario = setting.scenario
+        self._rng = np.random.default_rng([setting.seed, 2017])
+        self.nodes = make_nodes(setting)
+        self.zero_s = self.scenario.warm_up_s
+        self.cluster = SimulatedCluster(
+            self.nodes,
+            physics=make_physics(setting),
+            scheduler=KUBE_SCHEDULER_1_6 if setting.is_of_2017 else KUBE_SCHEDULER,
+            seed=setting.seed,
+            reclaim=Reclaim.SCHEDULER if setting.arm == "ours-scheduler" else Reclaim.PLANNER,
+            surplus_grace_s=setting.physics.drain_s,
+            daemons={node.name: SYSTEM for node in self.nodes} if setting.mix is not None else {},
+            checks=len(self.nodes) <= CHECKED_NODES,
+        )
+        clock = self._clock()
+        self.submissions = self._list_submissions(clock)
+        self.rises: list[Rise] = []
+        self._plan_web(clock)
+        self._plan_losses()
+
+    @property
+    def end_s(self) -> float:
+        """The end, on the cluster's clock."""
+        return self.zero_s + self.scenario.until_s
+
+    def at(self, at_s: float, call: Callable[[], object]) -> None:
+        """Call it at an instant of the scenario."""
+        self.cluster.at(self.zero_s + at_s, call)
+
+    def every(self, period_s: float, call: Callable[[], object]) -> None:
+        """Call it at the scenario's zero and every period from then on."""
+        self.cluster.every(period_s, call, first_s=self.zero_s)
+
+    def _clock(self) -> ClockSpec | None:
+        match self.setting.arm:
+            case "static" | "edl2017" as arm:
+                return self.scenario.clocks.get(arm)
+            case _:
+                return None
+
+    def _jittered(self, at_s: float, clock: ClockSpec | None) -> float:
+        jitter_s = 0.0 if clock is None else clock.jitter_s
+        return max(0.0, at_s + float(self._rng.uniform(-jitter_s, jitter_s))) if jitter_s else at_s
+
+    def _list_submissions(self, clock: ClockSpec | None) -> Sequence[Submission]:
+        planned = [
+            (spec.first_s + number * spec.every_s, spec, number)
+            for spec in self.scenario.jobs
+            for number in range(spec.count)
+        ]
+        planned.sort(key=lambda item: item[0])
+        instants = [at_s for at_s, _, _ in planned] if clock is None else list(clock.jobs_at_s)
+        return [
+            Submission(
+                at_s=self._jittered(at_s, clock),
+                job=make_job(spec, number),
+                work=Work(samples_total=None if spec.samples_total is None else float(spec.samples_total)),
+                static=spec.trainer.static,
+            )
+            for at_s, (_, spec, number) in zip(instants, planned, strict=True)
+        ]
+
+    def _plan_web(self, clock: ClockSpec | None) -> None:
+        instants = iter(() if clock is None else clock.web_at_s)
+        for web in self.scenario.web:
+            shape = make_shape(web.pod)
+            deployment = Deployment(name=web.name, shape=shape, replicas=web.replicas, priority=web.priority)
+            self.cluster.add_deployment(deployment)
+            before = web.replicas
+            for step in web.steps:
+                at_s = self._jittered(next(instants, step.at_s), clock)
+                self.at(at_s, partial(self.cluster.scale, web.name, step.replicas))
+                if step.replicas > before:
+                    self.rises.append(Rise(web=web.name, at_s=at_s, before=before, wanted=step.replicas))
+                before = step.replicas
+        self.rises.sort(key=lambda rise: rise.at_s)
+
+    def _plan_losses(self) -> None:
+        lost: list[NodeName] = []
+        for event in self.scenario.node_events:
+            if event.restore:
+                for name in lost:
+                    self.at(event.at_s, partial(self.cluster.restore_node, name))
+                lost.clear()
+                continue
+            standing = [node.name for node in self.nodes if node.name not in lost]
+            for index in self._rng.choice(len(standing), size=min(event.lose, len(standing)), replace=False):
+                self.at(event.at_s, partial(self.cluster.lose_node, standing[int(index)]))
+                lost.append(standing[int(index)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rise:
+    """A Deployment that was told to grow."""
+
+    web: str
+    at_s: float
+    before: int
+    wanted: int
+
+
+SYSTEM: Final = Shape(requests=Resources(cpu_milli=SYSTEM_CPU_MILLI, extended=(("pods", 1),)))
+
+
+def make_nodes(setting: Setting) -> list[Node]:
+    """Return the mix's nodes, or those that the scenario names itself."""
+    if setting.mix is not None:
+        return setting.mix.nodes()
+    return [
+        Node(
+            name=NodeName(f"n{group}-{number:04d}"),
+            allocatable=Resources(
+                cpu_milli=spec.cpu, memory_bytes=spec.memory, gpu_count=spec.gpu, extended=(("pods", 110),)
+            ),
+        )
+        for group, spec in enumerate(setting.scenario.nodes)
+        for number in range(spec.count)
+    ]
+
+
+def make_physics(setting: Setting) -> Physics:
+    """Return the timings: those of 2017 for its arms, today's for ours; drain as the setting says."""
+    if setting.is_of_2017:
+        return PHYSICS_2017
+    return Physics(drain=exactly(setting.physics.drain_s))
+
+
+def make_shape(pod: PodSpec) -> Shape:
+    """Return what a pod asks for; every pod takes one of its node's pods."""
+    requests = Resources(cpu_milli=pod.cpu, memory_bytes=pod.memory, gpu_count=pod.gpu, extended=(("pods", 1),))
+    return Shape(requests=requests)
+
+
+def make_job(spec: JobsSpec, number: int) -> Job:
+    """Return one of a scenario's equal jobs."""
+    trainer = spec.trainer
+    servers = spec.servers
+    return Job(
+        name=JobName(f"{spec.name}-{number + 1:02d}"),
+        trainer=TrainerSpec(
+            shape=make_shape(trainer),
+            min_replicas=trainer.min,
+            max_replicas=trainer.max,
+            step=trainer.step,
+            powers_of_two=trainer.powers_of_two,
+        ),
+        servers=None
+        if servers is None
+        else ServerSpec(shape=make_shape(servers), min_replicas=servers.count, max_replicas=servers.count),
+        master=MasterSpec(shape=make_shape(spec.master)),
+        priority=spec.priority,
+        weight=spec.weight,
+    )

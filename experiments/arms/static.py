@@ -1,0 +1,24 @@
+"""The static arm: every job gets its fixed number of trainers at submission, and keeps it (OFF in 2017)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from autoscaler.domain import Role
+from experiments.arms.stage import Stage, Submission
+
+
+def act(stage: Stage) -> None:
+    """Plan what the static arm does."""
+    for submission in stage.submissions:
+        stage.at(submission.at_s, partial(submit, stage, submission, submission.static))
+
+
+def submit(stage: Stage, submission: Submission, trainers: int) -> None:
+    """Create the job and its controllers: servers and master as ReplicaSets, trainers as a Job, all of equal rank."""
+    job, cluster = submission.job, stage.cluster
+    cluster.submit(job, submission.work)
+    if job.servers is not None:
+        cluster.set_replicas(job.name, Role.SERVER, job.server_count, priority=job.priority, spreads=True)
+    cluster.set_replicas(job.name, Role.MASTER, job.master.replicas, priority=job.priority, spreads=True)
+    cluster.set_replicas(job.name, Role.TRAINER, trainers, priority=job.priority)

@@ -1,0 +1,115 @@
+"""Both bounds at instants of a pass: what whole pods could use of what stands there.
+
+*Pinned*: other people's pods, servers and masters stay; trainers go anywhere.  *Free*: servers and masters go anywhere
+too, in the number that stands.  Where jobs have so many kinds of pods that the ways to fill a node cannot be listed,
+free is the linear bound, which is higher; the sample says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from autoscaler.clusters.simulated import SimulatedCluster
+from autoscaler.domain import Job, JobState, Node, NodeName, Resources, Role, Shape
+from experiments.bounds import Item, fill, upper_bound
+from experiments.bounds.patterns import TooManyPatternsError, Vector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundSample:
+    """At one instant of the scenario: percent of all CPU, and the trainers that the pinned bound holds."""
+
+    at_s: float
+    pinned_percent: float
+    free_percent: float
+    pinned_trainers: int
+    is_free_exact: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What stands on the nodes, as vectors (cpu, memory, gpu, pods)."""
+
+    rooms: tuple[Vector, ...]  # with nothing of EDL's
+    others_cpu_milli: int
+    core: Counter[Shape]
+    core_on: tuple[Vector, ...]  # taken by core, per node
+    jobs: tuple[Job, ...]  # that have begun
+
+
+def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> BoundSample:
+    """Return both bounds for what stands now."""
+    standing = look(cluster, nodes)
+    capacity = sum(node.allocatable.cpu_milli for node in nodes)
+    core_cpu = sum(shape.requests.cpu_milli * count for shape, count in standing.core.items())
+    rooms = [
+        tuple(a - b for a, b in zip(*pair, strict=True)) for pair in zip(standing.rooms, standing.core_on, strict=True)
+    ]
+    most: Counter[Shape] = Counter()
+    for job in standing.jobs:
+        most[job.trainer.shape] += job.trainer.ceiling
+    trainers = [item_of(shape, most=count) for shape, count in most.items()]
+    pinned = fill(rooms, trainers)
+    pinned_cpu = 0 if pinned is None else pinned.worth
+    core = [item_of(shape, most=count, least=count) for shape, count in standing.core.items()]
+    try:
+        free = fill(standing.rooms, [*trainers, *core])
+        free_cpu: float = core_cpu + pinned_cpu if free is None else free.worth
+        is_exact = True
+    except TooManyPatternsError:
+        free_cpu, is_exact = upper_bound(cluster.view()), False
+    return BoundSample(
+        at_s=at_s,
+        pinned_percent=100 * (standing.others_cpu_milli + core_cpu + pinned_cpu) / capacity,
+        free_percent=100 * (standing.others_cpu_milli + free_cpu) / capacity,
+        pinned_trainers=0 if pinned is None else sum(pinned.counts),
+        is_free_exact=is_exact,
+    )
+
+
+def look(cluster: SimulatedCluster, nodes: list[Node]) -> Standing:
+    """Sort what stands into other people's, core that stays, and the jobs that have begun."""
+    others: defaultdict[NodeName, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    core_on: defaultdict[NodeName, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    core: Counter[Shape] = Counter()
+    begun: set[str] = set()
+    others_cpu = 0
+    for pod in cluster.pods.values():
+        if pod.node is None:
+            continue
+        if pod.role is Role.OTHER:
+            others_cpu += pod.shape.requests.cpu_milli
+            add_to(others[pod.node], pod.shape.requests)
+            continue
+        begun.add(pod.owner)
+        if pod.role is not Role.TRAINER:
+            core[pod.shape] += 1
+            add_to(core_on[pod.node], pod.shape.requests)
+    open_nodes = {node.name for node in cluster.view().nodes if node.is_open()}
+    kept = [node for node in nodes if node.name in open_nodes]
+    return Standing(
+        rooms=tuple(
+            tuple(a - b for a, b in zip(vector(node.allocatable), others[node.name], strict=True)) for node in kept
+        ),
+        others_cpu_milli=others_cpu,
+        core=core,
+        core_on=tuple(tuple(core_on[node.name]) for node in kept),
+        jobs=tuple(job for name, job in cluster.jobs.items() if name in begun and job.state is JobState.ACTIVE),
+    )
+
+
+def vector(amounts: Resources) -> Vector:
+    """(cpu, memory, gpu, pods)."""
+    return (amounts.cpu_milli, amounts.memory_bytes, amounts.gpu_count, amounts.amount("pods"))
+
+
+def add_to(total: list[int], amounts: Resources) -> None:
+    """Add a request."""
+    for index, amount in enumerate(vector(amounts)):
+        total[index] += amount
+
+
+def item_of(shape: Shape, *, most: int, least: int = 0) -> Item:
+    """Return equal pods whose worth is their CPU."""
+    return Item(request=vector(shape.requests), worth=shape.requests.cpu_milli, least=least, most=most)

@@ -1,0 +1,116 @@
+"""One pass as it was recorded, in the scenario's time: what every metric is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autoscaler.clusters.simulated import PodTimeline
+from autoscaler.domain import Role
+from experiments.arms.stage import Rise, Stage
+from experiments.measuring.bounding import BoundSample
+from experiments.measuring.series import Steps, add, make_steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTake:
+    """One job: when it came, its weight, and its pods over time."""
+
+    submitted_s: float
+    weight: int
+    servers_wanted: int
+    trainers: Steps
+    servers: Steps
+    trainable: Steps
+    trained: Steps
+    lost: Steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebTake:
+    """One Deployment over time."""
+
+    wanted: Steps
+    running: Steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """All of one pass.  Pods tell their instants in the scenario's time too."""
+
+    until_s: float
+    measured_until_s: float
+    utilisation: Steps  # percent of the nodes' CPU
+    jobs: Mapping[str, JobTake]
+    web: Mapping[str, WebTake]
+    rises: tuple[Rise, ...]
+    pods: tuple[PodTimeline, ...]
+    zero_s: float
+    removals: Mapping[str, int]  # of the planner, by cause; empty for other arms
+    bounds: tuple[BoundSample, ...]
+
+    @property
+    def trainers(self) -> Steps:
+        """Trainers ready, over all jobs."""
+        return add([job.trainers for job in self.jobs.values()])
+
+    @property
+    def wanted(self) -> Steps:
+        """Web pods wanted, over all Deployments."""
+        return add([web.wanted for web in self.web.values()])
+
+    @property
+    def running(self) -> Steps:
+        """Web pods running, over all Deployments."""
+        return add([web.running for web in self.web.values()])
+
+    def removed(self) -> list[PodTimeline]:
+        """Trainers that ran and were made to leave while their job went on, up to the end of measuring."""
+        end_s = self.zero_s + self.measured_until_s
+        return [
+            pod
+            for pod in self.pods
+            if pod.role is Role.TRAINER
+            and pod.running_at_s is not None
+            and pod.terminating_at_s is not None
+            and pod.terminating_at_s <= end_s
+            and pod.why != "the job is over"
+        ]
+
+
+def make_take(stage: Stage, removals: Mapping[str, int], bounds: tuple[BoundSample, ...]) -> Take:
+    """Read the simulator's record."""
+    record, zero_s = stage.cluster.record, stage.zero_s
+    cpu = record.capacity[0]
+    jobs = {}
+    for submission in stage.submissions:
+        name = submission.job.name
+        rows = record.jobs[name]
+        jobs[str(name)] = JobTake(
+            submitted_s=submission.at_s,
+            weight=submission.job.weight,
+            servers_wanted=submission.job.server_count,
+            trainers=make_steps(((row.t_s, row.trainers) for row in rows), zero_s=zero_s),
+            servers=make_steps(((row.t_s, row.servers) for row in rows), zero_s=zero_s),
+            trainable=make_steps(((row.t_s, row.is_trainable) for row in rows), zero_s=zero_s),
+            trained=make_steps(((row.t_s, row.samples_trained) for row in rows), zero_s=zero_s),
+            lost=make_steps(((row.t_s, row.samples_lost) for row in rows), zero_s=zero_s),
+        )
+    return Take(
+        until_s=stage.scenario.until_s,
+        measured_until_s=stage.scenario.measured_until_s,
+        utilisation=make_steps(((row.t_s, 100 * row.amounts[0] / cpu) for row in record.usage), zero_s=zero_s),
+        jobs=jobs,
+        web={
+            name: WebTake(
+                wanted=make_steps(((row.t_s, row.wanted) for row in rows), zero_s=zero_s),
+                running=make_steps(((row.t_s, row.running) for row in rows), zero_s=zero_s),
+            )
+            for name, rows in record.web.items()
+        },
+        rises=tuple(stage.rises),
+        pods=record.pods(),
+        zero_s=zero_s,
+        removals=dict(removals),
+        bounds=bounds,
+    )
