@@ -36,7 +36,7 @@ def test_lowest_class_is_the_victim():
     web = ask(sim)
     assert leaving(sim) == ["j-trainer-1"]
     assert web.nominated_node == "a"
-    assert sim.pods["j-trainer-1"].is_preempted
+    assert [life.name for life in sim.record.pods() if life.is_preempted] == ["j-trainer-1"]
 
 
 def test_youngest_of_one_class_is_the_victim():

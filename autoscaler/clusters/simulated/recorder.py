@@ -30,6 +30,7 @@ class PodTimeline:
     terminating_at_s: float | None
     gone_at_s: float | None
     was_drained: bool | None
+    is_preempted: bool  # the scheduler told it to leave
     why: str
 
 
@@ -116,5 +117,6 @@ def timeline_of(pod: SimPod) -> PodTimeline:
         terminating_at_s=pod.terminating_at_s,
         gone_at_s=pod.gone_at_s,
         was_drained=pod.was_drained,
+        is_preempted=pod.is_preempted,
         why=pod.why,
     )
