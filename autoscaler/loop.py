@@ -17,7 +17,7 @@ from typing import Final
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
 from autoscaler.domain import Action, Decision, History, JobName, Plan, Policy
 from autoscaler.errors import TemporaryError
-from autoscaler.planner import plan, record_applied, still_valid
+from autoscaler.planner import Memo, plan, record_applied, still_valid
 
 DEBOUNCE_S: Final = 0.1  # a burst of events becomes one plan; a tenth of what a web pod needs to start
 RESYNC_S: Final = 10.0  # a lost event costs at most this long
@@ -61,6 +61,7 @@ class Loop:
         self._cluster = cluster
         self._listener = listener
         self._history = History(since_s=cluster.now())
+        self._memo = Memo()
         self._last: dict[JobName, Decision] = {}
 
     async def run(self) -> None:
@@ -81,18 +82,23 @@ class Loop:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
             view = (await self._cluster.observe()).evolve(history=self._history)
-        decided = plan(view, self.policy, self._cluster.now())
+        decided = plan(view, self.policy, self._cluster.now(), memo=self._memo)
         self._remember(decided)
         applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
         done = Step(plan=decided, applied=applied)
         self._listener(done)
         return done
 
+    @property
+    def history(self) -> History:
+        """The planner's memory as the next plan will find it."""
+        return self._history
+
     async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, Outcome], ...]:
         async with asyncio.timeout(CALL_LIMIT_S):
             fresh = await self._cluster.observe()
         applied = []
-        for action in still_valid(decided, fresh, self.policy):
+        for action in still_valid(decided, fresh, self.policy, memo=self._memo):
             async with asyncio.timeout(CALL_LIMIT_S):
                 outcome = await self._cluster.apply(action)
             if outcome.verdict is Verdict.DONE:

@@ -17,8 +17,9 @@ Amounts are whole numbers and shares are fractions, so no rounding decides; loop
 before speed here.  What the words mean stands in `autoscaler.domain`; `autoscaler.loop` carries plans out.
 """
 
+from autoscaler.planner.memo import Memo
 from autoscaler.planner.memory import record_applied
 from autoscaler.planner.plan import plan
 from autoscaler.planner.revalidate import still_valid
 
-__all__ = ["plan", "record_applied", "still_valid"]
+__all__ = ["Memo", "plan", "record_applied", "still_valid"]

@@ -11,13 +11,13 @@ from autoscaler.domain import Bottleneck, Cause, Reclaim, Role, Tier
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import tightest_room
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.seating import Force, Seats, missing_core, seat_all, seat_by_force, seat_on
+from autoscaler.planner.seating import Force, Seats, seat_all, seat_by_force, seat_on
 from autoscaler.planner.windows import shrink_opens_at
 
 
 def refill_core(draft: Draft, job: JobDraft) -> None:
     """Give a running job the core pods that it lacks, one by one."""
-    roles = missing_core(draft, job)
+    roles = job.missing(draft.view.capabilities)
     if roles and draft.now_s < job.job.hold_until_s:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
         return
@@ -38,6 +38,8 @@ def refill_core(draft: Draft, job: JobDraft) -> None:
 
 def refill(draft: Draft, job: JobDraft, role: Role) -> bool:
     """Create or promise one core pod; False if no room can be had for it."""
+    if not job.awaits_number(role):
+        return False
     if seat_all(draft, job, [role], now=True) is not None:
         return True
     force = Force(cause=Cause.GANG)
@@ -57,15 +59,15 @@ def restore_core(draft: Draft, job: JobDraft) -> None:
     is_whole = job.next_trainer_tier() is not Tier.CORE
     if is_whole or job.size < job.job.trainer.min_replicas or draft.now_s < job.job.hold_until_s:
         return
-    shape = job.job.trainer.shape
+    shape, names = job.shapes[Role.TRAINER], draft.rooms.names
     if job.size < job.job.trainer.ceiling:
-        if room := tightest_room(draft, shape, now=True):
-            draft.create(job, Role.TRAINER, Tier.CORE, room.node.name, Cause.CORE_SWAP)
+        if (at := tightest_room(draft, shape, now=True)) is not None:
+            draft.create(job, Role.TRAINER, Tier.CORE, names[at], Cause.CORE_SWAP)
             return
-        if room := tightest_room(draft, shape, now=False):
-            draft.promise(job, Role.TRAINER, Tier.CORE, room.node.name)
+        if (at := tightest_room(draft, shape, now=False)) is not None:
+            draft.promise(job, Role.TRAINER, Tier.CORE, names[at])
             return
-    opens_at_s = shrink_opens_at(draft.view, draft.policy, job.job)
+    opens_at_s = shrink_opens_at(draft, job.job)
     if draft.now_s >= opens_at_s:
         swap(draft, job)
     else:
@@ -79,20 +81,22 @@ def swap(draft: Draft, job: JobDraft) -> None:
     """
     if not job.spare and draft.policy.reclaim is Reclaim.PLANNER:
         return
-    shape = job.job.trainer.shape
+    rooms, shape = draft.rooms, job.shapes[Role.TRAINER]
     for pod in draft.last_in_line(job):
-        room = draft.rooms.get(pod.place) if pod.place is not None else None
-        if pod.tier is Tier.SURPLUS and room is not None and shape.requests.fits_into(room.later + pod.requests):
+        at = rooms.open_place_of(pod)
+        is_surplus = pod.tier is Tier.SURPLUS
+        if is_surplus and at is not None and rooms.fits_without(at, shape, [draft.shapes.number(pod.shape)]):
             draft.remove(job, [pod], Cause.CORE_SWAP, beneficiary=job.job.name)
-            draft.promise(job, Role.TRAINER, Tier.CORE, room.node.name)
+            draft.promise(job, Role.TRAINER, Tier.CORE, rooms.names[at])
             return
 
 
 def reserved_seat(draft: Draft, job: JobDraft, role: Role) -> Seats | None:
     """Take a seat for which an earlier plan made room, if one of this role still stands."""
     for reservation in draft.view.history.reservations:
-        for seat in reservation.seats:
-            taken = [(seat.role, seat.node)]
-            if reservation.job == job.job.name and seat.role is role and seat_on(draft, job, taken, now=False):
-                return taken
+        if reservation.job == job.job.name:
+            for seat in reservation.seats:
+                taken = [(seat.role, seat.node)]
+                if seat.role is role and seat_on(draft, job, taken, now=False):
+                    return taken
     return None

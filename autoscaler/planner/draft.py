@@ -1,17 +1,18 @@
 """The planner's working copy of the cluster, on which the phases write one after the other.
 
-Each open node has two amounts.  `free` is what nobody occupies or has been promised: a pod created into it is safe at
-once (A2).  `later` is what will be free when everything that is leaving has left, less what waits for it: a promise
-into it can be kept, not yet carried out.  Whatever is promised must fit into `later`; whatever is created into both.
+Rooms are arrays (`rooms`: free now, free later), jobs are `JobDraft`s.  A trial is made on the draft itself and undone:
+`mark` before it, `roll_back` to the mark if it came to nothing, `redo` to have it again.  So a trial costs what it
+touches, not a copy of the cluster, and after a plan the draft is rolled back to the snapshot, which the next plan then
+brings up to date (`memo`).
 
 Built by `snapshot`, read by every phase; nothing here decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from autoscaler.domain import (
     Bar,
@@ -19,48 +20,22 @@ from autoscaler.domain import (
     ClusterView,
     CreatePod,
     Demand,
+    History,
     JobName,
-    Node,
     NodeName,
     Pod,
     Policy,
     Reservation,
-    Resources,
+    Resize,
     Role,
     Seat,
     Shape,
     Tier,
 )
-from autoscaler.planner.job_draft import JobDraft, Leaving, Promise
-
-
-@dataclass(slots=True, kw_only=True)
-class Room:
-    """What an open node still offers."""
-
-    node: Node
-    free: Resources
-    later: Resources
-
-    def has(self, requests: Resources, *, now: bool) -> bool:
-        """Whether the requests fit: with `now` for a creation, without for a promise."""
-        return requests.fits_into(self.later) and (not now or requests.fits_into(self.free))
-
-    def take(self, requests: Resources, *, now: bool) -> None:
-        """Give the requests away: created now, or promised."""
-        self.later -= requests
-        if now:
-            self.free -= requests
-
-    def give_back(self, requests: Resources, *, now: bool) -> None:
-        """Undo `take`."""
-        self.later += requests
-        if now:
-            self.free += requests
-
-    def vacate(self, requests: Resources) -> None:
-        """A pod is told to leave: its room can be promised from here on."""
-        self.later += requests
+from autoscaler.planner.job_draft import JobDraft, Leaving, Offers, Promise
+from autoscaler.planner.rank import Rank, rank_of
+from autoscaler.planner.rooms import Rooms
+from autoscaler.planner.shapes import Shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +49,22 @@ class Want:
     pod: Pod | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Draft:
     """All of the working copy."""
 
     view: ClusterView
     policy: Policy
     now_s: float
-    rooms: dict[NodeName, Room]
-    jobs: dict[JobName, JobDraft]
-    capacities: dict[JobName, Resources]  # of the ready nodes that accept the job's trainers
+    shapes: Shapes
+    rooms: Rooms
+    jobs: dict[JobName, JobDraft]  # in the order of their names
+    unit: int  # `share` counts in parts of one by this
+    waiting: Sequence[Pod] = ()  # pods of others that wait for a node
+    standing: dict[str | None, int] = field(default_factory=dict)  # pods by workload, leaving ones apart
+    is_gang_binding: bool = False  # core pods of an earlier start are still without a node
+    held_on: Mapping[int, Collection[JobName]] = field(default_factory=dict)  # jobs with surplus in the view, by node
+    quiet_from_s: float = 0.0  # when the newest submission and the newest pod of others came
     unserved: list[Want] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
@@ -91,84 +72,216 @@ class Draft:
     seen_rooms: set[str] = field(default_factory=set)  # judged unschedulable, yet there is room
     short: set[JobName] = field(default_factory=set)  # core that could not be refilled
     wake_at_s: list[float] = field(default_factory=list)
+    changed_jobs: list[JobDraft] = field(default_factory=list)  # whose trainers came or went, again and again
+    supplies: dict[object, object] = field(default_factory=dict)  # of `supply`
+    resizes: dict[JobName, Resize] = field(default_factory=dict)
+    trial_from: int = 0  # where in the log the present trial begins
 
-    def copy(self) -> Draft:
-        """Return an independent copy of rooms and jobs for a trial; the notes are shared."""
-        rooms = {name: replace(room) for name, room in self.rooms.items()}
-        return replace(self, rooms=rooms, jobs={name: job.copy() for name, job in self.jobs.items()})
+    def __post_init__(self) -> None:
+        self.resizes = {entry.job: entry for entry in self.view.history.resizes}
 
-    def adopt(self, trial: Draft) -> None:
-        """Go on from a trial.  Job drafts taken before are of the past: take them anew."""
-        self.rooms, self.jobs = trial.rooms, trial.jobs
+    @property
+    def history(self) -> History:
+        """What is remembered from plans before."""
+        return self.view.history
 
-    def share(self, draft: JobDraft, *, usage: Resources | None = None) -> Fraction:
-        """The job's weighted dominant share: servers and master included, of ready eligible capacity (A4)."""
-        capacity = self.capacities[draft.job.name]
-        used = draft.usage if usage is None else usage
-        parts = (Fraction(amount, held) for name, amount in used.amounts() if (held := capacity.amount(name)) > 0)
-        return max(parts, default=Fraction(0)) / draft.job.weight
+    # Trials.
 
-    def create(self, draft: JobDraft, role: Role, tier: Tier, node: NodeName, cause: Cause) -> None:
-        """Create a pod into room that is free now."""
-        requests = draft.shape_of(role).requests
-        self.rooms[node].take(requests, now=True)
-        draft.usage += requests
-        ordinal = draft.next_ordinal(role)
-        pod = CreatePod(job=draft.job.name, role=role, ordinal=ordinal, tier=tier, node=node, cause=cause)
-        draft.created.append(pod)
+    def mark(self) -> int:
+        """Begin a trial and return the place in the log to which it can be rolled back."""
+        self.trial_from = len(self.rooms.log)
+        return self.trial_from
 
-    def promise(self, draft: JobDraft, role: Role, tier: Tier, node: NodeName) -> None:
+    def roll_back(self, mark: int) -> list[Any]:
+        """Undo everything since the mark, notes (demands, reservations ...) apart; return what `redo` takes."""
+        log = self.rooms.log
+        undone = []
+        while len(log) > mark:
+            entry = log.pop()
+            if isinstance(entry[0], JobDraft):
+                job, saved = entry
+                undone.append((job, job.save()))
+                job.restore(saved)
+                self.changed_jobs.append(job)
+            else:
+                at, shape, free, later, surplus = entry
+                self.rooms.carry_out(at, shape, -free, -later, -surplus)
+                undone.append(entry)
+        self.trial_from = mark
+        return undone
+
+    def redo(self, undone: list[Any]) -> None:
+        """Do again what was rolled back."""
+        log = self.rooms.log
+        for entry in reversed(undone):
+            if isinstance(entry[0], JobDraft):
+                job, saved = entry
+                log.append((job, job.save()))
+                job.restore(saved)
+                self.changed_jobs.append(job)
+            else:
+                log.append(entry)
+                self.rooms.carry_out(*entry)
+
+    def touch(self, job: JobDraft) -> None:
+        """Note the job's state before it changes: once in each trial."""
+        if job.touched <= self.trial_from:
+            self.rooms.log.append((job, job.save()))
+            job.touched = len(self.rooms.log)
+
+    # Shares.
+
+    def share(self, job: JobDraft, *, more: int = 0) -> int:
+        """The job's weighted dominant share, servers and master included, of ready eligible capacity (A4).
+
+        With `more` trainers (or fewer).  Exact: a whole number of parts of one by `unit`, so shares of different jobs
+        compare as they are.
+        """
+        if not more:
+            return max(map(int.__mul__, job.usage, job.rates), default=0)
+        parts = zip(job.usage, job.trainer_amounts, job.rates, strict=True)
+        return max(0, *((used + more * amount) * rate for used, amount, rate in parts))
+
+    def part(self, job: JobDraft, roles: Iterable[Role]) -> int:
+        """The share that new pods of these roles alone would have."""
+        total = [0] * len(job.rates)
+        for role in roles:
+            for column, amount in enumerate(self.shapes.amounts[job.shapes[role]]):
+                total[column] += amount
+        return max(map(int.__mul__, total, job.rates), default=0)
+
+    # Pods that come and go.
+
+    def create(self, job: JobDraft, role: Role, tier: Tier, node: NodeName, cause: Cause) -> None:
+        """Create a pod into room that is free now; where its number is still taken, the room is held for it."""
+        ordinal = job.free_ordinal(role)
+        if ordinal is None:
+            self.promise(job, role, tier, node)
+            return
+        self.touch(job)
+        self._come(job, role, tier, node, now=True)
+        job.ordinals.setdefault(role, set()).add(ordinal)
+        pod = CreatePod(job=job.job.name, role=role, ordinal=ordinal, tier=tier, node=node, cause=cause)
+        job.created.append(pod)
+
+    def promise(self, job: JobDraft, role: Role, tier: Tier, node: NodeName) -> None:
         """Hold room, part of which is still being vacated, for a pod that a later plan will create."""
-        requests = draft.shape_of(role).requests
-        self.rooms[node].take(requests, now=False)
-        draft.usage += requests
-        draft.promised.append(Promise(role=role, tier=tier, node=node))
+        self.touch(job)
+        self._come(job, role, tier, node, now=False)
+        job.promised.append(Promise(role=role, tier=tier, node=node))
 
-    def remove(self, draft: JobDraft, pods: Iterable[Pod], cause: Cause, beneficiary: str = "") -> None:
+    def _come(self, job: JobDraft, role: Role, tier: Tier, node: NodeName, *, now: bool) -> None:
+        shape = job.shapes[role]
+        is_surplus = role is Role.TRAINER and tier is Tier.SURPLUS
+        self.rooms.move(self.rooms.index[node], shape, free=-1 if now else 0, later=-1, surplus=1 if is_surplus else 0)
+        self.count(job, shape, times=1)
+        self.changed_jobs.append(job)
+        if role is Role.TRAINER:
+            job.coming_trainers += 1
+            job.core += tier is Tier.CORE
+
+    def count(self, job: JobDraft, shape: int, *, times: int) -> None:
+        """Add so many pods of a shape to what the job uses."""
+        for column, amount in enumerate(self.shapes.amounts[shape]):
+            job.usage[column] += times * amount
+
+    def remove(self, job: JobDraft, pods: Iterable[Pod], cause: Cause, beneficiary: str = "") -> None:
         """Tell pods of a job to leave."""
+        self.touch(job)
         for pod in pods:
-            for standing in (draft.trainers, draft.servers, draft.masters):
+            shape = self.shapes.number(pod.shape)
+            is_surplus = False
+            for standing in (job.trainers, job.servers, job.masters):
                 if pod in standing:
                     standing.remove(pod)
-                    draft.usage -= pod.requests
-            draft.leaving.append(Leaving(pod=pod, cause=cause, beneficiary=beneficiary))
-            if pod.place in self.rooms:
-                self.rooms[pod.place].vacate(pod.requests)
+                    self.count(job, shape, times=-1)
+                    is_surplus = standing is job.trainers and pod.tier is Tier.SURPLUS
+                    job.core -= standing is job.trainers and pod.tier is Tier.CORE
+            job.leaving.append(Leaving(pod=pod, cause=cause, beneficiary=beneficiary))
+            if (at := self.rooms.place_of(pod)) is not None:
+                self.rooms.move(at, shape, later=1, surplus=-1 if is_surplus else 0)
+        self._forget_order(job)
 
-    def withdraw(self, draft: JobDraft) -> None:
+    def withdraw(self, job: JobDraft) -> None:
         """Take back everything that this plan would create for the job."""
-        for created in draft.created:
-            self.rooms[created.node].free += draft.shape_of(created.role).requests
-            draft.ordinals[created.role].discard(created.ordinal)
-        for coming in draft.coming:
-            requests = draft.shape_of(coming.role).requests
-            self.rooms[coming.node].later += requests
-            draft.usage -= requests
-        draft.created.clear()
-        draft.promised.clear()
+        self.touch(job)
+        for created in job.created:
+            job.ordinals[created.role].discard(created.ordinal)
+        for coming in job.coming:
+            shape, now = job.shapes[coming.role], isinstance(coming, CreatePod)
+            is_surplus = coming.role is Role.TRAINER and coming.tier is Tier.SURPLUS
+            self.rooms.move(
+                self.rooms.index[coming.node], shape, free=int(now), later=1, surplus=-1 if is_surplus else 0
+            )
+            self.count(job, shape, times=-1)
+            job.core -= coming.role is Role.TRAINER and coming.tier is Tier.CORE
+        job.created.clear()
+        job.promised.clear()
+        job.coming_trainers = 0
 
-    def shrink(self, draft: JobDraft, pods: Iterable[Pod], cause: Cause, beneficiary: str = "") -> None:
+    def shrink(self, job: JobDraft, pods: Iterable[Pod], cause: Cause, beneficiary: str = "") -> None:
         """Take trainers away, and as many more as make a whole step: an odd trainer is of no use to the job."""
-        self.remove(draft, pods, cause, beneficiary)
-        trainer = draft.job.trainer
-        extra = len(draft.trainers) - trainer.largest_allowed(len(draft.trainers))
+        self.remove(job, pods, cause, beneficiary)
+        trainer = job.job.trainer
+        extra = len(job.trainers) - trainer.largest_allowed(len(job.trainers))
         if extra > 0:
-            self.remove(draft, self.last_in_line(draft)[:extra], cause, beneficiary)
+            self.remove(job, self.last_in_line(job)[:extra], cause, beneficiary)
 
-    def last_in_line(self, draft: JobDraft) -> list[Pod]:
+    # Who leaves first.
+
+    def last_in_line(self, job: JobDraft) -> tuple[Pod, ...]:
         """The job's trainers in the order in which they leave: surplus, on closed nodes, highest ordinal first."""
-        return sorted(
-            draft.trainers,
-            key=lambda pod: (pod.tier is Tier.CORE, pod.priority, pod.place in self.rooms, -pod.ordinal),
-        )
+        if job.line is None:
+            job.line = tuple(
+                sorted(
+                    job.trainers,
+                    key=lambda pod: (
+                        pod.tier is Tier.CORE,
+                        pod.priority,
+                        self.rooms.open_place_of(pod) is not None,
+                        -pod.ordinal,
+                    ),
+                )
+            )
+        return job.line
 
-    def takeable(self, draft: JobDraft) -> list[Pod]:
+    def takeable(self, job: JobDraft) -> tuple[Pod, ...]:
         """Trainers that may be taken, in leaving order: surplus, then core beyond the minimum (`kubernetes.md` 6)."""
-        line = self.last_in_line(draft)
+        line = self.last_in_line(job)
         core = sum(pod.tier is Tier.CORE for pod in line)
-        return line[: len(line) - min(core, draft.job.trainer.min_replicas)]
+        return line[: len(line) - min(core, job.job.trainer.min_replicas)]
 
-    def reserve(self, draft: JobDraft, seats: Iterable[tuple[Role, NodeName]]) -> None:
+    def offers(self, job: JobDraft, rank: Rank | None = None) -> Offers:
+        """The trainers that may be taken, by open node and shape; with `rank` those that rank below it."""
+        if (offers := job.offers.get(rank)) is None:
+            here: dict[tuple[int, int], list[Pod]] = {}
+            for pod in self.takeable(job):
+                at = self.rooms.open_place_of(pod)
+                if at is not None and (rank is None or rank_of(pod, self.policy) < rank):
+                    here.setdefault((at, self.shapes.number(pod.shape)), []).append(pod)
+            offers = job.offers[rank] = tuple((at, shape, tuple(pods)) for (at, shape), pods in here.items())
+        return offers
+
+    def _forget_order(self, job: JobDraft) -> None:
+        job.line, job.offers = None, {}
+        self.changed_jobs.append(job)
+
+    def surplus_on(self, job: JobDraft, at: int) -> list[int]:
+        """The shapes of the job's surplus on a node, what comes included."""
+        place_of, name = self.rooms.place_of, self.rooms.names[at]
+        standing = [
+            self.shapes.number(pod.shape) for pod in job.trainers if pod.tier is Tier.SURPLUS and place_of(pod) == at
+        ]
+        coming = [pod for pod in job.coming if pod.tier is Tier.SURPLUS and pod.node == name]
+        return standing + [job.shapes[Role.TRAINER]] * len(coming)
+
+    def holders_of(self, at: int) -> tuple[JobDraft, ...]:
+        """The jobs with surplus on a node, what comes included, in the order of their names."""
+        names = set(self.held_on.get(at, ()))
+        names.update(job.job.name for job in self.changed_jobs if job.coming)
+        return tuple(self.jobs[name] for name in sorted(names) if self.surplus_on(self.jobs[name], at))
+
+    def reserve(self, job: JobDraft, seats: Iterable[tuple[Role, NodeName]]) -> None:
         """Remember the seats for which room is being made, so that the next plan finds the same ones."""
         noted = tuple(Seat(role=role, node=node) for role, node in seats)
-        self.reservations.append(Reservation(job=draft.job.name, seats=noted))
+        self.reservations.append(Reservation(job=job.job.name, seats=noted))

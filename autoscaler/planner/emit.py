@@ -59,7 +59,7 @@ def drop_odd_trainers(draft: Draft, job: JobDraft) -> None:
     if odd <= 0 or job.job.state is not JobState.ACTIVE:
         return
     victims = draft.last_in_line(job)[:odd]
-    opens_at_s = shrink_opens_at(draft.view, draft.policy, job.job)
+    opens_at_s = shrink_opens_at(draft, job.job)
     if draft.now_s >= opens_at_s and all(is_old_enough(draft.policy, pod, draft.now_s) for pod in victims):
         draft.remove(job, victims, Cause.STEP, beneficiary="spec.trainer.step")
     else:
@@ -70,9 +70,10 @@ def drop_odd_trainers(draft: Draft, job: JobDraft) -> None:
 def gate_growth(draft: Draft, job: JobDraft) -> None:
     """Turn growth that must wait for the job's window into a promise."""
     growth = [pod for pod in job.created if pod.cause is Cause.FREE_ROOM]
-    opens_at_s = growth_opens_at(draft.view, draft.policy, job.job)
+    opens_at_s = growth_opens_at(draft, job.job)
     if not growth or not job.is_running or draft.now_s >= opens_at_s:
         return
+    draft.touch(job)
     job.held = len(growth)
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
     wait_s = opens_at_s - draft.now_s

@@ -5,35 +5,27 @@ The sentence for people is `story`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from autoscaler.domain import (
-    NOTHING,
-    Bottleneck,
-    Cause,
-    Decision,
-    JobName,
-    JobState,
-    NodeName,
-    Reason,
-    Resources,
-    Role,
-    Tier,
-)
-from autoscaler.planner.draft import Draft, Room
+import numpy as np
+
+from autoscaler.domain import Bottleneck, Cause, Decision, JobState, Reason, Role, Tier
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.fit import nearest_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.share import step_of
 from autoscaler.planner.story import listed, tell
+from autoscaler.planner.transfer import STARVED
+from autoscaler.planner.words import describe_lack
 
-Held = Mapping[NodeName, Sequence[tuple[JobDraft, Resources]]]
+NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is others' alone
 
 
 def decide(draft: Draft) -> tuple[Decision, ...]:
     """Return each job's decision from the finished draft."""
-    held = held_by_surplus(draft)
-    for job in draft.jobs.values():
-        if job.job.name not in draft.short:
-            attribute_shortage(job, held, draft.rooms)
+    name_shortages(draft)
     return tuple(decision_for(draft, job) for job in draft.jobs.values())
 
 
@@ -55,7 +47,7 @@ def decision_for(draft: Draft, job: JobDraft) -> Decision:
         cause=cause,
         bottleneck=bottleneck,
         message=tell(job),
-        share=float(draft.share(job) * spec.weight),
+        share=draft.share(job) * spec.weight / draft.unit,
         is_degraded=job.is_degraded,
         notice=notice_of(draft, job),
     )
@@ -91,42 +83,67 @@ def what_happens(job: JobDraft) -> tuple[Reason, Cause | None]:
     return (Reason.GROWN, came[0]) if came else (Reason.KEPT, None)
 
 
-def attribute_shortage(job: JobDraft, held: Held, rooms: Mapping[NodeName, Room]) -> None:
-    """Where surplus of others fills the room that is missing, name their claim instead of the node."""
-    if not job.is_running or job.bottleneck not in {Bottleneck.NODE_FIT, Bottleneck.STEP}:
-        return
-    shape = job.job.trainer.shape
-    holders: dict[JobName, JobDraft] = {}
-    for node, holdings in held.items():
-        room = rooms[node]
-        if not room.node.accepts(shape):
+def name_shortages(draft: Draft) -> None:
+    """Say whose room it is that jobs lack: that of others' surplus on some node, else nobody's, and what comes nearest.
+
+    Jobs of one shape have one answer, unless their own surplus is part of it.
+    """
+    answers: dict[int, Shortage] = {}
+    for job in draft.jobs.values():
+        if job.bottleneck not in STARVED or job.job.name in draft.short:
             continue
-        for holder, amount in holdings:
-            is_new = holder is not job and holder.job.name not in holders
-            if is_new and shape.requests.fits_into(room.later + amount):
-                holders[holder.job.name] = holder
-    if not holders:
-        return
-    names = listed(sorted(holders))
-    if all(holder.job.priority > job.job.priority for holder in holders.values()):
+        shape = job.shapes[Role.TRAINER]
+        if job.is_running:
+            if shape not in answers:
+                answers[shape] = shortage_of(draft, shape)
+            if holders := answers[shape].holders_beside(draft, job):
+                block_for(job, holders)
+                continue
+        if not job.message:
+            job.block(Bottleneck.NODE_FIT, nearest_node(draft, shape))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """The first nodes where a shape would fit if all surplus there were gone, and whose surplus that is."""
+
+    shape: int
+    nodes: tuple[tuple[int, tuple[JobDraft, ...]], ...]
+
+    def holders_beside(self, draft: Draft, job: JobDraft) -> list[JobDraft]:
+        """Return the other jobs whose surplus alone stands in this one's way on one of the nodes."""
+        for at, holders in self.nodes:
+            others = [holder for holder in holders if holder is not job]
+            gone = [shape for holder in others for shape in draft.surplus_on(holder, at)]
+            if others and (len(others) == len(holders) or draft.rooms.fits_without(at, self.shape, gone)):
+                return others
+        return []
+
+
+def shortage_of(draft: Draft, shape: int) -> Shortage:
+    """Find them, in the order of names."""
+    rooms = draft.rooms
+    would_fit = rooms.holds(rooms.later + rooms.surplus, shape) & rooms.accepted(shape) & rooms.is_open
+    where = np.flatnonzero(would_fit)[:NODES_NAMED_FROM].tolist()
+    return Shortage(shape=shape, nodes=tuple((at, draft.holders_of(at)) for at in where))
+
+
+def block_for(job: JobDraft, holders: Sequence[JobDraft]) -> None:
+    """The room belongs to others by priority or by fairness."""
+    names = listed(sorted(holder.job.name for holder in holders))
+    if all(holder.job.priority > job.job.priority for holder in holders):
         job.block(Bottleneck.PRIORITY, f"could grow by {step_of(job)}: the room belongs to {names}, of higher priority")
     else:
         job.block(Bottleneck.FAIR_SHARE, f"could grow by {step_of(job)}: the room is the fair share of {names}")
 
 
-def held_by_surplus(draft: Draft) -> Held:
-    """Return, by open node, what each job's surplus takes there, what comes included."""
-    held: dict[NodeName, list[tuple[JobDraft, Resources]]] = {}
-    for job in draft.jobs.values():
-        here: dict[NodeName, Resources] = {}
-        standing = [(pod.place, pod.requests) for pod in job.trainers if pod.tier is Tier.SURPLUS]
-        coming = [(pod.node, job.job.trainer.shape.requests) for pod in job.coming if pod.tier is Tier.SURPLUS]
-        for node, requests in [*standing, *coming]:
-            if node in draft.rooms:
-                here[node] = here.get(node, NOTHING) + requests
-        for node, amount in here.items():
-            held.setdefault(node, []).append((job, amount))
-    return held
+def nearest_node(draft: Draft, shape: int) -> str:
+    """Say what is missing for one more, and on which node it comes nearest."""
+    at = nearest_room(draft, shape)
+    if at is None:
+        return "no open node accepts its trainers"
+    needs, has = describe_lack(draft.shapes.shapes[shape].requests, draft.rooms.later_on(at))
+    return f"could grow with {needs} on one node; {draft.rooms.names[at]} has {has}"
 
 
 def notice_of(draft: Draft, job: JobDraft) -> str:

@@ -4,62 +4,64 @@ EDL's own pods take the tightest room that holds them: large holes stay for gang
 scheduler sends to the emptiest node.  Other people's pods are expected where the scheduler's default score
 (LeastAllocated) would put them; guessing best fit for them loses rooms (`kubernetes.md` 16).  These are scores of
 nodes, so floats do: the resources are summed in one fixed order, and ties go to the first name (A5).
+
+Nodes go by their place in `rooms`, shapes by their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator
+from math import inf
 
-from autoscaler.domain import NodeName, Resources, Shape
-from autoscaler.planner.draft import Draft, Room
+import numpy as np
 
-
-def rooms_for(draft: Draft, shape: Shape, *, now: bool, avoid: Collection[NodeName] = ()) -> list[Room]:
-    """Return the open nodes that accept and hold one such pod."""
-    return [
-        room
-        for name, room in draft.rooms.items()
-        if name not in avoid and room.has(shape.requests, now=now) and room.node.accepts(shape)
-    ]
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.rooms import Mask
 
 
-def tightest_room(draft: Draft, shape: Shape, *, now: bool, avoid: Collection[NodeName] = ()) -> Room | None:
+def tightest_room(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> int | None:
     """Return the node that the pod leaves fullest; ties to the first name."""
-    fitting = rooms_for(draft, shape, now=now, avoid=avoid)
-    return min(fitting, key=lambda room: (slack(room, shape.requests), room.node.name), default=None)
+    return next(rooms_by_tightness(draft, shape, now=now, avoid=avoid), None)
 
 
-def rooms_by_tightness(draft: Draft, shape: Shape, *, now: bool) -> list[Room]:
-    """Return all nodes that `tightest_room` could choose, in its order."""
-    fitting = rooms_for(draft, shape, now=now)
-    return sorted(fitting, key=lambda room: (slack(room, shape.requests), room.node.name))
+def rooms_by_tightness(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
+    """Yield the nodes that accept and hold the pod, the tightest first; who asks for one pays for one.
+
+    Take a further one only while the draft is as it was at the first.
+    """
+    if avoid is None:
+        first = draft.rooms.tightest(shape, now=now)
+        if first < 0:
+            return
+        yield first
+    scores = draft.rooms.fitting(shape).scores(now=now)
+    if avoid is not None:
+        scores = np.where(avoid, inf, scores)
+    order = scores.argsort(kind="stable")
+    yield from order[0 if avoid is not None else 1 : int(np.count_nonzero(scores < inf))].tolist()
 
 
-def emptiest_room(draft: Draft, shape: Shape, *, now: bool) -> Room | None:
+def emptiest_room(draft: Draft, shape: int, *, now: bool) -> int | None:
     """Return the node that kube-scheduler's LeastAllocated score prefers; ties to the first name."""
-    fitting = rooms_for(draft, shape, now=now)
-    return min(fitting, key=lambda room: (-slack(room, shape.requests), room.node.name), default=None)
+    scores = draft.rooms.fitting(shape).scores(now=now)
+    if not len(scores):
+        return None
+    scores = np.where(scores == inf, -inf, scores)
+    best = int(scores.argmax())
+    return None if scores[best] == -inf else best
 
 
-def slack(room: Room, requests: Resources) -> float:
-    """How empty the node would be with the pod on it: the free part, summed over the resources that the pod names."""
-    offered, free = room.node.allocatable, room.later
-    return sum(
-        (free.amount(name) - amount) / whole for name, amount in requests.amounts() if (whole := offered.amount(name))
-    )
-
-
-def fits_an_empty_node(draft: Draft, shape: Shape) -> bool:
+def fits_an_empty_node(draft: Draft, shape: int) -> bool:
     """Whether any node of the cluster, empty, could hold the pod.  If not, nothing that EDL does can help it."""
-    return any(node.accepts(shape) and shape.requests.fits_into(node.allocatable) for node in draft.view.nodes)
+    return draft.rooms.fits_empty(shape)
 
 
-def nearest_room(draft: Draft, shape: Shape) -> Room | None:
+def nearest_room(draft: Draft, shape: int) -> int | None:
     """Return the open node that lacks least for the pod, for the explanation; None if none accepts it."""
-    accepting = [room for room in draft.rooms.values() if room.node.accepts(shape)]
-    return min(accepting, key=lambda room: (shortage(room, shape.requests), room.node.name), default=None)
-
-
-def shortage(room: Room, requests: Resources) -> float:
-    """What the node lacks for the pod, as a part of the request, summed over its resources."""
-    return sum(max(0, amount - room.later.amount(name)) / amount for name, amount in requests.amounts())
+    rooms = draft.rooms
+    lack = np.where(rooms.accepted(shape) & rooms.is_open, 0.0, inf)
+    for column, amount in enumerate(draft.shapes.amounts[shape]):
+        if amount > 0:
+            lack += (np.maximum(amount - rooms.later[column], 0) / amount).astype(np.float64)
+    best = int(lack.argmin()) if len(lack) else -1
+    return None if best < 0 or lack[best] == inf else best

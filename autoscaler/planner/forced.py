@@ -23,10 +23,11 @@ def make_room(draft: Draft) -> None:
 
 def serve(draft: Draft, want: Want) -> None:
     """Tell the cheapest surplus to leave for the want, or say why nobody does."""
-    room = emptiest_room(draft, want.shape, now=False)
-    if room is not None:  # what leaves for a more urgent want is more than that one needs
-        room.take(want.shape.requests, now=False)
-        answer(draft, want, DemandState.ROOM_LEAVING, room.node.name)
+    rooms, shape = draft.rooms, draft.shapes.number(want.shape)
+    at = emptiest_room(draft, shape, now=False)
+    if at is not None:  # what leaves for a more urgent want is more than that one needs
+        rooms.take(at, shape, now=False)
+        answer(draft, want, DemandState.ROOM_LEAVING, rooms.names[at])
         return
     if is_left_to_scheduler(draft, want):
         answer(draft, want, DemandState.LEFT_TO_SCHEDULER)
@@ -36,7 +37,7 @@ def serve(draft: Draft, want: Want) -> None:
     if refused and len(used) >= draft.policy.rooms_per_pod:
         answer(draft, want, DemandState.ROOM_REFUSED)
         return
-    victims = cheapest_victims(draft, want.shape, want.rank, avoid=used if refused else frozenset())
+    victims = cheapest_victims(draft, shape, want.rank, avoid=rooms.mask(used) if refused else None)
     if victims is None:
         answer(draft, want, DemandState.NO_ROOM)
         return
@@ -45,10 +46,10 @@ def serve(draft: Draft, want: Want) -> None:
 
 def take(draft: Draft, want: Want, victims: Victims) -> None:
     """Shrink the victims' jobs and promise the room to the want."""
-    for name, pods in victims.taken:
-        draft.shrink(draft.jobs[name], pods, want.cause, beneficiary=want.name)
-    victims.room.take(want.shape.requests, now=False)
-    answer(draft, want, DemandState.SHRUNK_FOR, victims.room.node.name, victims.pods)
+    for job, pods in victims.taken:
+        draft.shrink(job, pods, want.cause, beneficiary=want.name)
+    draft.rooms.take(victims.at, draft.shapes.number(want.shape), now=False)
+    answer(draft, want, DemandState.SHRUNK_FOR, draft.rooms.names[victims.at], victims.pods)
 
 
 def is_left_to_scheduler(draft: Draft, want: Want) -> bool:

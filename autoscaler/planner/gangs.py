@@ -9,6 +9,8 @@ class and below from the nodes that it would use; surplus may use them meanwhile
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from autoscaler.domain import (
     NOTHING,
     Admission,
@@ -18,13 +20,22 @@ from autoscaler.domain import (
     JobName,
     JobState,
     NodeName,
-    PodPhase,
-    Tier,
+    Role,
 )
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.seating import Force, Seats, core_of, largest_first, seat_all, seat_by_force, seat_on
+from autoscaler.planner.rooms import Mask
+from autoscaler.planner.seating import (
+    Force,
+    Seats,
+    core_of,
+    find_seats,
+    largest_first,
+    seat_all,
+    seat_by_force,
+    seat_on,
+)
 from autoscaler.planner.share import fill_shares
 from autoscaler.planner.words import describe
 
@@ -33,7 +44,7 @@ def admit_gangs(draft: Draft) -> None:
     """Start one gang at most; hold or make room for the others; say of each why it waits."""
     barred: frozenset[NodeName] = frozenset()
     reserved: set[int] = set()
-    can_start = not is_gang_binding(draft)
+    can_start = not draft.is_gang_binding
     for name in queue(draft):
         if draft.policy.admission is Admission.STRICT_CLASS:
             fill_shares(draft, above_priority=draft.jobs[name].job.priority)
@@ -57,75 +68,69 @@ def queue(draft: Draft) -> list[JobName]:
 
     def place(job: JobDraft) -> tuple[object, ...]:
         spec = job.job
-        usage = sum((job.shape_of(role).requests for role in core_of(job)), start=job.usage)
         is_first = oldest.get(spec.priority) == spec.name
-        return (-spec.priority, not is_first, draft.share(job, usage=usage), spec.submitted_at_s, spec.name)
+        return (-spec.priority, not is_first, draft.part(job, core_of(job)), spec.submitted_at_s, spec.name)
 
     return [job.job.name for job in sorted(waiting, key=place)]
 
 
-def is_gang_binding(draft: Draft) -> bool:
-    """Whether core pods of an earlier start are still without a node."""
-    unbound = (PodPhase.PENDING, PodPhase.GATED)
-    return any(pod.tier is Tier.CORE and pod.phase in unbound for pod in draft.view.pods)
-
-
 def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
     """Whether room is the only question left."""
-    if job.leaving:
+    if job.leaving or any(ordinal < job.job.server_count for ordinal in job.ordinals.get(Role.SERVER, ())):
         job.block(Bottleneck.ROOM_LEAVING, "its former pods are leaving")
         return False
     if draft.now_s < job.job.hold_until_s:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
         return False
     for role in sorted(set(core_of(job))):
-        shape = job.shape_of(role)
-        if not fits_an_empty_node(draft, shape):
-            job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({describe(shape.requests)})")
+        if not fits_an_empty_node(draft, job.shapes[role]):
+            requests = describe(job.shape_of(role).requests)
+            job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({requests})")
             return False
     return True
 
 
 def start_now(draft: Draft, name: JobName, barred: frozenset[NodeName], *, starts: bool) -> bool:
     """Start the gang, or hold its room when another one starts; False if it does not fit into free room."""
-    trial = draft.copy()
-    job = trial.jobs[name]
-    seats = seat_all(trial, job, core_of(job), now=True, avoid=barred)
+    mark, job = draft.mark(), draft.jobs[name]
+    seats = seat_all(draft, job, core_of(job), now=True, avoid=mask_of(draft, barred))
     if seats is None:
-        trial = draft.copy()
-        job = trial.jobs[name]
-        seats = reserved_seats(trial, job, barred, now=True)
+        draft.roll_back(mark)
+        seats = reserved_seats(draft, job, barred, now=True)
     if seats is None:
+        draft.roll_back(mark)
         return False
     if starts:
         job.is_starting = True
-    else:
-        trial = draft.copy()
-        job = trial.jobs[name]
-        seat_on(trial, job, seats, now=False)
-        job.block(Bottleneck.GANG, "its room is free and held; one job starts at a time")
-    draft.adopt(trial)
+        return True
+    draft.roll_back(mark)
+    seat_on(draft, job, seats, now=False)
+    job.block(Bottleneck.GANG, "its room is free and held; one job starts at a time")
     return True
 
 
 def wait_for_room(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> bool:
     """Promise room that is being vacated, else have surplus vacate it; False, and a reason, if neither is enough."""
-    for find_seats in (reserved_seats, leaving_seats, vacated_seats):
-        trial = draft.copy()
-        job = trial.jobs[name]
-        seats = find_seats(trial, job, barred)
-        if seats is not None:
-            trial.reserve(job, seats)
-            job.block(Bottleneck.ROOM_LEAVING, "its room is being vacated")
-            draft.adopt(trial)
-            return True
     job = draft.jobs[name]
+    for find in (reserved_seats, leaving_seats, vacated_seats):
+        mark = draft.mark()
+        seats = find(draft, job, barred)
+        if seats is not None:
+            draft.reserve(job, seats)
+            job.block(Bottleneck.ROOM_LEAVING, "its room is being vacated")
+            return True
+        draft.roll_back(mark)
     needs = describe(sum((job.shape_of(role).requests for role in core_of(job)), start=NOTHING))
-    if fits_an_empty_cluster(draft, name):
+    if fits_an_empty_cluster(draft, job):
         job.block(Bottleneck.NODE_FIT, f"its {len(core_of(job))} core pods ({needs} in all) do not fit all at once")
     else:
         job.block(Bottleneck.NEVER_FITS, f"even an empty cluster does not hold its core pods ({needs} in all)")
     return False
+
+
+def mask_of(draft: Draft, barred: frozenset[NodeName]) -> Mask | None:
+    """Return the barred nodes as the choice of nodes wants them."""
+    return draft.rooms.mask(barred) if barred else None
 
 
 def reserved_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName], *, now: bool = False) -> Seats | None:
@@ -141,23 +146,23 @@ def reserved_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName], *, 
 
 def leaving_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Seats | None:
     """Take room that is free or being vacated."""
-    return seat_all(draft, job, core_of(job), now=False, avoid=barred)
+    return seat_all(draft, job, core_of(job), now=False, avoid=mask_of(draft, barred))
 
 
 def vacated_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Seats | None:
     """Take surplus: anybody's, or not that of higher classes."""
     is_strict = draft.policy.admission is Admission.STRICT_CLASS
     force = Force(cause=Cause.GANG, spare_priority=job.job.priority + 1 if is_strict else None)
-    return seat_by_force(draft, job, core_of(job), force, avoid=barred)
+    return seat_by_force(draft, job, core_of(job), force, avoid=mask_of(draft, barred))
 
 
-def fits_an_empty_cluster(draft: Draft, name: JobName) -> bool:
+def fits_an_empty_cluster(draft: Draft, job: JobDraft) -> bool:
     """Whether the gang would fit if nobody else were there."""
-    trial = draft.copy()
-    for room in trial.rooms.values():
-        room.free = room.later = room.node.allocatable
-    job = trial.jobs[name]
-    return seat_all(trial, job, core_of(job), now=True) is not None
+    empty = replace(draft, rooms=draft.rooms.emptied())
+    mark = empty.mark()
+    seats = find_seats(empty, job, largest_first(draft, job, core_of(job)), now=True, avoid=None)
+    empty.roll_back(mark)
+    return seats is not None
 
 
 def is_aged(draft: Draft, job: JobDraft) -> bool:
@@ -171,18 +176,20 @@ def is_aged(draft: Draft, job: JobDraft) -> bool:
 def bar_nodes(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> frozenset[NodeName]:
     """Return the nodes that the aged gang keeps from younger ones: those of the last plan, while they are open."""
     known = next((bar.nodes for bar in draft.view.history.bars if bar.job == name), frozenset[NodeName]())
-    nodes = known if known and known <= draft.rooms.keys() else best_nodes(draft, name, barred)
+    is_known = bool(known) and all(draft.rooms.is_open_name(node) for node in known)
+    nodes = known if is_known else best_nodes(draft, draft.jobs[name], barred)
     draft.bars.append(Bar(job=name, nodes=nodes))
     return nodes
 
 
-def best_nodes(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> frozenset[NodeName]:
+def best_nodes(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> frozenset[NodeName]:
     """Return the nodes on which as much of the gang as possible fits today, surplus counted as free."""
-    trial = draft.copy()
-    if not fits_an_empty_cluster(draft, name):
+    if not fits_an_empty_cluster(draft, job):
         return frozenset()
+    start = draft.mark()
     nodes: set[NodeName] = set()
-    for role in largest_first(trial, trial.jobs[name], core_of(trial.jobs[name])):
-        seats = seat_by_force(trial, trial.jobs[name], [role], Force(cause=Cause.GANG), avoid=barred)
+    for role in largest_first(draft, job, core_of(job)):
+        seats = seat_by_force(draft, job, [role], Force(cause=Cause.GANG), avoid=mask_of(draft, barred))
         nodes.update(node for _, node in seats or ())
+    draft.roll_back(start)
     return frozenset(nodes)

@@ -5,21 +5,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from autoscaler.domain import (
-    NOTHING,
     Bottleneck,
+    Capabilities,
     Cause,
     CreatePod,
     Job,
     NodeName,
     Pod,
-    Resources,
     Role,
     Shape,
     Tier,
 )
+from autoscaler.planner.shapes import Amounts
+
+Offers = tuple[tuple[int, int, tuple[Pod, ...]], ...]  # node, shape, trainers that may be taken in leaving order
+Price = tuple[int, int, float]  # how dear a job's trainers are: priority, share, age of the checkpoint
+SavedJob = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +45,14 @@ class Promise:
     node: NodeName
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class JobDraft:
     """One job: what stays, what goes, what comes."""
 
     job: Job
+    shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
+    trainer_amounts: Amounts = ()  # of a new trainer, by column
+    rates: Amounts = ()  # what one unit of each resource adds to the weighted share (`Draft.share`)
     now: int = 0  # trainers that count as size in the view
     servers_now: int = 0  # likewise
     is_degraded: bool = False  # runs without all of its core
@@ -58,24 +66,34 @@ class JobDraft:
     leaving: list[Leaving] = field(default_factory=list)
     created: list[CreatePod] = field(default_factory=list)
     promised: list[Promise] = field(default_factory=list)
-    usage: Resources = NOTHING  # of all that stays or comes
+    usage: list[int] = field(default_factory=list)  # of all that stays or comes, by column
+    core: int = 0  # trainers of tier CORE that stay or come
+    coming_trainers: int = 0  # created or promised
     held: int = 0  # trainers that fit and wait for the window of growth
     bottleneck: Bottleneck | None = None
     message: str = ""
     until_s: float | None = None
+    line: tuple[Pod, ...] | None = None  # `Draft.last_in_line`, until a trainer comes or goes
+    offers: dict[Any, Offers] = field(default_factory=dict)  # `Draft.offers`, likewise
+    touched: int = -1  # where in the log its state was last saved
 
-    def copy(self) -> JobDraft:
-        """Return an independent copy for a trial."""
-        return replace(
-            self,
-            trainers=list(self.trainers),
-            servers=list(self.servers),
-            masters=list(self.masters),
-            ordinals={role: set(taken) for role, taken in self.ordinals.items()},
-            leaving=list(self.leaving),
-            created=list(self.created),
-            promised=list(self.promised),
+    def save(self) -> SavedJob:
+        """Return all that phases change, to be put back by `restore`."""
+        return (
+            (self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held),
+            (self.bottleneck, self.message, self.until_s, self.line, self.offers, self.touched),
+            (list(self.trainers), list(self.servers), list(self.masters), list(self.strays), list(self.usage)),
+            (list(self.leaving), list(self.created), list(self.promised)),
+            {role: set(taken) for role, taken in self.ordinals.items()},
         )
+
+    def restore(self, saved: SavedJob) -> None:
+        """Put back what `save` returned."""
+        flags, notes, pods, changes, self.ordinals = saved
+        self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held = flags
+        self.bottleneck, self.message, self.until_s, self.line, self.offers, self.touched = notes
+        self.trainers, self.servers, self.masters, self.strays, self.usage = pods
+        self.leaving, self.created, self.promised = changes
 
     @property
     def coming(self) -> list[CreatePod | Promise]:
@@ -90,25 +108,39 @@ class JobDraft:
     @property
     def size(self) -> int:
         """Trainers that the job will have when all of this plan has come true."""
-        return len(self.trainers) + sum(pod.role is Role.TRAINER for pod in self.coming)
+        return len(self.trainers) + self.coming_trainers
 
     @property
     def spare(self) -> int:
         """How many trainers can be taken without touching the minimum."""
         return max(0, len(self.trainers) - self.job.trainer.min_replicas)
 
+    def missing(self, capabilities: Capabilities) -> list[Role]:
+        """The roles of the core pods that a running job lacks."""
+        spec = self.job
+        masters = 0 if capabilities.replaces_masters else max(0, spec.master.replicas - len(self.masters))
+        servers = max(0, spec.server_count - len(self.servers))
+        trainers = max(0, spec.trainer.min_replicas - len(self.trainers))
+        return [Role.MASTER] * masters + [Role.SERVER] * servers + [Role.TRAINER] * trainers
+
     def next_trainer_tier(self) -> Tier:
         """CORE while the job has fewer core trainers than its minimum (`kubernetes.md` 6)."""
-        core = sum(pod.tier is Tier.CORE for pod in self.trainers)
-        core += sum(pod.role is Role.TRAINER and pod.tier is Tier.CORE for pod in self.coming)
-        return Tier.CORE if core < self.job.trainer.min_replicas else Tier.SURPLUS
+        return Tier.CORE if self.core < self.job.trainer.min_replicas else Tier.SURPLUS
 
-    def next_ordinal(self, role: Role) -> int:
-        """Take the smallest ordinal that no pod of this role has, leaving ones included."""
-        taken = self.ordinals.setdefault(role, set())
+    def free_ordinal(self, role: Role) -> int | None:
+        """Return the smallest ordinal that no pod of this role has, leaving ones included.
+
+        Servers are numbered below their count, which is what their master knows them by: where all those numbers are
+        taken, one of them by a pod that leaves, there is None until that pod is gone (docs/adr/0121).
+        """
+        taken = self.ordinals.get(role, ())
         ordinal = next(number for number in range(len(taken) + 1) if number not in taken)
-        taken.add(ordinal)
-        return ordinal
+        return None if role is Role.SERVER and ordinal >= self.job.server_count else ordinal
+
+    def awaits_number(self, role: Role) -> bool:
+        """Whether a number for a new pod comes free by itself: a pod that leaves holds it."""
+        held = [*self.servers, *self.coming, *self.strays]
+        return self.free_ordinal(role) is not None or (sum(pod.role is role for pod in held) < self.job.server_count)
 
     def shape_of(self, role: Role) -> Shape:
         """What a new pod of this role asks for."""
@@ -117,6 +149,11 @@ class JobDraft:
         if role is Role.SERVER and self.job.servers is not None:
             return self.job.servers.shape
         return self.job.master.shape
+
+    def forget_notes(self) -> None:
+        """Be ready for the next plan: what phases say of a job without moving a pod is not in the log."""
+        self.bottleneck, self.message, self.until_s, self.touched = None, "", None, -1
+        self.is_starting, self.held = False, 0
 
     def block(self, bottleneck: Bottleneck, message: str, *, until_s: float | None = None) -> None:
         """Note what keeps the job from its next size."""

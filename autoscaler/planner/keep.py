@@ -44,7 +44,8 @@ def settle_state(draft: Draft, job: JobDraft) -> None:
 
 def leave_draining_nodes(draft: Draft, job: JobDraft) -> None:
     """Tell all of the job's pods on draining nodes to leave, core too: the owner's wish, and servers roll back once."""
-    draining = {node.name for node in draft.view.nodes if node.is_draining}
-    for pod in job.everything:
-        if pod.place in draining:
-            draft.remove(job, [pod], Cause.LOST_NODE, beneficiary=pod.place)
+    draining = draft.rooms.draining
+    if draining:
+        for pod in job.everything:
+            if pod.place in draining:
+                draft.remove(job, [pod], Cause.LOST_NODE, beneficiary=pod.place)

@@ -7,10 +7,8 @@ and softest of these wants; it is settled after the gangs (P4) by the same funct
 
 from __future__ import annotations
 
-from collections import Counter
-
-from autoscaler.domain import Cause, Demand, DemandState, NodeName, Pod, PodName, PodPhase, Role
-from autoscaler.planner.draft import Draft, Room, Want
+from autoscaler.domain import Cause, Demand, DemandState, NodeName, Pod, PodName
+from autoscaler.planner.draft import Draft, Want
 from autoscaler.planner.fit import emptiest_room, fits_an_empty_node
 from autoscaler.planner.rank import CORE_VALUE, SURPLUS_RANK, full_rank
 
@@ -31,19 +29,17 @@ def urgency(want: Want) -> tuple[int, int, float, str]:
 def pending_wants(draft: Draft) -> list[Want]:
     """Return the pods of others that wait for a node; those that nothing can be known about get their answer here."""
     wants = []
-    for pod in draft.view.pods:
-        if pod.role is Role.OTHER and pod.phase is PodPhase.PENDING and pod.place is None:
-            want = Want(name=pod.name, shape=pod.shape, rank=full_rank(pod.priority), cause=Cause.POD, pod=pod)
-            if pod.is_modelled:
-                wants.append(want)
-            else:
-                answer(draft, want, DemandState.NOT_MODELLED)
+    for pod in draft.waiting:
+        want = Want(name=pod.name, shape=pod.shape, rank=full_rank(pod.priority), cause=Cause.POD, pod=pod)
+        if pod.is_modelled:
+            wants.append(want)
+        else:
+            answer(draft, want, DemandState.NOT_MODELLED)
     return wants
 
 
 def announced_wants(draft: Draft) -> list[Want]:
     """Return a want for each replica that a workload will have and has not created yet."""
-    alive = Counter(pod.workload for pod in draft.view.pods if pod.phase is not PodPhase.TERMINATING)
     return [
         Want(
             name=f"{workload.name}+{number}",
@@ -52,7 +48,7 @@ def announced_wants(draft: Draft) -> list[Want]:
             cause=Cause.ANNOUNCED_GROWTH,
         )
         for workload in draft.view.workloads
-        for number in range(1, workload.desired_replicas - alive[workload.name] + 1)
+        for number in range(1, workload.desired_replicas - draft.standing.get(workload.name, 0) + 1)
     ]
 
 
@@ -66,40 +62,44 @@ def keep_headroom(draft: Draft) -> None:
 
 def place(draft: Draft, want: Want) -> None:
     """Give the want a room that is free or being vacated, or leave it unserved."""
-    if not fits_an_empty_node(draft, want.shape):
+    shape = draft.shapes.number(want.shape)
+    if not fits_an_empty_node(draft, shape):
         answer(draft, want, DemandState.NEVER_FITS)
         return
     if is_refused(draft, want):
         answer(draft, want, DemandState.ROOM_REFUSED)
         return
-    room = emptiest_room(draft, want.shape, now=True)
-    if room is not None:
-        place_into_free_room(draft, want, room)
+    at = emptiest_room(draft, shape, now=True)
+    if at is not None:
+        place_into_free_room(draft, want, at)
         return
-    room = room_made_for(draft, want) or emptiest_room(draft, want.shape, now=False)
-    if room is not None and want.rank > SURPLUS_RANK:
-        room.take(want.shape.requests, now=False)
-        answer(draft, want, DemandState.ROOM_LEAVING, room.node.name)
-    elif want.rank > SURPLUS_RANK:
-        draft.unserved.append(want)
-    else:
+    if want.rank <= SURPLUS_RANK:
         answer(draft, want, DemandState.NO_ROOM)
+        return
+    at = room_made_for(draft, want)
+    if at is None:
+        at = emptiest_room(draft, shape, now=False)
+    if at is None:
+        draft.unserved.append(want)
+        return
+    draft.rooms.take(at, shape, now=False)
+    answer(draft, want, DemandState.ROOM_LEAVING, draft.rooms.names[at])
 
 
-def place_into_free_room(draft: Draft, want: Want, room: Room) -> None:
+def place_into_free_room(draft: Draft, want: Want, at: int) -> None:
     """The scheduler will bind it there; a verdict that says otherwise is watched (`kubernetes.md` 15)."""
     if want.pod is not None and want.pod.unschedulable_since_s is not None:
         draft.seen_rooms.add(want.name)
-    room.take(want.shape.requests, now=True)
-    answer(draft, want, DemandState.ROOM_FREE, room.node.name)
+    draft.rooms.take(at, draft.shapes.number(want.shape), now=True)
+    answer(draft, want, DemandState.ROOM_FREE, draft.rooms.names[at])
 
 
-def room_made_for(draft: Draft, want: Want) -> Room | None:
+def room_made_for(draft: Draft, want: Want) -> int | None:
     """Return the node that was vacated for this very pod, if its room is still there."""
     for made in draft.view.history.rooms_made:
-        room = draft.rooms.get(made.node)
-        if made.pod == want.name and room is not None and room.has(want.shape.requests, now=False):
-            return room
+        at = draft.rooms.index.get(made.node) if made.pod == want.name else None
+        if at is not None and draft.rooms.fits(at, draft.shapes.number(want.shape), now=False):
+            return at
     return None
 
 

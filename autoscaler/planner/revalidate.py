@@ -6,6 +6,8 @@ that has found its place meanwhile, and nothing is created into room that is gon
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autoscaler.domain import (
     Action,
     AdmitGang,
@@ -15,12 +17,13 @@ from autoscaler.domain import (
     DeletePod,
     JobState,
     Plan,
+    Pod,
     PodName,
     PodPhase,
     Policy,
 )
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.snapshot import take_snapshot
+from autoscaler.planner.memo import Memo
 
 # The others are asked for by the user, the node or the job itself, whatever is left.
 TAKEN_FOR_OTHERS = frozenset(
@@ -28,32 +31,35 @@ TAKEN_FOR_OTHERS = frozenset(
 )
 
 
-def still_valid(plan: Plan, fresh: ClusterView, policy: Policy) -> tuple[Action, ...]:
+def still_valid(plan: Plan, fresh: ClusterView, policy: Policy, *, memo: Memo | None = None) -> tuple[Action, ...]:
     """Return the actions that hold on `fresh`, in the plan's order; together they keep its capacity (A2)."""
     if fresh.revision == plan.revision:
         return plan.actions
-    draft = take_snapshot(fresh, policy, plan.planned_at_s)
-    return tuple(action for action in plan.actions if holds(draft, action))
+    memo = Memo() if memo is None else memo
+    draft = memo.begin(fresh, policy, plan.planned_at_s)
+    pods = {pod.name: pod for pod in fresh.pods} if any(isinstance(a, DeletePod) for a in plan.actions) else {}
+    held = tuple(action for action in plan.actions if holds(draft, pods, action))
+    memo.end(draft)
+    return held
 
 
-def holds(draft: Draft, action: Action) -> bool:
+def holds(draft: Draft, pods: Mapping[PodName, Pod], action: Action) -> bool:
     """Whether the action still makes sense; if so, its room is taken on the draft."""
     match action:
         case DeletePod():
-            return can_delete(draft, action)
+            return can_delete(draft, pods, action)
         case CreatePod():
             return can_create(draft, action)
         case AdmitGang():
-            trial = draft.copy()
-            if not all(can_create(trial, pod) for pod in action.pods):
-                return False
-            draft.adopt(trial)
-            return True
+            mark = draft.mark()
+            if all(can_create(draft, pod) for pod in action.pods):
+                return True
+            draft.roll_back(mark)
+            return False
 
 
-def can_delete(draft: Draft, action: DeletePod) -> bool:
+def can_delete(draft: Draft, pods: Mapping[PodName, Pod], action: DeletePod) -> bool:
     """Whether the pod is there, staying, in somebody's way and beyond its job's minimum; if so, it leaves."""
-    pods = {pod.name: pod for pod in draft.view.pods}
     victim = pods.get(action.pod)
     if victim is None or victim.phase is PodPhase.TERMINATING or victim.place != action.node:
         return False
@@ -61,6 +67,7 @@ def can_delete(draft: Draft, action: DeletePod) -> bool:
     if action.cause in TAKEN_FOR_OTHERS and job is not None:
         if victim not in job.trainers or not job.spare:
             return False
+        draft.touch(job)
         job.trainers.remove(victim)
     if action.cause is not Cause.POD:
         return True
@@ -70,14 +77,13 @@ def can_delete(draft: Draft, action: DeletePod) -> bool:
 
 def can_create(draft: Draft, action: CreatePod) -> bool:
     """Whether job, seat and room are as they were; if so, the room is taken."""
-    job = draft.jobs.get(action.job)
-    room = draft.rooms.get(action.node)
-    if job is None or room is None or job.job.state is not JobState.ACTIVE:
+    job, at = draft.jobs.get(action.job), draft.rooms.index.get(action.node)
+    if job is None or at is None or job.job.state is not JobState.ACTIVE:
         return False
-    shape = job.shape_of(action.role)
-    taken = job.ordinals.setdefault(action.role, set())
-    if action.ordinal in taken or not room.node.accepts(shape) or not shape.requests.fits_into(room.free):
+    is_taken = action.ordinal in job.ordinals.get(action.role, ())
+    if is_taken or not draft.rooms.fits_now(at, job.shapes[action.role]):
         return False
-    taken.add(action.ordinal)
-    room.take(shape.requests, now=True)
+    draft.touch(job)
+    job.ordinals.setdefault(action.role, set()).add(action.ordinal)
+    draft.rooms.take(at, job.shapes[action.role], now=True)
     return True

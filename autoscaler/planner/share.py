@@ -8,29 +8,34 @@ taken from anybody here: growth only, from the kept state.  Next: `transfer`.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from heapq import heapify, heappop, heapreplace
 
-from autoscaler.domain import Bottleneck, Cause, JobState, NodeName, Resources, Role
+from autoscaler.domain import Bottleneck, Cause, JobState, Role
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.fit import fits_an_empty_node, nearest_room, tightest_room
+from autoscaler.planner.fit import fits_an_empty_node, tightest_room
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.words import describe, describe_lack
+from autoscaler.planner.words import describe
 
-Key = tuple[int, Fraction, Fraction, str]
+Key = tuple[int, int, int, str]
 
 
 def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
-    """Grow jobs until each stands at a bottleneck; with `above_priority` only those of higher classes."""
+    """Grow jobs until none can take its next step; with `above_priority` only those of higher classes.
+
+    Rooms only shrink here, so a job that found no room has none until the end and costs nothing more.
+    """
     thirsty = [
         (thirst(draft, job), job)
         for job in draft.jobs.values()
-        if may_grow(draft, job) and (above_priority is None or job.job.priority > above_priority)
+        if (above_priority is None or job.job.priority > above_priority)
+        and may_grow(draft, job)
+        and draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0
+        and step_of(job)
     ]
     heapify(thirsty)  # a key ends in the job's name, so no two are equal; a step changes its own job's key alone
     while thirsty:
         _, job = thirsty[0]
-        if take_step(draft, job):
+        if take_step(draft, job) and step_of(job):
             heapreplace(thirsty, (thirst(draft, job), job))
         else:
             heappop(thirsty)
@@ -57,77 +62,82 @@ def step_of(job: JobDraft) -> int:
     return 0 if following is None else following - job.size
 
 
-def share_after_step(draft: Draft, job: JobDraft) -> Fraction:
+def share_after_step(draft: Draft, job: JobDraft) -> int:
     """The share that the next size would bring."""
-    added = job.usage.plus(job.job.trainer.shape.requests, times=step_of(job))
-    return draft.share(job, usage=added)
+    return draft.share(job, more=step_of(job))
 
 
 def take_step(draft: Draft, job: JobDraft) -> bool:
-    """Place the trainers of the next size; False, with the bottleneck noted, if they do not all fit."""
+    """Place the trainers of the next size; False, with nothing changed, if they do not all fit."""
     count = step_of(job)
-    if count == 0:
-        block_at_ceiling(job)
-        return False
-    placed = find_places(draft, job, count)
-    if len(placed) < count:
-        block_without_room(draft, job, count, len(placed))
-        return False
-    for node, now in placed:
-        tier = job.next_trainer_tier()
-        if now:
-            draft.create(job, Role.TRAINER, tier, node, Cause.FREE_ROOM)
-        else:
-            draft.promise(job, Role.TRAINER, tier, node)
-    return True
+    if count == 1:
+        return place_one(draft, job)
+    mark = draft.mark()
+    if all(place_one(draft, job) for _ in range(count)):
+        return True
+    draft.roll_back(mark)
+    return False
 
 
-def find_places(draft: Draft, job: JobDraft, count: int) -> list[tuple[NodeName, bool]]:
-    """Return up to `count` (node, whether its room is free now); the rooms are left as they were."""
-    shape = job.job.trainer.shape
-    placed: list[tuple[NodeName, bool]] = []
-    before: dict[NodeName, tuple[Resources, Resources]] = {}
-    for _ in range(count):
-        room = tightest_room(draft, shape, now=True)
-        now = room is not None
-        room = room or tightest_room(draft, shape, now=False)
-        if room is None:
-            break
-        before.setdefault(room.node.name, (room.free, room.later))
-        room.take(shape.requests, now=now)
-        placed.append((room.node.name, now))
-    for name, (free, later) in before.items():
-        draft.rooms[name].free, draft.rooms[name].later = free, later
-    return placed
+def place_one(draft: Draft, job: JobDraft) -> bool:
+    """Create a trainer into free room, else promise it room that is being vacated; False if there is neither."""
+    shape, names = job.shapes[Role.TRAINER], draft.rooms.names
+    tier = job.next_trainer_tier()
+    if (at := tightest_room(draft, shape, now=True)) is not None:
+        draft.create(job, Role.TRAINER, tier, names[at], Cause.FREE_ROOM)
+    elif (at := tightest_room(draft, shape, now=False)) is not None:
+        draft.promise(job, Role.TRAINER, tier, names[at])
+    return at is not None
+
+
+def is_starved(draft: Draft, job: JobDraft) -> bool:
+    """Whether room alone keeps the job from its next size.  After `fill_shares`."""
+    is_there = job.is_running or job.is_starting
+    return (
+        is_there and may_grow(draft, job) and step_of(job) > 0 and fits_an_empty_node(draft, job.shapes[Role.TRAINER])
+    )
+
+
+def note_bottlenecks(draft: Draft) -> None:
+    """Say of each job that may grow what keeps it from its next size.  After `fill_shares`.
+
+    A job that has not started keeps what it waits for.  Whose room it is that is missing says `explain`.
+    """
+    for job in draft.jobs.values():
+        if (job.is_running or job.is_starting) and may_grow(draft, job):
+            count = step_of(job)
+            if count == 0:
+                block_at_ceiling(job)
+            else:
+                block_without_room(draft, job, count)
 
 
 def block_at_ceiling(job: JobDraft) -> None:
     """The job has all that it may have."""
     spec = job.job.trainer
     if spec.pinned_replicas:
-        freeze(job, Bottleneck.PINNED, f"trainer.replicas pins it at {spec.pinned_replicas}")
+        job.block(Bottleneck.PINNED, f"trainer.replicas pins it at {spec.pinned_replicas}")
     else:
-        freeze(job, Bottleneck.MAX, f"at maxReplicas {spec.max_replicas}")
+        job.block(Bottleneck.MAX, f"at maxReplicas {spec.max_replicas}")
 
 
-def block_without_room(draft: Draft, job: JobDraft, count: int, placed: int) -> None:
-    """Say what is missing for the next size, and on which node it comes nearest."""
-    shape = job.job.trainer.shape
-    if not fits_an_empty_node(draft, shape):
-        freeze(job, Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({describe(shape.requests)})")
-        return
-    if placed:
-        freeze(job, Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit")
-        return
-    room = nearest_room(draft, shape)
-    if room is None:
-        freeze(job, Bottleneck.NODE_FIT, "no open node accepts its trainers")
-        return
-    needs, has = describe_lack(shape.requests, room.later)
-    freeze(job, Bottleneck.NODE_FIT, f"could grow with {needs} on one node; {room.node.name} has {has}")
+def block_without_room(draft: Draft, job: JobDraft, count: int) -> None:
+    """The next size does not fit: not on any node, not whole, or not now."""
+    if not fits_an_empty_node(draft, job.shapes[Role.TRAINER]):
+        requests = describe(job.job.trainer.shape.requests)
+        job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({requests})")
+    elif placed := places_left(draft, job, count):
+        job.block(Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit")
+    else:
+        job.block(Bottleneck.NODE_FIT, "")
 
 
-def freeze(job: JobDraft, bottleneck: Bottleneck, message: str) -> None:
-    """Note the bottleneck, unless the job has not started: what it waits for then stays the answer."""
-    if job.is_running or job.is_starting:
-        job.block(bottleneck, message)
+def places_left(draft: Draft, job: JobDraft, count: int) -> int:
+    """How many of the next step's trainers still fit."""
+    if count == 1 or draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) < 0:
+        return 0
+    mark, placed = draft.mark(), 0
+    while placed < count and place_one(draft, job):
+        placed += 1
+    draft.roll_back(mark)
+    return placed

@@ -1,79 +1,219 @@
-"""P0: the view as a working copy.
+"""P0: the view as arrays and job drafts.
 
 Every pod that stands on a node occupies it, leaving ones included (`kubernetes.md` 13); a nominated pod stands where it
-is nominated.  A pod on a node that is not ready, or gone, occupies there and does not count as size.  Next: `others`.
+is nominated.  A pod on a node that is not ready, or gone, occupies there and does not count as size.
+
+Here a snapshot is made from nothing; `memo` brings the last one up to date, which gives the same.  Next: `others`.
 """
 
 from __future__ import annotations
 
-from autoscaler.domain import (
-    NOTHING,
-    ClusterView,
-    Job,
-    JobState,
-    Node,
-    NodeName,
-    Pod,
-    PodPhase,
-    Policy,
-    Resources,
-    Role,
-)
-from autoscaler.planner.draft import Draft, Room
+from collections import Counter
+from collections.abc import Iterable
+from math import inf, lcm
+
+from autoscaler.domain import ClusterView, Job, JobName, JobState, Pod, PodName, PodPhase, Role, Shape, Tier
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.seating import missing_core
+from autoscaler.planner.rooms import Rooms
+from autoscaler.planner.shapes import Shapes
+
+UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
 
 
-def take_snapshot(view: ClusterView, policy: Policy, now_s: float) -> Draft:
-    """Return the draft on which the phases write.  The view is left as it is."""
-    nodes = {node.name: node for node in view.nodes}
-    rooms = {
-        node.name: Room(node=node, free=node.allocatable, later=node.allocatable)
-        for node in view.nodes
-        if node.is_open()
-    }
-    jobs = {job.name: JobDraft(job=job) for job in view.jobs}
-    for pod in view.pods:
-        if pod.phase is not PodPhase.GATED and pod.place in rooms:
-            rooms[pod.place].take(pod.requests, now=True)
-            if pod.phase is PodPhase.TERMINATING:
-                rooms[pod.place].vacate(pod.requests)
-        if pod.job in jobs:
-            count_in(jobs[pod.job], pod, nodes)
-    for draft in jobs.values():
+class Snapshot:
+    """What the phases start from.  `jobs` are as the view has them: nothing planned yet."""
+
+    def __init__(self, view: ClusterView, *, more_shapes: Iterable[Shape] = ()) -> None:
+        self.view = view
+        self.shapes = Shapes()
+        self.members: dict[JobName, dict[PodName, Pod]] = {}
+        self.waiting: dict[PodName, Pod] = {}  # of others, for a node
+        self.unbound_core: set[PodName] = set()
+        self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
+        self.held_on: dict[int, Counter[JobName]] = {}  # trainers of surplus by node and job
+        self.newest_other_s = -inf
+        number_shapes(self.shapes, view)
+        for shape in more_shapes:
+            self.shapes.number(shape)
+        numbers = [self.shapes.number(pod.shape) for pod in view.pods]
+        self.rooms = Rooms(view.nodes, self.shapes, pod_count=len(view.pods))
+        self._occupy(view.pods, numbers)
+        for pod in view.pods:
+            self.note(pod)
+        self.jobs: dict[JobName, JobDraft] = {}
+        self.newest_job_s = -inf
+        self.unit = 1
+        self.put_jobs({job.name for job in view.jobs})
+        self.rate_jobs()
+
+    def _occupy(self, pods: Iterable[Pod], numbers: list[int]) -> None:
+        """Take the room of all pods at once."""
+        rooms, index = self.rooms, self.rooms.index
+        taken: list[tuple[int, int]] = []
+        leaving: list[tuple[int, int]] = []
+        gated, terminating = PodPhase.GATED, PodPhase.TERMINATING
+        for pod, number in zip(pods, numbers, strict=True):
+            place = pod.node if pod.node is not None else pod.nominated_node
+            if place is not None and place in index and pod.phase is not gated:
+                taken.append((index[place], number))
+                if pod.phase is terminating:
+                    leaving.append((index[place], number))
+        rooms.add_many(rooms.free, taken, times=-1)
+        rooms.later[:] = rooms.free
+        rooms.add_many(rooms.later, leaving, times=1)
+
+    def is_outgrown(self) -> bool:
+        """Whether there are resources, amounts or pods for which the arrays were not made."""
+        rooms, shapes = self.rooms, self.shapes
+        return (
+            len(shapes.columns) > len(rooms.columns)
+            or not rooms.can_hold(shapes.largest)
+            or len(self.view.pods) > rooms.pod_limit
+        )
+
+    def exchange(self, before: Pod | None, after: Pod | None) -> None:
+        """One pod went, came or changed.  Its job is not built anew here."""
+        for pod, times in ((before, 1), (after, -1)):
+            if pod is None:
+                continue
+            number, at = self.shapes.number(pod.shape), self.rooms.place_of(pod)
+            if len(self.shapes.columns) > len(self.rooms.columns):
+                return  # outgrown
+            if at is not None and pod.phase is not PodPhase.GATED:
+                is_staying = pod.phase is not PodPhase.TERMINATING
+                self.rooms.carry_out(at, number, times, times if is_staying else 0, 0)
+        if before is not None:
+            self.forget(before)
+        if after is not None:
+            self.note(after)
+        if before is not None and before.job is None and before.created_at_s == self.newest_other_s:
+            others = (pod.created_at_s for pod in self.view.pods if pod.job is None)
+            self.newest_other_s = max(others, default=-inf)
+
+    def forget(self, pod: Pod) -> None:
+        """Undo `note`; the newest arrival apart."""
+        if pod.job is not None:
+            del self.members[pod.job][pod.name]
+            self.unbound_core.discard(pod.name)
+            return
+        if pod.phase is not PodPhase.TERMINATING:
+            self.standing[pod.workload] -= 1
+        self.waiting.pop(pod.name, None)
+
+    def note(self, pod: Pod) -> None:
+        """Remember a pod under whatever asks for it later."""
+        if pod.job is not None:
+            self.members.setdefault(pod.job, {})[pod.name] = pod
+            if pod.tier is Tier.CORE and pod.phase in UNBOUND:
+                self.unbound_core.add(pod.name)
+            return
+        if pod.phase is not PodPhase.TERMINATING:
+            self.standing[pod.workload] += 1
+        self.newest_other_s = max(self.newest_other_s, pod.created_at_s)
+        if pod.phase is PodPhase.PENDING and pod.place is None:
+            self.waiting[pod.name] = pod
+
+    def put_jobs(self, names: Iterable[JobName]) -> None:
+        """Build these jobs anew; jobs of the view that are not named stay as they are."""
+        old, wanted = self.jobs, set(names)
+        self.newest_job_s = max((job.submitted_at_s for job in self.view.jobs), default=-inf)
+        gone = [draft for name, draft in old.items() if name in wanted]
+        self.jobs = {
+            job.name: old[job.name] if job.name in old and job.name not in wanted else self._build(job)
+            for job in self.view.jobs
+        }
+        for draft in gone:
+            if draft.job.name in self.jobs:
+                self.jobs[draft.job.name].rates = draft.rates
+        gone += [draft for name, draft in old.items() if name not in self.jobs and name not in wanted]
+        self._count_surplus(gone, times=-1)
+        self._count_surplus([self.jobs[name] for name in wanted if name in self.jobs], times=1)
+
+    def _count_surplus(self, jobs: Iterable[JobDraft], *, times: int) -> None:
+        """Add what the surplus of these jobs holds to `rooms.surplus`, or take it away."""
+        number, place_of = self.shapes.number, self.rooms.place_of
+        held = []
+        for job in jobs:
+            for pod in job.trainers:
+                if pod.tier is Tier.SURPLUS and (at := place_of(pod)) is not None:
+                    held.append((at, number(pod.shape)))
+                    holders = self.held_on.setdefault(at, Counter())
+                    holders[job.job.name] += times
+                    if not holders[job.job.name]:
+                        del holders[job.job.name]
+        self.rooms.add_many(self.rooms.surplus, held, times=times)
+
+    def _build(self, job: Job) -> JobDraft:
+        """Sort a job's pods by what they are, and add them up."""
+        draft = JobDraft(job=job, shapes=shapes_of(self.shapes, job))
+        width = len(self.rooms.columns)
+        amounts = self.shapes.amounts[draft.shapes[Role.TRAINER]]
+        draft.trainer_amounts = (*amounts, *[0] * (width - len(amounts)))
+        members = self.members.get(job.name, {})
+        for pod in (members[name] for name in sorted(members)):
+            self._count_in(draft, pod)
+        counts = Counter(self.shapes.number(pod.shape) for pod in (*draft.trainers, *draft.servers, *draft.masters))
+        draft.usage = [0] * width
+        for number, count in counts.items():
+            for column, amount in enumerate(self.shapes.amounts[number]):
+                draft.usage[column] += count * amount
         draft.now = len(draft.trainers)
         draft.servers_now = len(draft.servers)
+        draft.core = sum(pod.tier is Tier.CORE for pod in draft.trainers)
         draft.is_running = bool(draft.trainers or draft.servers or draft.masters)
-    capacities = {job.name: capacity_for(job, view) for job in view.jobs}
-    snapshot = Draft(view=view, policy=policy, now_s=now_s, rooms=rooms, jobs=jobs, capacities=capacities)
-    for draft in jobs.values():
-        is_active = draft.is_running and draft.job.state is JobState.ACTIVE
-        draft.is_degraded = is_active and bool(missing_core(snapshot, draft))
-    return snapshot
+        is_active = draft.is_running and job.state is JobState.ACTIVE
+        draft.is_degraded = is_active and bool(draft.missing(self.view.capabilities))
+        return draft
+
+    def _count_in(self, draft: JobDraft, pod: Pod) -> None:
+        draft.ordinals.setdefault(pod.role, set()).add(pod.ordinal)
+        if pod.phase is PodPhase.TERMINATING:
+            return
+        if pod.phase is PodPhase.GATED or not self._stands(pod):
+            draft.strays.append(pod)
+        elif pod.role is Role.TRAINER:
+            draft.trainers.append(pod)
+        elif pod.role is Role.SERVER:
+            draft.servers.append(pod)
+        else:
+            draft.masters.append(pod)
+
+    def _stands(self, pod: Pod) -> bool:
+        """Whether the pod runs or is about to: its node is ready, or it waits for one."""
+        place = pod.node if pod.node is not None else pod.nominated_node
+        if place is None:
+            return True
+        at = self.rooms.index.get(place)
+        return at is not None and bool(self.rooms.is_ready[at])
+
+    def rate_jobs(self) -> None:
+        """Settle how shares are counted: in one unit for all jobs, of which each is a whole number (docs/adr/0112)."""
+        rooms = self.rooms
+        capacities = {
+            shape: rooms.capacity(shape) for shape in {draft.shapes[Role.TRAINER] for draft in self.jobs.values()}
+        }
+        claims = {(capacities[draft.shapes[Role.TRAINER]], draft.job.weight) for draft in self.jobs.values()}
+        parts = {held * weight for capacity, weight in claims for held in capacity if held > 0}
+        self.unit = lcm(*parts)
+        rates = {
+            (capacity, weight): tuple(self.unit // (held * weight) if held > 0 else 0 for held in capacity)
+            for capacity, weight in claims
+        }
+        for draft in self.jobs.values():
+            draft.rates = rates[(capacities[draft.shapes[Role.TRAINER]], draft.job.weight)]
 
 
-def count_in(draft: JobDraft, pod: Pod, nodes: dict[NodeName, Node]) -> None:
-    """Add a pod to its job."""
-    draft.ordinals.setdefault(pod.role, set()).add(pod.ordinal)
-    if pod.phase is PodPhase.TERMINATING:
-        return
-    if pod.phase is PodPhase.GATED or not stands(pod, nodes):
-        draft.strays.append(pod)
-        return
-    draft.usage += pod.requests
-    standing = {Role.TRAINER: draft.trainers, Role.SERVER: draft.servers, Role.MASTER: draft.masters}
-    standing[pod.role].append(pod)
+def number_shapes(shapes: Shapes, view: ClusterView) -> None:
+    """Give all that may yet be created a number: the shapes of jobs and workloads."""
+    for job in view.jobs:
+        shapes_of(shapes, job)
+    for workload in view.workloads:
+        shapes.number(workload.shape)
 
 
-def stands(pod: Pod, nodes: dict[NodeName, Node]) -> bool:
-    """Whether the pod runs or is about to: its node is ready, or it waits for one."""
-    if pod.place is None:
-        return True
-    node = nodes.get(pod.place)
-    return node is not None and node.is_ready
-
-
-def capacity_for(job: Job, view: ClusterView) -> Resources:
-    """Return what the ready nodes that accept the job's trainers hold in total."""
-    accepting = (node.allocatable for node in view.nodes if node.is_ready and node.accepts(job.trainer.shape))
-    return sum(accepting, start=NOTHING)
+def shapes_of(shapes: Shapes, job: Job) -> dict[Role, int]:
+    """Return the numbers of what a job's new pods ask for, by role."""
+    numbers = {Role.TRAINER: shapes.number(job.trainer.shape), Role.MASTER: shapes.number(job.master.shape)}
+    if job.servers is not None:
+        numbers[Role.SERVER] = shapes.number(job.servers.shape)
+    return numbers

@@ -7,29 +7,30 @@ checkpoint (an unknown age counts as dear: no NaN makes a victim, A7).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import inf, isnan
 
-from autoscaler.domain import JobName, NodeName, Pod, Resources, Shape
-from autoscaler.planner.draft import Draft, Room
-from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.rank import Rank, rank_of
+from autoscaler.domain import Pod
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.job_draft import JobDraft, Price
+from autoscaler.planner.rank import Rank
+from autoscaler.planner.rooms import Mask, holds_amounts
+from autoscaler.planner.supply import NOWHERE, Supply, supply_for
 
 # A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Past
 # the bound the search takes what it has, or the fair order without a proof that it is the shortest.
 CHOICES_TRIED = 5_000
 
-Cost = tuple[int, tuple[tuple[int, object, float], ...]]
+Cost = tuple[int, tuple[Price, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victims:
     """Trainers to take from one node, by job, and what that costs.  Costs compare."""
 
-    room: Room
-    taken: tuple[tuple[JobName, tuple[Pod, ...]], ...]
+    at: int
+    taken: tuple[tuple[JobDraft, tuple[Pod, ...]], ...]
     cost: Cost
 
     @property
@@ -44,7 +45,8 @@ class Candidates:
 
     draft: JobDraft
     pods: tuple[Pod, ...]
-    price: tuple[int, object, float]  # lower goes first
+    amounts: tuple[tuple[int, ...], ...]  # of each pod, by column
+    price: Price  # lower goes first
 
     def removed_by(self, count: int) -> int:
         """Trainers that the job loses if `count` are taken: whole steps."""
@@ -52,70 +54,82 @@ class Candidates:
         return len(self.draft.trainers) - self.draft.job.trainer.largest_allowed(left) if count else 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """One node, what is free on it and what is asked of it, by column."""
+
+    at: int
+    later: tuple[int, ...]
+    asked: tuple[int, ...]
+
+    def holds(self, groups: Sequence[Candidates], counts: Sequence[int]) -> bool:
+        """Whether what is asked fits once so many of each group are gone."""
+        room = list(self.later)
+        for group, count in zip(groups, counts, strict=True):
+            for amounts in group.amounts[:count]:
+                for column, amount in enumerate(amounts):
+                    room[column] += amount
+        return holds_amounts(room, self.asked)
+
+
 def cheapest_victims(
-    draft: Draft, shape: Shape, rank: Rank, *, avoid: frozenset[str] = frozenset(), spare_priority: int | None = None
+    draft: Draft, shape: int, rank: Rank, *, avoid: Mask | None = None, spare_priority: int | None = None
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
     `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).
     """
+    supply = supply_for(draft, rank, spare_priority)
+    floors = supply.floors(shape, avoid)
     best: Victims | None = None
-    for name, groups in sorted(candidates(draft, rank, spare_priority).items()):
-        if name in avoid or not draft.rooms[name].node.accepts(shape):
-            continue
-        found = fewest_on(draft.rooms[name], groups, shape.requests, at_most=inf if best is None else best.cost[0])
-        if found is not None and (best is None or found.cost < best.cost):
+    while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != NOWHERE:
+        if best is not None and (supply.floor_cost(floor), at) > (best.cost, best.at):
+            break
+        floors[at] = NOWHERE
+        found = fewest_on(spot_at(draft, at, shape), candidates(draft, supply, at))
+        if found is not None and (best is None or (found.cost, found.at) < (best.cost, best.at)):
             best = found
     return best
 
 
-def candidates(draft: Draft, rank: Rank, spare_priority: int | None) -> dict[NodeName, list[Candidates]]:
-    """Return, by open node, each job's trainers there that rank below `rank` and may be taken, cheapest job first."""
-    found: dict[NodeName, list[Candidates]] = {}
-    for job in draft.jobs.values():
-        if not job.spare or (spare_priority is not None and job.job.priority >= spare_priority):
-            continue
-        here: dict[NodeName, list[Pod]] = {}
-        for pod in draft.takeable(job):
-            if pod.place in draft.rooms and rank_of(pod, draft.policy) < rank:
-                here.setdefault(pod.place, []).append(pod)
-        price = price_of(draft, job)
-        for name, pods in here.items():
-            found.setdefault(name, []).append(Candidates(draft=job, pods=tuple(pods[: job.spare]), price=price))
-    return {name: sorted(groups, key=lambda group: group.price) for name, groups in found.items()}
+def spot_at(draft: Draft, at: int, shape: int) -> Spot:
+    """Return what one node offers to one shape."""
+    later = tuple(draft.rooms.later[:, at].tolist())
+    return Spot(at=at, later=later, asked=draft.rooms.asked_amounts(shape))
 
 
-def fewest_on(room: Room, groups: list[Candidates], requests: Resources, *, at_most: float) -> Victims | None:
-    """Return the cheapest set of these trainers on one node after whose leaving the requests fit.
+def candidates(draft: Draft, supply: Supply, at: int) -> list[Candidates]:
+    """Return each job's trainers on the node that may be taken, cheapest job first."""
+    found = []
+    for job, (price, offers) in supply.at(at):
+        pods = tuple(pod for _, _, group in offers for pod in group)[: job.spare]
+        amounts = tuple(draft.rooms.asked_amounts(draft.shapes.number(pod.shape)) for pod in pods)
+        found.append(Candidates(draft=job, pods=pods, amounts=amounts, price=price))
+    return sorted(found, key=lambda group: group.price)
 
-    None if there is none, or none of `at_most` trainers: another node does it with so few.
-    """
-    if not requests.fits_into(sum((pod.requests for group in groups for pod in group.pods), start=room.later)):
+
+def fewest_on(spot: Spot, groups: list[Candidates]) -> Victims | None:
+    """Return the cheapest set of these trainers on one node after whose leaving what is asked fits; None if none."""
+    limits = [len(group.pods) for group in groups]
+    if not spot.holds(groups, limits):
         return None
     best: Victims | None = None
-    limits = [len(group.pods) for group in groups]
     for counts in islice(counts_by_sum(limits), CHOICES_TRIED):
-        if sum(counts) > (at_most if best is None else best.cost[0]):
+        if best is not None and sum(counts) > best.cost[0]:
             return best
-        victims = choice(room, groups, counts)
-        if requests.fits_into(sum((pod.requests for pod in victims.pods), start=room.later)):
+        if spot.holds(groups, counts):
+            victims = choice(spot, groups, counts)
             best = victims if best is None else min(best, victims, key=lambda found: found.cost)
-    return best if best is not None else in_fair_order(room, groups, requests)
+    return best if best is not None else in_fair_order(spot, groups)
 
 
-def price_of(draft: Draft, job: JobDraft) -> tuple[int, object, float]:
-    """Return how dear this job's trainers are beside those of other jobs."""
-    age = job.job.checkpoint_age_s
-    return (job.job.priority, -draft.share(job), inf if age is None or isnan(age) else age)
-
-
-def choice(room: Room, groups: list[Candidates], counts: tuple[int, ...]) -> Victims:
+def choice(spot: Spot, groups: Sequence[Candidates], counts: Sequence[int]) -> Victims:
     """Return the choice of taking so many of each group."""
     taken = [(group, count) for group, count in zip(groups, counts, strict=True) if count]
     removed = sum(group.removed_by(count) for group, count in taken)
     return Victims(
-        room=room,
-        taken=tuple((group.draft.job.name, group.pods[:count]) for group, count in taken),
+        at=spot.at,
+        taken=tuple((group.draft, group.pods[:count]) for group, count in taken),
         cost=(removed, tuple(sorted((group.price for group, _ in taken), reverse=True))),
     )
 
@@ -137,14 +151,13 @@ def counts_of_total(limits: list[int], total: int) -> Iterator[tuple[int, ...]]:
             yield (count, *rest)
 
 
-def in_fair_order(room: Room, groups: list[Candidates], requests: Resources) -> Victims:
-    """Take group after group until the requests fit, then give back whoever is not needed."""
+def in_fair_order(spot: Spot, groups: list[Candidates]) -> Victims:
+    """Take group after group until what is asked fits, then give back whoever is not needed."""
     counts = [len(group.pods) for group in groups]
     for index in reversed(range(len(groups))):
         while counts[index]:
             counts[index] -= 1
-            pods = choice(room, groups, tuple(counts)).pods
-            if not requests.fits_into(sum((pod.requests for pod in pods), start=room.later)):
+            if not spot.holds(groups, counts):
                 counts[index] += 1
                 break
-    return choice(room, groups, tuple(counts))
+    return choice(spot, groups, counts)

@@ -1,0 +1,130 @@
+"""The last snapshot, brought up to date: a plan after one event costs the event, not the cluster.
+
+Values of the domain are frozen, so an object that is still there has not changed: old and new view are compared by
+identity, and only what differs is taken out of the arrays and put in anew.  What the last plan wrote on the snapshot is
+undone from its log.  A plan with a memo equals the plan without one (A5; docs/adr/0112); whatever cannot be brought up
+to date exactly (nodes that come, go or change their labels; new resources) is made from nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeVar
+
+from autoscaler.domain import ClusterView, JobName, Node, NodeName, Policy
+from autoscaler.domain.view import Named
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.snapshot import Snapshot, number_shapes
+
+STRIDE: Final = 256  # things compared at once
+TOUCHED_LIMIT: Final = 16  # times the nodes: a longer list of touched nodes is dropped with what rests on it
+
+Thing = TypeVar("Thing", bound=Named)
+
+
+class Memo:
+    """Kept by whoever plans again and again, and given to each plan.  It changes no answer, only its price."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+
+    def begin(self, view: ClusterView, policy: Policy, now_s: float) -> Draft:
+        """Return the draft on which the phases write.  Until `end` the memo is empty, so an error costs the memo."""
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is None or not bring_up_to_date(snapshot, view):
+            snapshot = Snapshot(view)
+        wanted = [headroom.shape for headroom in policy.headroom]
+        for shape in wanted:
+            snapshot.shapes.number(shape)
+        if snapshot.is_outgrown():
+            snapshot = Snapshot(view, more_shapes=wanted)
+        self._begun = snapshot
+        return Draft(
+            view=view,
+            policy=policy,
+            now_s=now_s,
+            shapes=snapshot.shapes,
+            rooms=snapshot.rooms,
+            jobs=snapshot.jobs,
+            unit=snapshot.unit,
+            waiting=[snapshot.waiting[name] for name in sorted(snapshot.waiting)],
+            standing=snapshot.standing,
+            held_on=snapshot.held_on,
+            is_gang_binding=bool(snapshot.unbound_core),
+            quiet_from_s=max(snapshot.newest_job_s, snapshot.newest_other_s) + policy.quiet_window_s,
+        )
+
+    def end(self, draft: Draft) -> None:
+        """Undo what the phases wrote and keep the snapshot."""
+        draft.roll_back(0)
+        for job in draft.jobs.values():
+            job.forget_notes()
+        rooms = draft.rooms
+        if len(rooms.touched) > TOUCHED_LIMIT * len(rooms) + 1_000:
+            rooms.forget_touched()
+        self._snapshot = self._begun
+
+
+def bring_up_to_date(snapshot: Snapshot, view: ClusterView) -> bool:
+    """Make the snapshot that of another view; False, with the snapshot spoiled, where that cannot be done."""
+    old = snapshot.view
+    nodes = list(differences(old.nodes, view.nodes))
+    jobs = [thing for pair in differences(old.jobs, view.jobs) for thing in pair if thing is not None]
+    if not all(is_same_place(before, after) for before, after in nodes) or old.capabilities != view.capabilities:
+        return False
+    pods = list(differences(old.pods, view.pods))
+    snapshot.view = view
+    number_shapes(snapshot.shapes, view)
+    for before, after in pods:
+        snapshot.exchange(before, after)
+    changed = [after for _, after in nodes if after is not None]
+    if snapshot.is_outgrown() or not all(map(snapshot.rooms.replace_node, changed)):
+        return False
+    dirty = {job.name for job in jobs} | jobs_on(snapshot, {node.name for node in changed})
+    dirty.update(pod.job for pair in pods for pod in pair if pod is not None and pod.job is not None)
+    if dirty:
+        snapshot.put_jobs(dirty)
+    if changed or jobs:
+        snapshot.rate_jobs()
+    return True
+
+
+def jobs_on(snapshot: Snapshot, names: set[NodeName]) -> set[JobName]:
+    """Return the jobs with pods on these nodes."""
+    if not names:
+        return set()
+    return {job for job, pods in snapshot.members.items() if any(pod.place in names for pod in pods.values())}
+
+
+def is_same_place(before: Node | None, after: Node | None) -> bool:
+    """Whether a node changed in nothing but its amounts and its state."""
+    return (
+        before is not None
+        and after is not None
+        and (before.labels, before.taints, before.name) == (after.labels, after.taints, after.name)
+    )
+
+
+def differences(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> Iterator[tuple[Thing | None, Thing | None]]:
+    """Yield (before, after) of what differs between two tuples that are sorted by name; None where there is none."""
+    if old is new:
+        return
+    at, to = 0, 0
+    while at < len(old) and to < len(new):
+        before, after = old[at], new[to]
+        if before is after:
+            length = STRIDE if old[at : at + STRIDE] == new[to : to + STRIDE] else 1
+            at, to = at + length, to + length
+        elif before.name == after.name:
+            yield before, after
+            at, to = at + 1, to + 1
+        elif before.name < after.name:
+            yield before, None
+            at += 1
+        else:
+            yield None, after
+            to += 1
+    for before in old[at:]:
+        yield before, None
+    for after in new[to:]:
+        yield None, after

@@ -1,0 +1,70 @@
+"""Every shape of a plan gets a number, and every resource a column: the planner's arrays go by both.
+
+Amounts stay whole numbers.  They are 64-bit while nothing can overflow, else Python's own, which are slower and endless
+(docs/adr/0112).  Next: `rooms`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from autoscaler.domain import Resources, Shape
+
+BUILT_IN: Final = ("cpu", "memory", "gpu")
+KNOWN_LIMIT: Final = 50_000  # objects remembered by identity; an adapter that makes shapes anew each time ends here
+
+Amounts = tuple[int, ...]
+Claim = tuple[object, ...]  # selector, terms and tolerations: what decides which nodes accept a shape
+
+
+class Shapes:
+    """Numbers for shapes.  Equal shapes have one number, whatever objects they are."""
+
+    def __init__(self) -> None:
+        self.columns: list[str] = list(BUILT_IN)
+        self.shapes: list[Shape] = []
+        self.amounts: list[Amounts] = []  # by number; shorter where later shapes brought new columns
+        self.largest = 0
+        self._numbers: dict[Shape, int] = {}
+        self._known: dict[int, tuple[Shape, int]] = {}  # by identity: hashing a shape costs more than all the rest
+
+    def number(self, shape: Shape) -> int:
+        """Return the number of the shape, a new one for a new shape."""
+        known = self._known.get(id(shape))
+        if known is not None:
+            return known[1]
+        number = self._numbers.get(shape)
+        if number is None:
+            number = self._add(shape)
+        if len(self._known) > KNOWN_LIMIT:
+            self._known.clear()
+        self._known[id(shape)] = (shape, number)  # holding the object keeps its identity from being given away
+        return number
+
+    def _add(self, shape: Shape) -> int:
+        for name, _ in shape.requests.extended:
+            if name not in self.columns:
+                self.columns.append(name)
+        amounts = amounts_of(shape.requests, self.columns)
+        self.largest = max(self.largest, *map(abs, amounts))
+        number = self._numbers[shape] = len(self.shapes)
+        self.shapes.append(shape)
+        self.amounts.append(amounts)
+        return number
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+def amounts_of(resources: Resources, columns: list[str]) -> Amounts:
+    """Return the amounts by column.  What no shape asks for has no column and decides nothing."""
+    built_in = (resources.cpu_milli, resources.memory_bytes, resources.gpu_count)
+    if len(columns) == len(BUILT_IN):
+        return built_in
+    extended = dict(resources.extended)
+    return (*built_in, *(extended.get(name, 0) for name in columns[len(BUILT_IN) :]))
+
+
+def claim_of(shape: Shape) -> Claim:
+    """Return what decides which nodes accept the shape."""
+    return (shape.node_selector, shape.node_terms, shape.tolerations)
