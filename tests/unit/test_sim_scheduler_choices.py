@@ -35,9 +35,15 @@ def test_full_node_of_1_6_has_no_balance():
 
 
 def test_pod_that_asks_for_nothing_is_scored_as_a_small_one():
-    """100 millicores and 200 MiB: free (97 + 97) // 2 = 97; fractions 0.025 and 0.0244140625 deviate by 0.0003: 99."""
+    """100 millicores and 200 MiB: free (97 + 97) // 2; it is not balanced, as nobody knows what it will use."""
     scores = board(KUBE_SCHEDULER, shape(0), node("a", cpu=4, gib=8)).scores
-    assert scores.tolist() == [97 + 99]
+    assert scores.tolist() == [97]
+
+
+def test_balance_goes_by_what_is_really_requested():
+    """1 cpu and no memory: free (75 + 97) // 2 = 86; fractions 0.25 and 0 deviate by 0.125: 87."""
+    scores = board(KUBE_SCHEDULER, shape(1), node("a", cpu=4, gib=8)).scores
+    assert scores.tolist() == [86 + 87]
 
 
 @pytest.mark.parametrize("profile", [KUBE_SCHEDULER, KUBE_SCHEDULER_1_6])

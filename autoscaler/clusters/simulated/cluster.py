@@ -18,20 +18,15 @@ from typing import Final
 import numpy as np
 
 from autoscaler.clusters.port import Outcome
-from autoscaler.clusters.simulated.controllers import Deployment, Hpa
+from autoscaler.clusters.simulated.doings import Doings
 from autoscaler.clusters.simulated.invariants import Invariants
-from autoscaler.clusters.simulated.jobs import Jobs
 from autoscaler.clusters.simulated.node_table import NodeTable
-from autoscaler.clusters.simulated.nodes import Nodes
 from autoscaler.clusters.simulated.physics import Physics
 from autoscaler.clusters.simulated.pods import SimPod
 from autoscaler.clusters.simulated.profile import KUBE_SCHEDULER, SchedulerProfile
-from autoscaler.clusters.simulated.scheduler import Scheduler
-from autoscaler.clusters.simulated.training import Work
 from autoscaler.clusters.simulated.views import Views
-from autoscaler.clusters.simulated.workloads import Workloads
 from autoscaler.clusters.simulated.world import World
-from autoscaler.clusters.simulated.writes import Writes, shape_of
+from autoscaler.clusters.simulated.writes import Writes
 from autoscaler.domain import (
     Action,
     Capabilities,
@@ -49,6 +44,7 @@ from autoscaler.domain import (
 )
 from autoscaler.errors import InvalidSpecError
 
+PASS_S: Final = 0.001  # no pass of a loop is faster; it keeps virtual time from standing still
 CHANCES_AT_ONCE: Final = 256  # a draw from NumPy costs as much as a hundred from a list
 
 
@@ -56,7 +52,7 @@ class SimulationOverError(Exception):
     """The instant is reached at which `run_loop` was told to end; it ends the loop, and nobody else sees it."""
 
 
-class SimulatedCluster:
+class SimulatedCluster(Doings):
     """Nodes given once, everything else as it comes.
 
     `daemons` stand on their nodes from the beginning and stay.  `reclaim` must be the policy's: it decides which
@@ -81,12 +77,9 @@ class SimulatedCluster:
         daemons: Mapping[NodeName, Shape] | None = None,
         checks: bool = True,
     ) -> None:
-        self._world = World(NodeTable(nodes), physics or Physics(), chances(seed))
-        self._world.moves_servers = servers_elastic
-        self._jobs = Jobs(self._world)
-        self._workloads = Workloads(self._world)
-        self._scheduler = Scheduler(self._world, scheduler)
-        self._nodes = Nodes(self._world, self._scheduler)
+        world = World(NodeTable(nodes), physics or Physics(), chances(seed))
+        world.moves_servers = servers_elastic
+        super().__init__(world, scheduler)
         self._writes = Writes(self._world, self._jobs, reclaim, surplus_grace_s)
         self._views = Views(self._world, self._jobs, self._workloads, Capabilities(servers_elastic=servers_elastic))
         self._invariants = Invariants(self._world) if checks else None
@@ -109,8 +102,8 @@ class SimulatedCluster:
         return self._writes.carry_out(action)
 
     async def changed(self, timeout_s: float) -> bool:
-        """Let time pass until something has changed, `timeout_s` at most."""
-        until_s = self.now() + timeout_s
+        """Let time pass until something has changed, `timeout_s` at most, or `PASS_S` if that is longer."""
+        until_s = self.now() + max(timeout_s, PASS_S)
         if self._ends_at_s is not None:
             until_s = min(until_s, self._ends_at_s)
         world = self._world
@@ -121,7 +114,7 @@ class SimulatedCluster:
         if not is_changed:
             world.timeline.pass_to(until_s)
             if self._ends_at_s is not None and world.now_s >= self._ends_at_s:
-                self._jobs.record_all()
+                self.settle()
                 raise SimulationOverError
         return is_changed
 
@@ -132,6 +125,10 @@ class SimulatedCluster:
         while self._happen(at_s):
             pass
         self._world.timeline.pass_to(at_s)
+        self.settle()
+
+    def settle(self) -> None:
+        """Count every job's samples up to now and note them."""
         self._jobs.record_all()
 
     def at(self, at_s: float, call: Callable[[], object]) -> None:
@@ -147,130 +144,6 @@ class SimulatedCluster:
     def end_at(self, at_s: float | None) -> None:
         """Let `changed` raise SimulationOverError when this instant is reached; None: never."""
         self._ends_at_s = at_s
-
-    # ---- jobs ---------------------------------------------------------------------------------------------------
-
-    def submit(self, job: Job, work: Work | None = None) -> None:
-        """The job is there from now on; `submitted_at_s` is now.  Raises InvalidSpecError."""
-        self._jobs.submit(job, work or Work())
-
-    def edit_job(self, job: Job) -> None:
-        """Put in another spec of a job that is there: bounds, weight, pinned size, state."""
-        self._job(job.name)
-        self._jobs.replace(job)
-
-    def delete_job(self, name: str) -> None:
-        """The job is over; its pods leave with their grace, and nobody replaces them."""
-        self._job(name)
-        self._workloads.forget_job(name)
-        self._jobs.end(JobName(name), is_deleted=True)
-
-    def set_replicas(self, job: str, role: Role, replicas: int, *, priority: int = 0, spreads: bool = False) -> None:
-        """Let a controller keep so many pods of this role alive, at its rate; it chooses who leaves.
-
-        The scheduler places them.  `spreads`: as a ReplicaSet (servers, master); else as a batch Job (trainers, 2017).
-        A role is either a controller's or the planner's, never both.
-        """
-        spec = self._job(job)
-        self._workloads.set_part(
-            job,
-            role,
-            replicas,
-            self._shape_of(spec, role),
-            priority=priority,
-            spreads=spreads,
-            grace_s=spec.grace_s,
-        )
-
-    def create_pods(
-        self,
-        job: str,
-        role: Role,
-        count: int,
-        *,
-        tier: Tier = Tier.CORE,
-        priority: int = 0,
-        spreads: bool = False,
-        can_preempt: bool = False,
-    ) -> list[PodName]:
-        """Create pods of a job at once, without a node and without a controller.  Returns their names."""
-        spec = self._job(job)
-        shape = self._shape_of(spec, role)
-        names = []
-        for _ in range(count):
-            ordinal = self._world.next_ordinal(job, role)
-            pod = SimPod(
-                name=PodName(f"{job}-{role}-{ordinal}"),
-                role=role,
-                tier=tier,
-                shape=shape,
-                owner=job,
-                priority=priority,
-                ordinal=ordinal,
-                grace_s=spec.grace_s,
-                can_preempt=can_preempt,
-                spread_group=f"job/{job}/{role}" if spreads else None,
-            )
-            self._world.create(pod)
-            names.append(pod.name)
-        return names
-
-    def delete_pods(self, names: Iterable[str], *, grace_s: float | None = None, why: str = "deleted") -> None:
-        """Tell pods to leave within this grace, or within their own; those that are gone already are left out."""
-        for name in names:
-            pod = self._world.pods.get(PodName(name))
-            if pod is not None:
-                self._world.tell_to_leave(pod, grace_s=pod.grace_s if grace_s is None else grace_s, why=why)
-
-    def kill_pod(self, name: str) -> None:
-        """The pod is gone at once, and what it had in hand is lost."""
-        pod = self._world.pods.get(PodName(name))
-        if pod is not None:
-            self._world.kill(pod)
-
-    # ---- workloads of others ------------------------------------------------------------------------------------
-
-    def add_deployment(self, deployment: Deployment) -> None:
-        """The Deployment is there; its pods come at the controller's rate.  Raises InvalidSpecError."""
-        self._workloads.add(deployment)
-
-    def scale(self, name: str, replicas: int) -> None:
-        """Change a Deployment's replicas."""
-        self._workloads.scale(name, replicas)
-
-    def roll(self, name: str) -> None:
-        """Replace a Deployment's pods, a quarter more and a quarter fewer than wanted at most."""
-        self._workloads.roll(name)
-
-    def add_hpa(self, hpa: Hpa) -> None:
-        """An HPA owns the Deployment's replicas from now on."""
-        self._workloads.add_hpa(hpa)
-
-    def set_load(self, name: str, load: float) -> None:
-        """The load that a Deployment with an HPA has from now on, in the HPA's unit."""
-        self._workloads.set_load(name, load)
-
-    # ---- nodes --------------------------------------------------------------------------------------------------
-
-    def lose_node(self, name: NodeName) -> None:
-        """The machine dies; the cluster knows after `physics.loss_detection_s`."""
-        self._nodes.lose(name)
-
-    def restore_node(self, name: NodeName) -> None:
-        """The machine is back and Ready."""
-        self._nodes.restore(name)
-
-    def cordon(self, name: NodeName) -> None:
-        """Nothing new comes to the node."""
-        self._nodes.cordon(name)
-
-    def uncordon(self, name: NodeName) -> None:
-        """The node is open again."""
-        self._nodes.cordon(name, on=False)
-
-    def drain_node(self, name: NodeName, *, evicts_jobs: bool = False) -> None:
-        """Cordon, and let its pods leave; jobs' pods by EDL's plan, unless `evicts_jobs`."""
-        self._nodes.drain(name, evicts_jobs=evicts_jobs)
 
     # ---- reading ------------------------------------------------------------------------------------------------
 
@@ -313,18 +186,6 @@ class SimulatedCluster:
     def _again(self, period_s: float, call: Callable[[], object]) -> None:
         self._world.timeline.after(period_s, partial(self._again, period_s, call))
         call()
-
-    def _job(self, name: str) -> Job:
-        life = self._jobs.lives.get(JobName(name))
-        if life is None:
-            raise InvalidSpecError(f"jobs.{name}", "there is no such job", "submit it first")
-        return life.job
-
-    def _shape_of(self, job: Job, role: Role) -> Shape:
-        shape = shape_of(job, role)
-        if shape is None:
-            raise InvalidSpecError(f"jobs.{job.name}", f"it has no {role}", "a role that its spec names")
-        return shape
 
     def _stand(self, name: NodeName, shape: Shape) -> None:
         table = self._world.table

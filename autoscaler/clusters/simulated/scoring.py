@@ -9,6 +9,7 @@ Next: `choosing`, which picks one node.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import log
 from typing import Any
 
@@ -22,6 +23,8 @@ from autoscaler.domain import Shape
 Scores = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.intp]
 Amount = Any  # a number, or an array with one per node: the formulas are the same for both
+Pair = Sequence[Amount]  # cpu, memory, and whatever follows
+Lesser = Callable[[Any, Any], Any]  # of two amounts
 
 MAX_SKEW = 3  # of the system's default constraint over hostnames (podtopologyspread/plugin.go)
 
@@ -58,20 +61,31 @@ class ShapeBoard:
         self._seen = len(self._table.touched)
         self.fits[:] = [self._fits(slot) for slot in slots]
         if slots:
-            capacity = np.array([slot.allocatable[:2] for slot in slots], dtype=np.int64)
-            taken = np.array([slot.scored for slot in slots], dtype=np.int64)
-            requested = taken + np.array(self._asked, dtype=np.int64)
-            self.scores[:] = resource_score(
-                self._profile, requested[:, 0], capacity[:, 0], requested[:, 1], capacity[:, 1], lesser=np.minimum
+            whole, requested, scored = (
+                tuple(np.array(column, dtype=np.int64).T)
+                for column in zip(
+                    *((slot.allocatable[:2], slot.requested[:2], slot.scored) for slot in slots), strict=True
+                )
             )
+            self.scores[:] = self._sum(whole, requested, scored, np.minimum)
 
     def _fits(self, slot: Slot) -> bool:
         return accepts(slot, self._shape) and slot.has_room_for(self._amounts)
 
     def _score(self, slot: Slot) -> int:
-        cpu_milli, memory_bytes = slot.scored[0] + self._asked[0], slot.scored[1] + self._asked[1]
-        score = resource_score(self._profile, cpu_milli, slot.allocatable[0], memory_bytes, slot.allocatable[1])
-        return int(score)
+        return int(self._sum(slot.allocatable, slot.requested, slot.scored, min))
+
+    def _sum(self, whole: Pair, requested: Pair, scored: Pair, lesser: Lesser) -> Amount:
+        """Both scores of resources, weighted, with the pod counted in."""
+        profile, amounts = self._profile, self._amounts
+        with_pod = scored[0] + self._asked[0], scored[1] + self._asked[1]
+        free = profile.least_allocated_weight * least_allocated(profile, with_pod, whole, lesser)
+        if profile.spreading is Spreading.SELECTOR:
+            return free + profile.balanced_weight * balanced_1_6(profile, with_pod, whole)
+        if not any(amounts[:2]):
+            return free  # best-effort pods are not balanced
+        exact = requested[0] + amounts[0], requested[1] + amounts[1]
+        return free + profile.balanced_weight * balanced(profile, exact, whole, lesser)
 
 
 def accepts(slot: Slot, shape: Shape) -> bool:
@@ -79,29 +93,34 @@ def accepts(slot: Slot, shape: Shape) -> bool:
     return slot.node.is_open() and slot.node.accepts(shape)
 
 
-def resource_score(  # noqa: PLR0917 - what is requested and what there is, of cpu, then of memory
-    profile: SchedulerProfile, cpu: Amount, cpu_whole: Amount, memory: Amount, memory_whole: Amount, lesser: Any = min
-) -> Amount:
-    """LeastAllocated and BalancedAllocation, weighted, for requests with the pod counted in.
-
-    `lesser`: how two amounts are compared.  A node without cpu or memory scores as a full one.  Sources:
-    noderesources/least_allocated.go, balanced_allocation.go; in 1.6 priorities/least_requested.go and
-    balanced_resource_allocation.go, where the difference of the two fractions counts and not their deviation.
-    """
+def least_allocated(profile: SchedulerProfile, requested: Pair, whole: Pair, lesser: Lesser) -> Amount:
+    """Points for what stays free.  Sources: noderesources/least_allocated.go; 1.6: priorities/least_requested.go."""
     best = profile.best_score
-    free = least_score(cpu, cpu_whole, best, lesser) + least_score(memory, memory_whole, best, lesser)
-    cpu_part, memory_part = cpu / (cpu_whole + (cpu_whole == 0)), memory / (memory_whole + (memory_whole == 0))
-    if profile.spreading is Spreading.SELECTOR:
-        is_full = (cpu_part >= 1) | (memory_part >= 1)
-        balance = (best - abs(cpu_part - memory_part) * best) // 1 * (1 - is_full)
-    else:
-        balance = (1 - abs(lesser(cpu_part, 1) - lesser(memory_part, 1)) / 2) * best // 1
-    return profile.least_allocated_weight * (free // 2) + profile.balanced_weight * balance
+    parts = [
+        (there - lesser(asked, there)) * best // or_one(there) for asked, there in zip(requested, whole, strict=False)
+    ]
+    return (parts[0] + parts[1]) // 2
 
 
-def least_score(requested: Amount, whole: Amount, best: int, lesser: Any) -> Amount:
-    """The part of one resource that stays free, in whole points."""
-    return (whole - lesser(requested, whole)) * best // (whole + (whole == 0))
+def balanced(profile: SchedulerProfile, requested: Pair, whole: Pair, lesser: Lesser) -> Amount:
+    """Points for cpu and memory being used alike.  Source: noderesources/balanced_allocation.go."""
+    cpu, memory = (lesser(asked / or_one(there), 1) for asked, there in zip(requested, whole, strict=False))
+    return (1 - abs(cpu - memory) / 2) * profile.best_score // 1
+
+
+def balanced_1_6(profile: SchedulerProfile, requested: Pair, whole: Pair) -> Amount:
+    """The same in 1.6: nothing for a full node, and the whole difference counts, not its half.
+
+    Source: priorities/balanced_resource_allocation.go.
+    """
+    cpu, memory = (asked / or_one(there) for asked, there in zip(requested, whole, strict=False))
+    is_full = (cpu >= 1) | (memory >= 1)
+    return (profile.best_score - abs(cpu - memory) * profile.best_score) // 1 * (1 - is_full)
+
+
+def or_one(whole: Amount) -> Amount:
+    """What may be divided by: a node without the resource scores as a full one."""
+    return whole + (whole == 0)
 
 
 def spread_score(profile: SchedulerProfile, counts: Scores) -> Scores:
