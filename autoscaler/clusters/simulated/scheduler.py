@@ -48,7 +48,7 @@ class Scheduler:
 
     def _go_on(self) -> None:
         """Plan the next decision and the next end of a back-off."""
-        if self._waiting.has_active and not self._is_deciding:
+        if self._waiting.has_next and not self._is_deciding:
             self._is_deciding = True
             self._world.timeline.after(self._world.physics.scheduling_s, self._decide)
         flush_at_s = self._waiting.flush_at_s()
@@ -63,7 +63,7 @@ class Scheduler:
 
     def _decide(self) -> None:
         self._is_deciding = False
-        if self._waiting.has_active:
+        if self._waiting.has_next:
             pod = self._waiting.pop()
             node = self._chooser.node_for(pod) if self._world.is_possible(pod.shape) else None
             if node is None:
