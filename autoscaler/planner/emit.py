@@ -75,6 +75,7 @@ def gate_growth(draft: Draft, job: JobDraft) -> None:
         return
     draft.touch(job)
     job.held = len(growth)
+    job.coming_trainers -= len(growth)
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
     wait_s = opens_at_s - draft.now_s
     message = f"grows by {len(growth)} in {ceil(wait_s)} s (calm time after a change)"

@@ -76,7 +76,7 @@ def queue(draft: Draft) -> list[JobName]:
 
 def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
     """Whether room is the only question left."""
-    if job.leaving or any(ordinal < job.job.server_count for ordinal in job.ordinals.get(Role.SERVER, ())):
+    if job.leaving:
         job.block(Bottleneck.ROOM_LEAVING, "its former pods are leaving")
         return False
     if draft.now_s < job.job.hold_until_s:
@@ -87,6 +87,9 @@ def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
             requests = describe(job.shape_of(role).requests)
             job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({requests})")
             return False
+    if any(ordinal < job.job.server_count for ordinal in job.ordinals.get(Role.SERVER, ())):
+        job.block(Bottleneck.ROOM_LEAVING, "its former servers are leaving")
+        return False
     return True
 
 
