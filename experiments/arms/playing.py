@@ -36,6 +36,7 @@ def play(setting: Setting) -> PassResult:
         stage.every(
             period_s,
             lambda: samples.append(sample_bounds(stage.cluster, stage.nodes, stage.cluster.now() - stage.zero_s)),
+            first_s=period_s / 2,  # a sample stands for the period around it
         )
     removals = act(stage)
     take = make_take(stage, removals, tuple(samples))

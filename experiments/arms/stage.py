@@ -104,9 +104,9 @@ class Stage:
         """Call it at an instant of the scenario."""
         self.cluster.at(self.zero_s + at_s, call)
 
-    def every(self, period_s: float, call: Callable[[], object]) -> None:
-        """Call it at the scenario's zero and every period from then on."""
-        self.cluster.every(period_s, call, first_s=self.zero_s)
+    def every(self, period_s: float, call: Callable[[], object], *, first_s: float = 0.0) -> None:
+        """Call it at `first_s` of the scenario and every period from then on."""
+        self.cluster.every(period_s, call, first_s=self.zero_s + first_s)
 
     def _clock(self) -> ClockSpec | None:
         match self.setting.arm:

@@ -1,0 +1,150 @@
+"""The experiments: `python -m experiments list | run [NAME ...] | report`.
+
+`run` simulates passes and keeps each; run again after an interruption, it goes on where it stopped, as long as the code
+is the same.  `report` draws the figures and writes `docs/experiments.md` from what was kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from experiments.calibration.mixes import read_mixes
+from experiments.errors import ExperimentError, RefusedInputError
+from experiments.running.pool import Done, run_tasks
+from experiments.running.store import RESULTS, Store
+from experiments.running.tasks import Selection, Task, list_tasks
+from experiments.running.versions import read_version
+from experiments.scenarios.reading import find_scenario, list_scenarios
+from experiments.scenarios.schema import Scenario
+
+FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return the exit code: 0 done, 1 a pass failed, 2 something was refused, 130 interrupted."""
+    given = make_parser().parse_args(arguments)
+    try:
+        match given.command:
+            case "list":
+                return tell_list(is_json=given.json)
+            case "run":
+                return run(given)
+            case _:
+                from experiments.reporting.report import write_report  # noqa: PLC0415 - matplotlib takes half a second
+
+                return write_report(Store(given.version or read_version(), given.results))
+    except ExperimentError as error:
+        print(f"experiments: {error}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        print("experiments: interrupted; the same command goes on from here", file=sys.stderr)
+        return INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m experiments", description=(__doc__ or "").split("\n", 1)[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    listing = commands.add_parser("list", help="the experiments, their arms and passes")
+    listing.add_argument("--json", action="store_true")
+    running = commands.add_parser("run", help="simulate passes and keep their results")
+    running.add_argument("names", nargs="*", metavar="NAME", help="an experiment or a scenario file; none: all")
+    running.add_argument("--passes", type=positive, help="at most so many of each arm (default: the scenario's)")
+    running.add_argument("--seed", type=int, default=1, help="of all chances (default %(default)s)")
+    running.add_argument("--arm", help="this arm only, such as ours-planner or ours-planner+drain-10s")
+    running.add_argument("--mix", help="this node mix only")
+    running.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (default: cores)")
+    running.add_argument("--json", action="store_true", help="one JSON line a pass, no progress bar")
+    reporting = commands.add_parser("report", help="figures, tables and summary.json from what was kept")
+    reporting.add_argument("--version", help="of the results (default: that of the code as it is)")
+    for command in (running, reporting):
+        command.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
+    return parser
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def tell_list(*, is_json: bool) -> int:
+    """Print what there is."""
+    for scenario in list_scenarios():
+        arms = [*scenario.arms, *(f"{variant.arm}+{variant.name}" for variant in scenario.variants)]
+        if is_json:
+            print(json.dumps({"name": scenario.name, "title": scenario.title, "arms": arms, "passes": scenario.passes}))
+        else:
+            print(f"{scenario.name:24} {scenario.title}\n{'':24} {scenario.passes} passes of {', '.join(arms)}")
+    return 0
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run what is missing."""
+    scenarios = [find_scenario(name) for name in given.names] or list(list_scenarios())
+    selection = Selection(seed=given.seed, passes=given.passes, arm=given.arm, mix=given.mix)
+    tasks = select(scenarios, selection)
+    store = Store(read_version(), given.results)
+    missing = [task for task in tasks if not store.has(task)]
+    console = Console(stderr=True)
+    if not given.json:
+        console.print(f"version {store.version}: {len(tasks)} passes, {len(tasks) - len(missing)} of them kept already")
+    failed = 0
+    with make_progress(console, is_hidden=given.json) as progress:
+        bar = progress.add_task("passes", total=len(missing))
+        for done in run_tasks(missing, store, given.workers):
+            failed += bool(done.error)
+            progress.update(bar, advance=1, description=name_of(done.task))
+            tell_pass(done, progress.console, is_json=given.json)
+    return FAILED if failed else 0
+
+
+def select(scenarios: Sequence[Scenario], selection: Selection) -> list[Task]:
+    """Return the passes of all scenarios.  Raises RefusedInputError if the selection leaves none."""
+    mixes = read_mixes()
+    tasks = [task for scenario in scenarios for task in list_tasks(scenario, mixes, selection)]
+    if not tasks:
+        wanted = " and ".join(
+            f"{kind} {name}" for kind, name in (("arm", selection.arm), ("mix", selection.mix)) if name
+        )
+        raise RefusedInputError("the selection", "", f"no pass has {wanted}", "see `python -m experiments list`")
+    return tasks
+
+
+def make_progress(console: Console, *, is_hidden: bool) -> Progress:
+    """Return a bar that disappears where nobody looks."""
+    columns = (
+        TextColumn("{task.description:48.48}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=console, disable=is_hidden or not console.is_terminal)
+
+
+def name_of(task: Task) -> str:
+    """Return a pass in words."""
+    return f"{task.setting.scenario.name} {task.mix} {task.arm} {task.number}"
+
+
+def tell_pass(done: Done, console: Console, *, is_json: bool) -> None:
+    """Print a pass as JSON, or a failure for people."""
+    if is_json:
+        task = done.task
+        line = {"experiment": task.setting.scenario.name, "mix": task.mix, "arm": task.arm, "pass": task.number}
+        print(json.dumps({**line, "seed": task.setting.seed, "wall_s": round(done.wall_s, 2), "error": done.error}))
+    elif done.error:
+        console.print(f"{name_of(done.task)} failed: {done.error}", markup=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

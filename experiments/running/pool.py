@@ -1,0 +1,63 @@
+"""Passes side by side, one process a core; each keeps its own result, so that stopping loses only what is running."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from experiments.arms.playing import play
+from experiments.running.store import Store
+from experiments.running.tasks import Task
+
+WAITING_PER_WORKER = 4  # tasks handed out ahead: little is lost when the user stops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """A pass that ended; `error` is empty where it was kept."""
+
+    task: Task
+    wall_s: float = 0.0
+    error: str = ""
+
+
+def run_tasks(tasks: Sequence[Task], store: Store, workers: int) -> Iterator[Done]:
+    """Run passes and yield each as it ends.  What the iterator's user does not wait for is not begun."""
+    context = get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=leave_interrupts_to_the_parent) as pool:
+        left = list(reversed(tasks))
+        running: dict[Future[float], Task] = {}
+        try:
+            while left or running:
+                while left and len(running) < workers * WAITING_PER_WORKER:
+                    task = left.pop()
+                    running[pool.submit(run_one, task, store.version, store.folder)] = task
+                ended, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield report(running.pop(future), future)
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def run_one(task: Task, version: str, folder: Path) -> float:
+    """Play one pass and keep it; returns its wall seconds."""
+    result = play(task.setting)
+    Store(version, folder).keep(task, result)
+    return result.wall_s
+
+
+def report(task: Task, future: Future[float]) -> Done:
+    """Tell how a pass ended: one that fails is told, and the others go on."""
+    error = future.exception()
+    if error is not None:
+        return Done(task=task, error=f"{type(error).__name__}: {error}")
+    return Done(task=task, wall_s=future.result())
+
+
+def leave_interrupts_to_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal; the parent alone decides."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
