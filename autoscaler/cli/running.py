@@ -53,9 +53,11 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     import asyncio  # noqa: PLC0415 - not for --help
 
     from autoscaler.cli.foreground import Show, run_in_foreground  # noqa: PLC0415 - not for --help
+    from autoscaler.clusters.local.claims import FolderInUseError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.etcd import EtcdRefusedError  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
+    from master.api.storage import StorageError  # noqa: PLC0415 - with it
 
     try:
         if cluster_file is not None:
@@ -73,7 +75,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         code = asyncio.run(
             run_in_foreground(settings, manifests, show=show, duration_s=options["duration"], stays=options["stay"])
         )
-    except EtcdRefusedError as error:
+    except (EtcdRefusedError, FolderInUseError, StorageError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     except AutoscalerError as error:
         raise CommandError(Exit.FAILED, str(error)) from None

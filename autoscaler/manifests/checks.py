@@ -137,6 +137,8 @@ def _check_command(document: Document, template: Sequence[Step]) -> Iterator[Ref
     if isinstance(container, Mapping) and not container.get("command") and not container.get("args"):
         hint = 'add command: ["python", "train.py"]; a local pod is a process, its image is not run'
         yield document.refuse((*path, "command"), "is missing", hint)
+    elif find(container, ("command", 0)) == "":
+        yield document.refuse((*path, "command", 0), "is empty", "name the program to run")
 
 
 def _check_requests(document: Document, template: Sequence[Step]) -> Iterator[Refusal]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from autoscaler.quantities import parse_count, parse_cpu_m, parse_memory_bytes
 
@@ -34,6 +34,15 @@ def _quantity(parse: Any) -> BeforeValidator:
 CpuM = Annotated[int, _quantity(parse_cpu_m)]
 MemoryBytes = Annotated[int, _quantity(parse_memory_bytes)]
 Count = Annotated[int, _quantity(parse_count)]
+
+
+def _argument(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("holds a NUL character, which no process can be given")
+    return value
+
+
+Argument = Annotated[str, AfterValidator(_argument)]
 
 SET_ASIDE: Final[Mapping[str, frozenset[str]]] = {
     "metadata": frozenset(["annotations", "labels", "namespace", "name", "creationTimestamp", "uid", "generation"]),
@@ -121,8 +130,8 @@ class ResourceNeeds(StrictModel):
 
 class Container(StrictModel):
     name: str = Field(min_length=1)
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
+    command: tuple[Argument, ...] = ()
+    args: tuple[Argument, ...] = ()
     env: tuple[EnvVar, ...] = ()
     ports: tuple[Port, ...] = ()
     working_dir: str | None = Field(default=None, alias="workingDir")

@@ -13,6 +13,8 @@ from pydantic import BeforeValidator, Field
 from autoscaler.manifests.pod_schema import Count, CpuM, MemoryBytes, PodTemplateModel, StrictModel
 
 LARGEST_INT32: Final = 2**31 - 1
+LONGEST_INTERVAL_S: Final = 31_536_000
+"""A year: longer is a slip."""
 
 
 def _no_bool(value: Any) -> Any:
@@ -63,7 +65,7 @@ class MasterModel(StrictModel):
 
 class CheckpointModel(StrictModel):
     uri: str = ""
-    every_s: float = Field(default=60.0, alias="everySeconds", gt=0, allow_inf_nan=False)
+    every_s: float = Field(default=60.0, alias="everySeconds", gt=0, le=LONGEST_INTERVAL_S, allow_inf_nan=False)
 
 
 class TrainingJobSpec(StrictModel):

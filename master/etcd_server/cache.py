@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from master.errors import EtcdBuildError
+from master.errors import EtcdBuildError, UnusableEtcdError
 
 LOCK_POLL_S: Final = 0.5
 LOCK_BUDGET_S: Final = 900.0  # another one's build, on a slow machine
@@ -25,9 +25,18 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 @contextmanager
 def exclusive(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """One builder at a time, also among processes; the lock ends with its process.  Raises EtcdBuildError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    """One builder at a time, also among processes; the lock ends with its process.
+
+    Raises EtcdBuildError when another one builds for too long, UnusableEtcdError when the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise UnusableEtcdError(
+            f"{folder} cannot be written ({error.strerror}): name another with EDL_CACHE_DIR"
+        ) from error
+    with lock:
         deadline_s = time.monotonic() + LOCK_BUDGET_S
         waited = False
         while not _try_lock(lock.fileno()):

@@ -3,7 +3,7 @@
 import pytest
 
 from master.errors import UnusableEtcdError
-from master.etcd_server.cache import cache_folder
+from master.etcd_server.cache import cache_folder, exclusive
 from master.etcd_server.finder import Origin, try_find_etcd
 from master.etcd_server.versions import PINNED, EtcdVersion, try_parse_version
 
@@ -81,3 +81,10 @@ def test_cache_folder_follows_the_environment(tmp_path):
     assert cache_folder({"EDL_CACHE_DIR": "/a", "XDG_CACHE_HOME": "/b"}).as_posix() == "/a"
     assert cache_folder({"XDG_CACHE_HOME": "/b"}).as_posix() == "/b/edl"
     assert cache_folder({}).as_posix().endswith("/.cache/edl")
+
+
+def test_a_cache_that_cannot_be_written_is_refused_with_the_way_out(tmp_path):
+    """An unwritable HOME, say; here a file stands where the folder should."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UnusableEtcdError, match="EDL_CACHE_DIR"), exclusive(tmp_path / "file" / "edl", print):
+        pass

@@ -167,6 +167,11 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         ("value: fast", "value: 1", "env[0].value", "in quotes"),
         ("Seconds: 5\n        containers", "Seconds: .inf\n        containers", "GracePeriodSeconds", "86400"),
         ("everySeconds: 5", "everySeconds: .inf", "everySeconds", "finite"),
+        ("everySeconds: 5", "everySeconds: 1e300", "everySeconds", "31536000"),
+        ("[python, train.py]", '["", train.py]', "containers[0].command[0]", "name the program"),
+        ("[python, train.py]", '[python, "a\\0b"]', "containers[0].command[1]", "NUL"),
+        ("maxReplicas: 6", "maxReplicas: 6\n    powersOfTwo: true\n    replicas: 3", "spec.trainer.replicas", "powers"),
+        ("minReplicas: 2\n    max", "powersOfTwo: true\n    minReplicas: 3\n    max", "minReplicas", "power of two"),
         ("{name: digits}", "{name: " + "a" * 60 + "}", "metadata.name", "at most 50 characters"),
     ],
 )

@@ -17,11 +17,12 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from autoscaler.clusters.local.claims import Claims
 from autoscaler.clusters.local.cluster import LocalCluster
 from autoscaler.clusters.local.etcd import keep_etcd, start_etcd, stop_etcd
 from autoscaler.clusters.local.folder import RunFolder, make_run_folder, write_manifest
@@ -37,6 +38,7 @@ from autoscaler.clusters.local.status import Masters
 from autoscaler.domain import Node, NodeName, Policy, Role
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests
+from autoscaler.snapshots import Snapshot
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0
@@ -107,6 +109,7 @@ class LocalRun:
             make_run_folder, settings.parent, settings.name, described=self._description()
         )
         self.recorder = self._stack.enter_context(Recorder(self.folder, clock=time.monotonic))
+        self._claims = self._stack.enter_context(Claims(run=self.folder.root.name))
         masters = await self._stack.enter_async_context(Masters(self.folder.token))
 
         async def look_at(record: JobRecord) -> JobProgress | None:
@@ -160,7 +163,15 @@ class LocalRun:
     # ---- what a run does ----------------------------------------------------------------------------------------
 
     def submit(self, manifests: Manifests) -> None:
-        """Take in all jobs and Deployments.  Raises ValueError when a name is taken."""
+        """Take in all jobs and Deployments.
+
+        Raises:
+            FolderInUseError, StorageError: a job's checkpoint folder is not to be had; nothing is taken in.
+            ValueError: a name is taken.
+        """
+        for job in manifests.jobs:
+            if job.checkpoint.uri:
+                self._claims.claim(job.name, job.checkpoint.uri, working_dir=self.settings.working_dir)
         for deployment in manifests.deployments:
             priority = manifests.priority_of(deployment.template.priority_class)
             self.cluster.deploy(deployment, priority=priority)
@@ -174,6 +185,11 @@ class LocalRun:
         decided = self.loop.last_plan.decisions if self.loop.last_plan is not None else ()
         journal = tuple(self.loop.journal)[-_DECISIONS_SHOWN:]
         return take_snapshot(self.folder.root.name, self.cluster, self.recorder, decided, journal)
+
+    def moment(self) -> Snapshot:
+        """All that the next plan depends on, as it stands now."""
+        view = replace(self.cluster.view(), history=self.loop.history)
+        return Snapshot(now_s=self.cluster.now(), policy=self.loop.policy, view=view)
 
     def are_jobs_over(self) -> bool:
         """Whether every job has ended and all its pods are gone; also when there is none."""
