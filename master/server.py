@@ -1,8 +1,8 @@
 """The one place of the master that speaks gRPC: members' streams and the cluster side's questions.
 
 A stream is a generator that sends what has gathered, with a reader task beside it.  Who knocks must have the job's
-secret (metadata `edl-token`) or, with TLS, a certificate of the job's authority; must say its wire version first; and
-is sent away with UNAVAILABLE while this master does not lead, so that it tries again.
+secret (metadata `edl-token`) where there is one, and with TLS a certificate of the job's authority; must say its wire
+version first; and is sent away with UNAVAILABLE while this master does not lead, so that it tries again.
 
 Not here: any decision (`runtime`, `job`), the form of messages (`api.codec`).
 """
@@ -124,6 +124,9 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             stream.finish("said what cannot be taken")
         except grpc.aio.AbortError:
             stream.finish("the stream broke")
+        except Exception:
+            log.exception("a bug of this master, met while reading %s", stream.peer)
+            stream.finish("a bug of this master")
         else:
             stream.finish("the member has said all")
 
