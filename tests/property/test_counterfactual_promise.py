@@ -1,0 +1,141 @@
+"""A8: planning anew with an answer's change gives its size, and no smaller change of that kind does."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from autoscaler.domain import Bottleneck, JobState, PodPhase, Policy, Role
+from autoscaler.planner import plan
+from autoscaler.planner.counterfactual import Kind, Moment, explain, size_after, without_windows
+from autoscaler.planner.counterfactual.amounts import unit_for
+from autoscaler.planner.counterfactual.claims import weight_unit
+from autoscaler.planner.counterfactual.search import missing_of
+from tests.property.planner_cases import NO_GATES, Driver, clusters, free_on, stories
+
+
+def smaller(change, moment, missing):
+    """All smaller changes of the kind, in its unit; nothing at all is the smallest."""
+    match change.kind:
+        case Kind.MAX:
+            return [replace(change, to=to) for to in range(change.before, change.to)]
+        case Kind.WEIGHT:
+            return [replace(change, to=to) for to in range(change.before, change.to, weight_unit(change.before))]
+        case Kind.PRIORITY:
+            return [replace(change, to=to) for to in range(change.before, change.to)]
+        case Kind.STEP | Kind.MIN | Kind.HEADROOM:
+            return [replace(change, to=to) for to in range(change.before, change.to, -1)]
+        case Kind.RESOURCE | Kind.QUOTA:
+            unit = unit_for(change.resource, missing.amount(change.resource))
+            return [replace(change, added=added) for added in range(0, change.added, unit)]
+        case Kind.NODES:
+            return [replace(change, count=count) for count in range(change.count)]
+        case Kind.OPEN:
+            return [replace(change, nodes=change.nodes[:count]) for count in range(len(change.nodes))]
+        case Kind.TIME | Kind.PIN | Kind.RESUME | Kind.VIEW:
+            return []
+
+
+def check_answer(moment, explanation, answer):
+    """A8 on one answer, by planning anew."""
+    name, before = explanation.decision.job, explanation.settled.target
+    missing = missing_of(moment.job(name), explanation.settled)
+    assert size_after(moment, name, *answer.changes) == answer.size
+    if answer.changes[0].kind is Kind.TIME:
+        check_time(moment, explanation, answer)
+        return
+    assert answer.size > before
+    for at, change in enumerate(answer.changes):
+        for less in smaller(change, moment, missing):
+            changes = [less if index == at else other for index, other in enumerate(answer.changes)]
+            assert size_after(moment, name, *changes) <= before, (explanation, less)
+
+
+def check_time(moment, explanation, answer):
+    """A moment earlier the answer is what it is now."""
+    (wait,) = answer.changes
+    early = replace(wait, until_s=max(moment.now_s, wait.until_s - 0.1)).apply(moment)
+    decided = plan(early.view, early.policy, early.now_s)
+    decision = next(d for d in decided.decisions if d.job == explanation.decision.job)
+    if answer.size > explanation.decision.target:
+        assert decision.target < answer.size
+    else:
+        assert decision.bottleneck in {Bottleneck.COOLDOWN, Bottleneck.BUDGET}
+
+
+def lived(cluster, story, policy):
+    """The moment after a story, at rest."""
+    driver = Driver(cluster, policy)
+    driver.live(story)
+    return Moment(view=cluster.view(history=driver.history), policy=policy, now_s=cluster.now())
+
+
+@settings(max_examples=40)
+@given(clusters(), stories())
+def test_every_answer_is_exact(cluster, story):
+    """A8, with windows on: singles, pairs and time."""
+    moment = lived(cluster, story, Policy())
+    for job in moment.view.jobs:
+        explanation = explain(moment, job.name)
+        assert explanation.decision in plan(moment.view, moment.policy, moment.now_s).decisions
+        assert not explanation.is_cut
+        for answer in explanation.answers:
+            check_answer(moment, explanation, answer)
+
+
+@settings(max_examples=40)
+@given(clusters(), stories())
+def test_an_active_job_has_an_answer(cluster, story):
+    """With room for everybody and a larger maximum every job would be larger; so something is always named."""
+    moment = lived(cluster, story, NO_GATES)
+    for job in moment.view.jobs:
+        explanation = explain(moment, job.name)
+        assert explanation.answers, explanation
+
+
+@settings(max_examples=60)
+@given(clusters(), stories())
+def test_every_bottleneck_is_true(cluster, story):
+    """At rest one more step really fails, for the reason that is named."""
+    moment = lived(cluster, story, NO_GATES)
+    decided = plan(moment.view, moment.policy, moment.now_s)
+    for decision in decided.decisions:
+        job = moment.job(decision.job)
+        if decision.target == 0 or decision.target != decision.now or job.state is not JobState.ACTIVE:
+            continue
+        step = (job.trainer.next_size(decision.now) or decision.now) - decision.now
+        places = places_for(moment.view, job.trainer.shape)
+        match decision.bottleneck:
+            case Bottleneck.MAX:
+                assert step == 0
+                assert decision.now == job.trainer.largest_allowed(job.trainer.max_replicas)
+            case Bottleneck.PINNED:
+                assert decision.now == job.trainer.pinned_replicas
+            case Bottleneck.STEP:
+                assert 0 < places < step
+            case Bottleneck.NODE_FIT | Bottleneck.FAIR_SHARE | Bottleneck.PRIORITY:
+                assert step > 0
+                assert places == 0 or places < step, decision
+            case Bottleneck.NEVER_FITS:
+                empty = [n for n in moment.view.nodes if n.accepts(job.trainer.shape)]
+                assert not any(job.trainer.shape.requests.fits_into(node.allocatable) for node in empty)
+        if decision.bottleneck in {Bottleneck.FAIR_SHARE, Bottleneck.PRIORITY}:
+            others = [p for p in moment.view.pods if p.role is Role.TRAINER and p.job != job.name]
+            gone = {p.name for p in others if p.tier == "surplus"}
+            without = moment.view.evolve(gone_pods=gone)
+            assert places_for(without, job.trainer.shape) > 0, decision
+
+
+def places_for(view, shape):
+    """How many more such pods fit into what is free now."""
+    assert not any(pod.phase is PodPhase.TERMINATING for pod in view.pods)
+    nodes = [node for node in view.nodes if node.is_open() and node.accepts(shape)]
+    if not any(amount for _, amount in shape.requests.amounts()):
+        return 10**9 if nodes else 0
+    return sum(shape.requests.copies_that_fit(free_on(view, node)) for node in nodes)
+
+
+@pytest.mark.parametrize("name", ["up_window_s", "down_window_s", "quiet_window_s", "victim_age_s", "payoff_s"])
+def test_windows_off_means_all_of_them(name):
+    """What A8 calls windows off."""
+    assert getattr(without_windows(Policy()), name) == 0
