@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.clusters.simulated import Deployment, Hpa, Physics, SimulatedCluster, SpeedCurve, Spread, Work, exactly
 from autoscaler.domain import JobState, PodPhase, Resources, Role
-from autoscaler.errors import InvalidSpecError
+from autoscaler.errors import InvalidSpecError, InvariantViolationError
 from tests.unit.sim_setups import STEADY, cluster, job, node, placed, shape
 
 LINEAR = SpeedCurve(batch_samples=10, fixed_s=1.0, exchange_s=0.0, crowd_s=0.0, fan_s=0.0)
@@ -273,6 +273,20 @@ def test_job_ends_when_its_samples_are_trained():
     assert last(sim).samples_trained == pytest.approx(1_000.1)
 
 
+def test_edited_job_keeps_its_age_and_a_job_that_is_over_gets_no_pods():
+    """Bounds change, the instant of submission does not."""
+    sim = running_job()
+    sim.run_until(5.0)
+    sim.submit(job("late"))
+    sim.edit_job(job("late", high=9, weight=300))
+    assert (sim.jobs["late"].submitted_at_s, sim.jobs["late"].trainer.max_replicas) == (5.0, 9)
+    sim.edit_job(job(high=8, state=JobState.SUSPENDED))
+    assert not last(sim).is_trainable
+    sim.delete_job("j")
+    with pytest.raises(InvalidSpecError, match="it is over"):
+        sim.create_pods("j", Role.TRAINER, 1)
+
+
 # ---- nodes ---------------------------------------------------------------------------------------------------------
 
 
@@ -321,8 +335,10 @@ def test_pod_leaving_a_dead_node_stays_until_the_node_returns():
     sim.lose_node(where)
     sim.run_until(100.0)
     assert sim.pods[name].phase is PodPhase.TERMINATING
+    assert sim.pods[name].was_drained is None
     sim.restore_node(where)
     assert name not in sim.pods
+    assert [life.was_drained for life in sim.record.pods() if life.name == name] == [False]
 
 
 def test_drain_evicts_others_and_leaves_jobs_to_the_planner():
@@ -367,6 +383,38 @@ def test_view_keeps_what_did_not_change():
     assert same.count(False) == 1
     assert after.nodes is before.nodes
     assert after.revision > before.revision
+
+
+def harm_sum(sim):
+    sim._world.table.slots[0].requested[0] -= 1
+
+
+def harm_room(sim):
+    sim._world.table.slots[0].allocatable = (500, 0, 0)
+
+
+def harm_place(sim):
+    sim.pods["web-0"].node = "b"
+
+
+def harm_count(sim):
+    del sim._world.pods["web-0"]
+
+
+@pytest.mark.parametrize("harm", [harm_sum, harm_room, harm_place, harm_count])
+def test_broken_books_stop_the_run(harm):
+    """Every invariant bites: with the instant and the story."""
+    sim = cluster(node("a"), node("b"))
+    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.run_until(5.0)
+    sim.check()
+    harm(sim)
+    with pytest.raises(InvariantViolationError, match=r"at 5\.000 s"):
+        sim.check()
+    sim.at(6.0, lambda: sim.cordon("a"))
+    sim.at(6.0, lambda: sim.cordon("b"))
+    with pytest.raises(InvariantViolationError, match=r"at 6\.000 s"):
+        sim.run_until(7.0)
 
 
 @pytest.mark.parametrize(

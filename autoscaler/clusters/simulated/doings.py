@@ -14,7 +14,7 @@ from autoscaler.clusters.simulated.training import Work
 from autoscaler.clusters.simulated.workloads import Workloads
 from autoscaler.clusters.simulated.world import World
 from autoscaler.clusters.simulated.writes import shape_of
-from autoscaler.domain import Job, JobName, NodeName, PodName, Role, Shape, Tier
+from autoscaler.domain import Job, JobName, JobState, NodeName, PodName, Role, Shape, Tier
 from autoscaler.errors import InvalidSpecError
 
 
@@ -165,7 +165,10 @@ class Doings:
         return life.job
 
     def _shape_of(self, job: Job, role: Role) -> Shape:
+        """What a new pod of the job asks for."""
         shape = shape_of(job, role)
         if shape is None:
             raise InvalidSpecError(f"jobs.{job.name}", f"it has no {role}", "a role that its spec names")
+        if job.state is JobState.OVER:
+            raise InvalidSpecError(f"jobs.{job.name}", "it is over", "a job that is not")
         return shape

@@ -51,7 +51,9 @@ class Jobs:
 
     def replace(self, job: Job) -> None:
         """Put in an edited spec: bounds, weight, state."""
-        self.lives[job.name].job = job
+        life = self.lives[job.name]
+        life.job = replace(job, submitted_at_s=life.job.submitted_at_s)
+        self._recount(life)
         self._world.touch()
 
     def end(self, name: JobName, *, is_deleted: bool) -> None:

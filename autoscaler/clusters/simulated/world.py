@@ -128,8 +128,8 @@ class World:
         self._tell(pod, Change.LEAVING)
         if self.table.slot(pod.node).is_alive:
             needed_s = 0.0 if never_ran else self._time_to_end(pod)
-            pod.was_drained = needed_s <= grace_s
-            self.timeline.after(min(needed_s, grace_s) + self.physics.removal_s, partial(self._end, pod))
+            drains = needed_s <= grace_s
+            self.timeline.after(min(needed_s, grace_s) + self.physics.removal_s, partial(self._end, pod, drains))
 
     def kill(self, pod: SimPod, why: str = "killed") -> None:
         """The pod's process dies and the pod is gone, without a word."""
@@ -223,9 +223,10 @@ class World:
             needed_s = max(needed_s, self.physics.server_move_s)
         return needed_s
 
-    def _end(self, pod: SimPod) -> None:
+    def _end(self, pod: SimPod, was_drained: bool) -> None:
         """Its time to leave is over.  On a machine that died meanwhile nobody can tell."""
-        if self._is_alive(pod):
+        if pod.gone_at_s is None and self._is_alive(pod):
+            pod.was_drained = was_drained
             self._vanish(pod)
 
     def _vanish(self, pod: SimPod) -> None:
