@@ -58,7 +58,13 @@ def full(folder):
 
 @contextmanager
 def read_only(folder):
-    subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+    """Refused as busy while a file there is being written: tried until none is."""
+    for _ in range(100):
+        if subprocess.run(["mount", "-o", "remount,ro", str(folder)], capture_output=True, check=False).returncode == 0:
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the folder stays busy")
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import Final, Self
 
 from autoscaler.errors import PermanentError
 from master.api.storage import LocalStorage, open_storage
@@ -48,18 +48,13 @@ class Claims:
             return
         folder = working_dir / storage.uri
         folder.mkdir(parents=True, exist_ok=True)
-        lock = self._locks.enter_context((folder / LOCK_NAME).open("a+", encoding="utf-8"))
+        path = folder / LOCK_NAME
+        path.touch()
+        lock = self._locks.enter_context(path.open("rb"))  # not for writing: that would hold up a remount
         try:
             fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            problem = f"spec.checkpoint.uri {uri} of tj/{job} is in use by {holder_of(lock)}"
+            holder = lock.readline().decode().strip() or "another run"
+            problem = f"spec.checkpoint.uri {uri} of tj/{job} is in use by {holder}"
             raise FolderInUseError(f"{problem}: give the job another folder, or stop that run") from None
-        lock.truncate(0)
-        lock.write(f"tj/{job} of run {self._run}\n")
-        lock.flush()
-
-
-def holder_of(lock: IO[str]) -> str:
-    """What the holder wrote about itself."""
-    lock.seek(0)
-    return lock.readline().strip() or "another run"
+        path.write_text(f"tj/{job} of run {self._run}\n", encoding="utf-8")
