@@ -287,6 +287,21 @@ def test_edited_job_keeps_its_age_and_a_job_that_is_over_gets_no_pods():
         sim.create_pods("j", Role.TRAINER, 1)
 
 
+def test_job_that_is_over_is_not_started_again_by_its_controllers():
+    """Its pods leave for good; under its name another job may come, of another shape."""
+    sim = cluster(node("a", cpu=40))
+    sim.submit(job(), Work(curve=LINEAR, samples_total=100.0))
+    sim.set_replicas("j", Role.MASTER, 1, spreads=True)
+    sim.set_replicas("j", Role.TRAINER, 2)
+    sim.run_until(60.0)
+    assert sim.pods == {}
+    sim.delete_job("j")
+    sim.submit(job(trainer=shape(2)))
+    sim.set_replicas("j", Role.TRAINER, 1)
+    sim.run_until(70.0)
+    assert [pod.shape for pod in sim.pods.values()] == [shape(2)]
+
+
 # ---- nodes ---------------------------------------------------------------------------------------------------------
 
 

@@ -27,8 +27,8 @@ class Doings:
 
     def __init__(self, world: World, scheduler: SchedulerProfile) -> None:
         self._world = world
-        self._jobs = Jobs(world)
         self._workloads = Workloads(world)
+        self._jobs = Jobs(world, when_over=self._workloads.forget_job)
         self._scheduler = Scheduler(world, scheduler)
         self._nodes = Nodes(world, self._scheduler)
 
@@ -46,7 +46,6 @@ class Doings:
     def delete_job(self, name: str) -> None:
         """The job is over; its pods leave with their grace, and nobody replaces them."""
         self._job(name)
-        self._workloads.forget_job(name)
         self._jobs.end(JobName(name), is_deleted=True)
 
     def set_replicas(self, job: str, role: Role, replicas: int, *, priority: int = 0, spreads: bool = False) -> None:

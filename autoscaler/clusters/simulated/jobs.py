@@ -6,6 +6,7 @@ A job that has done its work is OVER: its processes end by themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import assert_never
@@ -33,10 +34,11 @@ class JobLife:
 
 
 class Jobs:
-    """All jobs by name."""
+    """All jobs by name.  `when_over` is told each job that ends, before its pods are told to leave."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, when_over: Callable[[str], None]) -> None:
         self._world = world
+        self._when_over = when_over
         self.lives: dict[JobName, JobLife] = {}
         world.listen(self.note)
 
@@ -59,6 +61,7 @@ class Jobs:
     def end(self, name: JobName, *, is_deleted: bool) -> None:
         """Its pods leave; a deleted job is forgotten with the last of them."""
         life = self.lives[name]
+        self._when_over(name)
         life.is_deleted = life.is_deleted or is_deleted
         life.job = replace(life.job, state=JobState.OVER)
         for pod in list(life.pods.values()):

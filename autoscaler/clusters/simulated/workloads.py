@@ -106,9 +106,11 @@ class Workloads:
     def forget_job(self, job: str) -> None:
         """Nothing of the job is replaced any more."""
         for role in Role:
-            controller = self._controllers.get(f"job/{job}/{role}")
+            controller = self._controllers.pop(f"job/{job}/{role}", None)
             if controller is not None:
                 controller.wanted = 0
+                controller.pods.clear()
+                controller.victims.clear()
 
     # ---- what others see ----------------------------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class Workloads:
 
     def note(self, pod: SimPod, change: Change) -> None:
         """A pod of a controller has changed: it may have to be replaced."""
-        controller = None if pod.controller is None else self._controllers[pod.controller]
+        controller = None if pod.controller is None else self._controllers.get(pod.controller)
         if controller is None:
             return
         match change:
