@@ -166,7 +166,7 @@ class Scenario(Strict):
     physics: PhysicsSpec = PhysicsSpec()
     policy: PolicySpec = PolicySpec()
     published: Literal["case1", "case2"] | None = None
-    clocks: dict[Literal["static", "edl2017"], ClockSpec] = {}
+    clocks: dict[ArmName, ClockSpec] = {}
     takes_from_all_when_starved: bool = True
     """The algorithm of 2017 from 2017-11-08 on: when some job has only pending trainers, all jobs are candidates."""
     variants: tuple[VariantSpec, ...] = ()
