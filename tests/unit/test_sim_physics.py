@@ -137,6 +137,18 @@ def test_scale_down_takes_waiting_pods_first_then_crowded_nodes():
     assert len(placed(sim, "web")) == 1
 
 
+def test_scale_down_of_1_6_takes_the_youngest():
+    """No rank by nodes there."""
+    sim = cluster(node("a", cpu=10), physics=replace(STEADY, spreads_scale_down=False))
+    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.run_until(5.0)
+    sim.scale("web", 4)
+    sim.run_until(10.0)
+    sim.scale("web", 2)
+    sim.run_until(15.0)
+    assert sorted(placed(sim, "web")) == ["web-0", "web-1"]
+
+
 def test_lost_pod_of_a_controller_is_replaced():
     """Told to leave counts as gone."""
     sim = cluster(node("a", cpu=10))
@@ -414,6 +426,20 @@ def harm_place(sim):
 
 def harm_count(sim):
     del sim._world.pods["web-0"]
+
+
+def test_large_clusters_are_checked_where_they_were_touched():
+    """Above 500 nodes: the node of the event."""
+    sim = cluster(*(node(f"n{number:03}") for number in range(501)))
+    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.run_until(5.0)
+    touched, untouched = sim.pods["web-0"].node, sim.pods["web-1"].node
+    sim._world.table.slot(untouched).requested[0] += 1
+    sim.at(6.0, lambda: sim.cordon(touched))
+    sim.run_until(6.5)
+    sim.at(7.0, lambda: sim.cordon(untouched))
+    with pytest.raises(InvariantViolationError, match=untouched):
+        sim.run_until(8.0)
 
 
 @pytest.mark.parametrize("harm", [harm_sum, harm_room, harm_place, harm_count])

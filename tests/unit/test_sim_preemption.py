@@ -119,6 +119,19 @@ def test_nominated_room_is_closed_to_its_equals_and_below():
     assert sim.pods["j-trainer-4"].node is None
 
 
+def test_more_urgent_pod_takes_the_nomination_and_the_other_looks_again():
+    """The room of a victim goes to the pod of higher priority; the first one loses its nomination."""
+    sim = filled(-1, -1, cpu=2)
+    ask(sim)
+    sim.add_deployment(Deployment(name="urgent", shape=shape(2), replicas=1, priority=9))
+    sim.run_until(sim.now() + 0.1)
+    assert sim.pods["urgent-0"].nominated_node == "a"
+    assert sim.pods["web-0"].nominated_node is None
+    sim.run_until(sim.now() + 10.0)
+    assert placed(sim, "urgent") == {"urgent-0": "a"}
+    assert placed(sim, "web") == {}
+
+
 def test_1_6_preempts_nobody():
     """No priority counts there."""
     sim = cluster(node("a", cpu=1, gib=64), scheduler=KUBE_SCHEDULER_1_6)
