@@ -57,7 +57,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     from autoscaler.clusters.local.etcd import EtcdRefusedError  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
-    from master.api.storage import StorageError  # noqa: PLC0415 - with it
+    from master.api.errors import StorageError  # noqa: PLC0415 - with it
 
     try:
         if cluster_file is not None:
