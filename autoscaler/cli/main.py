@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from autoscaler.cli import changing, files, looking
+from autoscaler.cli import changing, files, looking, planning, snapshots
 from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.running import run
@@ -23,7 +23,9 @@ Start here:
 From another terminal, while it runs:
   edl get tj                             jobs; also: nodes, pods, deployments
   edl scale deployment/web --replicas 6  more web load: watch jobs give way
-  edl describe tj/digits                 why this size?
+  edl describe tj/digits                 its state, pods and last decisions
+  edl why tj/digits                      why this size, and what would give more
+  edl what-if --web web=9                what would become of jobs and web
   edl logs tj/digits --trainer 2 -f      what a trainer writes
   edl drain tj/digits --trainer 2        let one finish its batch and leave
   edl wait --for=condition=Completed tj/digits --timeout 10m
@@ -51,6 +53,10 @@ for command in (
     looking.logs,
     looking.events,
     looking.wait,
+    planning.why,
+    planning.plan,
+    planning.what_if,
+    snapshots.snapshots,
     changing.scale,
     changing.drain,
     changing.uncordon,

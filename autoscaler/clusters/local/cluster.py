@@ -102,6 +102,10 @@ class LocalCluster:
 
     async def observe(self) -> ClusterView:
         """The table as a view; it is always complete and never stale."""
+        return self.view()
+
+    def view(self) -> ClusterView:
+        """What `observe` answers, at once."""
         return ClusterView(
             revision=self.table.revision,
             observed_at_s=self._clock(),

@@ -18,7 +18,8 @@ from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import Gone, Runtime
 from autoscaler.clusters.local.table import Table
-from autoscaler.domain import Job, JobName, JobState, MasterSpec, PodPhase, Role, ServerSpec, Shape, TrainerSpec
+from autoscaler.domain import Job, JobState, PodPhase, Role
+from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
 
 _LOOK_EVERY_S: Final = 0.25
@@ -47,37 +48,13 @@ LookAt = Callable[[JobRecord], Awaitable[JobProgress | None]]
 
 def to_domain(record: JobRecord) -> Job:
     """What the planner sees."""
-    job, life = record.job, record.life
-    replicas = job.trainer.replicas
-    return Job(
-        name=JobName(job.name),
-        namespace=job.namespace,
-        trainer=TrainerSpec(
-            shape=Shape(requests=job.trainer.template.requests),
-            min_replicas=replicas.minimum,
-            max_replicas=replicas.maximum,
-            step=job.trainer.step,
-            powers_of_two=job.trainer.powers_of_two,
-            per_node=job.trainer.per_node,
-            pinned_replicas=record.pinned,
-        ),
-        master=MasterSpec(shape=Shape(requests=job.master.template.requests)),
-        servers=None
-        if job.server is None
-        else ServerSpec(
-            shape=Shape(requests=job.server.template.requests),
-            min_replicas=job.server.replicas.minimum,
-            max_replicas=job.server.replicas.maximum,
-            trainers_per_server=job.server.trainers_per_server,
-            pinned_replicas=job.server.replicas.pinned,
-        ),
-        priority=record.priority,
-        weight=job.weight,
-        resize_cost_s=job.trainer.resize_cost_s,
-        submitted_at_s=record.submitted_at_s,
-        state=life.state,
-        hold_until_s=life.hold_until_s,
-        grace_s=job.trainer.template.grace_s,
+    planned = planned_job(
+        record.job, priority=record.priority, pinned=record.pinned, submitted_at_s=record.submitted_at_s
+    )
+    return replace(
+        planned,
+        state=record.life.state,
+        hold_until_s=record.life.hold_until_s,
         checkpoint_age_s=None if record.progress is None else record.progress.checkpoint_age_s,
     )
 

@@ -18,6 +18,7 @@ from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is
 from autoscaler.clusters.local.wire import Problem, RequestError
 from autoscaler.domain import NodeName, PodName, Role
 from autoscaler.manifests.refusals import did_you_mean
+from autoscaler.snapshots import to_document
 
 TYPES: Final[Mapping[str, Sequence[str]]] = {
     "tj": ("tj", "trainingjob", "trainingjobs", "trainingjobs.edl.dev"),
@@ -61,6 +62,7 @@ class Requests:
             "logs": self._logs,
             "events": self._events,
             "status": lambda _: self._status(),
+            "snapshot": lambda _: to_document(self._run.moment()),
         }
 
     def do(self, request: Mapping[str, Any]) -> Any:

@@ -3,9 +3,23 @@
 `search` is the door: `explain(moment, job)`.  `change` holds the values, one file each kind of change: `sizes` (the
 job's own document), `claims` (whose room it is), `room` (what there is), `timing`.  It stands on `plan` alone and knows
 nothing of how that decides, so no answer can differ from what the planner would do.  docs/adr/0120.
+
+What if?  `edits` changes a moment as a user words it, `rest` says where it ends.
 """
 
 from autoscaler.planner.counterfactual.change import Answer, Change, Explanation, Kind, Moment, without_windows
+from autoscaler.planner.counterfactual.rest import Rest, come_to_rest
 from autoscaler.planner.counterfactual.search import explain, size_after
 
-__all__ = ["Answer", "Change", "Explanation", "Kind", "Moment", "explain", "size_after", "without_windows"]
+__all__ = [
+    "Answer",
+    "Change",
+    "Explanation",
+    "Kind",
+    "Moment",
+    "Rest",
+    "come_to_rest",
+    "explain",
+    "size_after",
+    "without_windows",
+]

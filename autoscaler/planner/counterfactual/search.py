@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from autoscaler.domain import Bottleneck, Decision, Job, JobName, Plan, Resources
-from autoscaler.planner import plan
+from autoscaler.planner import Memo, plan
 from autoscaler.planner.counterfactual import claims, room, sizes, timing
 from autoscaler.planner.counterfactual.change import (
     Answer,
@@ -63,6 +63,7 @@ class Search:
     more_than: int  # the size to exceed
     plans: int = 0
     most: int = PLANS_ALLOWED
+    memo: Memo = field(default_factory=Memo)
     answers: list[Answer] = field(default_factory=list)
 
     def size_with(self, *changes: Change) -> int:
@@ -70,7 +71,7 @@ class Search:
         if self.plans >= self.most:
             raise _SearchIsLongError
         self.plans += 1
-        return size_after(self.moment, self.job.name, *changes)
+        return size_after(self.moment, self.job.name, *changes, memo=self.memo)
 
     def climb(self, ladder: Ladder, below: Change | None = None) -> Answer | None:
         """Return the first rung that lifts the job; with `below` only of those smaller than it."""
@@ -190,13 +191,13 @@ def by_time(moment: Moment, actual: Plan, decision: Decision) -> list[Answer]:
     return []
 
 
-def size_after(moment: Moment, name: JobName, *changes: Change) -> int:
+def size_after(moment: Moment, name: JobName, *changes: Change, memo: Memo | None = None) -> int:
     """Return the job's target when everything is as it is but for these changes; without windows, time apart."""
     is_timed = any(change.kind is Kind.TIME for change in changes)
     moment = moment if is_timed else replace(moment, policy=without_windows(moment.policy))
     for change in changes:
         moment = change.apply(moment)
-    return decision_of(plan(moment.view, moment.policy, moment.now_s), name).target
+    return decision_of(plan(moment.view, moment.policy, moment.now_s, memo=memo), name).target
 
 
 def decision_of(found: Plan, name: JobName) -> Decision:

@@ -1,0 +1,215 @@
+"""Questions to the planner that change nothing: why, plan, what-if; about a live run or a saved moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from autoscaler.cli.asked import Label, NodeShape, WebSize
+from autoscaler.cli.completing import complete_target
+from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.options import run_option, target_argument
+from autoscaler.cli.snapshots import load_moment, snapshot_option
+from autoscaler.cli.words import split_target
+
+if TYPE_CHECKING:  # planner and manifests are not for --help
+    from autoscaler.domain import Resources, WorkloadName
+    from autoscaler.planner.counterfactual import Moment
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_as(*forms: str) -> Callable[[F], F]:
+    """-o, with the first form as the default."""
+    return click.option("-o", "--output", type=click.Choice(forms), default=forms[0], help="How to print it.")
+
+
+@click.command()
+@target_argument("tj/NAME")
+@click.option(
+    "--size", type=click.IntRange(min=1), default=None, help="What it takes to get at least so many trainers."
+)
+@output_as("text", "json", "yaml")
+@snapshot_option
+@run_option
+def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, run: Path | None) -> None:
+    """Why has a job this size, and what would give it more?
+
+    Each answer is the smallest change of its kind: planning anew with it gives the size beside it, and nothing smaller
+    of that kind does.  The windows count as over.
+
+    \b
+    edl why tj/digits
+    edl why tj/digits --size 8 --snapshot moment.json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    from autoscaler.cli import answers  # noqa: PLC0415 - the planner is not for --help
+    from autoscaler.domain import JobName  # noqa: PLC0415 - with it
+    from autoscaler.planner.counterfactual import explain  # noqa: PLC0415 - with it
+
+    name = _job_named(split_target(target, needs_name=True))
+    moment = _moment(run, snapshot)
+    _check_known("tj", name, [job.name for job in moment.view.jobs])
+    found = explain(moment, JobName(name), more_than=None if size is None else size - 1)
+    more_than = found.settled.target if size is None else size - 1
+    lines = "\n".join(answers.why_lines(found, more_than))
+    print(lines if output == "text" else answers.render(answers.why_content(found), output))
+
+
+@click.command()
+@output_as("table", "wide", "json", "yaml")
+@snapshot_option
+@run_option
+def plan(output: str, snapshot: Path | None, run: Path | None) -> None:
+    """What would the planner do now?  A dry run: nothing is written.
+
+    \b
+    edl plan
+    edl plan --snapshot moment.json -o wide
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    from autoscaler.cli import answers  # noqa: PLC0415 - the planner is not for --help
+    from autoscaler.planner import plan as decide  # noqa: PLC0415 - with it
+
+    moment = _moment(run, snapshot)
+    found = decide(moment.view, moment.policy, moment.now_s)
+    if output in {"table", "wide"}:
+        print("\n".join(answers.plan_lines(found, is_wide=output == "wide")))
+    else:
+        print(answers.render(answers.plan_content(found), output))
+
+
+@click.command("what-if")
+@click.option("--add-nodes", type=click.IntRange(1, 10_000), default=None, help="So many new nodes of --shape.")
+@click.option("--shape", type=NodeShape(), default=None, help="Of the new nodes: 16cpu,64Gi,8gpu.")
+@click.option("--label", "labels", type=Label(), multiple=True, help="On the new nodes: zone=a.")
+@click.option("--remove-node", "removed", multiple=True, shell_complete=complete_target, help="A node that is gone.")
+@click.option("--web", type=WebSize(), multiple=True, help="Replicas of a deployment: 400, or nginx=400.")
+@click.option("--submit", type=click.Path(path_type=Path), multiple=True, help="A file of jobs and deployments.")
+@output_as("table", "json", "yaml")
+@snapshot_option
+@run_option
+def what_if(*, output: str, snapshot: Path | None, run: Path | None, **asked: Any) -> None:
+    """What would become of jobs and web with other nodes, other load, another job?  Nothing is changed.
+
+    NOW is the moment; BEFORE is where it comes to rest as things are, AFTER where with the changes.
+
+    \b
+    edl what-if --add-nodes 4 --shape 16cpu,64Gi,8gpu
+    edl what-if --web nginx=400 --remove-node node-2
+    edl what-if --submit job.yaml --snapshot moment.json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    if (asked["add_nodes"] is None) != (asked["shape"] is None):
+        raise click.UsageError("--add-nodes N and --shape go together")
+    if asked["labels"] and asked["shape"] is None:
+        raise click.UsageError("--label is of new nodes: add --add-nodes N and --shape")
+    if not any(asked.values()):
+        raise click.UsageError("say what is different: --add-nodes, --remove-node, --web or --submit")
+    from autoscaler.cli import answers  # noqa: PLC0415 - the planner is not for --help
+    from autoscaler.planner.counterfactual import come_to_rest  # noqa: PLC0415 - with it
+
+    moment = _moment(run, snapshot)
+    changed, words = _edited(moment, asked)
+    found = answers.Comparison(
+        asked=tuple(words), moment=moment, before=come_to_rest(moment), after=come_to_rest(changed)
+    )
+    if output == "table":
+        print("\n".join(answers.comparison_lines(found)))
+    else:
+        print(answers.render(answers.comparison_content(found), output))
+
+
+def _edited(moment: Moment, asked: dict[str, Any]) -> tuple[Moment, list[str]]:
+    """The moment with all that was asked for, and that in words."""
+    from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
+    from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
+
+    words: list[str] = []
+    for text in asked["removed"]:
+        name = text.removeprefix("node/")
+        _check_known("node", name, [node.name for node in moment.view.nodes])
+        moment = edits.without_node(moment, NodeName(name))
+        words.append(f"{name} gone")
+    if asked["shape"] is not None:
+        moment = edits.with_nodes(moment, asked["shape"], asked["add_nodes"], asked["labels"])
+        words.append(f"{asked['add_nodes']} more nodes of {_told(asked['shape'])}")
+    for name, count in asked["web"]:
+        chosen = _deployment(moment, name)
+        moment = edits.with_replicas(moment, chosen, count)
+        words.append(f"{count} replicas of {chosen}")
+    for file in asked["submit"]:
+        moment, more = _submitted(moment, file)
+        words += more
+    return moment, words
+
+
+def _submitted(moment: Moment, file: Path) -> tuple[Moment, list[str]]:
+    from autoscaler.domain import Shape, Workload, WorkloadName  # noqa: PLC0415 - not for --help
+    from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
+    from autoscaler.manifests.planned import planned_job  # noqa: PLC0415 - with it
+    from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
+
+    try:
+        manifests = parse_files([file])
+        for deployment in manifests.deployments:
+            template = deployment.template
+            workload = Workload(
+                name=WorkloadName(deployment.name),
+                shape=Shape(requests=template.requests),
+                priority=manifests.priority_of(template.priority_class),
+                desired_replicas=deployment.replicas,
+            )
+            moment = edits.with_workload(moment, workload)
+        for job in manifests.jobs:
+            priority, pinned = manifests.priority_of(job.priority_class), job.trainer.replicas.pinned
+            planned = planned_job(job, priority=priority, pinned=pinned, submitted_at_s=moment.now_s)
+            moment = edits.with_submission(moment, planned)
+    except RefusedInputError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
+    except ValueError as error:
+        raise CommandError(Exit.REFUSED, f"{file}: {error}; give it another name") from None
+    names = [*(f"deployment/{d.name}" for d in manifests.deployments), *(f"tj/{j.name}" for j in manifests.jobs)]
+    return moment, names
+
+
+def _moment(run: Path | None, snapshot: Path | None) -> Moment:
+    from autoscaler.planner.counterfactual import Moment  # noqa: PLC0415 - not for --help
+
+    loaded = load_moment(run, snapshot)
+    return Moment(view=loaded.view, policy=loaded.policy, now_s=loaded.now_s)
+
+
+def _job_named(target: tuple[str, str]) -> str:
+    from autoscaler.clusters.local.requests import TYPES  # noqa: PLC0415 - not for --help
+
+    kind, name = target
+    if kind.lower() not in TYPES["tj"]:
+        raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
+    return name
+
+
+def _deployment(moment: Moment, name: str) -> WorkloadName:
+    from autoscaler.domain import WorkloadName  # noqa: PLC0415 - not for --help
+
+    names = [workload.name for workload in moment.view.workloads]
+    if not name and len(names) != 1:
+        known = f"NAME is one of {', '.join(names)}" if names else "there is no deployment"
+        raise CommandError(Exit.USAGE, f"say whose replicas: --web NAME=N; {known}")
+    if name:
+        _check_known("deployment", name, names)
+    return WorkloadName(name or names[0])
+
+
+def _check_known(kind: str, name: str, names: Sequence[str]) -> None:
+    from autoscaler.manifests.refusals import did_you_mean  # noqa: PLC0415 - not for --help
+
+    if name not in names:
+        hint = did_you_mean(name, list(names)) if names else f"there is no {kind} at all"
+        raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}; {hint}")
+
+
+def _told(shape: Resources) -> str:
+    from autoscaler.planner.counterfactual.amounts import tell  # noqa: PLC0415 - not for --help
+
+    return ", ".join(tell(name, amount) for name, amount in shape.amounts() if name != "pods")

@@ -1,0 +1,103 @@
+"""What if?  A moment with other nodes, other web load, another job: what `edl what-if` asks the planner about.
+
+Each function returns the edited moment.  What a node takes with it comes back by its own controllers: pods of others
+wait for room, EDL's are the planner's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from autoscaler.domain import (
+    Job,
+    Node,
+    NodeName,
+    Pod,
+    PodName,
+    PodPhase,
+    Resources,
+    Role,
+    Tier,
+    Workload,
+    WorkloadName,
+)
+from autoscaler.planner.counterfactual.change import Moment
+from autoscaler.planner.counterfactual.room import new_nodes
+
+LEAVE_FIRST: Final = (PodPhase.GATED, PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY, PodPhase.TERMINATING)
+"""As the ReplicaSet controller: what serves nobody yet goes first."""
+
+
+def with_nodes(moment: Moment, capacity: Resources, count: int, labels: Iterable[tuple[str, str]] = ()) -> Moment:
+    """Return the moment with so many new, empty nodes."""
+    like = Node(name=NodeName("new"), allocatable=capacity, labels=frozenset(labels))
+    return replace(moment, view=moment.view.evolve(nodes=new_nodes(moment.view.nodes, like, count)))
+
+
+def without_node(moment: Moment, name: NodeName) -> Moment:
+    """Return the moment without this node.  Raises KeyError."""
+    if name not in {node.name for node in moment.view.nodes}:
+        raise KeyError(name)
+    here = [pod for pod in moment.view.pods if pod.place == name]
+    back = [waiting(pod, moment.now_s) for pod in here if pod.role is Role.OTHER]
+    gone = [pod.name for pod in here if pod.role is not Role.OTHER]
+    return replace(moment, view=moment.view.evolve(gone_nodes=[name], gone_pods=gone, pods=back))
+
+
+def with_replicas(moment: Moment, name: WorkloadName, count: int) -> Moment:
+    """Return the moment with so many replicas of somebody's workload wanted.  Raises KeyError."""
+    found = next((workload for workload in moment.view.workloads if workload.name == name), None)
+    if found is None:
+        raise KeyError(name)
+    standing = [pod for pod in moment.view.pods if pod.workload == name and pod.phase is not PodPhase.TERMINATING]
+    standing.sort(key=lambda pod: (LEAVE_FIRST.index(pod.phase), -pod.created_at_s, pod.name))
+    gone = [pod.name for pod in standing[: max(0, len(standing) - count)]]
+    taken = {pod.name for pod in moment.view.pods}
+    numbers = (number for number in range(count + len(taken)) if f"{name}-{number}" not in taken)
+    missing = range(max(0, count - len(standing)))
+    come = [replica(found, number, moment.now_s) for number, _ in zip(numbers, missing, strict=False)]
+    workload = replace(found, desired_replicas=count)
+    return replace(moment, view=moment.view.evolve(workloads=[workload], pods=come, gone_pods=gone))
+
+
+def with_workload(moment: Moment, workload: Workload) -> Moment:
+    """Return the moment with somebody's new workload, its replicas waiting.  Raises ValueError if the name is taken."""
+    if workload.name in {known.name for known in moment.view.workloads}:
+        raise ValueError(f"there is a deployment {workload.name} already")
+    known = replace(moment, view=moment.view.evolve(workloads=[workload]))
+    return with_replicas(known, workload.name, workload.desired_replicas)
+
+
+def with_submission(moment: Moment, job: Job) -> Moment:
+    """Return the moment with one more job.  Raises ValueError if its name is taken."""
+    if job.name in {known.name for known in moment.view.jobs}:
+        raise ValueError(f"there is a job {job.name} already")
+    return moment.with_job(replace(job, submitted_at_s=moment.now_s))
+
+
+def replica(workload: Workload, number: int, now_s: float) -> Pod:
+    """Return a pod of the workload that waits for room."""
+    pod = Pod(
+        name=PodName(f"{workload.name}-{number}"),
+        role=Role.OTHER,
+        tier=Tier.FOREIGN,
+        shape=workload.shape,
+        phase=PodPhase.PENDING,
+        priority=workload.priority,
+        workload=workload.name,
+    )
+    return waiting(pod, now_s)
+
+
+def waiting(pod: Pod, now_s: float) -> Pod:
+    """Return the pod of others as it comes back: unbound, and judged to have no room."""
+    return replace(
+        pod,
+        phase=PodPhase.PENDING,
+        node=None,
+        nominated_node=None,
+        created_at_s=now_s,
+        unschedulable_since_s=0.0,  # so long ago that nobody is asked to wait for a scheduler
+    )

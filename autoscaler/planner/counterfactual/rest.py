@@ -1,0 +1,130 @@
+"""Where a cluster comes to rest: plans carried out on the view itself, until one asks for nothing.
+
+The shortest of simulations: no time passes, pods start at once and leave at once, and others' pods are bound where the
+plan expects them.  Windows are off, since at rest they are over.  How long it takes and what happens on the way is
+the simulated cluster's subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    ClusterView,
+    CreatePod,
+    DeletePod,
+    DemandState,
+    History,
+    Job,
+    NodeName,
+    Plan,
+    Pod,
+    PodName,
+    PodPhase,
+    Reclaim,
+    Role,
+    Tier,
+)
+from autoscaler.planner import Memo, plan, record_applied
+from autoscaler.planner.counterfactual.change import Moment, without_windows
+
+ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job's or pod's waiting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """The moment at rest and the last plan there.  `is_reached`: that plan asks for nothing."""
+
+    moment: Moment
+    plan: Plan
+    is_reached: bool
+
+
+def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
+    """Return where the cluster ends if nothing else happens; a stale view is taken as it is, for one of now."""
+    memo, policy = Memo(), without_windows(moment.policy)
+    view = moment.view.evolve(observed_at_s=moment.now_s, is_synced=True, gone_pods=leaving_of(moment.view))
+    moment = replace(moment, view=view)
+    decided = plan(moment.view, policy, moment.now_s, memo=memo)
+    for _ in range(rounds):
+        view = carried_out(moment, decided)
+        if view is moment.view:
+            return Rest(moment=moment, plan=decided, is_reached=True)
+        moment = replace(moment, view=view)
+        decided = plan(moment.view, policy, moment.now_s, memo=memo)
+    return Rest(moment=moment, plan=decided, is_reached=False)
+
+
+def carried_out(moment: Moment, decided: Plan) -> ClusterView:
+    """Return the view after all of a plan has come true; the same one if it asks for nothing."""
+    view = moment.view
+    gone = [action.pod for action in decided.actions if isinstance(action, DeletePod)]
+    jobs = {job.name: job for job in view.jobs}
+    is_graded = moment.policy.reclaim is Reclaim.SCHEDULER
+    created = [made(jobs[pod.job], pod, moment.now_s, is_graded=is_graded) for pod in creations(decided.actions)]
+    bound = list(bound_others(view, decided))
+    if not (gone or created or bound):
+        return view
+    history = decided.history
+    for action in decided.actions:
+        history = record_applied(history, action, moment.now_s)
+    return view.evolve(pods=[*created, *bound], gone_pods=gone, history=calm(history), revision=view.revision + 1)
+
+
+def creations(actions: Iterable[Action]) -> Iterable[CreatePod]:
+    """Yield every pod that is created, those of gangs too."""
+    for action in actions:
+        match action:
+            case CreatePod():
+                yield action
+            case AdmitGang():
+                yield from action.pods
+            case DeletePod():
+                pass
+            case _:
+                assert_never(action)
+
+
+def made(job: Job, wanted: CreatePod, now_s: float, *, is_graded: bool) -> Pod:
+    """Return the pod of a creation, ready at once.  Surplus carries its grade where a scheduler chooses victims."""
+    shapes = {Role.TRAINER: job.trainer.shape, Role.MASTER: job.master.shape}
+    if job.servers is not None:
+        shapes[Role.SERVER] = job.servers.shape
+    return Pod(
+        name=PodName(f"{job.name}-{wanted.role}-{wanted.ordinal}"),
+        role=wanted.role,
+        tier=wanted.tier,
+        shape=shapes[wanted.role],
+        phase=PodPhase.READY,
+        priority=-wanted.grade if wanted.tier is Tier.SURPLUS and is_graded else job.priority,
+        node=wanted.node,
+        job=job.name,
+        ordinal=wanted.ordinal,
+        created_at_s=now_s,
+    )
+
+
+def bound_others(view: ClusterView, decided: Plan) -> Iterable[Pod]:
+    """Yield the waiting pods of others that have room now, bound there."""
+    rooms: dict[PodName, NodeName] = {
+        demand.pod: demand.node
+        for demand in decided.demands
+        if demand.state is DemandState.ROOM_FREE and demand.node is not None
+    }
+    for pod in view.pods:
+        if pod.phase is PodPhase.PENDING and pod.role is Role.OTHER and pod.name in rooms:
+            yield replace(pod, phase=PodPhase.READY, node=rooms[pod.name], unschedulable_since_s=None)
+
+
+def leaving_of(view: ClusterView) -> list[PodName]:
+    """Return the pods that are on their way out: at rest they are gone."""
+    return [pod.name for pod in view.pods if pod.phase is PodPhase.TERMINATING]
+
+
+def calm(history: History) -> History:
+    """Return the memory without rooms that a pod was seen not to take: here every pod takes its room at once."""
+    return replace(history, rooms_seen=())
