@@ -38,6 +38,7 @@ def play(setting: Setting) -> PassResult:
             lambda: samples.append(sample_bounds(stage.cluster, stage.nodes, stage.cluster.now() - stage.zero_s)),
             first_s=period_s / 2,  # a sample stands for the period around it
         )
+    stage.at(setting.scenario.measured_until_s, stage.cluster.settle)
     removals = act(stage)
     take = make_take(stage, removals, tuple(samples))
     return PassResult(metrics=measure(take), curves=dict(curves(take)), wall_s=time.perf_counter() - began)

@@ -39,6 +39,9 @@ PINNED: Final = ("#CC79A7", "--")
 FREE: Final = ("#009E73", "-.")
 
 
+CLIMB: Final = 15  # grid points
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
     """What one figure shows."""
@@ -83,8 +86,15 @@ def draw_use(axes: Axes, drawing: Drawing) -> None:
             axes.plot(
                 [row[0] for row in bounds], [row[column] for row in bounds], line, color=colour, lw=1.2, label=label
             )
-    axes.set(ylim=(0, 101), ylabel="% of CPU requested", title="Utilisation: requests of running pods")
+    axes.set(ylim=(lowest(drawing), 101), ylabel="% of CPU requested", title="Utilisation: requests of running pods")
+    axes.grid(axis="y", color="0.9", lw=0.6)
     axes.legend(loc="lower right", ncols=2, fontsize=7.5, framealpha=0.9, edgecolor="none")
+
+
+def lowest(drawing: Drawing) -> float:
+    """Return where the axis begins: the first minute's climb is cut off, it would flatten everything else."""
+    least = min(value for arm in drawing.arms for value in arm.mean_curve("utilisation_percent")[CLIMB:])
+    return max(0.0, 10 * (least // 10) - 15)
 
 
 def draw_web(axes: Axes, drawing: Drawing) -> None:
@@ -105,9 +115,8 @@ def draw_sizes(axes: Axes, drawing: Drawing) -> None:
             continue
         colour, _, _ = STYLES[arm.arm]
         first = next(iter(arm.by_mix.values()))[0]
-        rows = list(zip(*first.curves["job_sizes"], strict=True))
         width = 1.0 if arm.arm == "ours-planner" else 0.7
-        for number, sizes in enumerate(rows):
+        for number, sizes in enumerate(first.curves["job_sizes"]):
             label = LABELS[arm.arm] if number == 0 else None
             axes.step(times(arm, sizes), sizes, where="post", color=colour, lw=width, alpha=0.75, label=label)
     axes.set(ylabel="trainers", title="Size of each job (one pass, one mix)")

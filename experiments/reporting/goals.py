@@ -47,7 +47,7 @@ class Verdict:
 PLANNER, SCHEDULER = "ours-planner", "ours-scheduler"
 BOTH: Final = (PLANNER, SCHEDULER)
 CASE_1, CASE_2 = "edl2017-case1", "edl2017-case2"
-TRANSFERS: Final = tuple(f"{PLANNER}+transfers-{n}" for n in (0, 30, 120, 600))
+FAIR, CALM = f"{PLANNER}+transfers-120", f"{PLANNER}+transfers-0"
 
 
 def fixed(limit: float) -> Callable[[Values], float]:
@@ -131,11 +131,15 @@ GOALS: Final = (
     ),
     at_least(
         CASE_1,
-        BOTH,
+        (*BOTH, FAIR),
         "jain_after_last_arrival_min",
         "Jain at least 0.98 from 30 s after the last arrival",
         fixed(0.98),
     ),
+    at_least(CASE_1, (FAIR,), "mean_utilisation_percent", "frontier, fair end: mean at least 85 %", fixed(85.0)),
+    at_most(CASE_1, (FAIR,), "trainers_removed", "frontier, fair end: at most 520 removed", fixed(520.0)),
+    at_least(CASE_1, (CALM,), "mean_utilisation_percent", "frontier, calm end: mean at least 76 %", fixed(76.0)),
+    at_most(CASE_1, (CALM,), "trainers_removed", "frontier, calm end: at most 120 removed", fixed(120.0)),
 )
 
 

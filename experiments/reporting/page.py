@@ -120,8 +120,8 @@ What was published, and how it was recomputed: `experiments/data/README.md`.
 
 A figure is the mean over passes and mixes; in brackets the smallest and the largest mean of a mix.  The bounds are
 exact for whole pods at each instant (an integer programme, proved): *pinned* lets only trainers move, *free* lets
-servers move too; web pods stay where they stand.  They are sampled every 5 s on what stood in that very pass.  Sampled and
-continuous means differ by some hundredths of a point.
+servers move too; web pods stay where they stand.  They are sampled every 5 s on what stood in that very pass; sampled
+and continuous means differ by some hundredths of a point.
 """
 
 MIXES = """
@@ -132,8 +132,8 @@ all mixes.
 """
 
 CAPTION = """Everybody on the clock that the logs of 2017 show (a step of the web lasted 91 to 97 s instead of 90,
-submissions came late), so that the curves lie on one another.  Grey: published, mean and range of ten passes.  The bounds are those
-of our own passes.
+submissions came late), so that the curves lie on one another.  Grey: published, mean and range of ten passes.  The
+bounds are those of our own passes.
 """
 
 CASE_NOTE = """
