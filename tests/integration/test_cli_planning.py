@@ -1,0 +1,61 @@
+"""`edl why`, `plan`, `what-if` and `snapshot save` as users have them: of a live run, and of the file that it saved."""
+
+import json
+import subprocess
+
+import pytest
+
+from tests.integration.cli_stage import DEADLINE_S, EDL, Run, edl, wait_until
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Two nodes of two cpus; one job of at most three trainers, one web pod."""
+    folder = tmp_path_factory.mktemp("planning")
+    started = Run(folder, "--stay")
+    edl("wait", "--for=condition=Available", "deployment/web", "--timeout", "20s", run=started.folder)
+    wait_until(lambda: started.get("tj/idle")["status"]["trainers"] == 2, "growth into free room")
+    yield started
+    started.end()
+
+
+@pytest.fixture(scope="module")
+def saved(run):
+    target = run.folder.parent.parent / "moment.json"
+    assert edl("snapshot", "save", "-o", str(target), run=run.folder) == f"{target}\n"
+    return target
+
+
+def test_why_names_what_is_lacking_and_what_would_do(run, saved):
+    """The same answers live and from the file."""
+    for source in ([], ["--snapshot", str(saved)]):
+        where = {} if source else {"run": run.folder}
+        told = edl("why", "tj/idle", *source, **where)
+        assert "tj/idle has 2 trainers (1 to 3 allowed)" in told
+        assert "1 more: 3    1 cpu more on node-" in told
+        assert "another node like node-" in told
+        content = json.loads(edl("why", "tj", "idle", "-o", "json", *source, **where))
+        assert content["decision"]["bottleneck"] == "NodeFit"
+        assert {answer["size"] for answer in content["answers"]} == {3}
+
+
+def test_questions_to_a_live_run_change_nothing(run):
+    """A dry run, and what would be with more nodes."""
+    assert "idle  1    2    2       3    Kept" in edl("plan", run=run.folder)
+    more = edl("what-if", "--add-nodes", "2", "--shape", "4cpu,8Gi", run=run.folder)
+    assert "tj/idle         2    2       3      at maxReplicas 3" in more
+    assert run.get("tj/idle")["status"]["trainers"] == 2
+
+
+def test_a_saved_moment_is_one_file_without_secrets(run, saved):
+    """No command, no token; to standard output it is the same, and from standard input it is read."""
+    text = edl("snapshot", "save", "-o", "-", run=run.folder)
+    token = (run.folder / "token").read_text().strip()
+    for found in (text, saved.read_text()):
+        assert json.loads(found)["kind"] == "ClusterSnapshot"
+        assert "idle.py" not in found
+        assert token not in found
+    piped = subprocess.run(
+        [EDL, "plan", "--snapshot", "-"], input=text, capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
+    assert "idle" in piped.stdout
