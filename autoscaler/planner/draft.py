@@ -10,9 +10,12 @@ Built by `snapshot`, read by every phase; nothing here decides.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
 
 from autoscaler.domain import (
     Bar,
@@ -36,6 +39,8 @@ from autoscaler.planner.job_draft import JobDraft, Leaving, Offers, Promise
 from autoscaler.planner.rank import Rank, rank_of
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes
+
+ordinal_of: Final = attrgetter("ordinal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +68,7 @@ class Draft:
     waiting: Sequence[Pod] = ()  # pods of others that wait for a node
     standing: dict[str | None, int] = field(default_factory=dict)  # pods by workload, leaving ones apart
     is_gang_binding: bool = False  # core pods of an earlier start are still without a node
-    held_on: Mapping[int, Collection[JobName]] = field(default_factory=dict)  # jobs with surplus in the view, by node
+    held_on: Mapping[int, Sequence[JobName | None]] = field(default_factory=dict)  # of surplus, by node
     quiet_from_s: float = 0.0  # when the newest submission and the newest pod of others came
     unserved: list[Want] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
@@ -74,6 +79,7 @@ class Draft:
     wake_at_s: list[float] = field(default_factory=list)
     changed_jobs: list[JobDraft] = field(default_factory=list)  # whose trainers came or went, again and again
     supplies: dict[object, object] = field(default_factory=dict)  # of `supply`
+    by_trainer: dict[int, list[JobDraft]] = field(default_factory=dict)
     resizes: dict[JobName, Resize] = field(default_factory=dict)
     trial_from: int = 0  # where in the log the present trial begins
 
@@ -84,6 +90,13 @@ class Draft:
     def history(self) -> History:
         """What is remembered from plans before."""
         return self.view.history
+
+    def jobs_by_trainer(self) -> Mapping[int, Sequence[JobDraft]]:
+        """The jobs by the shape of their trainers."""
+        if not self.by_trainer:
+            for job in self.jobs.values():
+                self.by_trainer.setdefault(job.shapes[Role.TRAINER], []).append(job)
+        return self.by_trainer
 
     # Trials.
 
@@ -232,18 +245,15 @@ class Draft:
     def last_in_line(self, job: JobDraft) -> tuple[Pod, ...]:
         """The job's trainers in the order in which they leave: surplus, on closed nodes, highest ordinal first."""
         if job.line is None:
-            job.line = tuple(
-                sorted(
-                    job.trainers,
-                    key=lambda pod: (
-                        pod.tier is Tier.CORE,
-                        pod.priority,
-                        self.rooms.open_place_of(pod) is not None,
-                        -pod.ordinal,
-                    ),
-                )
-            )
+            line = sorted(job.trainers, key=ordinal_of, reverse=True)
+            is_mixed = len({(pod.tier, pod.priority) for pod in line}) > 1
+            if is_mixed or not all(self.rooms.open_place_of(pod) is not None for pod in line):
+                line.sort(key=self._leaving_order)
+            job.line = tuple(line)
         return job.line
+
+    def _leaving_order(self, pod: Pod) -> tuple[bool, int, bool]:
+        return (pod.tier is Tier.CORE, pod.priority, self.rooms.open_place_of(pod) is not None)
 
     def takeable(self, job: JobDraft) -> tuple[Pod, ...]:
         """Trainers that may be taken, in leaving order: surplus, then core beyond the minimum (`kubernetes.md` 6)."""
@@ -252,14 +262,19 @@ class Draft:
         return line[: len(line) - min(core, job.job.trainer.min_replicas)]
 
     def offers(self, job: JobDraft, rank: Rank | None = None) -> Offers:
-        """The trainers that may be taken, by open node and shape; with `rank` those that rank below it."""
+        """The trainers that may be taken and stand on open nodes; with `rank` those that rank below it."""
         if (offers := job.offers.get(rank)) is None:
-            here: dict[tuple[int, int], list[Pod]] = {}
-            for pod in self.takeable(job):
-                at = self.rooms.open_place_of(pod)
-                if at is not None and (rank is None or rank_of(pod, self.policy) < rank):
-                    here.setdefault((at, self.shapes.number(pod.shape)), []).append(pod)
-            offers = job.offers[rank] = tuple((at, shape, tuple(pods)) for (at, shape), pods in here.items())
+            open_place_of = self.rooms.open_place_of
+            found = [
+                (pod, at)
+                for pod in self.takeable(job)
+                if (at := open_place_of(pod)) is not None and (rank is None or rank_of(pod, self.policy) < rank)
+            ]
+            offers = job.offers[rank] = Offers(
+                tuple([pod for pod, _ in found]),
+                np.array([at for _, at in found], dtype=np.intp),
+                np.array([self.shapes.number(pod.shape) for pod, _ in found], dtype=np.intp),
+            )
         return offers
 
     def _forget_order(self, job: JobDraft) -> None:
@@ -268,16 +283,16 @@ class Draft:
 
     def surplus_on(self, job: JobDraft, at: int) -> list[int]:
         """The shapes of the job's surplus on a node, what comes included."""
-        place_of, name = self.rooms.place_of, self.rooms.names[at]
+        name = self.rooms.names[at]
         standing = [
-            self.shapes.number(pod.shape) for pod in job.trainers if pod.tier is Tier.SURPLUS and place_of(pod) == at
+            self.shapes.number(pod.shape) for pod in job.trainers if pod.place == name and pod.tier is Tier.SURPLUS
         ]
         coming = [pod for pod in job.coming if pod.tier is Tier.SURPLUS and pod.node == name]
         return standing + [job.shapes[Role.TRAINER]] * len(coming)
 
     def holders_of(self, at: int) -> tuple[JobDraft, ...]:
         """The jobs with surplus on a node, what comes included, in the order of their names."""
-        names = set(self.held_on.get(at, ()))
+        names = {name for name in self.held_on.get(at, ()) if name is not None}
         names.update(job.job.name for job in self.changed_jobs if job.coming)
         return tuple(self.jobs[name] for name in sorted(names) if self.surplus_on(self.jobs[name], at))
 

@@ -39,7 +39,8 @@ def emit(draft: Draft) -> Plan:
     actions: list[Action] = [delete(draft, job, leaving) for job in jobs for leaving in job.leaving]
     actions += [AdmitGang(job=job.job.name, pods=tuple(core_created(job))) for job in jobs if job.is_starting]
     actions += [pod for job in jobs if job.is_running for pod in job.created]
-    waits = tuple(wait for job in jobs for wait in (*waits_of(job), *waits_for_starts(job, jobs)))
+    starting = [job for job in jobs if job.is_starting and any(pod.tier is Tier.SURPLUS for pod in job.coming)]
+    waits = tuple(wait for job in jobs for wait in (*waits_of(job), *waits_for_starts(job, starting)))
     return Plan(
         revision=draft.view.revision,
         planned_at_s=draft.now_s,
@@ -119,13 +120,12 @@ def waits_of(job: JobDraft) -> Iterator[Wait]:
         yield Wait(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
 
 
-def waits_for_starts(job: JobDraft, jobs: list[JobDraft]) -> Iterator[Wait]:
+def waits_for_starts(job: JobDraft, starting: list[JobDraft]) -> Iterator[Wait]:
     """Yield that a job without room may get some: the surplus of a starting one is seated anew once that one runs."""
     if job.is_running and job.bottleneck in STARVED:
-        for other in jobs:
-            if other.is_starting and any(pod.tier is Tier.SURPLUS for pod in other.coming):
-                message = f"room is shared out anew once {other.job.name} runs"
-                yield Wait(job=job.job.name, bottleneck=Bottleneck.GANG, message=message)
+        for other in starting:
+            message = f"room is shared out anew once {other.job.name} runs"
+            yield Wait(job=job.job.name, bottleneck=Bottleneck.GANG, message=message)
 
 
 def next_instant(draft: Draft, jobs: list[JobDraft]) -> float | None:

@@ -6,7 +6,7 @@ The sentence for people is `story`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -108,24 +108,28 @@ class Shortage:
     """The first nodes where a shape would fit if all surplus there were gone, and whose surplus that is."""
 
     shape: int
-    nodes: tuple[tuple[int, tuple[JobDraft, ...]], ...]
+    nodes: tuple[int, ...]
+    holders: dict[int, tuple[JobDraft, ...]] = field(default_factory=dict)  # by node, as far as anybody has asked
 
-    def holders_beside(self, draft: Draft, job: JobDraft) -> list[JobDraft]:
+    def holders_beside(self, draft: Draft, job: JobDraft) -> Sequence[JobDraft]:
         """Return the other jobs whose surplus alone stands in this one's way on one of the nodes."""
-        for at, holders in self.nodes:
+        for at in self.nodes:
+            if (holders := self.holders.get(at)) is None:
+                holders = self.holders[at] = draft.holders_of(at)
+            if holders and job not in holders:
+                return holders
             others = [holder for holder in holders if holder is not job]
             gone = [shape for holder in others for shape in draft.surplus_on(holder, at)]
-            if others and (len(others) == len(holders) or draft.rooms.fits_without(at, self.shape, gone)):
+            if others and draft.rooms.fits_without(at, self.shape, gone):
                 return others
-        return []
+        return ()
 
 
 def shortage_of(draft: Draft, shape: int) -> Shortage:
     """Find them, in the order of names."""
     rooms = draft.rooms
     would_fit = rooms.holds(rooms.later + rooms.surplus, shape) & rooms.accepted(shape) & rooms.is_open
-    where = np.flatnonzero(would_fit)[:NODES_NAMED_FROM].tolist()
-    return Shortage(shape=shape, nodes=tuple((at, draft.holders_of(at)) for at in where))
+    return Shortage(shape=shape, nodes=tuple(np.flatnonzero(would_fit)[:NODES_NAMED_FROM].tolist()))
 
 
 def block_for(job: JobDraft, holders: Sequence[JobDraft]) -> None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from autoscaler.domain import (
     Bottleneck,
     Capabilities,
@@ -22,9 +25,24 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.shapes import Amounts
 
-Offers = tuple[tuple[int, int, tuple[Pod, ...]], ...]  # node, shape, trainers that may be taken in leaving order
 Price = tuple[int, int, float]  # how dear a job's trainers are: priority, share, age of the checkpoint
 SavedJob = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offers:
+    """A job's trainers that may be taken, in leaving order, with their nodes and shapes."""
+
+    pods: tuple[Pod, ...]
+    places: npt.NDArray[np.intp]
+    shapes: npt.NDArray[np.intp]
+
+    def at(self, place: int) -> list[Pod]:
+        """Those on one node."""
+        return [self.pods[index] for index in np.flatnonzero(self.places == place).tolist()]
+
+
+NO_OFFERS = Offers((), np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.intp))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +80,7 @@ class JobDraft:
     servers: list[Pod] = field(default_factory=list)
     masters: list[Pod] = field(default_factory=list)
     strays: list[Pod] = field(default_factory=list)  # exist, but count for nothing: node lost, or not scheduled yet
-    ordinals: dict[Role, set[int]] = field(default_factory=dict)  # taken, by whatever pod
+    ordinals: dict[Role, set[int]] = field(default_factory=lambda: {role: set() for role in Role})  # taken, by any pod
     leaving: list[Leaving] = field(default_factory=list)
     created: list[CreatePod] = field(default_factory=list)
     promised: list[Promise] = field(default_factory=list)

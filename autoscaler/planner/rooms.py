@@ -77,6 +77,8 @@ class Rooms:
         self.surplus: Numbers = np.zeros_like(self.whole)
         self.is_open: Mask = np.array([node.is_open() for node in nodes], dtype=np.bool_)
         self.is_ready: Mask = np.array([node.is_ready for node in nodes], dtype=np.bool_)
+        self.open_index = {node.name: at for at, node in enumerate(nodes) if node.is_open()}
+        self.ready = {node.name for node in nodes if node.is_ready}
         self.draining = frozenset(node.name for node in nodes if node.is_draining)
         self.log: list[Any] = []  # moves since the snapshot, and whatever else `draft` must undo with them
         self.touched: list[int] = []
@@ -99,13 +101,13 @@ class Rooms:
 
     def place_of(self, pod: Pod) -> int | None:
         """Where the pod stands or is nominated; None off the cluster."""
-        place = pod.node if pod.node is not None else pod.nominated_node
+        place = pod.node or pod.nominated_node
         return None if place is None else self.index.get(place)
 
     def open_place_of(self, pod: Pod) -> int | None:
         """As `place_of`, on an open node."""
-        at = self.place_of(pod)
-        return at if at is not None and self.is_open[at] else None
+        place = pod.node or pod.nominated_node
+        return self.open_index.get(place) if place is not None else None
 
     def mask(self, names: Iterable[NodeName]) -> Mask:
         """These nodes, those that are not there left out."""
@@ -148,13 +150,12 @@ class Rooms:
 
     # Moves.
 
-    def add_many(self, target: Numbers, pods: Sequence[tuple[int, int]], *, times: int) -> None:
-        """Add the amounts of many pods, (node, shape), to one of the arrays; not logged."""
-        if not pods:
-            return
-        where, shapes = np.array(pods, dtype=np.intp).T
-        for column, amounts in enumerate(self.amounts_by_shape()):
-            np.add.at(target[column], where, times * amounts[shapes])
+    def add_many(self, target: Numbers, places: Sequence[int], shapes: Sequence[int], *, times: int) -> None:
+        """Add the amounts of many pods, node by node and shape by shape, to one of the arrays; not logged."""
+        if places:
+            where, which = np.array(places, dtype=np.intp), np.array(shapes, dtype=np.intp)
+            for column, amounts in enumerate(self.amounts_by_shape()):
+                np.add.at(target[column], where, times * amounts[which])
 
     def amounts_by_shape(self) -> Numbers:
         """What each shape asks for: one row per resource, one column per shape."""
@@ -206,7 +207,11 @@ class Rooms:
         self._divisor[:, at] = np.where(whole == 0, 1, whole)
         self.nodes[at] = node
         self.is_open[at] = node.is_open()
+        self.open_index.pop(node.name, None)
+        if node.is_open():
+            self.open_index[node.name] = at
         self.is_ready[at] = node.is_ready
+        (self.ready.add if node.is_ready else self.ready.discard)(node.name)
         self.draining = self.draining - {node.name} | ({node.name} if node.is_draining else frozenset())
         self.touched.append(at)
         self._empty_fits.clear()

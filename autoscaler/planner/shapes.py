@@ -41,6 +41,10 @@ class Shapes:
         self._known[id(shape)] = (shape, number)  # holding the object keeps its identity from being given away
         return number
 
+    def known(self, identity: int) -> int:
+        """Return the number of a shape object that has one."""
+        return self._known[identity][1]
+
     def _add(self, shape: Shape) -> int:
         for name, _ in shape.requests.extended:
             if name not in self.columns:

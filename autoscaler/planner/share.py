@@ -24,18 +24,19 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
 
     Rooms only shrink here, so a job that found no room has none until the end and costs nothing more.
     """
+    rooms = draft.rooms
     thirsty = [
         (thirst(draft, job), job)
-        for job in draft.jobs.values()
-        if (above_priority is None or job.job.priority > above_priority)
-        and may_grow(draft, job)
-        and draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0
-        and step_of(job)
+        for shape, jobs in draft.jobs_by_trainer().items()
+        if rooms.tightest(shape, now=False) >= 0
+        for job in jobs
+        if (above_priority is None or job.job.priority > above_priority) and may_grow(draft, job) and step_of(job)
     ]
     heapify(thirsty)  # a key ends in the job's name, so no two are equal; a step changes its own job's key alone
     while thirsty:
         _, job = thirsty[0]
-        if take_step(draft, job) and step_of(job):
+        has_room = rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0
+        if has_room and take_step(draft, job) and step_of(job):
             heapreplace(thirsty, (thirst(draft, job), job))
         else:
             heappop(thirsty)
@@ -104,7 +105,8 @@ def note_bottlenecks(draft: Draft) -> None:
     A job that has not started keeps what it waits for.  Whose room it is that is missing says `explain`.
     """
     for job in draft.jobs.values():
-        if (job.is_running or job.is_starting) and may_grow(draft, job):
+        is_there = (job.is_running or job.is_starting) and job.job.name not in draft.short
+        if is_there and may_grow(draft, job):
             count = step_of(job)
             if count == 0:
                 block_at_ceiling(job)

@@ -9,7 +9,7 @@ Here a snapshot is made from nothing; `memo` brings the last one up to date, whi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf, lcm
 
 from autoscaler.domain import ClusterView, Job, JobName, JobState, Pod, PodName, PodPhase, Role, Shape, Tier
@@ -30,14 +30,15 @@ class Snapshot:
         self.waiting: dict[PodName, Pod] = {}  # of others, for a node
         self.unbound_core: set[PodName] = set()
         self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
-        self.held_on: dict[int, Counter[JobName]] = {}  # trainers of surplus by node and job
+        self.held_on: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
         self.newest_other_s = -inf
         number_shapes(self.shapes, view)
         for shape in more_shapes:
             self.shapes.number(shape)
-        numbers = [self.shapes.number(pod.shape) for pod in view.pods]
+        for shape in {id(pod.shape): pod.shape for pod in view.pods}.values():
+            self.shapes.number(shape)
         self.rooms = Rooms(view.nodes, self.shapes, pod_count=len(view.pods))
-        self._occupy(view.pods, numbers)
+        self._occupy(view.pods)
         for pod in view.pods:
             self.note(pod)
         self.jobs: dict[JobName, JobDraft] = {}
@@ -46,21 +47,21 @@ class Snapshot:
         self.put_jobs({job.name for job in view.jobs})
         self.rate_jobs()
 
-    def _occupy(self, pods: Iterable[Pod], numbers: list[int]) -> None:
+    def _occupy(self, pods: Iterable[Pod]) -> None:
         """Take the room of all pods at once."""
-        rooms, index = self.rooms, self.rooms.index
-        taken: list[tuple[int, int]] = []
-        leaving: list[tuple[int, int]] = []
+        rooms = self.rooms
         gated, terminating = PodPhase.GATED, PodPhase.TERMINATING
-        for pod, number in zip(pods, numbers, strict=True):
-            place = pod.node if pod.node is not None else pod.nominated_node
-            if place is not None and place in index and pod.phase is not gated:
-                taken.append((index[place], number))
-                if pod.phase is terminating:
-                    leaving.append((index[place], number))
-        rooms.add_many(rooms.free, taken, times=-1)
+        standing = [pod for pod in pods if pod.phase is not gated and (pod.node or pod.nominated_node) in rooms.index]
+        leaving = [pod for pod in standing if pod.phase is terminating]
+        rooms.add_many(rooms.free, *self._where(standing), times=-1)
         rooms.later[:] = rooms.free
-        rooms.add_many(rooms.later, leaving, times=1)
+        rooms.add_many(rooms.later, *self._where(leaving), times=1)
+
+    def _where(self, pods: Sequence[Pod]) -> tuple[list[int], list[int]]:
+        """Return nodes and shapes of pods that stand on a node."""
+        index, number = self.rooms.index, self.shapes.number
+        places = [index[pod.node or pod.nominated_node] for pod in pods]  # type: ignore[index]  # they stand
+        return places, [number(pod.shape) for pod in pods]
 
     def is_outgrown(self) -> bool:
         """Whether there are resources, amounts or pods for which the arrays were not made."""
@@ -131,60 +132,55 @@ class Snapshot:
 
     def _count_surplus(self, jobs: Iterable[JobDraft], *, times: int) -> None:
         """Add what the surplus of these jobs holds to `rooms.surplus`, or take it away."""
-        number, place_of = self.shapes.number, self.rooms.place_of
-        held = []
-        for job in jobs:
-            for pod in job.trainers:
-                if pod.tier is Tier.SURPLUS and (at := place_of(pod)) is not None:
-                    held.append((at, number(pod.shape)))
-                    holders = self.held_on.setdefault(at, Counter())
-                    holders[job.job.name] += times
-                    if not holders[job.job.name]:
-                        del holders[job.job.name]
-        self.rooms.add_many(self.rooms.surplus, held, times=times)
+        index, surplus = self.rooms.index, Tier.SURPLUS
+        held = [
+            pod
+            for job in jobs
+            for pod in job.trainers
+            if pod.tier is surplus and (pod.node or pod.nominated_node) in index
+        ]
+        places, shapes = self._where(held)
+        for at, pod in zip(places, held, strict=True):
+            if times > 0:
+                self.held_on.setdefault(at, []).append(pod.job)
+            else:
+                self.held_on[at].remove(pod.job)
+        self.rooms.add_many(self.rooms.surplus, places, shapes, times=times)
 
     def _build(self, job: Job) -> JobDraft:
         """Sort a job's pods by what they are, and add them up."""
         draft = JobDraft(job=job, shapes=shapes_of(self.shapes, job))
-        width = len(self.rooms.columns)
-        amounts = self.shapes.amounts[draft.shapes[Role.TRAINER]]
-        draft.trainer_amounts = (*amounts, *[0] * (width - len(amounts)))
+        draft.trainer_amounts = self.rooms.asked_amounts(draft.shapes[Role.TRAINER])
         members = self.members.get(job.name, {})
-        for pod in (members[name] for name in sorted(members)):
-            self._count_in(draft, pod)
-        counts = Counter(self.shapes.number(pod.shape) for pod in (*draft.trainers, *draft.servers, *draft.masters))
-        draft.usage = [0] * width
-        for number, count in counts.items():
-            for column, amount in enumerate(self.shapes.amounts[number]):
+        for name in sorted(members):
+            self._count_in(draft, members[name])
+        counts = Counter([id(pod.shape) for pods in (draft.trainers, draft.servers, draft.masters) for pod in pods])
+        draft.usage = [0] * len(self.rooms.columns)
+        for identity, count in counts.items():
+            for column, amount in enumerate(self.shapes.amounts[self.shapes.known(identity)]):
                 draft.usage[column] += count * amount
         draft.now = len(draft.trainers)
         draft.servers_now = len(draft.servers)
-        draft.core = sum(pod.tier is Tier.CORE for pod in draft.trainers)
+        draft.core = [pod.tier for pod in draft.trainers].count(Tier.CORE)
         draft.is_running = bool(draft.trainers or draft.servers or draft.masters)
         is_active = draft.is_running and job.state is JobState.ACTIVE
         draft.is_degraded = is_active and bool(draft.missing(self.view.capabilities))
         return draft
 
     def _count_in(self, draft: JobDraft, pod: Pod) -> None:
-        draft.ordinals.setdefault(pod.role, set()).add(pod.ordinal)
-        if pod.phase is PodPhase.TERMINATING:
+        role, phase = pod.role, pod.phase
+        draft.ordinals[role].add(pod.ordinal)
+        if phase is PodPhase.TERMINATING:
             return
-        if pod.phase is PodPhase.GATED or not self._stands(pod):
-            draft.strays.append(pod)
-        elif pod.role is Role.TRAINER:
+        place = pod.node or pod.nominated_node
+        if phase is PodPhase.GATED or (place is not None and place not in self.rooms.ready):
+            draft.strays.append(pod)  # nowhere, or on a node that is lost
+        elif role is Role.TRAINER:
             draft.trainers.append(pod)
-        elif pod.role is Role.SERVER:
+        elif role is Role.SERVER:
             draft.servers.append(pod)
         else:
             draft.masters.append(pod)
-
-    def _stands(self, pod: Pod) -> bool:
-        """Whether the pod runs or is about to: its node is ready, or it waits for one."""
-        place = pod.node if pod.node is not None else pod.nominated_node
-        if place is None:
-            return True
-        at = self.rooms.index.get(place)
-        return at is not None and bool(self.rooms.is_ready[at])
 
     def rate_jobs(self) -> None:
         """Settle how shares are counted: in one unit for all jobs, of which each is a whole number (docs/adr/0112)."""

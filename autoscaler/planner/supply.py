@@ -12,8 +12,9 @@ from math import inf, isnan
 import numpy as np
 import numpy.typing as npt
 
+from autoscaler.domain import Pod
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.job_draft import JobDraft, Offers, Price
+from autoscaler.planner.job_draft import NO_OFFERS, JobDraft, Offers, Price
 from autoscaler.planner.rank import Rank
 from autoscaler.planner.rooms import Mask, Numbers
 
@@ -21,17 +22,21 @@ NOWHERE = np.iinfo(np.int64).max
 
 
 class Supply:
-    """The trainers that rank below `rank` and may be taken, by node; jobs from `spare_priority` up keep theirs."""
+    """The trainers that rank below `rank` (None: all) and may be taken; jobs from `spare_priority` up keep theirs."""
 
-    def __init__(self, draft: Draft, rank: Rank, spare_priority: int | None) -> None:
+    def __init__(self, draft: Draft, rank: Rank | None, spare_priority: int | None) -> None:
         self.draft = draft
         self.rank = rank
         self.spare_priority = spare_priority
         self.seen = -1  # of `draft.changed_jobs`
-        self.offers: dict[int, Offers] = {}  # by number of the job
-        self.price: list[Price] = []
+        self.priced = -1  # likewise
+        self.reached = (-1, -1)  # the state of rooms and jobs for which `who_helps` has answers
+        self.helping: dict[int, frozenset[int]] = {}
         self.jobs: list[JobDraft] = list(draft.jobs.values())
         self.numbers = {id(job): number for number, job in enumerate(self.jobs)}
+        self.offers: list[Offers] = []
+        self.prices: list[Price] = []  # all that there are, from the lowest
+        self.ranks: list[int] = []  # by job: its price's place among them
 
     def bring_up_to_date(self) -> None:
         """Take in the jobs that have changed since the last time."""
@@ -39,43 +44,50 @@ class Supply:
         if self.seen == len(changed):
             return
         if self.seen < 0:
-            self.price = [price_of(self.draft, job) for job in self.jobs]
-            news = [*range(len(self.jobs))]
+            self.offers = [self._offers_of(job) for job in self.jobs]
         else:
-            news = sorted({self.numbers[id(job)] for job in changed[self.seen :]})
-        for number in news:
-            job = self.jobs[number]
-            self.price[number] = price_of(self.draft, job)
-            may_give = job.spare and (self.spare_priority is None or job.job.priority < self.spare_priority)
-            self.offers[number] = self.draft.offers(job, self.rank) if may_give else ()
+            for number in {self.numbers[id(job)] for job in changed[self.seen :]}:
+                self.offers[number] = self._offers_of(self.jobs[number])
         self.seen = len(changed)
         self._index()
 
+    def _offers_of(self, job: JobDraft) -> Offers:
+        may_give = job.spare and (self.spare_priority is None or job.job.priority < self.spare_priority)
+        return self.draft.offers(job, self.rank) if may_give else NO_OFFERS
+
     def _index(self) -> None:
+        """Lay the offers of all jobs side by side, in groups of one job, node and shape."""
         rooms = self.draft.rooms
-        ranks = {price: rank for rank, price in enumerate(sorted(set(self.price)))}
-        rank_of_job = np.array([ranks[price] for price in self.price], dtype=np.int64)
-        self.prices = [*ranks]
-        offering = [(number, offers) for number, offers in self.offers.items() if offers]
-        self.places = np.array([at for _, offers in offering for at, _, _ in offers], dtype=np.intp)
-        self.givers = np.repeat(
-            np.array([number for number, _ in offering], dtype=np.intp), [len(offers) for _, offers in offering]
-        )
-        shapes = np.array([shape for _, offers in offering for _, shape, _ in offers], dtype=np.intp)
-        counts = [min(len(pods), self.jobs[number].spare) for number, offers in offering for _, _, pods in offers]
-        amounts = rooms.amounts_by_shape()
+        places = np.concatenate([NO_OFFERS.places, *(offers.places for offers in self.offers)])
+        shapes = np.concatenate([NO_OFFERS.shapes, *(offers.shapes for offers in self.offers)])
+        givers = np.repeat(np.arange(len(self.jobs)), [len(offers.pods) for offers in self.offers])
+        keys = (givers * len(rooms) + places) * len(self.draft.shapes) + shapes
+        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        self.places, self.givers = places[first], givers[first]
+        spare = np.array([job.spare for job in self.jobs], dtype=np.int64)[self.givers]
+        self.units: Numbers = rooms.amounts_by_shape()[:, shapes[first]]
+        self.given: Numbers = self.units * np.minimum(counts, spare).astype(rooms.kind)
+
+    def _price(self) -> None:
+        """Add up what nodes could get, and note the cheapest job on each."""
+        rooms = self.draft.rooms
+        prices = [price_of(self.draft, job) for job in self.jobs]
+        ranks = {price: rank for rank, price in enumerate(sorted(set(prices)))}
+        self.prices, self.ranks = [*ranks], [ranks[price] for price in prices]
         self.largest: Numbers = np.zeros_like(rooms.later)
         self.total: Numbers = np.zeros_like(rooms.later)
-        self.cheapest = np.full(len(rooms), len(self.prices), dtype=np.int64)
-        if len(self.places):
-            for column, row in enumerate(amounts):
-                np.maximum.at(self.largest[column], self.places, row[shapes])
-                np.add.at(self.total[column], self.places, row[shapes] * np.array(counts, dtype=rooms.kind))
-            np.minimum.at(self.cheapest, self.places, rank_of_job[self.givers])
+        self.cheapest = np.full(len(rooms), len(ranks), dtype=np.int64)
+        for column in range(len(self.units)):
+            np.maximum.at(self.largest[column], self.places, self.units[column])
+            np.add.at(self.total[column], self.places, self.given[column])
+        np.minimum.at(self.cheapest, self.places, np.array(self.ranks, dtype=np.int64)[self.givers])
+        self.priced = self.seen
 
     def floors(self, shape: int, avoid: Mask | None) -> npt.NDArray[np.int64]:
         """The least that each node can cost, as one number that compares; NOWHERE where nothing can help."""
         self.bring_up_to_date()
+        if self.priced != self.seen:
+            self._price()
         rooms = self.draft.rooms
         may_help = rooms.accepted(shape) & rooms.is_open & (self.cheapest < len(self.prices))
         if avoid is not None:
@@ -94,21 +106,38 @@ class Supply:
         floors[where[helps]] = (fewest * (len(self.prices) + 1) + self.cheapest[where])[helps]
         return floors
 
+    def who_helps(self, shape: int) -> frozenset[int]:
+        """The jobs, by identity, with trainers on some node that would fit one more of the shape if they left."""
+        self.bring_up_to_date()
+        rooms = self.draft.rooms
+        if self.reached != (state := (len(rooms.touched), self.seen)):
+            self.reach: Numbers = rooms.later[:, self.places] + self.given
+            self.reached, self.helping = state, {}
+        if (jobs := self.helping.get(shape)) is None:
+            helps = rooms.accepted(shape)[self.places]
+            for column, amount in enumerate(self.draft.shapes.amounts[shape]):
+                if amount > 0:
+                    helps &= (self.reach[column] >= amount).astype(np.bool_)
+            numbers = np.zeros(len(self.jobs), dtype=np.bool_)
+            numbers[self.givers[helps]] = True
+            jobs = frozenset(id(self.jobs[number]) for number in np.flatnonzero(numbers).tolist())
+            self.helping[shape] = jobs
+        return jobs
+
     def floor_cost(self, floor: int) -> tuple[int, tuple[Price, ...]]:
         """What a floor says, as a cost."""
         fewest, rank = divmod(floor, len(self.prices) + 1)
         return fewest, (self.prices[rank],)
 
-    def at(self, place: int) -> list[tuple[JobDraft, tuple[Price, Offers]]]:
-        """Who offers what on a node: (job, (its price, its offers there)), jobs in the order of their names."""
-        numbers = self.givers[np.flatnonzero(self.places == place)].tolist()
+    def at(self, place: int) -> list[tuple[JobDraft, Price, list[Pod]]]:
+        """Who offers whom on a node, jobs in the order of their names."""
+        numbers = np.unique(self.givers[self.places == place]).tolist()
         return [
-            (self.jobs[number], (self.price[number], tuple(o for o in self.offers[number] if o[0] == place)))
-            for number in dict.fromkeys(numbers)
+            (self.jobs[number], self.prices[self.ranks[number]], self.offers[number].at(place)) for number in numbers
         ]
 
 
-def supply_for(draft: Draft, rank: Rank, spare_priority: int | None) -> Supply:
+def supply_for(draft: Draft, rank: Rank | None, spare_priority: int | None) -> Supply:
     """Return the draft's supply of this kind: made once a plan, brought up to date when asked."""
     key = (rank, spare_priority)
     supply = draft.supplies.get(key)

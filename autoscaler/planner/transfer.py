@@ -8,8 +8,9 @@ Windows, the age of the victim and the cap per minute are asked first: a transfe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import ceil
 from typing import Final
 
@@ -18,13 +19,16 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rooms import copies_that_fit
 from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks, share_after_step, step_of
+from autoscaler.planner.supply import supply_for
 from autoscaler.planner.windows import is_old_enough, shrink_opens_at, transfers_left
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
 
-# Pairs of a poor and a rich job looked at in one plan: all of them for twenty jobs that all lack room.  On larger
-# clusters the poorest and the richest come first, and later plans look further.
+# How far one plan looks: every pair of twenty jobs that all lack room.  On larger clusters the poorest and the richest
+# come first, and later plans look further.
 PAIRS_LOOKED_AT: Final = 400
+GIVERS_LOOKED_AT: Final = 20  # for one taker
+TRIALS: Final = 16  # each fills shares anew
 
 
 @dataclass(slots=True)
@@ -33,6 +37,7 @@ class Search:
 
     left: int  # trainers that may still be moved within this minute
     pairs: int = PAIRS_LOOKED_AT
+    trials: int = TRIALS
     closed: dict[JobName, tuple[Bottleneck, str, float]] = field(default_factory=dict)
 
 
@@ -54,62 +59,72 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
 
     None, with the draft as it was, if none does.
     """
-    fruitless: set[object] = set()  # kinds of takers for whom nobody's step makes room
-    for taker in takers(draft):
+    shares = {name: draft.share(job) for name, job in draft.jobs.items()}
+    rich = sorted(
+        (job for job in draft.jobs.values() if job.spare),
+        key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
+    )
+    settled: set[object] = set()  # kinds of takers for whom nobody's step makes room, or not yet
+    for taker in takers(draft, shares):
         kind = (taker.shapes[Role.TRAINER], step_of(taker), taker.job.priority, taker.rates)
-        if kind in fruitless:
+        if kind in settled:
             continue
-        has_victims = False
-        for giver in givers(draft, taker):
-            if search.pairs <= 0:
-                return None
+        settled.add(kind)
+        for giver in islice(givers(draft, taker, rich, shares), GIVERS_LOOKED_AT):
             search.pairs -= 1
+            if search.pairs < 0 or not search.trials:
+                return None
             victims = victims_of(draft, taker, giver)
-            has_victims |= bool(victims)
-            if victims and is_open(draft, search, taker, giver, victims):
-                stands = try_transfer(draft, kept, taker, giver, victims)
-                if stands is not None:
-                    search.left -= len(victims)
-                    return stands
-        if not has_victims:
-            fruitless.add(kind)
+            if not victims:
+                continue
+            if not is_open(draft, search, taker, giver, victims):
+                if not search.left:
+                    break
+                continue
+            search.trials -= 1
+            settled.discard(kind)
+            stands = try_transfer(draft, kept, taker, giver, victims)
+            if stands is not None:
+                search.left -= len(victims)
+                return stands
     return None
 
 
 def try_transfer(draft: Draft, kept: int, taker: JobDraft, giver: JobDraft, victims: list[Pod]) -> int | None:
     """Take the step from the kept state and fill anew; if it does not stand, put everything back."""
-    before = {name: job.size for name, job in draft.jobs.items()}
+    before = [job.size for job in draft.jobs.values()]
     filled = draft.roll_back(kept)
     draft.remove(giver, victims, Cause.TRANSFER, beneficiary=taker.job.name)
     mark = draft.mark()
     fill_shares(draft)
-    if is_better(before, draft, taker.job.name, giver.job.name):
+    if is_better(before, draft, taker, giver):
         return mark
     draft.roll_back(kept)
     draft.redo(filled)
     return None
 
 
-def takers(draft: Draft) -> list[JobDraft]:
+def takers(draft: Draft, shares: Mapping[JobName, int]) -> list[JobDraft]:
     """Return the jobs that lack nothing but room, poorest first."""
     poor = [job for job in draft.jobs.values() if is_starved(draft, job)]
-    return sorted(poor, key=lambda job: (-job.job.priority, draft.share(job), job.job.name))
+    return sorted(poor, key=lambda job: (-job.job.priority, shares[job.job.name], job.job.name))
 
 
-def givers(draft: Draft, taker: JobDraft) -> Iterator[JobDraft]:
-    """Yield the jobs that may have to give a step: lower classes first, then the largest share."""
-    after = share_after_step(draft, taker)
-    shares = {
-        job.job.name: share
-        for job in draft.jobs.values()
-        if job.spare
-        and job is not taker
-        and job.job.priority <= taker.job.priority
-        and ((share := draft.share(job)) > after or job.job.priority < taker.job.priority)
-    }
-    rich = (draft.jobs[name] for name in shares)
-    for job in sorted(rich, key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name)):
-        if job.job.priority < taker.job.priority or after < draft.share(job, more=-last_step_of(job)):
+def givers(
+    draft: Draft, taker: JobDraft, rich: Sequence[JobDraft], shares: Mapping[JobName, int]
+) -> Iterator[JobDraft]:
+    """Yield the jobs that may have to give a step and could help: lower classes first, then the largest share."""
+    after, priority = share_after_step(draft, taker), taker.job.priority
+    supply, helping = supply_for(draft, None, None), None
+    for job in rich:
+        is_lower = job.job.priority < priority
+        if job.job.priority > priority or (not is_lower and shares[job.job.name] <= after):
+            return  # in this order nobody who follows has more
+        if helping is None:
+            helping = supply.who_helps(taker.shapes[Role.TRAINER])
+        if job is taker or id(job) not in helping:
+            continue
+        if is_lower or after < draft.share(job, more=-last_step_of(job)):
             yield job
 
 
@@ -121,27 +136,33 @@ def last_step_of(job: JobDraft) -> int:
 def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
     """Return the giver's step whose leaving makes most places for the taker; empty if even that is too little.
 
-    The giver's trainers are alike, so it is a question of how many leave each node: a small knapsack over nodes.
+    The giver's trainers are alike, so it is a question of how many leave each node: a small knapsack over the nodes
+    where leaving helps.  Whoever is missing for a whole step is the last in line.
     """
     rooms, shape = draft.rooms, taker.shapes[Role.TRAINER]
     count = len(giver.trainers) - giver.job.trainer.largest_allowed(len(giver.trainers) - 1)
     by_node: dict[int, list[Pod]] = {}
-    for at, _, pods in draft.offers(giver):
-        by_node.setdefault(at, []).extend(pods)
+    offers = draft.offers(giver)
+    for pod, at in zip(offers.pods, offers.places.tolist(), strict=True):
+        by_node.setdefault(at, []).append(pod)
     best: dict[int, tuple[int, list[Pod]]] = {0: (0, [])}
     accepted = rooms.accepted(shape)
     for at, here in by_node.items():
-        gains = [0] * (count + 1)
-        if accepted[at]:
-            gains = gains_on(draft, shape, at, here[:count])
-            gains += [gains[-1]] * (count + 1 - len(gains))
-        best = with_node(best, gains, here)
-    gained, victims = best.get(count, (0, []))
-    return victims if rooms.copies(shape) + gained >= step_of(taker) else []
+        leaving = here[:count]
+        gone = [draft.shapes.number(pod.shape) for pod in leaving]
+        if accepted[at] and rooms.fits_without(at, shape, gone):
+            best = with_node(best, gains_on(draft, shape, at, leaving, count), leaving)
+    gained, number = max((gain, -number) for number, (gain, _) in best.items())
+    if rooms.copies(shape) + gained < step_of(taker):
+        return []
+    victims = best[-number][1]
+    others = [pod for pod in offers.pods if pod not in victims]
+    victims = victims + others[: count - len(victims)]
+    return victims if len(victims) == count else []
 
 
-def gains_on(draft: Draft, shape: int, at: int, pods: list[Pod]) -> list[int]:
-    """Return how many more pods of the shape fit on the node once none, one, two ... of these are gone."""
+def gains_on(draft: Draft, shape: int, at: int, pods: list[Pod], count: int) -> list[int]:
+    """Return how many more pods of the shape fit on the node once none, one, two ... `count` of these are gone."""
     amounts = draft.shapes.amounts[shape]
     room = draft.rooms.later[:, at].tolist()
     places = [copies_that_fit(room, amounts)]
@@ -149,7 +170,8 @@ def gains_on(draft: Draft, shape: int, at: int, pods: list[Pod]) -> list[int]:
         asked = draft.rooms.asked_amounts(draft.shapes.number(pod.shape))
         room = [offered + more for offered, more in zip(room, asked, strict=True)]
         places.append(copies_that_fit(room, amounts))
-    return [count - places[0] for count in places]
+    places += [places[-1]] * (count + 1 - len(places))
+    return [number - places[0] for number in places]
 
 
 def with_node(
@@ -185,11 +207,9 @@ def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, vict
     return True
 
 
-def is_better(before: dict[JobName, int], draft: Draft, taker: JobName, giver: JobName) -> bool:
+def is_better(before: Sequence[int], draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:
     """Whether the taker has grown and nobody but the giver lost; the giver may find other room for its step."""
-    after = {name: job.size for name, job in draft.jobs.items()}
-    return (
-        after[taker] > before[taker]
-        and after[giver] <= before[giver]
-        and all(after[name] >= size for name, size in before.items() if name not in {taker, giver})
+    changed = [(job, size) for job, size in zip(draft.jobs.values(), before, strict=True) if job.size != size]
+    return any(job is taker for job, _ in changed) and all(
+        job.size < size if job is giver else job.size > size for job, size in changed
     )

@@ -101,8 +101,8 @@ def spot_at(draft: Draft, at: int, shape: int) -> Spot:
 def candidates(draft: Draft, supply: Supply, at: int) -> list[Candidates]:
     """Return each job's trainers on the node that may be taken, cheapest job first."""
     found = []
-    for job, (price, offers) in supply.at(at):
-        pods = tuple(pod for _, _, group in offers for pod in group)[: job.spare]
+    for job, price, offered in supply.at(at):
+        pods = tuple(offered[: job.spare])
         amounts = tuple(draft.rooms.asked_amounts(draft.shapes.number(pod.shape)) for pod in pods)
         found.append(Candidates(draft=job, pods=pods, amounts=amounts, price=price))
     return sorted(found, key=lambda group: group.price)
