@@ -42,6 +42,11 @@ etcd: $(STAMP)
 demo: $(STAMP) etcd ## two training jobs give way to a web service and take the room back (ARGS="--seed 7 --no-faults")
 	@$(BIN)/python -m experiments.demo $(ARGS)
 
+.PHONY: experiments
+experiments: $(STAMP) ## redraw the experiments of 2017 and newer ones; writes docs/experiments.md (ARGS="--passes 3")
+	@$(BIN)/python -m experiments run $(ARGS)
+	@$(BIN)/python -m experiments report
+
 .PHONY: lint
 lint: $(STAMP) ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .

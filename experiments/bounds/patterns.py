@@ -20,16 +20,16 @@ class TooManyPatternsError(ValueError):
     """A room can be filled in more ways than can be listed."""
 
 
-@lru_cache(maxsize=200_000)
 def list_patterns(room: Vector, requests: tuple[Vector, ...]) -> tuple[Pattern, ...]:
     """Return the counts per request that fit into `room` and cannot be raised, sorted; one empty pattern if none fits.
 
     Raises:
         TooManyPatternsError: there are more than `PATTERN_LIMIT`.
     """
-    found: list[Pattern] = []
-    _extend(room, requests, (), found)
-    return tuple(sorted(pattern for pattern in found if not _can_grow(pattern, room, requests)))
+    found = _try_list(room, requests)
+    if found is None:
+        raise TooManyPatternsError(f"a room of {room} can be filled in more than {PATTERN_LIMIT} ways")
+    return found
 
 
 def copies(room: Vector, request: Vector) -> int:
@@ -37,18 +37,27 @@ def copies(room: Vector, request: Vector) -> int:
     return max(0, min((have // want for have, want in zip(room, request, strict=True) if want > 0), default=0))
 
 
-def _extend(room: Vector, requests: tuple[Vector, ...], chosen: Pattern, found: list[Pattern]) -> None:
-    """Choose the count of the next request; the last one is taken as often as it fits."""
+@lru_cache(maxsize=200_000)
+def _try_list(room: Vector, requests: tuple[Vector, ...]) -> tuple[Pattern, ...] | None:
+    """Remember the answer, also that there are too many."""
+    found: list[Pattern] = []
+    if not _extend(room, requests, (), found):
+        return None
+    return tuple(sorted(pattern for pattern in found if not _can_grow(pattern, room, requests)))
+
+
+def _extend(room: Vector, requests: tuple[Vector, ...], chosen: Pattern, found: list[Pattern]) -> bool:
+    """Choose the count of the next request, the last one as often as it fits; False once there are too many."""
     request = requests[len(chosen)]
     most = copies(room, request)
     if len(chosen) + 1 == len(requests):
         found.append((*chosen, most))
-        if len(found) > PATTERN_LIMIT:
-            raise TooManyPatternsError(f"a room of {room} can be filled in more than {PATTERN_LIMIT} ways")
-        return
+        return len(found) <= PATTERN_LIMIT
     for count in range(most + 1):
         left = tuple(have - count * want for have, want in zip(room, request, strict=True))
-        _extend(left, requests, (*chosen, count), found)
+        if not _extend(left, requests, (*chosen, count), found):
+            return False
+    return True
 
 
 def _can_grow(pattern: Pattern, room: Vector, requests: tuple[Vector, ...]) -> bool:

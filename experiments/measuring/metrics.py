@@ -40,6 +40,8 @@ def measure_use(take: Take) -> dict[str, float]:
         "mean_utilisation_percent": take.utilisation.mean(0.0, end_s),
         "steady_utilisation_percent": take.utilisation.mean(end_s - STEADY_S, end_s),
     }
+    if take.gpu_utilisation is not None:
+        found["mean_gpu_utilisation_percent"] = take.gpu_utilisation.mean(0.0, end_s)
     steps = [at_s for at_s in take.wanted.times_s if 0 < at_s < end_s]
     if steps:
         found["peak_utilisation_percent"] = before(take.utilisation, steps[0])

@@ -41,6 +41,7 @@ class Take:
     until_s: float
     measured_until_s: float
     utilisation: Steps  # percent of the nodes' CPU
+    gpu_utilisation: Steps | None  # percent of the nodes' GPUs; None: there are none
     jobs: Mapping[str, JobTake]
     web: Mapping[str, WebTake]
     rises: tuple[Rise, ...]
@@ -82,6 +83,8 @@ def make_take(stage: Stage, removals: Mapping[str, int], bounds: tuple[BoundSamp
     """Read the simulator's record."""
     record, zero_s = stage.cluster.record, stage.zero_s
     cpu = record.capacity[0]
+    gpu = record.resources.index("gpu") if "gpu" in record.resources else -1
+    gpus = record.capacity[gpu] if gpu >= 0 else 0
     jobs = {}
     for submission in stage.submissions:
         name = submission.job.name
@@ -100,6 +103,9 @@ def make_take(stage: Stage, removals: Mapping[str, int], bounds: tuple[BoundSamp
         until_s=stage.scenario.until_s,
         measured_until_s=stage.scenario.measured_until_s,
         utilisation=make_steps(((row.t_s, 100 * row.amounts[0] / cpu) for row in record.usage), zero_s=zero_s),
+        gpu_utilisation=make_steps(((row.t_s, 100 * row.amounts[gpu] / gpus) for row in record.usage), zero_s=zero_s)
+        if gpus
+        else None,
         jobs=jobs,
         web={
             name: WebTake(

@@ -37,6 +37,7 @@ QUANTITIES: Final = {
     "free_mean_percent": "bound, servers free, mean %",
 }
 OTHER_QUANTITIES: Final = {
+    "mean_gpu_utilisation_percent": "mean utilisation of GPUs, %",
     "trainers_mean": "trainers, mean",
     "trainers_removed": "trainers removed",
     "transfers": "of them transfers",

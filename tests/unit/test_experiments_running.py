@@ -1,0 +1,169 @@
+"""Passes are tasks that are run once, kept whole, and never told together with those of other code."""
+
+import json
+
+import pytest
+
+from experiments.__main__ import main
+from experiments.arms.playing import PassResult, play
+from experiments.calibration.mixes import read_mixes
+from experiments.errors import MixedCommitsError
+from experiments.reporting.goals import judge
+from experiments.reporting.statistics import gather
+from experiments.reporting.tables import compare, number
+from experiments.running.store import Store
+from experiments.running.tasks import Selection, list_tasks
+from experiments.scenarios.reading import find_scenario
+from experiments.scenarios.schema import Scenario
+
+SMALL = {
+    "name": "small",
+    "title": "A small cluster",
+    "until_s": 60,
+    "measured_until_s": 60,
+    "warm_up_s": 5,
+    "nodes": [{"count": 4, "cpu": 8, "memory": "16Gi"}],
+    "web": [
+        {
+            "name": "nginx",
+            "pod": {"cpu": 2, "memory": "1Gi"},
+            "replicas": 2,
+            "steps": [{"at_s": 30, "replicas": 6}],
+        }
+    ],
+    "jobs": [
+        {
+            "name": "job",
+            "count": 2,
+            "every_s": 5,
+            "trainer": {"cpu": 2, "memory": "1Gi", "min": 1, "max": 8, "static": 3},
+            "master": {"cpu": "100m", "memory": "100Mi"},
+        }
+    ],
+    "arms": ["static", "edl2017", "ours-scheduler", "ours-planner"],
+    "passes": 1,
+}
+
+
+@pytest.fixture
+def scenario():
+    return Scenario.model_validate(SMALL)
+
+
+def result(**metrics):
+    return PassResult(metrics=metrics, curves={}, wall_s=0.1)
+
+
+@pytest.mark.parametrize("arm", SMALL["arms"])
+def test_an_arm_plays_the_same_pass_twice(scenario, arm):
+    """One setting, one result, to the last digit; capacity is never exceeded."""
+    (task,) = list_tasks(scenario, (), Selection(arm=arm))
+    first, second = play(task.setting), play(task.setting)
+    assert first.metrics == second.metrics
+    assert first.curves == second.curves
+    assert max(first.curves["utilisation_percent"]) <= 100
+
+
+def test_ours_gives_the_web_its_room_and_stays_below_the_bounds(scenario):
+    """Six web pods of two cores run beside the jobs' minimums; free is at least pinned, pinned at least ours."""
+    (task,) = list_tasks(scenario, (), Selection(arm="ours-planner"))
+    found = play(task.setting)
+    assert found.curves["web_running"][-1] == 6
+    assert found.metrics["trainers_killed"] == 0
+    assert found.metrics["free_mean_percent"] >= found.metrics["pinned_mean_percent"]
+    for at_s, pinned, _ in found.curves["bounds"]:
+        if at_s % found.curves["step_s"] == 0:
+            assert found.curves["utilisation_percent"][int(at_s // found.curves["step_s"])] <= pinned + 1e-6
+
+
+def test_variants_run_on_fewer_mixes_and_passes():
+    """Arms on every mix, a variant on the first two."""
+    case = find_scenario("edl2017-case2")
+    tasks = list_tasks(case, read_mixes(), Selection())
+    counts = {arm: sum(task.arm == arm for task in tasks) for arm in {task.arm for task in tasks}}
+    assert counts["ours-planner"] == 10 * len(read_mixes())
+    assert counts["ours-planner+drain-10s"] == 2 * 3
+
+
+def test_the_same_pass_has_the_same_seed_in_every_arm(scenario):
+    """Arms meet the same chances; another seed or pass gives others."""
+    tasks = list_tasks(scenario, (), Selection(seed=7, passes=2))
+    assert {(task.number, task.setting.seed) for task in tasks} == {(1, 7001), (2, 7002)}
+
+
+def test_a_kept_pass_is_found_by_its_version_only(scenario, tmp_path):
+    """An interrupted run goes on where it stopped, as long as the code is the same."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    Store("a", tmp_path).keep(task, result(x=1.0))
+    assert Store("a", tmp_path).has(task)
+    assert not Store("b", tmp_path).has(task)
+    assert Store("b", tmp_path).read_all() == []
+    assert Store("b", tmp_path).other_versions() == ["a"]
+
+
+def test_results_of_two_versions_are_never_told_together(scenario, tmp_path):
+    """A file of another commit among them is refused, not averaged."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    store = Store("a", tmp_path)
+    store.keep(task, result(x=1.0))
+    file = store.file_of(task)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "version": "b"}))
+    with pytest.raises(MixedCommitsError, match="made by b, not by a"):
+        store.read_all()
+
+
+def test_a_half_written_pass_is_not_there(scenario, tmp_path):
+    """What a killed process left behind is not read."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    store = Store("a", tmp_path)
+    store.keep(task, result(x=1.0))
+    store.file_of(task).with_suffix(".part-1").write_text('{"versi')
+    assert len(store.read_all()) == 1
+
+
+def test_a_goal_is_judged_on_every_mix_against_its_static_arm(tmp_path):
+    """Web shortfall may be 1.2 points above the static arm's on the same mix."""
+    case = find_scenario("edl2017-case2")
+    store = Store("a", tmp_path)
+    for task in list_tasks(case, read_mixes()[:2], Selection(passes=1)):
+        shortfall = {"static": 1.5, "ours-planner": 2.6 if task.mix == "mix-1" else 2.8}.get(task.arm)
+        if shortfall is not None:
+            store.keep(task, result(web_shortfall_percent=shortfall))
+    verdicts = judge(gather(store.read_all()))
+    assert [(v.mix, v.is_met) for v in verdicts] == [("mix-1", True), ("mix-2", False)]
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "reference", "is_within"),
+    [
+        ("mean_utilisation_percent", 85.9, 83.0, True),
+        ("mean_utilisation_percent", 86.1, 83.0, False),
+        ("trainer_seconds", 114.0, 100.0, True),
+        ("trainer_seconds", 84.0, 100.0, False),
+        ("trainers_killed", 0.0, 0.0, True),
+    ],
+)
+def test_deviation_is_in_points_for_utilisation_and_in_percent_for_the_rest(metric, value, reference, is_within):
+    """3 points, 15 %."""
+    assert compare(metric, value, reference)[1] is is_within
+
+
+def test_numbers_have_the_digits_that_they_deserve():
+    """Thousands apart, no trailing zeros."""
+    assert [number(n) for n in (1234.5, 12.0, 0.125, 100.04, None)] == ["1,234", "12", "0.12", "100", ""]
+
+
+def test_a_wrong_scenario_ends_the_command_with_one_line(tmp_path, capsys):
+    """Exit code 2 and the path of the field, no traceback."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nuntill_s: 3\n")
+    assert main(["run", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"experiments: {file}: ")
+    assert error.count("\n") == 1
+
+
+def test_nothing_to_report_says_what_to_do(tmp_path, capsys):
+    """A fresh clone has no results."""
+    assert main(["report", "--version", "v", "--results", str(tmp_path)]) == 2
+    assert "python -m experiments run" in capsys.readouterr().err
