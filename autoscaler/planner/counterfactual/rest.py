@@ -49,14 +49,17 @@ def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
     memo, policy = Memo(), without_windows(moment.policy)
     view = moment.view.evolve(observed_at_s=moment.now_s, is_synced=True, gone_pods=leaving_of(moment.view))
     moment = replace(moment, view=view)
-    decided = plan(moment.view, policy, moment.now_s, memo=memo)
+    # Fairness last, as it is in life: each transfer tries the whole filling again, and early ones are moved twice.
+    without_transfers = replace(policy, transfers_per_minute=0)
     for _ in range(rounds):
-        view = carried_out(moment, decided)
+        view = carried_out(moment, plan(moment.view, without_transfers, moment.now_s, memo=memo))
         if view is moment.view:
-            return Rest(moment=moment, plan=decided, is_reached=True)
+            decided = plan(moment.view, policy, moment.now_s, memo=memo)
+            view = carried_out(moment, decided)
+            if view is moment.view:
+                return Rest(moment=moment, plan=decided, is_reached=True)
         moment = replace(moment, view=view)
-        decided = plan(moment.view, policy, moment.now_s, memo=memo)
-    return Rest(moment=moment, plan=decided, is_reached=False)
+    return Rest(moment=moment, plan=plan(moment.view, policy, moment.now_s, memo=memo), is_reached=False)
 
 
 def carried_out(moment: Moment, decided: Plan) -> ClusterView:

@@ -2,7 +2,8 @@
 
 The planner is greedy, so nothing says that more of a good thing never hurts, and no bisection would be a proof.  Each
 ladder is climbed rung by rung, by planning anew: the first rung that lifts the job is the smallest of its kind by
-construction.  Ladders are short because their unit is the one in which people buy.  Kinds that suit the bottleneck are
+construction.  Ladders are short because their unit is the one in which people buy; one whose top gives nothing is not
+climbed.  Kinds that suit the bottleneck are
 tried first; the others only if none of those helps; then pairs, made as small in each part as the other part allows.
 """
 
@@ -74,9 +75,13 @@ class Search:
         return size_after(self.moment, self.job.name, *changes, memo=self.memo)
 
     def climb(self, ladder: Ladder, below: Change | None = None) -> Answer | None:
-        """Return the first rung that lifts the job; with `below` only of those smaller than it."""
-        for change in ladder:
-            if below is not None and change.amount >= below.amount:
+        """Return the first rung that lifts the job; with `below` only of those smaller than it.
+
+        After the first rung the last is tried: where even that gives nothing, those between are left alone.
+        """
+        rungs = [change for change in ladder if below is None or change.amount < below.amount]
+        for at, change in enumerate(rungs):
+            if at == 1 and self.size_with(rungs[-1]) <= self.more_than:
                 return None
             size = self.size_with(change)
             if size > self.more_than:
