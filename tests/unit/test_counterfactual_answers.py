@@ -204,3 +204,9 @@ def test_leaving_pods_are_no_room_yet():
     leaving = replace(moment.view.pods[-1], phase=PodPhase.TERMINATING)
     found = explain(replace(moment, view=moment.view.evolve(pods=[leaving])), "a")
     assert found.settled.target == 2
+
+
+def test_a_pair_never_changes_the_sizes_that_its_other_part_rests_on():
+    """With a step of 1, maximum 2 would do; found by the property: maximum 3 and step 1 were named."""
+    moment = at_rest([node("n", 1_500)], [job("a", high=1, step=2, cpu_milli=500), job("b", high=1, cpu_milli=500)])
+    assert answers(moment) == {(Kind.MAX, Kind.RESOURCE): (3, "maxReplicas 3 in place of 1 and 1 cpu more on n")}

@@ -42,7 +42,8 @@ SUITED: Final[Mapping[Bottleneck, tuple[Kind, ...]]] = {
 """Kinds that can lift a bottleneck; of those that are not named, room and claims."""
 
 PAIRS: Final = (
-    *((gate, other) for gate in (Kind.RESUME, Kind.PIN, Kind.MAX) for other in (*CLAIMS, *ROOM)),
+    *((gate, other) for gate in (Kind.RESUME, Kind.PIN) for other in (*CLAIMS, *ROOM)),
+    *((Kind.MAX, other) for other in (*CLAIMS, *ROOM) if other not in {Kind.STEP, Kind.MIN}),  # they change its sizes
     (Kind.MIN, Kind.RESOURCE),
     (Kind.PRIORITY, Kind.RESOURCE),
     (Kind.QUOTA, Kind.NODES),
