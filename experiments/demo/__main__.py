@@ -101,6 +101,7 @@ def main() -> int:
     if not options.is_json:
         jobs = ", ".join(f"{name} {count} epochs" for name, count in epochs.items())
         print(f"{digits.train_count:,} digits to train, {digits.test_count} to test; {jobs}; seed {options.seed}")
+        print(f"from another terminal meanwhile: edl why tj/{next(iter(epochs))}, edl plan, edl what-if --web 9")
     with tempfile.TemporaryDirectory(prefix="edl-demo-") as name:
         try:
             return asyncio.run(_Demo(options, training, epochs, Path(name)).run())
