@@ -201,8 +201,17 @@ def _running(moment: Moment, name: WorkloadName) -> str:
     return f"{sum(pod.node is not None for pod in pods)}/{max(wanted, len(pods))}"
 
 
-def _named(row: Sequence[str]) -> dict[str, str]:
-    return dict(zip(("name", "now", "before", "after", "why"), row, strict=True))
+def _named(row: Sequence[str]) -> dict[str, Any]:
+    """Sizes as numbers, null for what is not there; `2/6` of a deployment as running and wanted."""
+    name, *sizes, why = row
+    return {"name": name, **dict(zip(("now", "before", "after"), map(_counted, sizes), strict=True)), "why": why}
+
+
+def _counted(cell: str) -> Any:
+    running, slash, wanted = cell.partition("/")
+    if cell == "-":
+        return None
+    return {"running": int(running), "wanted": int(wanted)} if slash else int(cell)
 
 
 # ---- text -----------------------------------------------------------------------------------------------------------

@@ -27,6 +27,17 @@ def output_as(*forms: str) -> Callable[[F], F]:
     return click.option("-o", "--output", type=click.Choice(forms), default=forms[0], help="How to print it.")
 
 
+def complete_node(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """node/NAME of the live run's nodes."""
+    return complete_target(context, param, f"node/{incomplete.removeprefix('node/')}")
+
+
+def complete_web(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """NAME= of the live run's deployments."""
+    found = complete_target(context, param, f"deployment/{incomplete}")
+    return [f"{name.removeprefix('deployment/')}=" for name in found]
+
+
 @click.command()
 @target_argument("tj/NAME")
 @click.option(
@@ -84,8 +95,14 @@ def plan(output: str, snapshot: Path | None, run: Path | None) -> None:
 @click.option("--add-nodes", type=click.IntRange(1, 10_000), default=None, help="So many new nodes of --shape.")
 @click.option("--shape", type=NodeShape(), default=None, help="Of the new nodes: 16cpu,64Gi,8gpu.")
 @click.option("--label", "labels", type=Label(), multiple=True, help="On the new nodes: zone=a.")
-@click.option("--remove-node", "removed", multiple=True, shell_complete=complete_target, help="A node that is gone.")
-@click.option("--web", type=WebSize(), multiple=True, help="Replicas of a deployment: 400, or nginx=400.")
+@click.option("--remove-node", "removed", multiple=True, shell_complete=complete_node, help="A node that is gone.")
+@click.option(
+    "--web",
+    type=WebSize(),
+    multiple=True,
+    shell_complete=complete_web,
+    help="Replicas of a deployment: 400, or nginx=400.",
+)
 @click.option("--submit", type=click.Path(path_type=Path), multiple=True, help="A file of jobs and deployments.")
 @output_as("table", "json", "yaml")
 @snapshot_option

@@ -13,6 +13,8 @@ from autoscaler.planner.counterfactual.claims import weight_unit
 from autoscaler.planner.counterfactual.search import missing_of
 from tests.property.planner_cases import NO_GATES, Driver, clusters, free_on, stories
 
+DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
+
 
 def smaller(change, moment, missing):
     """All smaller changes of the kind, in its unit; nothing at all is the smallest."""
@@ -70,7 +72,7 @@ def lived(cluster, story, policy):
     return Moment(view=cluster.view(history=driver.history), policy=policy, now_s=cluster.now())
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 * DEPTH)
 @given(clusters(), stories())
 def test_every_answer_is_exact(cluster, story):
     """A8, with windows on: singles, pairs and time."""
@@ -83,7 +85,7 @@ def test_every_answer_is_exact(cluster, story):
             check_answer(moment, explanation, answer)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 * DEPTH)
 @given(clusters(), stories())
 def test_an_active_job_has_an_answer(cluster, story):
     """With room for everybody and a larger maximum every job would be larger; so something is always named."""
@@ -93,7 +95,7 @@ def test_an_active_job_has_an_answer(cluster, story):
         assert explanation.answers, explanation
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * DEPTH)
 @given(clusters(), stories())
 def test_every_bottleneck_is_true(cluster, story):
     """At rest one more step really fails, for the reason that is named."""

@@ -100,7 +100,8 @@ def test_more_load_takes_surplus_and_the_rest_waits(say):
         "  deployment/web  NoRoom  5 pods",
     ]
     content = json.loads(say("what-if", "--web", "web=6", "-o", "json"))
-    assert content["jobs"][0]["after"] == "1"
+    assert [content["jobs"][0][column] for column in ("now", "before", "after")] == [2, 2, 1]
+    assert content["deployments"][0]["after"] == {"running": 1, "wanted": 6}
     assert content["waiting"] == [{"name": "deployment/web", "reason": "NoRoom", "why": "5 pods"}]
 
 
