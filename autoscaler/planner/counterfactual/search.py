@@ -65,7 +65,7 @@ class Search:
     more_than: int  # the size to exceed
     plans: int = 0
     most: int = PLANS_ALLOWED
-    memo: Memo = field(default_factory=Memo)
+    memo: Memo
     answers: list[Answer] = field(default_factory=list)
 
     def size_with(self, *changes: Change) -> int:
@@ -129,13 +129,15 @@ def explain(moment: Moment, name: JobName, *, more_than: int | None = None, most
     Planning anew with an answer's changes, windows off, gives exactly its size.  Raises KeyError for no such job.
     """
     job = moment.job(name)
-    actual = plan(moment.view, moment.policy, moment.now_s)
-    settled = plan(moment.view, without_windows(moment.policy), moment.now_s)
+    memo = Memo()
+    actual = plan(moment.view, moment.policy, moment.now_s, memo=memo)
+    settled = plan(moment.view, without_windows(moment.policy), moment.now_s, memo=memo)
     decision, calm = decision_of(actual, name), decision_of(settled, name)
-    search = Search(moment=moment, job=job, more_than=calm.target if more_than is None else more_than, most=most)
+    to_exceed = calm.target if more_than is None else more_than
+    search = Search(moment=moment, job=job, more_than=to_exceed, most=most, memo=memo)
     is_cut = False
     try:
-        search.answers += by_time(moment, actual, decision)
+        search.answers += by_time(moment, actual, decision, search.memo)
         look(search, calm)
     except _SearchIsLongError:
         is_cut = True
@@ -185,11 +187,11 @@ def ladders(kind: Kind, moment: Moment, job: Job, missing: Resources) -> Iterato
     return found[kind]()
 
 
-def by_time(moment: Moment, actual: Plan, decision: Decision) -> list[Answer]:
+def by_time(moment: Moment, actual: Plan, decision: Decision, memo: Memo) -> list[Answer]:
     """Return the first instant at which the job is larger, or does what it now only promises; else nothing."""
     if timing.is_stale(decision):
         return []
-    for wait, then in timing.instants(moment, actual):
+    for wait, then in timing.instants(moment, actual, memo):
         later = decision_of(then, decision.job)
         is_kept = decision.bottleneck in timing.TIMED and later.bottleneck not in timing.TIMED
         if later.target > decision.target or (is_kept and later.target == decision.target > decision.now):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from autoscaler.domain import Bottleneck, Decision, Plan
-from autoscaler.planner import plan
+from autoscaler.planner import Memo, plan
 from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
 
 INSTANTS_TRIED: Final = 16
@@ -70,7 +70,7 @@ def view_ladders(moment: Moment) -> Iterator[Ladder]:
     yield [FreshView(nodes=tuple(lost[:count])) for count in range(len(lost) + 1)]
 
 
-def instants(moment: Moment, first: Plan) -> Iterator[tuple[Wait, Plan]]:
+def instants(moment: Moment, first: Plan, memo: Memo) -> Iterator[tuple[Wait, Plan]]:
     """Yield each instant at which time alone changes the plan, with the plan of then; a bounded number of them."""
     due_s = first.replan_at_s
     for _ in range(INSTANTS_TRIED):
@@ -78,6 +78,6 @@ def instants(moment: Moment, first: Plan) -> Iterator[tuple[Wait, Plan]]:
             return
         wait = Wait(from_s=moment.now_s, until_s=due_s)
         then = wait.apply(moment)
-        found = plan(then.view, then.policy, then.now_s)
+        found = plan(then.view, then.policy, then.now_s, memo=memo)
         yield wait, found
         due_s = found.replan_at_s
