@@ -38,7 +38,7 @@ def measure_use(take: Take) -> dict[str, float]:
     end_s = take.measured_until_s
     found = {
         "mean_utilisation_percent": take.utilisation.mean(0.0, end_s),
-        "steady_utilisation_percent": take.utilisation.mean(end_s - STEADY_S, end_s),
+        "steady_utilisation_percent": take.utilisation.mean(max(0.0, end_s - STEADY_S), end_s),
     }
     if take.gpu_utilisation is not None:
         found["mean_gpu_utilisation_percent"] = take.gpu_utilisation.mean(0.0, end_s)
@@ -140,12 +140,14 @@ def measure_gap(take: Take) -> dict[str, float]:
     if not samples:
         return {}
     steady = [sample for sample in samples if sample.at_s >= take.measured_until_s - STEADY_S]
+    pinned, free = mean([s.pinned_percent for s in samples]), mean([s.free_percent for s in samples])
     return {
-        "pinned_mean_percent": mean([sample.pinned_percent for sample in samples]),
-        "free_mean_percent": mean([sample.free_percent for sample in samples]),
-        "pinned_steady_percent": mean([sample.pinned_percent for sample in steady]),
-        "free_steady_percent": mean([sample.free_percent for sample in steady]),
-        "free_is_exact": float(all(sample.is_free_exact for sample in samples)),
+        "pinned_mean_percent": pinned,
+        "free_mean_percent": free,
+        "price_of_servers_points": free - pinned,
+        "pinned_steady_percent": mean([s.pinned_percent for s in steady]),
+        "free_steady_percent": mean([s.free_percent for s in steady]),
+        "free_is_exact": float(all(s.is_free_exact for s in samples)),
     }
 
 

@@ -35,6 +35,7 @@ QUANTITIES: Final = {
     "samples_lost": "samples lost",
     "pinned_mean_percent": "bound, servers pinned, mean %",
     "free_mean_percent": "bound, servers free, mean %",
+    "price_of_servers_points": "free - pinned, points",
 }
 OTHER_QUANTITIES: Final = {
     "mean_gpu_utilisation_percent": "mean utilisation of GPUs, %",
@@ -134,8 +135,18 @@ def goal_rows(verdicts: Sequence[Verdict]) -> list[list[str]]:
         values, limits = [v.value for v in found], [v.limit for v in found]
         met = sum(v.is_met for v in found)
         verdict = f"{met} of {len(found)}" if met == len(found) else f"**{met} of {len(found)}**"
-        rows.append([found[0].goal.experiment, arm, text, extent(values), extent(limits), verdict])
+        cells = [extent(values), extent(limits), verdict, bounds_of(found)]
+        rows.append([found[0].goal.experiment, arm, text, *cells])
     return rows
+
+
+def bounds_of(found: Sequence[Verdict]) -> str:
+    """Return the bounds beside a goal on utilisation: what stands in its way, if anything does."""
+    pinned = [v.pinned for v in found if v.pinned is not None]
+    free = [v.free for v in found if v.free is not None]
+    if not found[0].goal.metric.endswith("utilisation_percent") or not (pinned and free):
+        return ""
+    return f"{extent(pinned)} / {extent(free)}"
 
 
 def extent(values: Sequence[float]) -> str:
