@@ -195,6 +195,7 @@ class Draft:
 
     def count(self, job: JobDraft, shape: int, *, times: int) -> None:
         """Add so many pods of a shape to what the job uses."""
+        job.thirst = None
         for column, amount in enumerate(self.shapes.amounts[shape]):
             job.usage[column] += times * amount
 
@@ -228,6 +229,7 @@ class Draft:
             )
             self.count(job, shape, times=-1)
             job.core -= coming.role is Role.TRAINER and coming.tier is Tier.CORE
+        job.thirst = None
         job.created.clear()
         job.promised.clear()
         job.coming_trainers = 0
@@ -278,7 +280,7 @@ class Draft:
         return offers
 
     def _forget_order(self, job: JobDraft) -> None:
-        job.line, job.offers = None, {}
+        job.line, job.offers, job.thirst = None, {}, None
         self.changed_jobs.append(job)
 
     def surplus_on(self, job: JobDraft, at: int) -> list[int]:

@@ -55,9 +55,10 @@ def emit(draft: Draft) -> Plan:
 
 def drop_odd_trainers(draft: Draft, job: JobDraft) -> None:
     """Trainers beyond an allowed size that found no others to make up a step leave, voluntarily."""
-    spec = job.job.trainer
-    odd = job.size - spec.largest_allowed(job.size)
-    if odd <= 0 or job.job.state is not JobState.ACTIVE:
+    if job.size == job.job.trainer.min_replicas or job.job.state is not JobState.ACTIVE:
+        return
+    odd = job.size - job.job.trainer.largest_allowed(job.size)
+    if odd <= 0:
         return
     victims = draft.last_in_line(job)[:odd]
     opens_at_s = shrink_opens_at(draft, job.job)
@@ -71,12 +72,15 @@ def drop_odd_trainers(draft: Draft, job: JobDraft) -> None:
 def gate_growth(draft: Draft, job: JobDraft) -> None:
     """Turn growth that must wait for the job's window into a promise."""
     growth = [pod for pod in job.created if pod.cause is Cause.FREE_ROOM]
+    if not growth or not job.is_running:
+        return
     opens_at_s = growth_opens_at(draft, job.job)
-    if not growth or not job.is_running or draft.now_s >= opens_at_s:
+    if draft.now_s >= opens_at_s:
         return
     draft.touch(job)
     job.held = len(growth)
     job.coming_trainers -= len(growth)
+    job.thirst = None
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
     wait_s = opens_at_s - draft.now_s
     message = f"grows by {len(growth)} in {ceil(wait_s)} s (calm time after a change)"

@@ -30,7 +30,17 @@ def decide(draft: Draft) -> tuple[Decision, ...]:
 
 
 def decision_for(draft: Draft, job: JobDraft) -> Decision:
-    """Return one job's decision."""
+    """Return one job's decision.  A job that nothing happens to has the decision that it had for the same reason."""
+    is_quiet, last = job.touched < 0 and not job.is_starting, job.quiet
+    if is_quiet and last is not None and last.bottleneck is job.bottleneck and last.message == job.message:
+        return last
+    decision = fresh_decision(draft, job)
+    job.quiet = decision if is_quiet else None
+    return decision
+
+
+def fresh_decision(draft: Draft, job: JobDraft) -> Decision:
+    """Return one job's decision, put together anew."""
     spec = job.job
     target = target_of(job)
     reason, cause = what_happens(job)

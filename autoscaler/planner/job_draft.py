@@ -16,6 +16,7 @@ from autoscaler.domain import (
     Capabilities,
     Cause,
     CreatePod,
+    Decision,
     Job,
     NodeName,
     Pod,
@@ -26,6 +27,7 @@ from autoscaler.domain import (
 from autoscaler.planner.shapes import Amounts
 
 Price = tuple[int, int, float]  # how dear a job's trainers are: priority, share, age of the checkpoint
+Thirst = tuple[int, int, int, str]  # who takes the next step: priority, share, share after the step, name
 SavedJob = tuple[Any, ...]
 
 
@@ -71,6 +73,7 @@ class JobDraft:
     shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
     trainer_amounts: Amounts = ()  # of a new trainer, by column
     rates: Amounts = ()  # what one unit of each resource adds to the weighted share (`Draft.share`)
+    ceiling: int = 0  # the size that the job would have on an endless cluster
     now: int = 0  # trainers that count as size in the view
     servers_now: int = 0  # likewise
     is_degraded: bool = False  # runs without all of its core
@@ -93,6 +96,8 @@ class JobDraft:
     until_s: float | None = None
     line: tuple[Pod, ...] | None = None  # `Draft.last_in_line`, until a trainer comes or goes
     offers: dict[Any, Offers] = field(default_factory=dict)  # `Draft.offers`, likewise
+    quiet: Decision | None = None  # of the last plan in which nothing happened to the job
+    thirst: Thirst | None = None  # `share.thirst`, until a pod comes or goes
     touched: int = -1  # where in the log its state was last saved
 
     def save(self) -> SavedJob:
@@ -108,6 +113,7 @@ class JobDraft:
     def restore(self, saved: SavedJob) -> None:
         """Put back what `save` returned."""
         flags, notes, pods, changes, self.ordinals = saved
+        self.thirst = None
         self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held = flags
         self.bottleneck, self.message, self.until_s, self.line, self.offers, self.touched = notes
         self.trainers, self.servers, self.masters, self.strays, self.usage = pods

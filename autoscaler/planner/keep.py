@@ -35,7 +35,7 @@ def settle_state(draft: Draft, job: JobDraft) -> None:
             job.block(Bottleneck.NOT_ACTIVE, "all work is done; trainers leave by themselves")
         case JobState.ACTIVE:
             leave_draining_nodes(draft, job)
-            excess = len(job.trainers) - job.job.trainer.ceiling
+            excess = len(job.trainers) - job.ceiling
             if excess > 0:
                 draft.remove(job, draft.last_in_line(job)[:excess], Cause.EDIT, beneficiary="spec.trainer")
         case state:

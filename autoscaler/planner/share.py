@@ -13,10 +13,8 @@ from heapq import heapify, heappop, heapreplace
 from autoscaler.domain import Bottleneck, Cause, JobState, Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import fits_an_empty_node, tightest_room
-from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.job_draft import JobDraft, Thirst
 from autoscaler.planner.words import describe
-
-Key = tuple[int, int, int, str]
 
 
 def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
@@ -30,7 +28,7 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
         for shape, jobs in draft.jobs_by_trainer().items()
         if rooms.tightest(shape, now=False) >= 0
         for job in jobs
-        if (above_priority is None or job.job.priority > above_priority) and may_grow(draft, job) and step_of(job)
+        if step_of(job) and (above_priority is None or job.job.priority > above_priority) and may_grow(draft, job)
     ]
     heapify(thirsty)  # a key ends in the job's name, so no two are equal; a step changes its own job's key alone
     while thirsty:
@@ -52,15 +50,18 @@ def may_grow(draft: Draft, job: JobDraft) -> bool:
     return True
 
 
-def thirst(draft: Draft, job: JobDraft) -> Key:
-    """Sort key: who takes the next step."""
-    return (-job.job.priority, draft.share(job), -share_after_step(draft, job), job.job.name)
+def thirst(draft: Draft, job: JobDraft) -> Thirst:
+    """Sort key: who takes the next step.  Kept until a pod of the job comes or goes."""
+    if job.thirst is None:
+        job.thirst = (-job.job.priority, draft.share(job), -share_after_step(draft, job), job.job.name)
+    return job.thirst
 
 
 def step_of(job: JobDraft) -> int:
     """Trainers that the job's next size adds to those it has; 0 at the ceiling."""
-    following = job.job.trainer.next_size(job.size)
-    return 0 if following is None else following - job.size
+    size = job.size
+    following = job.job.trainer.next_size(size) if size < job.ceiling else None
+    return 0 if following is None else following - size
 
 
 def share_after_step(draft: Draft, job: JobDraft) -> int:

@@ -149,7 +149,7 @@ class Snapshot:
 
     def _build(self, job: Job) -> JobDraft:
         """Sort a job's pods by what they are, and add them up."""
-        draft = JobDraft(job=job, shapes=shapes_of(self.shapes, job))
+        draft = JobDraft(job=job, shapes=shapes_of(self.shapes, job), ceiling=job.trainer.ceiling)
         draft.trainer_amounts = self.rooms.asked_amounts(draft.shapes[Role.TRAINER])
         members = self.members.get(job.name, {})
         for name in sorted(members):
@@ -196,6 +196,7 @@ class Snapshot:
             for capacity, weight in claims
         }
         for draft in self.jobs.values():
+            draft.quiet = draft.thirst = None
             draft.rates = rates[(capacities[draft.shapes[Role.TRAINER]], draft.job.weight)]
 
 

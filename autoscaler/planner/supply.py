@@ -7,6 +7,7 @@ floor and stops where no node can be cheaper, so it is exact and looks at few.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf, isnan
 
 import numpy as np
@@ -30,8 +31,8 @@ class Supply:
         self.spare_priority = spare_priority
         self.seen = -1  # of `draft.changed_jobs`
         self.priced = -1  # likewise
-        self.reached = (-1, -1)  # the state of rooms and jobs for which `who_helps` has answers
-        self.helping: dict[int, frozenset[int]] = {}
+        self.order: Sequence[JobDraft] = ()
+        self.helping: dict[int, Sequence[JobDraft]] = {}
         self.jobs: list[JobDraft] = list(draft.jobs.values())
         self.numbers = {id(job): number for number, job in enumerate(self.jobs)}
         self.offers: list[Offers] = []
@@ -106,22 +107,25 @@ class Supply:
         floors[where[helps]] = (fewest * (len(self.prices) + 1) + self.cheapest[where])[helps]
         return floors
 
-    def who_helps(self, shape: int) -> frozenset[int]:
-        """The jobs, by identity, with trainers on some node that would fit one more of the shape if they left."""
+    def look(self, order: Sequence[JobDraft]) -> None:
+        """Prepare `who_helps` for the state as it is, with the jobs in this order."""
         self.bring_up_to_date()
-        rooms = self.draft.rooms
-        if self.reached != (state := (len(rooms.touched), self.seen)):
-            self.reach: Numbers = rooms.later[:, self.places] + self.given
-            self.reached, self.helping = state, {}
+        self.reach: Numbers = self.draft.rooms.later[:, self.places] + self.given
+        self.order = order
+        places = {id(job): place for place, job in enumerate(order)}
+        self.place_in_order = np.array([places.get(id(job), -1) for job in self.jobs], dtype=np.intp)[self.givers]
+        self.helping.clear()
+
+    def who_helps(self, shape: int) -> Sequence[JobDraft]:
+        """The jobs with trainers on some node that would fit one more of the shape if they left, as of `look`."""
         if (jobs := self.helping.get(shape)) is None:
-            helps = rooms.accepted(shape)[self.places]
+            helps = self.draft.rooms.accepted(shape)[self.places] & (self.place_in_order >= 0)
             for column, amount in enumerate(self.draft.shapes.amounts[shape]):
                 if amount > 0:
                     helps &= (self.reach[column] >= amount).astype(np.bool_)
-            numbers = np.zeros(len(self.jobs), dtype=np.bool_)
-            numbers[self.givers[helps]] = True
-            jobs = frozenset(id(self.jobs[number]) for number in np.flatnonzero(numbers).tolist())
-            self.helping[shape] = jobs
+            is_there = np.zeros(len(self.order), dtype=np.bool_)
+            is_there[self.place_in_order[helps]] = True
+            jobs = self.helping[shape] = [self.order[place] for place in np.flatnonzero(is_there).tolist()]
         return jobs
 
     def floor_cost(self, floor: int) -> tuple[int, tuple[Price, ...]]:

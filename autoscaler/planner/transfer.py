@@ -18,8 +18,8 @@ from autoscaler.domain import Bottleneck, Cause, JobName, Pod, Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rooms import copies_that_fit
-from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks, share_after_step, step_of
-from autoscaler.planner.supply import supply_for
+from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks, share_after_step, step_of, thirst
+from autoscaler.planner.supply import Supply, supply_for
 from autoscaler.planner.windows import is_old_enough, shrink_opens_at, transfers_left
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
@@ -28,7 +28,8 @@ STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
 # come first, and later plans look further.
 PAIRS_LOOKED_AT: Final = 400
 GIVERS_LOOKED_AT: Final = 20  # for one taker
-TRIALS: Final = 16  # each fills shares anew
+TRIALS: Final = 8  # that come to nothing; each fills shares anew
+PAIRS_WHILE_CLOSED: Final = 16  # with no move left in this minute: only to say who waits for one
 
 
 @dataclass(slots=True)
@@ -59,72 +60,78 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
 
     None, with the draft as it was, if none does.
     """
+    if not search.left:
+        search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
     shares = {name: draft.share(job) for name, job in draft.jobs.items()}
-    rich = sorted(
-        (job for job in draft.jobs.values() if job.spare),
-        key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
+    supply = supply_for(draft, None, None)
+    supply.look(
+        sorted(
+            (job for job in draft.jobs.values() if job.spare),
+            key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
+        )
     )
-    settled: set[object] = set()  # kinds of takers for whom nobody's step makes room, or not yet
-    for taker in takers(draft, shares):
+    settled: set[object] = set()  # kinds of takers: what the poorest of a kind did not get, no other of it gets
+    winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
+    for taker in takers(draft):
         kind = (taker.shapes[Role.TRAINER], step_of(taker), taker.job.priority, taker.rates)
         if kind in settled:
             continue
         settled.add(kind)
-        for giver in islice(givers(draft, taker, rich, shares), GIVERS_LOOKED_AT):
+        for giver in islice(givers(draft, taker, supply, shares), GIVERS_LOOKED_AT):
             search.pairs -= 1
             if search.pairs < 0 or not search.trials:
                 return None
             victims = victims_of(draft, taker, giver)
-            if not victims:
+            names = tuple(pod.name for pod in victims)
+            if not victims or taker.job.name not in winners.get(names, {taker.job.name}):
                 continue
             if not is_open(draft, search, taker, giver, victims):
                 if not search.left:
                     break
                 continue
-            search.trials -= 1
-            settled.discard(kind)
-            stands = try_transfer(draft, kept, taker, giver, victims)
-            if stands is not None:
+            grown = try_transfer(draft, kept, taker, giver, victims)
+            if grown is None:
                 search.left -= len(victims)
-                return stands
+                return draft.trial_from
+            winners[names] = grown
+            search.trials -= 1
     return None
 
 
-def try_transfer(draft: Draft, kept: int, taker: JobDraft, giver: JobDraft, victims: list[Pod]) -> int | None:
-    """Take the step from the kept state and fill anew; if it does not stand, put everything back."""
+def try_transfer(draft: Draft, kept: int, taker: JobDraft, giver: JobDraft, victims: list[Pod]) -> set[JobName] | None:
+    """Take the step from the kept state and fill anew: None if that stands, with a trial begun at the new kept state.
+
+    If it does not stand, everything is put back and the jobs that would have grown are returned.
+    """
     before = [job.size for job in draft.jobs.values()]
     filled = draft.roll_back(kept)
     draft.remove(giver, victims, Cause.TRANSFER, beneficiary=taker.job.name)
     mark = draft.mark()
     fill_shares(draft)
-    if is_better(before, draft, taker, giver):
-        return mark
+    changed = [(job, size) for job, size in zip(draft.jobs.values(), before, strict=True) if job.size != size]
+    if is_better(changed, taker, giver):
+        draft.trial_from = mark
+        return None
+    grown = {job.job.name for job, size in changed if job.size > size}
     draft.roll_back(kept)
     draft.redo(filled)
-    return None
+    return grown
 
 
-def takers(draft: Draft, shares: Mapping[JobName, int]) -> list[JobDraft]:
-    """Return the jobs that lack nothing but room, poorest first."""
+def takers(draft: Draft) -> list[JobDraft]:
+    """Return the jobs that lack nothing but room, in the order in which they would drink: poorest first."""
     poor = [job for job in draft.jobs.values() if is_starved(draft, job)]
-    return sorted(poor, key=lambda job: (-job.job.priority, shares[job.job.name], job.job.name))
+    return sorted(poor, key=lambda job: thirst(draft, job))
 
 
-def givers(
-    draft: Draft, taker: JobDraft, rich: Sequence[JobDraft], shares: Mapping[JobName, int]
-) -> Iterator[JobDraft]:
+def givers(draft: Draft, taker: JobDraft, supply: Supply, shares: Mapping[JobName, int]) -> Iterator[JobDraft]:
     """Yield the jobs that may have to give a step and could help: lower classes first, then the largest share."""
     after, priority = share_after_step(draft, taker), taker.job.priority
-    supply, helping = supply_for(draft, None, None), None
-    for job in rich:
+    for job in supply.who_helps(taker.shapes[Role.TRAINER]):
         is_lower = job.job.priority < priority
         if job.job.priority > priority or (not is_lower and shares[job.job.name] <= after):
             return  # in this order nobody who follows has more
-        if helping is None:
-            helping = supply.who_helps(taker.shapes[Role.TRAINER])
-        if job is taker or id(job) not in helping:
-            continue
-        if is_lower or after < draft.share(job, more=-last_step_of(job)):
+        if job is not taker and (is_lower or after < draft.share(job, more=-last_step_of(job))):
             yield job
 
 
@@ -207,9 +214,8 @@ def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, vict
     return True
 
 
-def is_better(before: Sequence[int], draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:
+def is_better(changed: Sequence[tuple[JobDraft, int]], taker: JobDraft, giver: JobDraft) -> bool:
     """Whether the taker has grown and nobody but the giver lost; the giver may find other room for its step."""
-    changed = [(job, size) for job, size in zip(draft.jobs.values(), before, strict=True) if job.size != size]
     return any(job is taker for job, _ in changed) and all(
         job.size < size if job is giver else job.size > size for job, size in changed
     )
