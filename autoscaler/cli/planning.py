@@ -63,9 +63,8 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
     name = _job_named(split_target(target, needs_name=True))
     moment = _moment(run, snapshot)
     _check_known("tj", name, [job.name for job in moment.view.jobs])
-    found = explain(moment, JobName(name), more_than=None if size is None else size - 1)
-    more_than = found.settled.target if size is None else size - 1
-    lines = "\n".join(answers.why_lines(found, more_than))
+    found = explain(moment, JobName(name), more_than=(size or 1) - 1)
+    lines = "\n".join(answers.why_lines(found, max(found.settled.target, (size or 1) - 1)))
     print(lines if output == "text" else answers.render(answers.why_content(found), output))
 
 
@@ -222,8 +221,9 @@ def _check_known(kind: str, name: str, names: Sequence[str]) -> None:
     from autoscaler.manifests.refusals import did_you_mean  # noqa: PLC0415 - not for --help
 
     if name not in names:
+        kind_hint = " that still has a size (a job that has ended has none)" if kind == "tj" else ""
         hint = did_you_mean(name, list(names)) if names else f"there is no {kind} at all"
-        raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}; {hint}")
+        raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}{kind_hint}; {hint}")
 
 
 def _told(shape: Resources) -> str:

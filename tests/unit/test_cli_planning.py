@@ -168,3 +168,8 @@ def test_many_deployments_must_be_named(say, saved):
     content["view"]["workloads"].append({**content["view"]["workloads"][0], "name": "shop"})
     saved.write_text(json.dumps(content))
     assert "NAME is one of shop, web" in say("what-if", "--web", "3", code=2)
+
+
+def test_a_size_that_the_job_has_anyway_asks_for_more_than_it_has(say):
+    """No trivial answers."""
+    assert say("why", "tj/digits", "--size", "1") == say("why", "tj/digits")

@@ -122,10 +122,10 @@ def in_order(*changes: Change) -> list[Change]:
     return sorted(changes, key=lambda change: list(Kind).index(change.kind))
 
 
-def explain(moment: Moment, name: JobName, *, more_than: int | None = None, most: int = PLANS_ALLOWED) -> Explanation:
+def explain(moment: Moment, name: JobName, *, more_than: int = 0, most: int = PLANS_ALLOWED) -> Explanation:
     """Return why the job has its size, and the smallest changes of each kind that give it more (A8).
 
-    `more_than`: the size that is to be exceeded, by default the one that the job has once all windows are over.
+    `more_than`: the size that is to be exceeded, at least the one that the job has once all windows are over.
     Planning anew with an answer's changes, windows off, gives exactly its size.  Raises KeyError for no such job.
     """
     job = moment.job(name)
@@ -133,7 +133,7 @@ def explain(moment: Moment, name: JobName, *, more_than: int | None = None, most
     actual = plan(moment.view, moment.policy, moment.now_s, memo=memo)
     settled = plan(moment.view, without_windows(moment.policy), moment.now_s, memo=memo)
     decision, calm = decision_of(actual, name), decision_of(settled, name)
-    to_exceed = calm.target if more_than is None else more_than
+    to_exceed = max(calm.target, more_than)
     search = Search(moment=moment, job=job, more_than=to_exceed, most=most, memo=memo)
     is_cut = False
     try:
