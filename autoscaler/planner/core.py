@@ -7,9 +7,8 @@ stands on surplus pods gets core ones back, one by one (`kubernetes.md` 6, docs/
 
 from __future__ import annotations
 
-from autoscaler.domain import Bottleneck, Cause, Reclaim, Role, Tier
+from autoscaler.domain import Bottleneck, Cause, JobState, Reclaim, Role, Tier
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.fit import tightest_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.seating import Force, Seats, seat_all, seat_by_force, seat_on
 from autoscaler.planner.windows import shrink_opens_at
@@ -23,14 +22,15 @@ def refill_core(draft: Draft, job: JobDraft) -> None:
         return
     if not roles or all(refill(draft, job, role) for role in roles):
         return
-    missing = ", ".join(sorted(set(roles)))
-    job.block(Bottleneck.NODE_FIT, f"no room for its missing {missing}, not even in surplus of others")
     draft.short.add(job.job.name)
     since_s = next((gap.since_s for gap in draft.view.history.shortfalls if gap.job == job.job.name), draft.now_s)
     gives_up_at_s = since_s + draft.policy.shortfall_limit_s
+    missing = ", ".join(sorted(set(roles)))
+    message = f"no room for its missing {missing}, not even in surplus of others"
     if draft.now_s < gives_up_at_s:
-        draft.wake_at_s.append(gives_up_at_s)
+        job.block(Bottleneck.NODE_FIT, message, until_s=gives_up_at_s)
     else:
+        job.block(Bottleneck.NODE_FIT, message)
         draft.withdraw(job)
         draft.remove(job, job.everything, Cause.PREEMPTION, beneficiary="its core was incomplete for too long")
         job.is_running = False
@@ -50,28 +50,39 @@ def refill(draft: Draft, job: JobDraft, role: Role) -> bool:
     return True
 
 
-def restore_core(draft: Draft, job: JobDraft) -> None:
-    """Give a job that has its minimum, yet partly as surplus, its core back (`kubernetes.md` 6).
-
-    Into room that is free or being vacated; where there is none, one surplus trainer leaves and a core one takes its
-    room: one at a time, each a window after the last growth.
-    """
-    is_whole = job.next_trainer_tier() is not Tier.CORE
-    if is_whole or job.size < job.job.trainer.min_replicas or draft.now_s < job.job.hold_until_s:
+def take_swapped_room(draft: Draft, job: JobDraft) -> None:
+    """Put the core trainer where a surplus one has left for it, before the room is shared out."""
+    if job.next_trainer_tier() is not Tier.CORE or job.size < job.job.trainer.min_replicas:
         return
-    shape, names = job.shapes[Role.TRAINER], draft.rooms.names
-    if job.size < job.job.trainer.ceiling:
-        if (at := tightest_room(draft, shape, now=True)) is not None:
-            draft.create(job, Role.TRAINER, Tier.CORE, names[at], Cause.CORE_SWAP)
-            return
-        if (at := tightest_room(draft, shape, now=False)) is not None:
-            draft.promise(job, Role.TRAINER, Tier.CORE, names[at])
-            return
-    opens_at_s = shrink_opens_at(draft, job.job)
-    if draft.now_s >= opens_at_s:
-        swap(draft, job)
-    else:
-        draft.wake_at_s.append(opens_at_s)
+    rooms, shape = draft.rooms, job.shapes[Role.TRAINER]
+    for reservation in draft.view.history.reservations:
+        for seat in reservation.seats if reservation.job == job.job.name else ():
+            at = rooms.index.get(seat.node)
+            if seat.role is not Role.TRAINER or at is None or job.size >= job.job.trainer.ceiling:
+                continue
+            if rooms.fits(at, shape, now=True):
+                draft.create(job, Role.TRAINER, Tier.CORE, seat.node, Cause.CORE_SWAP)
+                return
+            if rooms.fits(at, shape, now=False):
+                draft.promise(job, Role.TRAINER, Tier.CORE, seat.node)
+                draft.reserve(job, [(Role.TRAINER, seat.node)])
+                return
+
+
+def restore_cores(draft: Draft) -> None:
+    """Give running jobs that have their minimum, yet partly as surplus, their core back (`kubernetes.md` 6).
+
+    What they grow by comes as core already.  Where that is not enough, one surplus trainer leaves and a core one takes
+    its room: one at a time, each a window after the last growth.
+    """
+    for job in draft.jobs.values():
+        is_there = job.is_running and job.job.state is JobState.ACTIVE and draft.now_s >= job.job.hold_until_s
+        if is_there and job.next_trainer_tier() is Tier.CORE and job.size >= job.job.trainer.min_replicas:
+            opens_at_s = shrink_opens_at(draft, job.job)
+            if draft.now_s >= opens_at_s:
+                swap(draft, job)
+            else:
+                draft.wake_at_s.append(opens_at_s)
 
 
 def swap(draft: Draft, job: JobDraft) -> None:
@@ -88,6 +99,7 @@ def swap(draft: Draft, job: JobDraft) -> None:
         if is_surplus and at is not None and rooms.fits_without(at, shape, [draft.shapes.number(pod.shape)]):
             draft.remove(job, [pod], Cause.CORE_SWAP, beneficiary=job.job.name)
             draft.promise(job, Role.TRAINER, Tier.CORE, rooms.names[at])
+            draft.reserve(job, [(Role.TRAINER, rooms.names[at])])
             return
 
 

@@ -80,6 +80,7 @@ class Draft:
     changed_jobs: list[JobDraft] = field(default_factory=list)  # whose trainers came or went, again and again
     supplies: dict[object, object] = field(default_factory=dict)  # of `supply`
     by_trainer: dict[int, list[JobDraft]] = field(default_factory=dict)
+    waste: object = None  # of `waste`
     resizes: dict[JobName, Resize] = field(default_factory=dict)
     trial_from: int = 0  # where in the log the present trial begins
 

@@ -161,7 +161,7 @@ def vacated_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> S
 
 def fits_an_empty_cluster(draft: Draft, job: JobDraft) -> bool:
     """Whether the gang would fit if nobody else were there."""
-    empty = replace(draft, rooms=draft.rooms.emptied())
+    empty = replace(draft, rooms=draft.rooms.emptied(), waste=None)
     mark = empty.mark()
     seats = find_seats(empty, job, largest_first(draft, job, core_of(job)), now=True, avoid=None)
     empty.roll_back(mark)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from autoscaler.domain import Bottleneck, Cause, JobState
-from autoscaler.planner.core import refill_core, restore_core
+from autoscaler.planner.core import refill_core, take_swapped_room
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 
@@ -21,7 +21,7 @@ def keep_running_jobs(draft: Draft) -> None:
     for job in sorted(draft.jobs.values(), key=lambda job: (-job.job.priority, job.job.name)):
         if job.is_running and job.job.state is JobState.ACTIVE:
             refill_core(draft, job)
-            restore_core(draft, job)
+            take_swapped_room(draft, job)
 
 
 def settle_state(draft: Draft, job: JobDraft) -> None:

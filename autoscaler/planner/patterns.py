@@ -1,9 +1,10 @@
 """What a node can still be filled with, and what putting a pod there costs of that.
 
 The problem: nodes end in pieces too small for any trainer, and best fit alone makes more of them.  A node's free room
-is worth the best filling by whole pods that jobs want (`fill`).  A pod costs the node what that worth falls by beyond
-the pod's own (`regret`): nothing where it is part of a best filling, up to a whole trainer where it breaks one.  So
-servers and cores go where they break least (design, section 4, "pattern waste"; docs/adr/0113).
+is worth the best filling by whole pods that jobs want (`fill`); the rest of it is waste.  A pod makes the waste grow by
+what that worth falls beyond the pod's own (`growth`): nothing where it is part of a best filling, up to a whole trainer
+where it breaks one, and less than nothing where it stands in what no pattern could use (design, section 4, "pattern
+waste"; docs/adr/0113).
 
 Not here: which pods jobs want (`wanted`), and which node is taken (`waste`).
 """
@@ -31,7 +32,7 @@ class Patterns:
         self._units = tuple((at, gcd(*amounts)) for at, amounts in enumerate(columns) if any(amounts))
         self._kinds = tuple((self._in_units(requests), worth) for requests, worth in kinds)
         self._fills: dict[Vector, int] = {}
-        self._regrets: dict[tuple[Vector, Vector, int], int] = {}
+        self._growths: dict[tuple[Vector, Vector, int], int] = {}
 
     def fill(self, free: Vector) -> int:
         """The worth of the best filling; 0 where nothing fits."""
@@ -41,16 +42,20 @@ class Patterns:
             known = self._fills[room] = self._best(room, 0)
         return known
 
-    def regret(self, free: Vector, requests: Vector, worth: int) -> int:
-        """What the room's worth falls by, beyond the pod's own, when the pod comes; at least 0."""
+    def growth(self, free: Vector, requests: Vector, worth: int) -> int:
+        """By how much the room's waste grows when the pod comes: from -worth up; 0 in a room far from full."""
         question = (free, requests, worth)
-        known = self._regrets.get(question)
+        known = self._growths.get(question)
         if known is None:
             known = 0
-            if not self._is_wide(self._in_units(free)):
-                known = max(0, self.fill(free) - self.fill(minus(free, requests)) - worth)
-            self._regrets[question] = known
+            if not self.is_wide(free):
+                known = self.fill(free) - self.fill(minus(free, requests)) - worth
+            self._growths[question] = known
         return known
+
+    def least_growth(self, requests: Vector, worth: int) -> int:
+        """No room has less: a pattern's pod never makes the best filling worth more than it was."""
+        return 0 if (self._in_units(requests), worth) in self._kinds else -worth
 
     def _in_units(self, amounts: Vector) -> Vector:
         """Amounts of the resources that the pods ask for, in the largest units in which all requests are whole."""
@@ -77,8 +82,9 @@ class Patterns:
             count * worth + self._best(minus(room, requests, times=count), first + 1) for count in range(most + 1)
         )
 
-    def _is_wide(self, room: Vector) -> bool:
+    def is_wide(self, free: Vector) -> bool:
         """Whether there are more fillings than are looked at: multisets of so many pods of so many kinds."""
+        room = self._in_units(free)
         most = max((copies(requests, room) for requests, _ in self._kinds), default=0)
         return comb(most + len(self._kinds), most) > MOST_FILLINGS
 

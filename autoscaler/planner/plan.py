@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autoscaler.domain import ClusterView, Plan, Policy
+from autoscaler.planner.core import restore_cores
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.emit import emit
 from autoscaler.planner.forced import make_room
@@ -38,4 +39,5 @@ def decide_on(draft: Draft) -> Plan:
     keep_headroom(draft)
     make_room(draft)
     share_out(draft)  # P5, P6
+    restore_cores(draft)
     return emit(draft)  # P7

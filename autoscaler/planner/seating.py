@@ -6,17 +6,17 @@ back on a seat that leads nowhere.  It never seats what does not fit, and may mi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.domain import Cause, NodeName, Role, Tier
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.fit import rooms_by_tightness, tightest_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rank import full_rank
 from autoscaler.planner.rooms import Mask
-from autoscaler.planner.victims import cheapest_victims
+from autoscaler.planner.victims import Victims, cheapest_victims
+from autoscaler.planner.waste import least_waste, rooms_by_waste, waste_of
 
 NODES_LOOKED_AT: Final = 400  # 100 second thoughts on 4 nodes, 4 on 100: enough where every hole counts
 
@@ -63,7 +63,7 @@ def find_seats(draft: Draft, job: JobDraft, roles: Sequence[Role], *, now: bool,
             break
         shape = job.shapes[roles[len(seats)]]
         if len(branches) == len(seats):
-            branches.append((len(rooms.log), rooms_by_tightness(draft, shape, now=now, avoid=avoid)))
+            branches.append((len(rooms.log), rooms_by_waste(draft, shape, now=now, avoid=avoid)))
         at = next(branches[-1][1], None)
         if at is not None:
             rooms.take(at, shape, now=now)
@@ -94,7 +94,7 @@ def seat_by_force(
     seats: Seats = []
     for role in largest_first(draft, job, roles):
         shape = job.shapes[role]
-        at = tightest_room(draft, shape, now=False, avoid=avoid)
+        at = least_waste(draft, shape, now=False, avoid=avoid)
         if at is None:
             at = vacate_for(draft, job, shape, force, avoid)
         if at is None:
@@ -108,13 +108,26 @@ def seat_by_force(
 def vacate_for(draft: Draft, job: JobDraft, shape: int, force: Force, avoid: Mask | None) -> int | None:
     """Tell the cheapest surplus to leave so that the shape fits, and return the node; None if no surplus helps."""
     victims = cheapest_victims(
-        draft, shape, full_rank(job.job.priority), avoid=avoid, spare_priority=force.spare_priority
+        draft,
+        shape,
+        full_rank(job.job.priority),
+        avoid=avoid,
+        spare_priority=force.spare_priority,
+        harm=harm_of_swap(draft, shape),
     )
     if victims is None:
         return None
     for owner, pods in victims.taken:
         draft.shrink(owner, pods, Cause.CORE_SWAP if owner is job else force.cause, beneficiary=job.job.name)
     return victims.at
+
+
+def harm_of_swap(draft: Draft, shape: int) -> Callable[[Victims], float] | None:
+    """Return what it costs a node to have the pod in place of these trainers; None where waste is not weighed."""
+    waste = waste_of(draft)
+    if not waste.is_weighed:
+        return None
+    return lambda victims: waste.swap_cost(victims.at, shape, [draft.shapes.number(pod.shape) for pod in victims.pods])
 
 
 def take_seat(draft: Draft, job: JobDraft, role: Role, node: NodeName, *, now: bool) -> None:

@@ -12,8 +12,9 @@ from heapq import heapify, heappop, heapreplace
 
 from autoscaler.domain import Bottleneck, Cause, JobState, Role
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.fit import fits_an_empty_node, tightest_room
+from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft, Thirst
+from autoscaler.planner.waste import least_waste
 from autoscaler.planner.words import describe
 
 
@@ -85,9 +86,9 @@ def place_one(draft: Draft, job: JobDraft) -> bool:
     """Create a trainer into free room, else promise it room that is being vacated; False if there is neither."""
     shape, names = job.shapes[Role.TRAINER], draft.rooms.names
     tier = job.next_trainer_tier()
-    if (at := tightest_room(draft, shape, now=True)) is not None:
+    if (at := least_waste(draft, shape, now=True)) is not None:
         draft.create(job, Role.TRAINER, tier, names[at], Cause.FREE_ROOM)
-    elif (at := tightest_room(draft, shape, now=False)) is not None:
+    elif (at := least_waste(draft, shape, now=False)) is not None:
         draft.promise(job, Role.TRAINER, tier, names[at])
     return at is not None
 

@@ -7,9 +7,10 @@ checkpoint (an unknown age counts as dear: no NaN makes a victim, A7).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 
 from autoscaler.domain import Pod
 from autoscaler.planner.draft import Draft
@@ -73,22 +74,32 @@ class Spot:
 
 
 def cheapest_victims(
-    draft: Draft, shape: int, rank: Rank, *, avoid: Mask | None = None, spare_priority: int | None = None
+    draft: Draft,
+    shape: int,
+    rank: Rank,
+    *,
+    avoid: Mask | None = None,
+    spare_priority: int | None = None,
+    harm: Callable[[Victims], float] | None = None,
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
-    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).
+    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).  `harm`: decides between
+    choices on different nodes that cost the same.
     """
     supply = supply_for(draft, rank, spare_priority)
     floors = supply.floors(shape, avoid)
     best: Victims | None = None
+    least: tuple[Cost, float, int] | None = None
     while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != NOWHERE:
-        if best is not None and (supply.floor_cost(floor), at) > (best.cost, best.at):
+        if least is not None and (supply.floor_cost(floor), 0.0 if harm is None else -inf, at) > least:
             break
         floors[at] = NOWHERE
         found = fewest_on(spot_at(draft, at, shape), candidates(draft, supply, at))
-        if found is not None and (best is None or (found.cost, found.at) < (best.cost, best.at)):
-            best = found
+        if found is not None:
+            candidate = (found.cost, 0.0 if harm is None else harm(found), found.at)
+            if least is None or candidate < least:
+                best, least = found, candidate
     return best
 
 

@@ -27,33 +27,40 @@ def test_no_filling_is_worth_more(kinds, free):
     assert Patterns(kinds).fill(free) == best_by_trial(kinds, free)
 
 
-@given(pods.filter(bool), rooms, st.data())
-def test_a_pod_of_a_best_filling_costs_nothing_and_any_other_what_it_breaks(kinds, free, data):
-    requests, worth = data.draw(st.sampled_from(kinds))
+@given(pods.filter(bool), vectors.filter(any), st.integers(1, 9), rooms, st.booleans(), st.data())
+def test_waste_grows_by_what_the_best_filling_loses_beyond_the_pod(kinds, other, worth, free, is_pattern, data):
+    requests, worth = data.draw(st.sampled_from(kinds)) if is_pattern else (other, worth)
     if copies(requests, free) == 0:
         return
-    regret = Patterns(kinds).regret(free, requests, worth)
-    lost = best_by_trial(kinds, free) - best_by_trial(kinds, minus(free, requests)) - worth
-    assert regret == lost
-    assert regret >= 0
+    patterns = Patterns(kinds)
+    growth = patterns.growth(free, requests, worth)
+    assert growth == best_by_trial(kinds, free) - best_by_trial(kinds, minus(free, requests)) - worth
+    assert growth >= patterns.least_growth(requests, worth)
 
 
 def test_a_server_goes_where_it_breaks_no_trainer():
     """Trainers of 5 and servers of 4 cores: 14 cores hold 5 + 5 + 4, 15 cores hold 5 + 5 + 5."""
     patterns = Patterns([((5,), 5), ((4,), 4)])
-    assert patterns.regret((14,), (4,), 4) == 0
-    assert patterns.regret((15,), (4,), 4) == 1
+    assert patterns.growth((14,), (4,), 4) == 0
+    assert patterns.growth((15,), (4,), 4) == 1
+
+
+def test_a_master_goes_where_nothing_else_could():
+    """A core that is left over is worth nothing to the patterns, so a pod there makes the waste smaller."""
+    patterns = Patterns([((5,), 5), ((4,), 4)])
+    assert patterns.growth((11,), (1,), 1) == patterns.least_growth((1,), 1) == -1
+    assert patterns.growth((10,), (1,), 1) == 0
 
 
 def test_a_room_far_from_full_is_not_searched():
     """Its fillings are too many to look at, and a pod there breaks nothing yet."""
     patterns = Patterns([((1, 2), 1), ((2, 1), 1), ((3, 3), 2)])
-    assert patterns.regret((MOST_FILLINGS, MOST_FILLINGS), (3, 3), 2) == 0
+    assert patterns.growth((MOST_FILLINGS, MOST_FILLINGS), (3, 3), 2) == 0
 
 
 def test_a_room_for_thousands_of_one_pod_has_a_worth_too():
     """One kind alone has as many fillings as copies: no depth of recursion, no cost."""
     patterns = Patterns([((2,), 2)])
     assert patterns.fill((4_001,)) == 4_000
-    assert patterns.regret((1_001,), (2,), 2) == 0
-    assert patterns.regret((1_001,), (3,), 3) == 0
+    assert patterns.growth((1_001,), (2,), 2) == 0
+    assert patterns.growth((1_000,), (3,), 3) == 1

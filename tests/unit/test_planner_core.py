@@ -210,3 +210,13 @@ def test_shrink_is_dropped_when_the_job_has_lost_a_trainer_meanwhile():
     assert [action.pod for action in plan.actions] == ["j-trainer-3"]
     driver.cluster.lose("j-trainer-1")
     assert still_valid(plan, driver.cluster.view(), CALM) == ()
+
+
+def test_minimum_of_a_waiting_job_comes_before_the_tier_of_a_running_one():
+    """MinsFirst: free room goes to the gang; the running job has its minimum, if partly on surplus."""
+    driver = Driver(MemoryCluster([node("a", 4_500)], [job("old", low=2, high=3)]), CALM)
+    driver.settle()
+    driver.cluster.lose("old-trainer-0")
+    driver.cluster.put(job("new", cpu_milli=2_500, high=1))
+    plan = driver.plan()
+    assert [type(action).__name__ for action in plan.actions] == ["AdmitGang"]

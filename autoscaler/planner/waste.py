@@ -1,0 +1,173 @@
+"""On which node a pod of EDL's own goes: where it harms least what the node can still be filled with (`patterns`).
+
+Among nodes that are harmed alike the pod takes the tightest, as `fit` has them: that keeps large holes for gangs, and
+keeps away from the emptiest nodes, to which the scheduler sends the web.  What a pod of each shape costs each node is
+kept in an array and brought up to date for the nodes that were touched, as the fits are (`rooms`).
+
+Above `WEIGHED_NODES` nodes the tightest is taken at once: there every pattern finds its room somewhere, and the time
+belongs to the rest of the plan (docs/adr/0113).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import inf
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from autoscaler.domain import NOTHING, JobState, Resources, Role, Shape
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.fit import rooms_by_tightness
+from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.patterns import Patterns, Vector, minus
+from autoscaler.planner.rooms import Mask
+from autoscaler.planner.wanted import most_wanted, worths_of
+
+WEIGHED_NODES: Final = 1_000
+
+GRAINS: Final = 1_000
+"""Waste is compared in thousandths of the largest pod; less is a tie, and the tighter room wins."""
+
+ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for each resource
+
+
+class Waste:
+    """What pods cost nodes in this plan.  `kinds`: the shapes by which nodes are to be filled, and their worths."""
+
+    def __init__(self, draft: Draft, kinds: tuple[tuple[Shape, int], ...], capacity: Resources) -> None:
+        self._draft = draft
+        self._kinds = [(draft.shapes.number(shape), worth) for shape, worth in kinds]
+        self._shapes = [shape for shape, _ in kinds]
+        self._capacity = capacity
+        self._scale = max((worth for _, worth in kinds), default=1)
+        accepted = [draft.rooms.accepted(number) for number, _ in self._kinds]
+        self._sides = list(zip(*(mask.tolist() for mask in accepted), strict=True))  # by node: which kinds it accepts
+        self._patterns: dict[tuple[bool, ...], Patterns] = {}
+        self._worths: dict[int, int] = dict(self._kinds)
+        self._costs: dict[int, npt.NDArray[np.float64]] = {}
+        self._seen: dict[int, int] = {}
+
+    @property
+    def is_weighed(self) -> bool:
+        """Whether there are patterns at all: something is wanted, and the nodes are not too many."""
+        return bool(self._kinds)
+
+    def cost(self, at: int, shape: int) -> float:
+        """What one such pod costs this node, in grains."""
+        free = tuple(self._draft.rooms.later[:, at].tolist())
+        growth = self._patterns_at(at).growth(free, self._asked(shape), self._worth(shape))
+        return round(growth * GRAINS / self._scale) * ABOVE_SLACK
+
+    def swap_cost(self, at: int, shape: int, gone: Sequence[int]) -> float:
+        """What it costs this node, in grains, to have one such pod in place of pods of these shapes."""
+        before = tuple(self._draft.rooms.later[:, at].tolist())
+        after = minus(before, self._asked(shape))
+        for other in gone:
+            after = minus(after, self._asked(other), times=-1)
+        patterns = self._patterns_at(at)
+        if patterns.is_wide(before) or patterns.is_wide(after):
+            return 0.0
+        freed = sum(self._worth(other) for other in gone) - self._worth(shape)
+        return round((freed - patterns.fill(after) + patterns.fill(before)) * GRAINS / self._scale) * ABOVE_SLACK
+
+    def is_least(self, at: int, shape: int) -> bool:
+        """Whether no node can cost less."""
+        worth = self._worth(shape)
+        least = self._patterns_at(at).least_growth(self._asked(shape), worth)
+        return self.cost(at, shape) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
+
+    def costs(self, shape: int) -> npt.NDArray[np.float64]:
+        """What one such pod costs each node on which it fits; what it says of others means nothing."""
+        touched, rooms = self._draft.rooms.touched, self._draft.rooms
+        costs = self._costs.get(shape)
+        if costs is None:
+            costs = self._costs[shape] = np.zeros(len(rooms))
+            news = set(np.flatnonzero(rooms.fitting(shape).later < inf).tolist())
+        else:
+            news = set(touched[self._seen[shape] :])
+        for at in news:
+            if rooms.fits(at, shape, now=False):
+                costs[at] = self.cost(at, shape)
+        self._seen[shape] = len(touched)
+        return costs
+
+    def _patterns_at(self, at: int) -> Patterns:
+        side = self._sides[at]
+        patterns = self._patterns.get(side)
+        if patterns is None:
+            there = [kind for kind, is_accepted in zip(self._kinds, side, strict=True) if is_accepted]
+            patterns = self._patterns[side] = Patterns([(self._asked(number), worth) for number, worth in there])
+        return patterns
+
+    def _asked(self, shape: int) -> Vector:
+        return self._draft.rooms.asked_amounts(shape)
+
+    def _worth(self, shape: int) -> int:
+        """What one such pod is worth beside the kinds, rounded to their unit."""
+        worth = self._worths.get(shape)
+        if worth is None:
+            wanted = self._draft.shapes.shapes[shape]
+            worths = worths_of([*self._shapes, wanted], self._capacity)
+            unit = worths[self._shapes[0]]
+            worth = self._worths[shape] = worths[wanted] * self._kinds[0][1] // unit
+        return worth
+
+
+def least_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> int | None:
+    """Return the node that the pod harms least, of these the one that it leaves fullest; ties to the first name."""
+    return next(rooms_by_waste(draft, shape, now=now, avoid=avoid), None)
+
+
+def rooms_by_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
+    """Yield all nodes that `least_waste` could choose, in its order.  As `fit.rooms_by_tightness`."""
+    waste = waste_of(draft)
+    if not waste.is_weighed:
+        yield from rooms_by_tightness(draft, shape, now=now, avoid=avoid)
+        return
+    best = -1
+    if avoid is None:
+        first = draft.rooms.tightest(shape, now=now)
+        if first < 0:
+            return
+        if waste.is_least(first, shape):
+            best = first
+            yield best
+    scores = draft.rooms.fitting(shape).scores(now=now) + waste.costs(shape)
+    if avoid is not None:
+        scores[avoid] = inf
+    order = scores.argsort(kind="stable")
+    yield from (at for at in order[: int(np.count_nonzero(scores < inf))].tolist() if at != best)
+
+
+def waste_of(draft: Draft) -> Waste:
+    """Return the plan's measure of waste, made when first asked."""
+    if not isinstance(draft.waste, Waste):
+        rooms = draft.rooms
+        capacity = sum((node.allocatable for node in rooms.nodes if node.is_ready), start=NOTHING)
+        kinds = most_wanted(wanted_pods(draft), capacity) if len(rooms) <= WEIGHED_NODES else ()
+        draft.waste = Waste(draft, kinds, capacity)
+    return draft.waste
+
+
+def wanted_pods(draft: Draft) -> dict[Shape, int]:
+    """Return how many trainers and servers of which shapes the jobs would still take.  Masters are few and small."""
+    wanted: dict[Shape, int] = {}
+    for job in draft.jobs.values():
+        if job.job.state is JobState.ACTIVE:
+            for role, count in ((Role.TRAINER, trainers_wanted(job)), (Role.SERVER, servers_wanted(job))):
+                if count > 0:
+                    shape = job.shape_of(role)
+                    wanted[shape] = wanted.get(shape, 0) + count
+    return wanted
+
+
+def trainers_wanted(job: JobDraft) -> int:
+    """How many more trainers the job would take."""
+    return job.job.trainer.ceiling - job.size
+
+
+def servers_wanted(job: JobDraft) -> int:
+    """How many more servers it needs."""
+    return job.job.server_count - len(job.servers)
