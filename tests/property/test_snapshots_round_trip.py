@@ -14,6 +14,7 @@ from autoscaler.domain import (
     Headroom,
     History,
     Node,
+    Plan,
     Policy,
     Refusal,
     Reservation,
@@ -29,6 +30,7 @@ from autoscaler.domain import (
 from autoscaler.errors import InvalidSpecError
 from autoscaler.planner import plan
 from autoscaler.snapshots import Snapshot, format_document, parse_document, to_document
+from autoscaler.snapshots.codec import decode, encode
 from tests.property.planner_cases import Driver, clusters, jobs, stories
 
 DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
@@ -105,7 +107,9 @@ def test_a_saved_moment_plans_as_the_moment_did(cluster, story):
     view = cluster.view(history=driver.history)
     moment = read_back(Snapshot(now_s=cluster.now(), policy=driver.policy, view=view))
     assert moment.view == view
-    assert plan(moment.view, moment.policy, moment.now_s) == plan(view, driver.policy, cluster.now())
+    decided = plan(view, driver.policy, cluster.now())
+    assert plan(moment.view, moment.policy, moment.now_s) == decided
+    assert decode(encode(decided, Plan), Plan) == decided
 
 
 def field_paths(plain, path=()):

@@ -6,11 +6,13 @@ from typing import get_args
 
 import pytest
 
-from autoscaler.domain import Capabilities, ClusterView, History, Policy, Resources, Shape
+from autoscaler.domain import Capabilities, ClusterView, History, Plan, Policy, Resources, Shape
 from autoscaler.domain.eligibility import Taint
 from autoscaler.errors import InvalidSpecError
+from autoscaler.planner import plan
 from autoscaler.snapshots import Snapshot, format_document, parse_document, to_document
-from autoscaler.snapshots.codec import fields_of, unwrap
+from autoscaler.snapshots.codec import decode, encode
+from autoscaler.snapshots.forms import fields_of, unwrap
 from tests.unit.planner_setups import job, node, web
 
 VIEW = ClusterView(
@@ -131,3 +133,14 @@ def test_nothing_secret_has_a_field():
         ahead += [inner for inner in get_args(declared) if inner is not Ellipsis]
     assert Shape in seen
     assert not [name for name in names if any(word in name for word in ("env", "command", "token", "secret", "uri"))]
+
+
+def test_a_gang_in_a_plan_is_told_and_read_back():
+    """A union is an object with the name of its class; another name is refused."""
+    view = ClusterView(revision=1, observed_at_s=9.0, nodes=(node("n"),), jobs=(job("a", low=2, servers=1),))
+    decided = plan(view, Policy(), 9.0)
+    plain = encode(decided, Plan)
+    assert plain["actions"][0]["type"] == "AdmitGang"
+    assert decode(plain, Plan) == decided
+    with pytest.raises(InvalidSpecError, match=r"actions\[0\].type: is \"Gang\" \(one of CreatePod"):
+        decode(plain | {"actions": [{"type": "Gang"}]}, Plan)
