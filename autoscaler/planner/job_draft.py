@@ -98,6 +98,7 @@ class JobDraft:
     offers: dict[Any, Offers] = field(default_factory=dict)  # `Draft.offers`, likewise
     quiet: Decision | None = None  # of the last plan in which nothing happened to the job
     thirst: Thirst | None = None  # `share.thirst`, until a pod comes or goes
+    next_step: tuple[int, int] | None = None  # a size and `share.step_of` at it
     touched: int = -1  # where in the log its state was last saved
 
     def save(self) -> SavedJob:

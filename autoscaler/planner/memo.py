@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from autoscaler.domain import ClusterView, JobName, Node, NodeName, Policy
 from autoscaler.domain.view import Named
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.snapshot import Snapshot, number_shapes
+from autoscaler.planner.snapshot import Snapshot, shapes_of
 
 STRIDE: Final = 256  # things compared at once
 TOUCHED_LIMIT: Final = 16  # times the nodes: a longer list of touched nodes is dropped with what rests on it
@@ -74,7 +74,10 @@ def bring_up_to_date(snapshot: Snapshot, view: ClusterView) -> bool:
         return False
     pods = list(differences(old.pods, view.pods))
     snapshot.view = view
-    number_shapes(snapshot.shapes, view)
+    for job in jobs:
+        shapes_of(snapshot.shapes, job)
+    for workload in view.workloads if view.workloads is not old.workloads else ():
+        snapshot.shapes.number(workload.shape)
     for before, after in pods:
         snapshot.exchange(before, after)
     changed = [after for _, after in nodes if after is not None]

@@ -6,9 +6,10 @@ Amounts stay whole numbers.  They are 64-bit while nothing can overflow, else Py
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from autoscaler.domain import Resources, Shape
+from autoscaler.domain import Pod, Resources, Shape
 
 BUILT_IN: Final = ("cpu", "memory", "gpu")
 KNOWN_LIMIT: Final = 50_000  # objects remembered by identity; an adapter that makes shapes anew each time ends here
@@ -26,24 +27,31 @@ class Shapes:
         self.amounts: list[Amounts] = []  # by number; shorter where later shapes brought new columns
         self.largest = 0
         self._numbers: dict[Shape, int] = {}
-        self._known: dict[int, tuple[Shape, int]] = {}  # by identity: hashing a shape costs more than all the rest
+        self.known: dict[int, int] = {}  # numbers by identity: hashing a shape costs more than all the rest
+        self._held: list[Shape] = []  # holding the objects keeps their identities from being given away
 
     def number(self, shape: Shape) -> int:
         """Return the number of the shape, a new one for a new shape."""
-        known = self._known.get(id(shape))
+        known = self.known.get(id(shape))
         if known is not None:
-            return known[1]
+            return known
         number = self._numbers.get(shape)
         if number is None:
             number = self._add(shape)
-        if len(self._known) > KNOWN_LIMIT:
-            self._known.clear()
-        self._known[id(shape)] = (shape, number)  # holding the object keeps its identity from being given away
+        if len(self._held) > KNOWN_LIMIT:
+            self.known.clear()
+            self._held.clear()
+        self.known[id(shape)] = number
+        self._held.append(shape)
         return number
 
-    def known(self, identity: int) -> int:
-        """Return the number of a shape object that has one."""
-        return self._known[identity][1]
+    def numbers_of(self, pods: Sequence[Pod]) -> list[int]:
+        """Return the numbers of what pods ask for."""
+        known = self.known
+        try:
+            return [known[id(pod.shape)] for pod in pods]
+        except KeyError:
+            return [self.number(pod.shape) for pod in pods]
 
     def _add(self, shape: Shape) -> int:
         for name, _ in shape.requests.extended:

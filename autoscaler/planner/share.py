@@ -61,8 +61,10 @@ def thirst(draft: Draft, job: JobDraft) -> Thirst:
 def step_of(job: JobDraft) -> int:
     """Trainers that the job's next size adds to those it has; 0 at the ceiling."""
     size = job.size
-    following = job.job.trainer.next_size(size) if size < job.ceiling else None
-    return 0 if following is None else following - size
+    if job.next_step is None or job.next_step[0] != size:
+        following = job.job.trainer.next_size(size)
+        job.next_step = (size, 0 if following is None else following - size)
+    return job.next_step[1]
 
 
 def share_after_step(draft: Draft, job: JobDraft) -> int:

@@ -35,8 +35,7 @@ class Snapshot:
         number_shapes(self.shapes, view)
         for shape in more_shapes:
             self.shapes.number(shape)
-        for shape in {id(pod.shape): pod.shape for pod in view.pods}.values():
-            self.shapes.number(shape)
+        self.shapes.numbers_of(view.pods)
         self.rooms = Rooms(view.nodes, self.shapes, pod_count=len(view.pods))
         self._occupy(view.pods)
         for pod in view.pods:
@@ -59,9 +58,9 @@ class Snapshot:
 
     def _where(self, pods: Sequence[Pod]) -> tuple[list[int], list[int]]:
         """Return nodes and shapes of pods that stand on a node."""
-        index, number = self.rooms.index, self.shapes.number
+        index = self.rooms.index
         places = [index[pod.node or pod.nominated_node] for pod in pods]  # type: ignore[index]  # they stand
-        return places, [number(pod.shape) for pod in pods]
+        return places, self.shapes.numbers_of(pods)
 
     def is_outgrown(self) -> bool:
         """Whether there are resources, amounts or pods for which the arrays were not made."""
@@ -154,10 +153,10 @@ class Snapshot:
         members = self.members.get(job.name, {})
         for name in sorted(members):
             self._count_in(draft, members[name])
-        counts = Counter([id(pod.shape) for pods in (draft.trainers, draft.servers, draft.masters) for pod in pods])
+        counts = Counter(self.shapes.numbers_of([*draft.trainers, *draft.servers, *draft.masters]))
         draft.usage = [0] * len(self.rooms.columns)
-        for identity, count in counts.items():
-            for column, amount in enumerate(self.shapes.amounts[self.shapes.known(identity)]):
+        for number, count in counts.items():
+            for column, amount in enumerate(self.shapes.amounts[number]):
                 draft.usage[column] += count * amount
         draft.now = len(draft.trainers)
         draft.servers_now = len(draft.servers)

@@ -70,13 +70,9 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
             key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
         )
     )
-    settled: set[object] = set()  # kinds of takers: what the poorest of a kind did not get, no other of it gets
     winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
-    for taker in takers(draft):
-        kind = (taker.shapes[Role.TRAINER], step_of(taker), taker.job.priority, taker.rates)
-        if kind in settled:
-            continue
-        settled.add(kind)
+    for taker in islice(one_of_each_kind(takers(draft)), max(0, search.pairs)):
+        search.pairs -= 1  # looking for givers costs as much as a pair
         for giver in islice(givers(draft, taker, supply, shares), GIVERS_LOOKED_AT):
             search.pairs -= 1
             if search.pairs < 0 or not search.trials:
@@ -96,6 +92,16 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
             winners[names] = grown
             search.trials -= 1
     return None
+
+
+def one_of_each_kind(takers: Sequence[JobDraft]) -> Iterator[JobDraft]:
+    """Yield the first of each kind: what the poorest of a kind does not get, no other of it gets."""
+    seen: set[object] = set()
+    for taker in takers:
+        kind = (taker.shapes[Role.TRAINER], step_of(taker), taker.job.priority, taker.rates)
+        if kind not in seen:
+            seen.add(kind)
+            yield taker
 
 
 def try_transfer(draft: Draft, kept: int, taker: JobDraft, giver: JobDraft, victims: list[Pod]) -> set[JobName] | None:
