@@ -49,6 +49,11 @@ MASTER: Final = Shape(requests=Resources(cpu_milli=500, memory_bytes=GI))
 SERVER: Final = Shape(requests=Resources(cpu_milli=2_000, memory_bytes=8 * GI))
 
 
+def chance_of(seed: int) -> random.Random:
+    """The same cluster each time."""
+    return random.Random(seed)  # noqa: S311 - a benchmark, no secret
+
+
 def nodes(count: int) -> list[Node]:
     return [Node(name=f"node-{number:06}", allocatable=KINDS[number % 3]) for number in range(count)]
 
@@ -94,7 +99,7 @@ def web_pod(number: int, node: str | None, chance: random.Random) -> Pod:
 
 def empty(node_count: int, job_count: int, shape_count: int, *, seed: int = 1) -> ClusterView:
     """Nodes with a web pod on each, and jobs of which none has started."""
-    chance = random.Random(seed)
+    chance = chance_of(seed)
     machines = nodes(node_count)
     return ClusterView(
         revision=1,
@@ -108,7 +113,7 @@ def empty(node_count: int, job_count: int, shape_count: int, *, seed: int = 1) -
 def at_rest(node_count: int, job_count: int, shape_count: int, *, seed: int = 1) -> ClusterView:
     """The same with every job started and grown, until the planner leaves things as they are."""
     view = empty(node_count, job_count, shape_count, seed=seed)
-    view = view.evolve(pods=core_pods(view, random.Random(seed)))
+    view = view.evolve(pods=core_pods(view, chance_of(seed)))
     memo = Memo()
     for _ in range(ROUNDS):
         decided = plan(view, OPEN, NOW_S, memo=memo)
@@ -134,12 +139,12 @@ def core_pods(view: ClusterView, chance: random.Random) -> list[Pod]:
                 node = chance.choice(names)
                 if shape.requests.fits_into(free[node]):
                     free[node] -= shape.requests
-                    pods.append(job_pod(job, role, ordinal, Tier.CORE, shape, node))
+                    pods.append(job_pod(job, role, ordinal, tier=Tier.CORE, shape=shape, node=node))
                     break
     return pods
 
 
-def job_pod(job: Job, role: Role, ordinal: int, tier: Tier, shape: Shape, node: str) -> Pod:
+def job_pod(job: Job, role: Role, ordinal: int, *, tier: Tier, shape: Shape, node: str) -> Pod:
     return Pod(
         name=f"{job.name}-{role}-{ordinal}",
         role=role,
@@ -160,12 +165,12 @@ def made_by(view: ClusterView, action: object) -> Iterable[Pod]:
     for pod in wanted:
         job = specs[pod.job]
         shape = {Role.TRAINER: job.trainer.shape, Role.MASTER: MASTER, Role.SERVER: SERVER}[pod.role]
-        yield job_pod(job, pod.role, pod.ordinal, pod.tier, shape, pod.node)
+        yield job_pod(job, pod.role, pod.ordinal, tier=pod.tier, shape=shape, node=pod.node)
 
 
 def with_one_more_web_pod(view: ClusterView, number: int) -> ClusterView:
     """One event: a web pod that fits nowhere, judged unschedulable."""
-    pod = replace(web_pod(900_000 + number, None, random.Random(number)), shape=WEB[number % 3])
+    pod = replace(web_pod(900_000 + number, None, chance_of(number)), shape=WEB[number % 3])
     return view.evolve(pods=[pod], revision=view.revision + 1)
 
 

@@ -1,0 +1,127 @@
+"""The planner at 10,000 nodes and 1,000 jobs: CPU time, beside a calibration loop of the same run.
+
+*Cold* is the first plan of a new leader, from a view and nothing else.  *After one event* is a view evolved by one pod
+and planned with the memo of the plan before, revalidation not included.  *At rest*: every job runs, the cluster is full
+and shared out; *fill*: the cores stand, and all the rest is placed in one plan.  Goals hold for a machine on which the
+calibration loop (a million multiplications and additions in Python) takes 45 ms, and are scaled by it.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import count
+from statistics import median
+from typing import Final
+
+from autoscaler.domain import ClusterView, CreatePod, Policy
+from autoscaler.planner import Memo, plan
+from bench.planner_clusters import NOW_S, at_rest, chance_of, core_pods, empty, with_one_more_web_pod, with_one_pod_gone
+from bench.rows import Row, print_rows
+
+NODES, JOBS, SHAPES = 10_000, 1_000, 60
+CALIBRATION_MS: Final = 45.0  # of the machine on which the goals were set
+POLICY: Final = Policy()
+SPENT: Final = replace(POLICY, transfers_per_minute=0)  # as in most plans: this minute's moves are made
+DECADES: Final = ((100, 10, 10), (1_000, 100, 10), (10_000, 1_000, 10), (1_000, 1_000, 10), (1_000, 100, 100))
+
+
+def cpu_ms(action: Callable[[], object], *, repeats: int = 5) -> float:
+    """Median CPU milliseconds of a call, after one that is not counted."""
+    action()
+    times = []
+    for _ in range(repeats):
+        gc.collect()
+        begun = time.process_time()
+        action()
+        times.append((time.process_time() - begun) * 1e3)
+    return median(times)
+
+
+def calibration() -> None:
+    total = 0
+    for number in range(1_000_000):
+        total += number * number
+
+
+class Clock:
+    """Rows of CPU time with their ratio to the calibration loop, which is run again for each."""
+
+    def row(self, name: str, action: Callable[[], object], *, goal_ms: float | None = None, note: str = "") -> Row:
+        calibrated_ms = cpu_ms(calibration, repeats=3)
+        taken_ms = cpu_ms(action)
+        goal = "" if goal_ms is None else f"<= {goal_ms * calibrated_ms / CALIBRATION_MS:.4g}"
+        ratio = f"{taken_ms / calibrated_ms:.2f} x the calibration loop ({calibrated_ms:.0f} ms)"
+        return Row(name=name, value=taken_ms, unit="ms CPU", goal=goal, note=f"{ratio}{'; ' if note else ''}{note}")
+
+
+def after_one_event(view: ClusterView, policy: Policy, event: Callable[[ClusterView, int], ClusterView]) -> object:
+    """Return a call that evolves the view by one event and plans, with a memo that knows the view."""
+    memo, numbers = Memo(), count()
+    plan(view, policy, NOW_S, memo=memo)
+    return lambda: plan(event(view, next(numbers)), policy, NOW_S, memo=memo)
+
+
+def rows_at_rest(shapes: int, cold_goal_ms: float) -> Iterator[Row]:
+    clock, size = Clock(), f"{NODES:,} nodes x {JOBS:,} jobs, {shapes:,} shapes"
+    view = at_rest(NODES, JOBS, shapes)
+    pods = f"{len(view.pods):,} pods"
+    goal_ms = 15 if shapes == SHAPES else None
+    yield clock.row(f"cold, at rest, {size}", lambda: plan(view, SPENT, NOW_S), goal_ms=cold_goal_ms, note=pods)
+    yield clock.row(f"cold, moves for fairness open, {size}", lambda: plan(view, POLICY, NOW_S), note=pods)
+    for name, event in (("a pod has left", with_one_pod_gone), ("a pod waits", with_one_more_web_pod)):
+        action = after_one_event(view, SPENT, event)
+        yield clock.row(f"after one event ({name}), {size}", action, goal_ms=goal_ms)
+    action = after_one_event(view, POLICY, with_one_pod_gone)
+    yield clock.row(f"after one event, moves for fairness open, {size}", action)
+    listing = {"revision": 1, "observed_at_s": NOW_S, "nodes": view.nodes, "pods": view.pods, "jobs": view.jobs}
+    yield clock.row(f"a view from a listing, {size}", lambda: ClusterView(**listing), note=pods)
+
+
+def rows_of_fill() -> Iterator[Row]:
+    view = empty(NODES, JOBS, SHAPES)
+    view = view.evolve(pods=core_pods(view, chance_of(1)))
+    placed = sum(isinstance(action, CreatePod) for action in plan(view, SPENT, NOW_S).actions)
+    name = f"fill, {NODES:,} nodes x {JOBS:,} jobs, {SHAPES} shapes"
+    yield Clock().row(name, lambda: plan(view, SPENT, NOW_S), note=f"{placed:,} trainers placed in one plan")
+
+
+def rows_of_growth() -> Iterator[Row]:
+    for nodes, jobs, shapes in DECADES:
+        view = at_rest(nodes, jobs, shapes)
+        size = f"{nodes:,} nodes x {jobs:,} jobs, {shapes:,} shapes"
+        yield Clock().row(f"growth: cold, {size}", lambda view=view: plan(view, SPENT, NOW_S))
+        yield Clock().row(f"growth: after one event, {size}", after_one_event(view, SPENT, with_one_pod_gone))
+    view = at_rest(133, 20, 10)
+    name = "a simulator's plan, 133 nodes x 20 jobs, one pod changed"
+    yield Clock().row(name, after_one_event(view, POLICY, with_one_pod_gone), goal_ms=2, note=f"{len(view.pods)} pods")
+
+
+def memory_mib() -> float:
+    """Peak memory of a process that makes the cluster and plans for it."""
+    code = (
+        "import resource\n"
+        "from autoscaler.planner import Memo, plan\n"
+        "from bench.bench_planner import NODES, JOBS, NOW_S, SPENT, at_rest\n"
+        "view, memo = at_rest(NODES, JOBS, 1_000), Memo()\n"
+        "plan(view, SPENT, NOW_S, memo=memo)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
+    return float(done.stdout) / 1024
+
+
+def main() -> None:
+    for rows in (rows_at_rest(SHAPES, 150), rows_at_rest(1_000, 500), rows_of_fill(), rows_of_growth()):
+        for row in rows:
+            print_rows([row])
+    note = "peak of a process that makes the view and plans, Python and NumPy included"
+    print_rows([Row(name="memory, 1,000 shapes", value=memory_mib(), unit="MiB", goal="<= 400", note=note)])
+
+
+if __name__ == "__main__":
+    main()
