@@ -111,6 +111,13 @@ GOALS: Final = (
         "web shortfall at most 1.2 points above the static arm",
         lambda v: v["static.web_shortfall_percent"] + 1.2,
     ),
+    at_most(
+        CASE_2,
+        (f"{PLANNER}+headroom-13",),
+        "web_wait_max_s",
+        "with room for 100 web pods kept free the web waits no longer than beside the static arm",
+        lambda v: v["static.web_wait_max_s"] + 0.1,
+    ),
     at_least(CASE_2, BOTH, "web_back_at_peak_passes_percent", "every pass back at 400 web pods", fixed(100.0)),
     at_most(
         CASE_2,
