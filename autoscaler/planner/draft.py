@@ -10,7 +10,7 @@ Built by `snapshot`, read by every phase; nothing here decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
@@ -69,6 +69,7 @@ class Draft:
     standing: dict[str | None, int] = field(default_factory=dict)  # pods by workload, leaving ones apart
     is_gang_binding: bool = False  # core pods of an earlier start are still without a node
     held_on: Mapping[int, Sequence[JobName | None]] = field(default_factory=dict)  # of surplus, by node
+    preempted_now: Collection[JobName] = ()  # jobs of which a trainer is leaving because the scheduler took it
     quiet_from_s: float = 0.0  # when the newest submission and the newest pod of others came
     unserved: list[Want] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
@@ -81,11 +82,16 @@ class Draft:
     supplies: dict[object, object] = field(default_factory=dict)  # of `supply`
     by_trainer: dict[int, list[JobDraft]] = field(default_factory=dict)
     waste: object = None  # of `waste`
+    unpaid: set[JobName] = field(default_factory=set)  # whose growth would not make good its cost
+    preempted_at_s: dict[JobName, float] = field(default_factory=dict)  # when the scheduler last took a trainer
     resizes: dict[JobName, Resize] = field(default_factory=dict)
     trial_from: int = 0  # where in the log the present trial begins
 
     def __post_init__(self) -> None:
         self.resizes = {entry.job: entry for entry in self.view.history.resizes}
+        limit_s = self.now_s - self.policy.preempted_pause_s
+        self.preempted_at_s = {entry.job: entry.at_s for entry in self.history.preempted if entry.at_s > limit_s}
+        self.preempted_at_s |= dict.fromkeys(self.preempted_now, self.now_s)
 
     @property
     def history(self) -> History:

@@ -8,7 +8,8 @@ start of a gang, then creations; each creation fits into room that is free whate
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
+from dataclasses import replace
+from math import ceil, inf
 
 from autoscaler.domain import (
     Action,
@@ -24,18 +25,24 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.explain import decide
+from autoscaler.planner.grades import grade_of
 from autoscaler.planner.job_draft import JobDraft, Leaving
 from autoscaler.planner.memory import next_history
+from autoscaler.planner.share import thirst
 from autoscaler.planner.transfer import STARVED
-from autoscaler.planner.windows import growth_opens_at, is_old_enough, shrink_opens_at
+from autoscaler.planner.windows import changes_left, growth_opens_at, is_old_enough, next_change_at, shrink_opens_at
 
 
 def emit(draft: Draft) -> Plan:
     """Return the plan that the finished draft amounts to."""
     jobs = list(draft.jobs.values())
-    for job in jobs:
-        drop_odd_trainers(draft, job)
-        gate_growth(draft, job)
+    left = changes_left(draft) - sum(not all(leaving.cause.is_forced for leaving in job.leaving) for job in jobs)
+    for job in sorted(jobs, key=lambda job: thirst(draft, job)) if left < inf else jobs:
+        leaving = len(job.leaving)
+        drop_odd_trainers(draft, job, is_allowed=left >= 1)
+        gate_growth(draft, job, is_allowed=left >= 1)
+        left -= len(job.leaving) > leaving or grows(job)
+    give_grades(draft)
     actions: list[Action] = [delete(draft, job, leaving) for job in jobs for leaving in job.leaving]
     actions += [AdmitGang(job=job.job.name, pods=tuple(core_created(job))) for job in jobs if job.is_starting]
     actions += [pod for job in jobs if job.is_running for pod in job.created]
@@ -53,7 +60,7 @@ def emit(draft: Draft) -> Plan:
     )
 
 
-def drop_odd_trainers(draft: Draft, job: JobDraft) -> None:
+def drop_odd_trainers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
     """Trainers beyond an allowed size that found no others to make up a step leave, voluntarily."""
     if job.size == job.job.trainer.min_replicas or job.job.state is not JobState.ACTIVE:
         return
@@ -61,7 +68,7 @@ def drop_odd_trainers(draft: Draft, job: JobDraft) -> None:
     if odd <= 0:
         return
     victims = draft.last_in_line(job)[:odd]
-    opens_at_s = shrink_opens_at(draft, job.job)
+    opens_at_s = shrink_opens_at(draft, job.job) if is_allowed else next_change_at(draft)
     if draft.now_s >= opens_at_s and all(is_old_enough(draft.policy, pod, draft.now_s) for pod in victims):
         draft.remove(job, victims, Cause.STEP, beneficiary="spec.trainer.step")
     else:
@@ -69,12 +76,16 @@ def drop_odd_trainers(draft: Draft, job: JobDraft) -> None:
         draft.wake_at_s.append(max(opens_at_s, youngest_s))
 
 
-def gate_growth(draft: Draft, job: JobDraft) -> None:
-    """Turn growth that must wait for the job's window into a promise."""
+def gate_growth(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
+    """Turn growth that must wait, for the job's window or for the next minute, into a promise."""
     growth = [pod for pod in job.created if pod.cause is Cause.FREE_ROOM]
     if not growth or not job.is_running:
         return
     opens_at_s = growth_opens_at(draft, job.job)
+    bottleneck, why = Bottleneck.COOLDOWN, "calm time after a change"
+    if draft.now_s >= opens_at_s and not is_allowed:
+        opens_at_s = next_change_at(draft)
+        bottleneck, why = Bottleneck.BUDGET, f"at most {draft.policy.resizes_per_minute} resizes a minute"
     if draft.now_s >= opens_at_s:
         return
     draft.touch(job)
@@ -83,8 +94,29 @@ def gate_growth(draft: Draft, job: JobDraft) -> None:
     job.thirst = None
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
     wait_s = opens_at_s - draft.now_s
-    message = f"grows by {len(growth)} in {ceil(wait_s)} s (calm time after a change)"
-    job.block(Bottleneck.COOLDOWN, message, until_s=opens_at_s)
+    job.block(bottleneck, f"grows by {len(growth)} in {ceil(wait_s)} s ({why})", until_s=opens_at_s)
+
+
+def grows(job: JobDraft) -> bool:
+    """Whether this plan grows the job into free room."""
+    return job.is_running and any(pod.cause is Cause.FREE_ROOM for pod in job.created)
+
+
+def give_grades(draft: Draft) -> None:
+    """Give surplus that is created the grade at which a scheduler takes it (`grades`)."""
+    growing = [job for job in draft.jobs.values() if any(pod.tier is Tier.SURPLUS for pod in job.created)]
+    if not growing:
+        return
+    admitted = [job for job in draft.jobs.values() if job.is_running or job.is_starting]
+    largest = max(draft.share(job, more=job.job.trainer.ceiling - job.size) for job in admitted)
+    for job in growing:
+        draft.touch(job)
+        job.created = [
+            replace(pod, grade=grade_of(draft.share(job, more=pod.ordinal + 1 - job.size), largest))
+            if pod.tier is Tier.SURPLUS
+            else pod
+            for pod in job.created
+        ]
 
 
 def core_created(job: JobDraft) -> Iterator[CreatePod]:

@@ -51,6 +51,7 @@ class Memo:
             standing=snapshot.standing,
             held_on=snapshot.held_on,
             is_gang_binding=bool(snapshot.unbound_core),
+            preempted_now=set(snapshot.preempted.values()),
             quiet_from_s=max(snapshot.newest_job_s, snapshot.newest_other_s) + policy.quiet_window_s,
         )
 

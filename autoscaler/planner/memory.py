@@ -54,16 +54,10 @@ def next_history(draft: Draft) -> History:
         shortfalls=tuple(Shortfall(job=job, since_s=since_s.get(job, draft.now_s)) for job in sorted(draft.short)),
         transfers_at_s=tuple(at_s for at_s in old.transfers_at_s if at_s > draft.now_s - 60.0),
         changes=tuple(change for change in old.changes if change.at_s > draft.now_s - 60.0),
-        preempted=preempted(draft),
+        preempted=tuple(
+            Preempted(job=job, at_s=at_s) for job, at_s in sorted(draft.preempted_at_s.items()) if job in jobs
+        ),
     )
-
-
-def preempted(draft: Draft) -> tuple[Preempted, ...]:
-    """Return the jobs that the scheduler preempts now, or has within the pause that follows (`kubernetes.md` 11)."""
-    limit_s = draft.now_s - draft.policy.preempted_pause_s
-    found = {entry.job: entry.at_s for entry in draft.view.history.preempted if entry.at_s > limit_s}
-    found |= {pod.job: draft.now_s for pod in draft.view.pods if pod.is_preempted and pod.job is not None}
-    return tuple(Preempted(job=job, at_s=found[job]) for job in sorted(found.keys() & draft.jobs.keys()))
 
 
 def rooms_made(draft: Draft) -> tuple[RoomMade, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from autoscaler.domain import Cause, Demand, DemandState, NodeName, Pod, PodName
 from autoscaler.planner.draft import Draft, Want
 from autoscaler.planner.fit import emptiest_room, fits_an_empty_node
+from autoscaler.planner.headroom import headroom_of
 from autoscaler.planner.rank import CORE_VALUE, SURPLUS_RANK, full_rank
 
 
@@ -54,7 +55,7 @@ def announced_wants(draft: Draft) -> list[Want]:
 
 def keep_headroom(draft: Draft) -> None:
     """Settle the room that the policy keeps free; what finds none is left unserved."""
-    for number, headroom in enumerate(draft.policy.headroom):
+    for number, headroom in enumerate(headroom_of(draft.view, draft.policy)):
         for copy in range(headroom.count):
             name = f"headroom-{number}-{copy}"
             place(draft, Want(name=name, shape=headroom.shape, rank=full_rank(CORE_VALUE), cause=Cause.HEADROOM))

@@ -45,6 +45,8 @@ def may_grow(draft: Draft, job: JobDraft) -> bool:
     """Whether the job has its minimum, or the promise of it, and may have more."""
     if job.job.state is not JobState.ACTIVE or job.size < job.job.trainer.min_replicas:
         return False
+    if job.job.name in draft.unpaid:
+        return False
     if job.is_running and draft.now_s < job.job.hold_until_s:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
         return False

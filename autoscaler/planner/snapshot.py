@@ -29,6 +29,7 @@ class Snapshot:
         self.members: dict[JobName, dict[PodName, Pod]] = {}
         self.waiting: dict[PodName, Pod] = {}  # of others, for a node
         self.unbound_core: set[PodName] = set()
+        self.preempted: dict[PodName, JobName] = {}
         self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
         self.held_on: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
         self.newest_other_s = -inf
@@ -95,6 +96,7 @@ class Snapshot:
         if pod.job is not None:
             del self.members[pod.job][pod.name]
             self.unbound_core.discard(pod.name)
+            self.preempted.pop(pod.name, None)
             return
         if pod.phase is not PodPhase.TERMINATING:
             self.standing[pod.workload] -= 1
@@ -106,6 +108,8 @@ class Snapshot:
             self.members.setdefault(pod.job, {})[pod.name] = pod
             if pod.tier is Tier.CORE and pod.phase in UNBOUND:
                 self.unbound_core.add(pod.name)
+            if pod.is_preempted:
+                self.preempted[pod.name] = pod.job
             return
         if pod.phase is not PodPhase.TERMINATING:
             self.standing[pod.workload] += 1

@@ -17,10 +17,11 @@ from typing import Final
 from autoscaler.domain import Bottleneck, Cause, JobName, Pod, Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.payoff import gain_of, pays_off
 from autoscaler.planner.rooms import copies_that_fit
 from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks, share_after_step, step_of, thirst
 from autoscaler.planner.supply import Supply, supply_for
-from autoscaler.planner.windows import is_old_enough, shrink_opens_at, transfers_left
+from autoscaler.planner.windows import changes_left, is_old_enough, next_change_at, shrink_opens_at, transfers_left
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
 
@@ -37,6 +38,7 @@ class Search:
     """What one plan has looked at so far, and what its windows have turned away."""
 
     left: int  # trainers that may still be moved within this minute
+    changes: float  # jobs that may still change their size within this minute
     pairs: int = PAIRS_LOOKED_AT
     trials: int = TRIALS
     closed: dict[JobName, tuple[Bottleneck, str, float]] = field(default_factory=dict)
@@ -44,15 +46,28 @@ class Search:
 
 def share_out(draft: Draft) -> None:
     """Write growth and transfers on the kept state (P5 and P6 together), and say what keeps each job where it is."""
-    search = Search(left=transfers_left(draft))
+    search = Search(left=transfers_left(draft), changes=changes_left(draft))
     kept = draft.mark()
     fill_shares(draft)
+    while unpaid := {job.job.name for job in draft.jobs.values() if not is_paid(draft, job)}:
+        draft.unpaid |= unpaid
+        draft.roll_back(kept)
+        fill_shares(draft)
     while (found := next_transfer(draft, kept, search)) is not None:
         kept = found
         search.closed.clear()
     note_bottlenecks(draft)
     for name, (bottleneck, message, until_s) in search.closed.items():
         draft.jobs[name].block(bottleneck, message, until_s=until_s)
+    for name in draft.unpaid:
+        message = f"what growth there is would not make good its cost within {draft.policy.payoff_s:g} s"
+        draft.jobs[name].block(Bottleneck.BUDGET, message)
+
+
+def is_paid(draft: Draft, job: JobDraft) -> bool:
+    """Whether the job does not grow in this plan, or to its own good."""
+    standing = len(job.trainers)
+    return not job.is_running or job.size <= standing or pays_off(draft.policy, job.job, standing, job.size)
 
 
 def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
@@ -88,6 +103,7 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
             grown = try_transfer(draft, kept, taker, giver, victims)
             if grown is None:
                 search.left -= len(victims)
+                search.changes -= 1
                 return draft.trial_from
             winners[names] = grown
             search.trials -= 1
@@ -211,6 +227,13 @@ def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, vict
         message = f"{step} {ceil(opens_at_s - now_s)} s (calm time after a change)"
         search.closed[taker.job.name] = (Bottleneck.COOLDOWN, message, opens_at_s)
         return False
+    if search.changes < 1:
+        opens_at_s = next_change_at(draft)
+        message = f"{step} {ceil(opens_at_s - now_s)} s (at most {policy.resizes_per_minute} resizes a minute)"
+        search.closed[taker.job.name] = (Bottleneck.BUDGET, message, opens_at_s)
+        return False
+    if not is_worth_it(draft, taker, giver):
+        return False
     if len(victims) > search.left:
         oldest_s = min(draft.history.transfers_at_s, default=now_s)
         opens_at_s = max(now_s + 1.0, oldest_s + 60.0)
@@ -218,6 +241,13 @@ def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, vict
         search.closed[taker.job.name] = (Bottleneck.BUDGET, message, opens_at_s)
         return False
     return True
+
+
+def is_worth_it(draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:
+    """Whether the taker's step makes good what it costs both jobs to change their size."""
+    policy, size = draft.policy, taker.size
+    lost = giver.size * giver.job.resize_cost_s
+    return not policy.payoff_s or gain_of(policy, taker.job, size, size + step_of(taker)) > lost
 
 
 def is_better(changed: Sequence[tuple[JobDraft, int]], taker: JobDraft, giver: JobDraft) -> bool:

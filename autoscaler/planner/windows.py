@@ -2,7 +2,8 @@
 
 Each job has two: it grows no sooner than `up_window_s` after its last shrink, and shrinks voluntarily no sooner than
 `down_window_s` after its last growth.  A quiet window after a submission or a new pod of others holds all of them, so
-that a burst is answered once.  Every function returns the instant from which the change is allowed.
+that a burst is answered once, and a job that the scheduler has preempted pauses (`kubernetes.md` 11).  All changes
+together may be capped by the minute.  Functions in `_at` return the instant from which the change is allowed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from autoscaler.planner.draft import Draft
 def growth_opens_at(draft: Draft, job: Job) -> float:
     """When the job may grow."""
     last = resize_of(draft, job).shrunk_at_s
-    return max(started_after(draft, job, last) + draft.policy.up_window_s, draft.quiet_from_s)
+    preempted_s = draft.preempted_at_s.get(job.name, -inf) + draft.policy.preempted_pause_s
+    return max(started_after(draft, job, last) + draft.policy.up_window_s, draft.quiet_from_s, preempted_s)
 
 
 def shrink_opens_at(draft: Draft, job: Job) -> float:
@@ -34,6 +36,19 @@ def transfers_left(draft: Draft) -> int:
     """How many trainers may still be moved for fairness within this minute."""
     recent = sum(at_s > draft.now_s - 60.0 for at_s in draft.history.transfers_at_s)
     return max(0, draft.policy.transfers_per_minute - recent)
+
+
+def changes_left(draft: Draft) -> float:
+    """How many jobs may still change their size voluntarily within this minute; without end where there is no limit."""
+    if not draft.policy.resizes_per_minute:
+        return inf
+    recent = sum(change.at_s > draft.now_s - 60.0 for change in draft.history.changes)
+    return max(0, draft.policy.resizes_per_minute - recent)
+
+
+def next_change_at(draft: Draft) -> float:
+    """When the oldest voluntary change of this minute is a minute old."""
+    return max(draft.now_s + 1.0, min((change.at_s for change in draft.history.changes), default=draft.now_s) + 60.0)
 
 
 def resize_of(draft: Draft, job: Job) -> Resize:
