@@ -44,18 +44,34 @@ def admit_gangs(draft: Draft) -> None:
     """Start one gang at most; hold or make room for the others; say of each why it waits."""
     barred: frozenset[NodeName] = frozenset()
     reserved: set[int] = set()
+    refused: dict[object, tuple[Bottleneck, str]] = {}  # kinds of gangs for which no room was found since the last one
     can_start = not draft.is_gang_binding
     for name in queue(draft):
-        if draft.policy.admission is Admission.STRICT_CLASS:
-            fill_shares(draft, above_priority=draft.jobs[name].job.priority)
         job = draft.jobs[name]
+        if draft.policy.admission is Admission.STRICT_CLASS:
+            fill_shares(draft, above_priority=job.job.priority)
         if not may_be_admitted(draft, job):
             continue
-        if start_now(draft, name, barred, starts=can_start):
+        kind = kind_of(draft, job)
+        if kind in refused:
+            job.block(*refused[kind])
+        elif start_now(draft, name, barred, starts=can_start):
             can_start = False
-        elif not wait_for_room(draft, name, barred) and is_aged(draft, job) and job.job.priority not in reserved:
+            refused.clear()
+            continue
+        elif wait_for_room(draft, name, barred):
+            refused.clear()
+            continue
+        refused[kind] = (job.bottleneck or Bottleneck.NODE_FIT, job.message)
+        if is_aged(draft, job) and job.job.priority not in reserved:
             reserved.add(job.job.priority)
             barred |= bar_nodes(draft, name, barred)
+
+
+def kind_of(draft: Draft, job: JobDraft) -> object:
+    """Return what gangs have in common that find room, or find none, alike; with a reservation each is of its own."""
+    has_seats = any(entry.job == job.job.name for entry in draft.history.reservations)
+    return (job.job.priority, *job.shapes.items(), *core_of(job), job.job.name if has_seats else "")
 
 
 def queue(draft: Draft) -> list[JobName]:
