@@ -63,7 +63,7 @@ def find_seats(draft: Draft, job: JobDraft, roles: Sequence[Role], *, now: bool,
             break
         shape = job.shapes[roles[len(seats)]]
         if len(branches) == len(seats):
-            branches.append((len(rooms.log), rooms_by_waste(draft, shape, now=now, avoid=avoid)))
+            branches.append((len(rooms.log), rooms_by_waste(draft, shape, now=now, avoid=avoid, stays=True)))
         at = next(branches[-1][1], None)
         if at is not None:
             rooms.take(at, shape, now=now)
@@ -94,7 +94,7 @@ def seat_by_force(
     seats: Seats = []
     for role in largest_first(draft, job, roles):
         shape = job.shapes[role]
-        at = least_waste(draft, shape, now=False, avoid=avoid)
+        at = least_waste(draft, shape, now=False, avoid=avoid, stays=True)
         if at is None:
             at = vacate_for(draft, job, shape, force, avoid)
         if at is None:
@@ -127,7 +127,7 @@ def harm_of_swap(draft: Draft, shape: int) -> Callable[[Victims], float] | None:
     waste = waste_of(draft)
     if not waste.is_weighed:
         return None
-    return lambda victims: waste.swap_cost(victims.at, shape, [draft.shapes.number(pod.shape) for pod in victims.pods])
+    return lambda victims: waste.cost(victims.at, shape, stays=True)
 
 
 def take_seat(draft: Draft, job: JobDraft, role: Role, node: NodeName, *, now: bool) -> None:

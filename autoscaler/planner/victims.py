@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import inf
+from typing import Any
 
 from autoscaler.domain import Pod
 from autoscaler.planner.draft import Draft
@@ -84,23 +85,32 @@ def cheapest_victims(
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
-    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).  `harm`: decides between
-    choices on different nodes that cost the same.
+    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).  `harm`: what a choice does to
+    its node; between choices of as many trainers of the same priorities it decides before fairness.
     """
     supply = supply_for(draft, rank, spare_priority)
     floors = supply.floors(shape, avoid)
     best: Victims | None = None
-    least: tuple[Cost, float, int] | None = None
+    least: tuple[Any, ...] = ()
     while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != NOWHERE:
-        if least is not None and (supply.floor_cost(floor), 0.0 if harm is None else -inf, at) > least:
+        cost = supply.floor_cost(floor)
+        if best is not None and order_of(cost, at, -inf if harm else None) > least:
             break
         floors[at] = NOWHERE
         found = fewest_on(spot_at(draft, at, shape), candidates(draft, supply, at))
         if found is not None:
-            candidate = (found.cost, 0.0 if harm is None else harm(found), found.at)
-            if least is None or candidate < least:
-                best, least = found, candidate
+            order = order_of(found.cost, found.at, harm(found) if harm else None)
+            if best is None or order < least:
+                best, least = found, order
     return best
+
+
+def order_of(cost: Cost, at: int, harm: float | None) -> tuple[Any, ...]:
+    """Return the sort key of a choice: how many, whose priority, what harm, whose share, which node."""
+    removed, prices = cost
+    if harm is None:
+        return (removed, prices, at)
+    return (removed, tuple(priority for priority, _, _ in prices), harm, prices, at)
 
 
 def spot_at(draft: Draft, at: int, shape: int) -> Spot:

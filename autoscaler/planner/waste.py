@@ -4,13 +4,15 @@ Among nodes that are harmed alike the pod takes the tightest, as `fit` has them:
 keeps away from the emptiest nodes, to which the scheduler sends the web.  What a pod of each shape costs each node is
 kept in an array and brought up to date for the nodes that were touched, as the fits are (`rooms`).
 
+For a core pod the node's surplus counts as room: it makes way, a server stays.
+
 Above `WEIGHED_NODES` nodes the tightest is taken at once: there every pattern finds its room somewhere, and the time
 belongs to the rest of the plan (docs/adr/0113).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import inf
 from typing import Final
 
@@ -21,7 +23,7 @@ from autoscaler.domain import NOTHING, JobState, Resources, Role, Shape
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import rooms_by_tightness
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.patterns import Patterns, Vector, minus
+from autoscaler.planner.patterns import Patterns, Vector
 from autoscaler.planner.rooms import Mask
 from autoscaler.planner.wanted import most_wanted, worths_of
 
@@ -46,52 +48,46 @@ class Waste:
         self._sides = list(zip(*(mask.tolist() for mask in accepted), strict=True))  # by node: which kinds it accepts
         self._patterns: dict[tuple[bool, ...], Patterns] = {}
         self._worths: dict[int, int] = dict(self._kinds)
-        self._costs: dict[int, npt.NDArray[np.float64]] = {}
-        self._seen: dict[int, int] = {}
+        self._costs: dict[tuple[int, bool], npt.NDArray[np.float64]] = {}
+        self._seen: dict[tuple[int, bool], int] = {}
 
     @property
     def is_weighed(self) -> bool:
         """Whether there are patterns at all: something is wanted, and the nodes are not too many."""
         return bool(self._kinds)
 
-    def cost(self, at: int, shape: int) -> float:
+    def cost(self, at: int, shape: int, *, stays: bool) -> float:
         """What one such pod costs this node, in grains."""
-        free = tuple(self._draft.rooms.later[:, at].tolist())
+        free = self._room(at, stays=stays)
         growth = self._patterns_at(at).growth(free, self._asked(shape), self._worth(shape))
         return round(growth * GRAINS / self._scale) * ABOVE_SLACK
 
-    def swap_cost(self, at: int, shape: int, gone: Sequence[int]) -> float:
-        """What it costs this node, in grains, to have one such pod in place of pods of these shapes."""
-        before = tuple(self._draft.rooms.later[:, at].tolist())
-        after = minus(before, self._asked(shape))
-        for other in gone:
-            after = minus(after, self._asked(other), times=-1)
-        patterns = self._patterns_at(at)
-        if patterns.is_wide(before) or patterns.is_wide(after):
-            return 0.0
-        freed = sum(self._worth(other) for other in gone) - self._worth(shape)
-        return round((freed - patterns.fill(after) + patterns.fill(before)) * GRAINS / self._scale) * ABOVE_SLACK
-
-    def is_least(self, at: int, shape: int) -> bool:
+    def is_least(self, at: int, shape: int, *, stays: bool) -> bool:
         """Whether no node can cost less."""
         worth = self._worth(shape)
         least = self._patterns_at(at).least_growth(self._asked(shape), worth)
-        return self.cost(at, shape) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
+        return self.cost(at, shape, stays=stays) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
 
-    def costs(self, shape: int) -> npt.NDArray[np.float64]:
+    def costs(self, shape: int, *, stays: bool) -> npt.NDArray[np.float64]:
         """What one such pod costs each node on which it fits; what it says of others means nothing."""
         touched, rooms = self._draft.rooms.touched, self._draft.rooms
-        costs = self._costs.get(shape)
+        costs = self._costs.get((shape, stays))
         if costs is None:
-            costs = self._costs[shape] = np.zeros(len(rooms))
+            costs = self._costs[shape, stays] = np.zeros(len(rooms))
             news = set(np.flatnonzero(rooms.fitting(shape).later < inf).tolist())
         else:
-            news = set(touched[self._seen[shape] :])
+            news = set(touched[self._seen[shape, stays] :])
         for at in news:
             if rooms.fits(at, shape, now=False):
-                costs[at] = self.cost(at, shape)
-        self._seen[shape] = len(touched)
+                costs[at] = self.cost(at, shape, stays=stays)
+        self._seen[shape, stays] = len(touched)
         return costs
+
+    def _room(self, at: int, *, stays: bool) -> Vector:
+        """What pods may fill: for one that stays all that can be free once surplus has made way."""
+        rooms = self._draft.rooms
+        room = rooms.later[:, at] + rooms.surplus[:, at] if stays else rooms.later[:, at]
+        return tuple(room.tolist())
 
     def _patterns_at(self, at: int) -> Patterns:
         side = self._sides[at]
@@ -115,12 +111,17 @@ class Waste:
         return worth
 
 
-def least_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> int | None:
-    """Return the node that the pod harms least, of these the one that it leaves fullest; ties to the first name."""
-    return next(rooms_by_waste(draft, shape, now=now, avoid=avoid), None)
+def least_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None, stays: bool = False) -> int | None:
+    """Return the node that the pod harms least, of these the one that it leaves fullest; ties to the first name.
+
+    `stays`: a core pod, for which surplus on the node makes way sooner or later.
+    """
+    return next(rooms_by_waste(draft, shape, now=now, avoid=avoid, stays=stays), None)
 
 
-def rooms_by_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
+def rooms_by_waste(
+    draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None, stays: bool = False
+) -> Iterator[int]:
     """Yield all nodes that `least_waste` could choose, in its order.  As `fit.rooms_by_tightness`."""
     waste = waste_of(draft)
     if not waste.is_weighed:
@@ -131,10 +132,10 @@ def rooms_by_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = 
         first = draft.rooms.tightest(shape, now=now)
         if first < 0:
             return
-        if waste.is_least(first, shape):
+        if waste.is_least(first, shape, stays=stays):
             best = first
             yield best
-    scores = draft.rooms.fitting(shape).scores(now=now) + waste.costs(shape)
+    scores = draft.rooms.fitting(shape).scores(now=now) + waste.costs(shape, stays=stays)
     if avoid is not None:
         scores[avoid] = inf
     order = scores.argsort(kind="stable")

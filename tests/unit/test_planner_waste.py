@@ -61,3 +61,22 @@ def test_pattern_counts_only_where_its_pods_may_stand():
     tolerant = Shape(requests=spec.servers.shape.requests, tolerations=frozenset({Toleration(key="servers")}))
     driver = settled(nodes, replace(spec, servers=replace(spec.servers, shape=tolerant)))
     assert nodes_of(driver.cluster, Role.SERVER) == ["b"]
+
+
+def test_server_stands_where_it_breaks_no_trainer_once_surplus_has_made_way():
+    """15 cores are three trainers, 14 two and a server: what is full of surplus today is no less suited for that."""
+    driver = settled([node("a", 15_000), node("b", 14_000)], job("old", cpu_milli=5_000, low=1, high=5))
+    driver.cluster.put(with_servers("new", 1, low=1, high=1))
+    driver.settle()
+    assert nodes_of(driver.cluster, Role.SERVER) == ["b"]
+
+
+def test_priority_of_who_gives_comes_before_waste():
+    """Surplus of the lower class goes first, even where its room suits the server less."""
+    jobs = [job("low", cpu_milli=5_000, high=2, priority=0), job("high", cpu_milli=5_000, high=2, priority=5)]
+    driver = settled([node("a", 10_000)], jobs[0])
+    driver.cluster.put(node("b", 9_000), node("c", 5_000), jobs[1])
+    driver.settle()
+    driver.cluster.put(with_servers("new", 1, low=1, high=1))
+    causes = [action for action in driver.turn().actions if isinstance(action, DeletePod)]
+    assert {action.job for action in causes} == {"low"}
