@@ -41,6 +41,8 @@ def part_of_cluster(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
     wanted: dict[Shape, int] = {}
     for workload in view.workloads:
         wanted[workload.shape] = wanted.get(workload.shape, 0) + max(1, workload.desired_replicas)
+    if not wanted or not percent(policy.headroom_percent):
+        return {}
     capacity = sum((node.allocatable for node in view.nodes if node.is_ready), start=NOTHING)
     parts = {shape: part_taken(shape.requests, capacity) for shape in wanted}
     whole = sum(wanted[shape] * part for shape, part in parts.items())

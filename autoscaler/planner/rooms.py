@@ -144,9 +144,16 @@ class Rooms:
 
     def later_on(self, at: int) -> Resources:
         """What the node will have free, for people."""
-        amounts = dict(zip(self.columns, self.later[:, at].tolist(), strict=True))
-        cpu, memory, gpu = (amounts.pop(name) for name in BUILT_IN)
-        return Resources(cpu_milli=cpu, memory_bytes=memory, gpu_count=gpu, extended=tuple(amounts.items()))
+        return self._named(self.later[:, at].tolist())
+
+    def ready_capacity(self) -> Resources:
+        """What all ready nodes hold, in those resources that anybody asks for."""
+        return self._named([int(row[self.is_ready].sum()) for row in self.whole])
+
+    def _named(self, amounts: Sequence[int]) -> Resources:
+        by_name = dict(zip(self.columns, amounts, strict=True))
+        cpu, memory, gpu = (by_name.pop(name) for name in BUILT_IN)
+        return Resources(cpu_milli=cpu, memory_bytes=memory, gpu_count=gpu, extended=tuple(by_name.items()))
 
     # Moves.
 

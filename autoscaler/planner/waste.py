@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from autoscaler.domain import NOTHING, JobState, Resources, Role, Shape
+from autoscaler.domain import JobState, Resources, Role, Shape
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import rooms_by_tightness
 from autoscaler.planner.job_draft import JobDraft
@@ -146,7 +146,7 @@ def waste_of(draft: Draft) -> Waste:
     """Return the plan's measure of waste, made when first asked."""
     if not isinstance(draft.waste, Waste):
         rooms = draft.rooms
-        capacity = sum((node.allocatable for node in rooms.nodes if node.is_ready), start=NOTHING)
+        capacity = rooms.ready_capacity()
         kinds = most_wanted(wanted_pods(draft), capacity) if len(rooms) <= WEIGHED_NODES else ()
         draft.waste = Waste(draft, kinds, capacity)
     return draft.waste
