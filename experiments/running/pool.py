@@ -10,8 +10,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from experiments.arms.playing import play
+from experiments.errors import MixedCommitsError
 from experiments.running.store import Store
 from experiments.running.tasks import Task
+from experiments.running.versions import loaded_version
 
 WAITING_PER_WORKER = 4  # tasks handed out ahead: little is lost when the user stops
 
@@ -44,7 +46,13 @@ def run_tasks(tasks: Sequence[Task], store: Store, workers: int) -> Iterator[Don
 
 
 def run_one(task: Task, version: str, folder: Path) -> float:
-    """Play one pass and keep it; returns its wall seconds."""
+    """Play one pass and keep it; returns its wall seconds.
+
+    Raises:
+        MixedCommitsError: the code was changed between the start of the run and that of this process.
+    """
+    if loaded_version() != version:
+        raise MixedCommitsError(f"this is {loaded_version()} now, and the run began as {version}; run again")
     result = play(task.setting)
     Store(version, folder).keep(task, result)
     return result.wall_s

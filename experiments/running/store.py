@@ -1,19 +1,23 @@
 """Results on disk: one file a pass, in a folder of the version that made it.
 
-A file appears whole or not at all, so an interrupted run leaves nothing half-written and goes on where it stopped.
+A file appears whole or not at all, so an interrupted run leaves nothing half-written and goes on where it stopped.  The
+version covers our own scenarios; a file of the user's may change beside it, so each pass carries its scenario's digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from experiments.arms.playing import PassResult
-from experiments.errors import MixedCommitsError
+from experiments.errors import MixedCommitsError, RefusedInputError
 from experiments.running.tasks import Task
+from experiments.scenarios.schema import Scenario
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
 
@@ -23,6 +27,7 @@ class StoredPass:
     """One pass as it was kept."""
 
     version: str
+    scenario: str
     experiment: str
     mix: str
     arm: str
@@ -47,13 +52,18 @@ class Store:
         return self._passes / setting.scenario.name / f"{task.mix}.{task.arm}.seed-{setting.seed}.json"
 
     def has(self, task: Task) -> bool:
-        """Whether the pass was run by this version."""
-        return self.file_of(task).exists()
+        """Whether the pass was run by this version, from this scenario; a file that cannot be read is none."""
+        try:
+            kept = read_pass(self.file_of(task))
+        except RefusedInputError:
+            return False
+        return (kept.version, kept.scenario) == (self.version, digest(task.setting.scenario))
 
     def keep(self, task: Task, result: PassResult) -> None:
         """Keep a pass; it is there whole once this returns."""
         document = {
             "version": self.version,
+            "scenario": digest(task.setting.scenario),
             "experiment": task.setting.scenario.name,
             "mix": task.mix,
             "arm": task.arm,
@@ -73,18 +83,43 @@ class Store:
         """Return every pass of this version, in the order of names.
 
         Raises:
-            MixedCommitsError: a file in this version's folder was made by another one.
+            MixedCommitsError: a file in this version's folder was made by another one, or two scenarios of one name
+                made passes.
+            RefusedInputError: a file cannot be read.
         """
         found = []
+        scenarios: dict[str, str] = {}
         for file in sorted(self._passes.glob("*/*.json")):
-            document = json.loads(file.read_text(encoding="utf-8"))
-            if document.get("version") != self.version:
-                problem = f"{file} was made by {document.get('version')}, not by {self.version}"
+            kept = read_pass(file)
+            if kept.version != self.version:
+                problem = f"{file} was made by {kept.version}, not by {self.version}"
                 raise MixedCommitsError(f"{problem}; results of two versions are not mixed: remove the file")
-            found.append(StoredPass(**document))
+            if scenarios.setdefault(kept.experiment, kept.scenario) != kept.scenario:
+                problem = f"{file.parent} holds passes of two scenarios that are both named {kept.experiment}"
+                raise MixedCommitsError(f"{problem}; they are not mixed: remove the folder and run again")
+            found.append(kept)
         return found
 
     def other_versions(self) -> list[str]:
         """Return versions of which results lie beside."""
         passes = self.folder / "passes"
         return sorted(p.name for p in passes.iterdir() if p.name != self.version) if passes.exists() else []
+
+
+def read_pass(file: Path) -> StoredPass:
+    """Return the pass in a file.  Raises RefusedInputError: it is not there, or not whole."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RefusedInputError(file, "", f"cannot be read: {error}", "remove it and run again") from error
+    known = {field.name for field in fields(StoredPass)}
+    if not isinstance(document, Mapping) or document.keys() != known:
+        strange = sorted(known ^ document.keys()) if isinstance(document, Mapping) else []
+        path = strange[0] if strange else ""
+        raise RefusedInputError(file, path, "is not what a kept pass has", "remove the file and run again")
+    return StoredPass(**document)
+
+
+def digest(scenario: Scenario) -> str:
+    """Return ten digits over all that a scenario says."""
+    return hashlib.sha256(scenario.model_dump_json().encode()).hexdigest()[:10]

@@ -1,7 +1,8 @@
 """Which code made a result: the commit, and a digest of what differs from it.
 
 Two results belong together only if their version is the same.  The commit alone does not say that: a tree with changes
-that are not committed yet makes other results.
+that are not committed yet makes other results.  What only tells of results, and results themselves, are left out of
+both: a report changes no version.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +23,16 @@ APART: Final = frozenset(["results", "demo", "reporting"])  # results themselves
 def read_version() -> str:
     """Return the commit's first twelve digits, and a digest of the sources where they differ; `none-` without git."""
     commit = git("rev-parse", "--short=12", "HEAD") or "none"
-    if commit != "none" and git("status", "--porcelain", "--", *SOURCES) == "":
+    without = [f":(exclude,glob)**/{name}/**" for name in sorted(APART)]
+    if commit != "none" and git("status", "--porcelain", "--untracked-files=all", "--", *SOURCES, *without) == "":
         return commit
     return f"{commit}-{digest_sources()}"
+
+
+@cache
+def loaded_version() -> str:
+    """Return the version that this process found at its first call: that of the code which it has loaded."""
+    return read_version()
 
 
 def digest_sources() -> str:

@@ -7,15 +7,37 @@ nothing.  Values are frozen: the models are what the rest of the experiments wor
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from autoscaler.quantities import parse_cpu_m, parse_memory_bytes
 
 
 def _quantity(parse: Any) -> BeforeValidator:
     return BeforeValidator(lambda value: parse(value) if isinstance(value, (str, int, float)) else value)
+
+
+def _once(names: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Passes are kept by name, so a name that stands twice would hide a pass."""
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise ValueError(f"{twice} stands twice")
+    return names
+
+
+def _named_once(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    _once(tuple(item.name for item in items))
+    return items
+
+
+def _in_order(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What rises and what is lost is told by comparing each with the one before."""
+    for before, item in pairwise(items):
+        if item.at_s <= before.at_s:
+            raise ValueError(f"{item.at_s:g} s stands behind {before.at_s:g} s; put them in the order of time")
+    return items
 
 
 CpuMilli = Annotated[int, _quantity(parse_cpu_m)]
@@ -55,6 +77,14 @@ class TrainersSpec(PodSpec):
     step: Positive = 1
     powers_of_two: bool = False
 
+    @model_validator(mode="after")
+    def _has_sizes(self) -> TrainersSpec:
+        if self.min > self.max:
+            raise ValueError(f"min: {self.min} is above max: {self.max}")
+        if self.powers_of_two and self.step > 1:
+            raise ValueError("step stands beside powers_of_two; keep one of the two")
+        return self
+
 
 class ServersSpec(PodSpec):
     count: Positive
@@ -86,13 +116,13 @@ class WebSpec(Strict):
     name: Name
     pod: PodSpec
     replicas: Count
-    steps: tuple[WebStep, ...] = ()
+    steps: Annotated[tuple[WebStep, ...], AfterValidator(_in_order)] = ()
     priority: Annotated[int, Field(ge=0, le=1_000_000, strict=True)] = 0
 
 
 class NodesSpec(Strict):
     count: Positive
-    cpu: CpuMilli
+    cpu: Annotated[CpuMilli, Field(ge=1)]  # utilisation is a part of it
     memory: MemoryBytes
     gpu: Count = 0
 
@@ -158,10 +188,10 @@ class Scenario(Strict):
     measured_until_s: Annotated[float, Field(gt=0, le=100_000)]
     warm_up_s: Seconds = 30.0
     nodes: tuple[NodesSpec, ...] = ()  # none: the calibrated mixes of 2017
-    web: tuple[WebSpec, ...] = ()
-    jobs: tuple[JobsSpec, ...]
-    node_events: tuple[NodeEvent, ...] = ()
-    arms: tuple[ArmName, ...]
+    web: Annotated[tuple[WebSpec, ...], AfterValidator(_named_once)] = ()
+    jobs: Annotated[tuple[JobsSpec, ...], Field(min_length=1), AfterValidator(_named_once)]
+    node_events: Annotated[tuple[NodeEvent, ...], AfterValidator(_in_order)] = ()
+    arms: Annotated[tuple[ArmName, ...], Field(min_length=1), AfterValidator(_once)]
     passes: Positive = 3
     physics: PhysicsSpec = PhysicsSpec()
     policy: PolicySpec = PolicySpec()
@@ -169,7 +199,7 @@ class Scenario(Strict):
     clocks: dict[ArmName, ClockSpec] = {}
     takes_from_all_when_starved: bool = True
     """The algorithm of 2017 from 2017-11-08 on: when some job has only pending trainers, all jobs are candidates."""
-    variants: tuple[VariantSpec, ...] = ()
+    variants: Annotated[tuple[VariantSpec, ...], AfterValidator(_named_once)] = ()
     bounds: bool = True
 
     @model_validator(mode="after")

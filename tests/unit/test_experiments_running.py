@@ -7,10 +7,12 @@ import pytest
 from experiments.__main__ import main
 from experiments.arms.playing import PassResult, play
 from experiments.calibration.mixes import read_mixes
-from experiments.errors import MixedCommitsError
+from experiments.errors import MixedCommitsError, RefusedInputError
 from experiments.reporting.goals import judge
 from experiments.reporting.statistics import gather
 from experiments.reporting.tables import compare, number
+from experiments.running import versions
+from experiments.running.pool import run_one
 from experiments.running.store import Store
 from experiments.running.tasks import Selection, list_tasks
 from experiments.scenarios.reading import find_scenario
@@ -119,6 +121,72 @@ def test_a_half_written_pass_is_not_there(scenario, tmp_path):
     store.keep(task, result(x=1.0))
     store.file_of(task).with_suffix(".part-1").write_text('{"versi')
     assert len(store.read_all()) == 1
+
+
+@pytest.mark.parametrize("text", ['{"version": "a", "met', "", "[]", '{"version": "a"}'])
+def test_a_truncated_pass_is_run_again_and_never_told(scenario, tmp_path, text):
+    """A file that is not whole is no result: `run` makes it anew, `report` names it."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    store = Store("a", tmp_path)
+    store.keep(task, result(x=1.0))
+    store.file_of(task).write_text(text)
+    assert not store.has(task)
+    with pytest.raises(RefusedInputError, match="run again") as refused:
+        store.read_all()
+    assert refused.value.file == str(store.file_of(task))
+    store.keep(task, result(x=2.0))
+    assert [kept.metrics for kept in store.read_all()] == [{"x": 2.0}]
+
+
+def test_passes_of_an_edited_scenario_are_not_taken_for_those_of_the_old_one(scenario, tmp_path):
+    """Same code, same name, another file: nothing is kept already, and what is left of the old is not averaged in."""
+    edited = Scenario.model_validate({**SMALL, "until_s": 50, "measured_until_s": 50})
+    first, second = list_tasks(scenario, (), Selection(arm="static", passes=2))
+    store = Store("a", tmp_path)
+    store.keep(first, result(x=1.0))
+    store.keep(second, result(x=1.0))
+    (again,) = list_tasks(edited, (), Selection(arm="static", passes=1))
+    assert not store.has(again)
+    store.keep(again, result(x=2.0))
+    assert store.has(again)
+    with pytest.raises(MixedCommitsError, match="two scenarios"):
+        store.read_all()
+
+
+def test_code_that_changes_while_a_run_begins_keeps_nothing(scenario, tmp_path):
+    """A process that loaded other code than the run began with refuses to play."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    with pytest.raises(MixedCommitsError, match="run again"):
+        run_one(task, "another", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with one source and one result, all committed."""
+    monkeypatch.setattr(versions, "ROOT", tmp_path)
+    for name in ("experiments/arms/a.py", "experiments/results/summary.json", "autoscaler/b.py"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("1\n")
+    me = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for arguments in (("init", "-q"), ("add", "."), (*me, "commit", "-q", "-m", "first")):
+        assert versions.git(*arguments) is not None
+    return tmp_path
+
+
+def test_the_version_is_the_commit_until_a_source_changes(repository):
+    """A report that writes results leaves the version alone; an edited or a new source does not."""
+    commit = versions.read_version()
+    assert commit == versions.git("rev-parse", "--short=12", "HEAD")
+    (repository / "experiments/results/summary.json").write_text("2\n")
+    (repository / "experiments/results/new.json").write_text("2\n")
+    assert versions.read_version() == commit
+    (repository / "autoscaler/c.py").write_text("1\n")
+    added = versions.read_version()
+    assert added.startswith(f"{commit}-")
+    (repository / "autoscaler/c.py").write_text("2\n")
+    assert versions.read_version() not in {commit, added}
 
 
 def test_a_goal_is_judged_on_every_mix_against_its_static_arm(tmp_path):

@@ -64,6 +64,17 @@ def test_every_scenario_in_the_folder_is_read():
             "clocks.static.jobs_at_s: 1 instants for 6 jobs",
         ),
         (lambda d: d.update(name="another"), "name", "is another"),
+        (lambda d: d["jobs"][0]["trainer"].update(min=61), "jobs[0].trainer", "min: 61 is above max: 60"),
+        (lambda d: d["jobs"][0]["trainer"].update(step=2, powers_of_two=True), "jobs[0].trainer", "keep one"),
+        (lambda d: d["web"][0]["steps"].reverse(), "web[0].steps", "445 s stands behind 535 s"),
+        (lambda d: d.update(node_events=[{"at_s": 9, "restore": True}, {"at_s": 5, "lose": 1}]), "node_events", "5 s"),
+        (lambda d: d["jobs"].append(d["jobs"][0]), "jobs", "mnist stands twice"),
+        (lambda d: d["web"].append(d["web"][0]), "web", "nginx stands twice"),
+        (lambda d: d["variants"].append(d["variants"][0]), "variants", "drain-10s stands twice"),
+        (lambda d: d.update(arms=["static", "static"]), "arms", "static stands twice"),
+        (lambda d: d.update(arms=[]), "arms", "at least 1"),
+        (lambda d: d.update(jobs=[]), "jobs", "at least 1"),
+        (lambda d: d.update(nodes=[{"count": 1, "cpu": 0, "memory": "1Gi"}]), "nodes[0].cpu", "greater than"),
     ],
 )
 def test_a_wrong_scenario_is_refused_with_the_path_of_the_field(changed, change, path, problem):
