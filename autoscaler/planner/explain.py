@@ -122,7 +122,7 @@ class Shortage:
     holders: dict[int, tuple[JobDraft, ...]] = field(default_factory=dict)  # by node, as far as anybody has asked
 
     def holders_beside(self, draft: Draft, job: JobDraft) -> Sequence[JobDraft]:
-        """Return the other jobs whose surplus alone stands in this one's way on one of the nodes."""
+        """Return, by name, the other jobs whose surplus alone stands in this one's way on one of the nodes."""
         for at in self.nodes:
             if (holders := self.holders.get(at)) is None:
                 holders = self.holders[at] = draft.holders_of(at)
@@ -144,7 +144,7 @@ def shortage_of(draft: Draft, shape: int) -> Shortage:
 
 def block_for(job: JobDraft, holders: Sequence[JobDraft]) -> None:
     """The room belongs to others by priority or by fairness."""
-    names = listed(sorted(holder.job.name for holder in holders))
+    names = listed([holder.job.name for holder in holders])
     if all(holder.job.priority > job.job.priority for holder in holders):
         job.block(Bottleneck.PRIORITY, f"could grow by {step_of(job)}: the room belongs to {names}, of higher priority")
     else:

@@ -20,7 +20,7 @@ from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.payoff import gain_of, pays_off
 from autoscaler.planner.rooms import copies_that_fit
 from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks, share_after_step, step_of, thirst
-from autoscaler.planner.supply import Supply, supply_for
+from autoscaler.planner.supply import supply_for
 from autoscaler.planner.windows import changes_left, is_old_enough, next_change_at, shrink_opens_at, transfers_left
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
@@ -75,20 +75,24 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
 
     None, with the draft as it was, if none does.
     """
-    if not search.left:
-        search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
+    poor = takers(draft)
+    if not poor:
+        return None
     shares = {name: draft.share(job) for name, job in draft.jobs.items()}
-    supply = supply_for(draft, None, None)
-    supply.look(
-        sorted(
-            (job for job in draft.jobs.values() if job.spare),
-            key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
-        )
+    rich = sorted(
+        (job for job in draft.jobs.values() if job.spare),
+        key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
     )
+    supply = supply_for(draft, None, None)
+    if search.left:
+        supply.look(rich)
+    else:  # only to say who waits for a move: no look over the whole cluster is worth that
+        search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
     winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
-    for taker in islice(one_of_each_kind(takers(draft)), max(0, search.pairs)):
+    for taker in islice(one_of_each_kind(poor), max(0, search.pairs)):
+        helpers = supply.who_helps(taker.shapes[Role.TRAINER]) if search.left else rich[:GIVERS_LOOKED_AT]
         search.pairs -= 1  # looking for givers costs as much as a pair
-        for giver in islice(givers(draft, taker, supply, shares), GIVERS_LOOKED_AT):
+        for giver in islice(givers(draft, taker, helpers, shares), GIVERS_LOOKED_AT):
             search.pairs -= 1
             if search.pairs < 0 or not search.trials:
                 return None
@@ -146,10 +150,12 @@ def takers(draft: Draft) -> list[JobDraft]:
     return sorted(poor, key=lambda job: thirst(draft, job))
 
 
-def givers(draft: Draft, taker: JobDraft, supply: Supply, shares: Mapping[JobName, int]) -> Iterator[JobDraft]:
-    """Yield the jobs that may have to give a step and could help: lower classes first, then the largest share."""
+def givers(
+    draft: Draft, taker: JobDraft, helpers: Sequence[JobDraft], shares: Mapping[JobName, int]
+) -> Iterator[JobDraft]:
+    """Yield those of the helpers, lower classes first, then the largest share, that may have to give a step."""
     after, priority = share_after_step(draft, taker), taker.job.priority
-    for job in supply.who_helps(taker.shapes[Role.TRAINER]):
+    for job in helpers:
         is_lower = job.job.priority < priority
         if job.job.priority > priority or (not is_lower and shares[job.job.name] <= after):
             return  # in this order nobody who follows has more
