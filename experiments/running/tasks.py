@@ -50,9 +50,9 @@ def list_tasks(scenario: Scenario, mixes: Sequence[Mix], selection: Selection) -
     for arm, variant in wanted:
         if selection.arm not in {None, name_arm(arm, variant)}:
             continue
-        passes = selection.passes or (scenario.passes if variant is None else variant.passes)
-        if variant is not None:
-            passes = min(passes, variant.passes)
+        passes = scenario.passes if variant is None else variant.passes
+        if selection.passes is not None:
+            passes = min(passes, selection.passes)
         for mix in grounds if variant is None else grounds[: variant.mixes]:
             if selection.mix not in {None, OWN_NODES if mix is None else mix.name}:
                 continue

@@ -89,7 +89,7 @@ def test_variants_run_on_fewer_mixes_and_passes():
 
 def test_the_same_pass_has_the_same_seed_in_every_arm(scenario):
     """Arms meet the same chances; another seed or pass gives others."""
-    tasks = list_tasks(scenario, (), Selection(seed=7, passes=2))
+    tasks = list_tasks(scenario.model_copy(update={"passes": 2}), (), Selection(seed=7, passes=3))
     assert {(task.number, task.setting.seed) for task in tasks} == {(1, 7001), (2, 7002)}
 
 
