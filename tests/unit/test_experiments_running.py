@@ -141,7 +141,8 @@ def test_a_truncated_pass_is_run_again_and_never_told(scenario, tmp_path, text):
 def test_passes_of_an_edited_scenario_are_not_taken_for_those_of_the_old_one(scenario, tmp_path):
     """Same code, same name, another file: nothing is kept already, and what is left of the old is not averaged in."""
     edited = Scenario.model_validate({**SMALL, "until_s": 50, "measured_until_s": 50})
-    first, second = list_tasks(scenario, (), Selection(arm="static", passes=2))
+    old = Scenario.model_validate({**SMALL, "passes": 2})
+    first, second = list_tasks(old, (), Selection(arm="static"))
     store = Store("a", tmp_path)
     store.keep(first, result(x=1.0))
     store.keep(second, result(x=1.0))
