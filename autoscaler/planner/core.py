@@ -32,7 +32,7 @@ def refill_core(draft: Draft, job: JobDraft) -> None:
     else:
         job.block(Bottleneck.NODE_FIT, message)
         draft.withdraw(job)
-        draft.remove(job, job.everything, Cause.PREEMPTION, beneficiary="its core was incomplete for too long")
+        draft.remove(job, job.everything, Cause.PREEMPTION)
         job.is_running = False
 
 

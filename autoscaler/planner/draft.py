@@ -82,6 +82,7 @@ class Draft:
     supplies: dict[object, object] = field(default_factory=dict)  # of `supply`
     by_trainer: dict[int, list[JobDraft]] = field(default_factory=dict)
     waste: object = None  # of `waste`
+    namespaces: object = None  # of `fairness`
     unpaid: set[JobName] = field(default_factory=set)  # whose growth would not make good its cost
     preempted_at_s: dict[JobName, float] = field(default_factory=dict)  # when the scheduler last took a trainer
     resizes: dict[JobName, Resize] = field(default_factory=dict)

@@ -23,8 +23,10 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.fairness import before_share
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.preempting import preempted_seats
 from autoscaler.planner.rooms import Mask
 from autoscaler.planner.seating import (
     Force,
@@ -85,7 +87,13 @@ def queue(draft: Draft) -> list[JobName]:
     def place(job: JobDraft) -> tuple[object, ...]:
         spec = job.job
         is_first = oldest.get(spec.priority) == spec.name
-        return (-spec.priority, not is_first, draft.part(job, core_of(job)), spec.submitted_at_s, spec.name)
+        return (
+            -spec.priority,
+            not is_first,
+            before_share(draft, job) + draft.part(job, core_of(job)),
+            spec.submitted_at_s,
+            spec.name,
+        )
 
     return [job.job.name for job in sorted(waiting, key=place)]
 
@@ -131,7 +139,7 @@ def start_now(draft: Draft, name: JobName, barred: frozenset[NodeName], *, start
 def wait_for_room(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> bool:
     """Promise room that is being vacated, else have surplus vacate it; False, and a reason, if neither is enough."""
     job = draft.jobs[name]
-    for find in (reserved_seats, leaving_seats, vacated_seats):
+    for find in (reserved_seats, leaving_seats, vacated_seats, taken_seats):
         mark = draft.mark()
         seats = find(draft, job, barred)
         if seats is not None:
@@ -170,9 +178,18 @@ def leaving_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> S
 
 def vacated_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Seats | None:
     """Take surplus: anybody's, or not that of higher classes."""
-    is_strict = draft.policy.admission is Admission.STRICT_CLASS
-    force = Force(cause=Cause.GANG, spare_priority=job.job.priority + 1 if is_strict else None)
+    force = Force(cause=Cause.GANG, spare_priority=spared_by(draft, job))
     return seat_by_force(draft, job, core_of(job), force, avoid=mask_of(draft, barred))
+
+
+def taken_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Seats | None:
+    """Take whole jobs of lower priority, where the policy says so."""
+    return preempted_seats(draft, job, mask_of(draft, barred), spare_priority=spared_by(draft, job))
+
+
+def spared_by(draft: Draft, job: JobDraft) -> int | None:
+    """From which priority on the gang leaves others' surplus alone; None if it takes anybody's."""
+    return job.job.priority + 1 if draft.policy.admission is Admission.STRICT_CLASS else None
 
 
 def fits_an_empty_cluster(draft: Draft, job: JobDraft) -> bool:

@@ -15,6 +15,7 @@ from autoscaler.domain import (
     ClusterView,
     CreatePod,
     DeletePod,
+    JobName,
     JobState,
     Plan,
     Pod,
@@ -69,6 +70,9 @@ def can_delete(draft: Draft, pods: Mapping[PodName, Pod], action: DeletePod) -> 
             return False
         draft.touch(job)
         job.trainers.remove(victim)
+    if action.cause is Cause.PREEMPTION and action.beneficiary:
+        winner = draft.jobs.get(JobName(action.beneficiary))
+        return winner is not None and not winner.is_running
     if action.cause is not Cause.POD:
         return True
     waiting = pods.get(PodName(action.beneficiary))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
 
-from autoscaler.domain import Bottleneck, Cause, JobState, Role
+from autoscaler.domain import Bottleneck, Cause, Fairness, JobState, Role
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.fairness import claim_of
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft, Thirst
 from autoscaler.planner.waste import least_waste
@@ -31,9 +32,12 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
         for job in jobs
         if step_of(job) and (above_priority is None or job.job.priority > above_priority) and may_grow(draft, job)
     ]
-    heapify(thirsty)  # a key ends in the job's name, so no two are equal; a step changes its own job's key alone
+    heapify(thirsty)  # a key ends in the job's name, so no two are equal; keys only rise, so an old one comes too early
     while thirsty:
-        _, job = thirsty[0]
+        key, job = thirsty[0]
+        if (present := thirst(draft, job)) != key:
+            heapreplace(thirsty, (present, job))
+            continue
         has_room = rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0
         if has_room and take_step(draft, job) and step_of(job):
             heapreplace(thirsty, (thirst(draft, job), job))
@@ -55,8 +59,8 @@ def may_grow(draft: Draft, job: JobDraft) -> bool:
 
 def thirst(draft: Draft, job: JobDraft) -> Thirst:
     """Sort key: who takes the next step.  Kept until a pod of the job comes or goes."""
-    if job.thirst is None:
-        job.thirst = (-job.job.priority, draft.share(job), -share_after_step(draft, job), job.job.name)
+    if job.thirst is None or draft.policy.fairness is not Fairness.JOB:
+        job.thirst = (-job.job.priority, claim_of(draft, job), -share_after_step(draft, job), job.job.name)
     return job.thirst
 
 

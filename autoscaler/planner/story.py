@@ -22,7 +22,7 @@ LEFT: Final[Mapping[Cause, str]] = {
     Cause.CORE_SWAP: "gave {who} to its own core on {where}",
     Cause.TRANSFER: "gave {who} to job {whom}, whose share is smaller",
     Cause.LOST_NODE: "moves {who} off {where}, which is being drained",
-    Cause.PREEMPTION: "stops: its core was incomplete for too long",
+    Cause.PREEMPTION: "stops: job {whom}, of higher priority, takes its room",
     Cause.STEP: "gave back {who}: too few for a whole step",
 }
 
@@ -44,6 +44,8 @@ def what_leaves(job: JobDraft) -> str:
     if cause is Cause.EDIT:
         return f"gave back {who}: {why_edited(job)}"
     whom = listed(sorted({leaving.beneficiary for leaving in gone if leaving.beneficiary}))
+    if cause is Cause.PREEMPTION and not whom:
+        return "stops: its core was incomplete for too long"
     return LEFT[cause].format(who=who, whom=whom, where=places(gone))
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from autoscaler.domain import Pod
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.fairness import claim_of
 from autoscaler.planner.job_draft import NO_OFFERS, JobDraft, Offers, Price
 from autoscaler.planner.rank import Rank
 from autoscaler.planner.rooms import Mask, Numbers
@@ -153,4 +154,4 @@ def supply_for(draft: Draft, rank: Rank | None, spare_priority: int | None) -> S
 def price_of(draft: Draft, job: JobDraft) -> Price:
     """Return how dear this job's trainers are beside those of other jobs."""
     age = job.job.checkpoint_age_s
-    return (job.job.priority, -draft.share(job), inf if age is None or isnan(age) else age)
+    return (job.job.priority, -claim_of(draft, job), inf if age is None or isnan(age) else age)

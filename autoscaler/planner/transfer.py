@@ -14,8 +14,9 @@ from itertools import islice
 from math import ceil
 from typing import Final
 
-from autoscaler.domain import Bottleneck, Cause, JobName, Pod, Role
+from autoscaler.domain import Bottleneck, Cause, Fairness, JobName, Pod, Role
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.fairness import claim_of, is_entitled
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.payoff import gain_of, pays_off
 from autoscaler.planner.rooms import copies_that_fit
@@ -78,7 +79,7 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
     poor = takers(draft)
     if not poor:
         return None
-    shares = {name: draft.share(job) for name, job in draft.jobs.items()}
+    shares = {name: claim_of(draft, job) for name, job in draft.jobs.items()}
     rich = sorted(
         (job for job in draft.jobs.values() if job.spare),
         key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
@@ -155,11 +156,12 @@ def givers(
 ) -> Iterator[JobDraft]:
     """Yield those of the helpers, lower classes first, then the largest share, that may have to give a step."""
     after, priority = share_after_step(draft, taker), taker.job.priority
+    between_jobs = draft.policy.fairness is Fairness.JOB
     for job in helpers:
         is_lower = job.job.priority < priority
-        if job.job.priority > priority or (not is_lower and shares[job.job.name] <= after):
+        if job.job.priority > priority or (not is_lower and between_jobs and shares[job.job.name] <= after):
             return  # in this order nobody who follows has more
-        if job is not taker and (is_lower or after < draft.share(job, more=-last_step_of(job))):
+        if job is not taker and (is_lower or is_entitled(draft, taker, step_of(taker), job, last_step_of(job))):
             yield job
 
 
