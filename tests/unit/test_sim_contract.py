@@ -1,5 +1,7 @@
 """The simulated cluster is a proper adapter."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.clusters.port import Verdict
@@ -33,6 +35,18 @@ async def test_what_the_job_or_the_node_does_not_have_is_refused():
     trainer = CreatePod(job="j", role=Role.TRAINER, ordinal=0, tier=Tier.CORE, node="a", cause=Cause.START)
     assert (await sim.apply(trainer)).verdict is Verdict.REFUSED
     assert sim.pods == {}
+
+
+@pytest.mark.parametrize(("reclaim", "surplus"), [(Reclaim.SCHEDULER, -3), (Reclaim.PLANNER, 0)])
+async def test_surplus_stands_where_the_mode_of_reclaim_puts_it(reclaim, surplus):
+    """Graded below everything, or level with core whatever its job's class (kubernetes.md 1 and 2)."""
+    sim = cluster(node("a"), reclaim=reclaim)
+    sim.submit(job(trainer=shape(1), priority=7))
+    core = CreatePod(job="j", role=Role.TRAINER, ordinal=0, tier=Tier.CORE, node="a", cause=Cause.START)
+    more = replace(core, ordinal=1, tier=Tier.SURPLUS, cause=Cause.FREE_ROOM, grade=3)
+    for wanted in (core, more):
+        assert (await sim.apply(wanted)).verdict is Verdict.DONE
+    assert [pod.priority for pod in sim.pods.values()] == [7, surplus]
 
 
 async def test_room_that_a_pod_of_its_rank_is_nominated_for_is_refused():

@@ -197,7 +197,6 @@ def test_hpa_doubles_at_most_and_falls_after_five_minutes():
     sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
     sim.add_hpa(Hpa(deployment="web", min_replicas=2, max_replicas=20, load_per_replica=1.0))
     sim.set_load("web", 10.0)
-    assert [(w.desired_replicas, w.max_replicas) for w in sim.view().workloads] == [(10, 20)]
     sim.at(100.0, lambda: sim.set_load("web", 0.0))
     sim.run_until(1_000.0)
     steps = []
@@ -205,6 +204,19 @@ def test_hpa_doubles_at_most_and_falls_after_five_minutes():
         if not steps or steps[-1][1] != row.wanted:
             steps.append((row.t_s, row.wanted))
     assert steps[:4] == [(0.0, 2), (15.0, 6), (30.0, 10), (405.0, 2)]
+
+
+def test_nobody_knows_the_load_before_the_hpa_has_looked():
+    """A planner that saw the load itself would be up to 15 s ahead of any real one."""
+    sim = cluster(node("a", cpu=40, gib=40))
+    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
+    sim.add_hpa(Hpa(deployment="web", min_replicas=2, max_replicas=20, load_per_replica=1.0))
+    sim.set_load("web", 10.0)
+    told = []
+    for at_s in (14.9, 15.1, 30.1):
+        sim.run_until(at_s)
+        told.append([(w.desired_replicas, w.max_replicas) for w in sim.view().workloads])
+    assert told == [[(2, 20)], [(6, 20)], [(10, 20)]]
 
 
 # ---- training ------------------------------------------------------------------------------------------------------

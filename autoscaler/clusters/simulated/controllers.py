@@ -146,7 +146,7 @@ class HpaState:
         self._wishes: deque[tuple[float, int]] = deque()
 
     def wish(self, current: int) -> int:
-        """The replicas that the load asks for, within the HPA's bounds: growth that is announced."""
+        """The replicas that the load asks for, within the HPA's bounds.  Nobody else sees it."""
         ratio = self.load / (current * self.hpa.load_per_replica) if current else 0.0
         asked = current
         if not current or abs(ratio - 1.0) > self._physics.hpa_tolerance:

@@ -7,11 +7,10 @@ beside what stands there and what pods of its rank or above are nominated for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Final, assert_never
 
 from autoscaler.clusters.port import Outcome, Verdict
-from autoscaler.clusters.simulated.grading import priority_of
-from autoscaler.clusters.simulated.jobs import JobLife, Jobs
+from autoscaler.clusters.simulated.jobs import Jobs
 from autoscaler.clusters.simulated.pods import SimPod
 from autoscaler.clusters.simulated.scoring import accepts
 from autoscaler.clusters.simulated.world import World
@@ -31,6 +30,7 @@ from autoscaler.domain import (
 )
 
 DONE = Outcome(verdict=Verdict.DONE)
+CORE_VALUE: Final = 0  # of the built-in class `edl-core`
 
 
 class Writes:
@@ -41,7 +41,6 @@ class Writes:
         self._jobs = jobs
         self._reclaim = reclaim
         self._surplus_grace_s = surplus_grace_s
-        self._capacity = world.table.resources_of(world.record.capacity)
 
     def carry_out(self, action: Action) -> Outcome:
         """Do one action."""
@@ -70,8 +69,7 @@ class Writes:
                 if standing.is_leaving or standing.node != want.node:
                     return refused(f"{standing.name}: its name is taken")
                 continue
-            trainers = sum(seat.role is Role.TRAINER and seat.job == want.job for seat, _ in missing)
-            pod = self._new_pod(want, life, shape, trainers)
+            pod = self._new_pod(want, life.job, shape)
             if not self._has_room(pod, want.node, taken):
                 return refused(f"node {want.node} has no room for {pod.name}")
             missing.append((want, pod))
@@ -92,21 +90,17 @@ class Writes:
         taken[name] = [before + amount for before, amount in zip(besides, amounts, strict=True)]
         return True
 
-    def _new_pod(self, want: CreatePod, life: JobLife, shape: Shape, trainers_before: int) -> SimPod:
-        standing = sum(pod.role is Role.TRAINER and not pod.is_leaving for pod in life.pods.values())
-        jobs = [other.job for other in self._jobs.lives.values()]
-        trainers = standing + trainers_before + 1
+    def _new_pod(self, want: CreatePod, job: Job, shape: Shape) -> SimPod:
+        is_surplus = want.tier is Tier.SURPLUS
         return SimPod(
             name=pod_name(want),
             role=want.role,
             tier=want.tier,
             shape=shape,
             owner=want.job,
-            priority=priority_of(
-                life.job, want, trainers=trainers, reclaim=self._reclaim, all_jobs=jobs, capacity=self._capacity
-            ),
+            priority=priority_of(job, want, self._reclaim),
             ordinal=want.ordinal,
-            grace_s=min(life.job.grace_s, self._surplus_grace_s) if want.tier is Tier.SURPLUS else life.job.grace_s,
+            grace_s=min(job.grace_s, self._surplus_grace_s) if is_surplus else job.grace_s,
         )
 
     def _delete(self, action: DeletePod) -> Outcome:
@@ -121,6 +115,15 @@ class Writes:
 
 def refused(message: str) -> Outcome:
     return Outcome(verdict=Verdict.REFUSED, message=message)
+
+
+def priority_of(job: Job, want: CreatePod, reclaim: Reclaim) -> int:
+    """Core has its job's priority; surplus its grade's where the scheduler takes it, else core's value, so that the
+    scheduler never does (kubernetes.md 1 and 2).
+    """
+    if want.tier is not Tier.SURPLUS:
+        return job.priority
+    return -want.grade if reclaim is Reclaim.SCHEDULER else CORE_VALUE
 
 
 def pod_name(want: CreatePod) -> PodName:
