@@ -54,6 +54,18 @@ def test_less_web_gives_the_room_back():
     assert sizes(come_to_rest(edits.with_replicas(more, "web", 0))) == {"a": 4, "b": 4}
 
 
+def test_what_leaves_a_lost_node_or_nobody_replaces_does_not_come_back():
+    """A leaving web pod has its successor already, and a node's own daemon ends with the node."""
+    view = come_to_rest(edits.with_replicas(BASE, "web", 4)).moment.view
+    first, second = [pod for pod in view.pods if pod.workload == "web" and pod.node == "n1"][:2]
+    changed = [replace(first, phase=PodPhase.TERMINATING), replace(second, workload=None)]
+    moment = edits.without_node(replace(BASE, view=view.evolve(pods=changed)), "n1")
+    left = {pod.name: pod.phase for pod in moment.view.pods if pod.role is Role.OTHER}
+    others = {pod.name for pod in view.pods if pod.workload == "web"} - {first.name, second.name}
+    assert left.keys() == others
+    assert [pod.name for pod in moment.view.pods if pod.place == "n1"] == []
+
+
 def test_new_nodes_are_filled():
     """With labels too, so that selectors choose them; names that stand are not taken again."""
     capacity = Resources(cpu_milli=2_000)

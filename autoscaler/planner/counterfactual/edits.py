@@ -1,7 +1,7 @@
 """What if?  A moment with other nodes, other web load, another job: what `edl what-if` asks the planner about.
 
-Each function returns the edited moment.  What a node takes with it comes back by its own controllers: pods of others
-wait for room, EDL's are the planner's business.
+Each function returns the edited moment.  What a node takes with it comes back by its own controllers: pods of others'
+workloads wait for room, EDL's are the planner's business.  Pods without a workload (daemons of the node, say) do not.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ def without_node(moment: Moment, name: NodeName) -> Moment:
     if name not in {node.name for node in moment.view.nodes}:
         raise KeyError(name)
     here = [pod for pod in moment.view.pods if pod.place == name]
-    back = [waiting(pod, moment.now_s) for pod in here if pod.role is Role.OTHER]
-    gone = [pod.name for pod in here if pod.role is not Role.OTHER]
+    replaced = [pod for pod in here if pod.workload is not None and pod.phase is not PodPhase.TERMINATING]
+    back = [waiting(pod, moment.now_s) for pod in replaced]
+    gone = {pod.name for pod in here} - {pod.name for pod in replaced}
     return replace(moment, view=moment.view.evolve(gone_nodes=[name], gone_pods=gone, pods=back))
 
 
