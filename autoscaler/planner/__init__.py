@@ -3,7 +3,7 @@
 Start at `plan`, which calls the phases in their order:
 
 ==== ============= ==============================================================================================
-P0   `snapshot`    the view as a working copy (`draft`: room that is free, room that will be)
+P0   `snapshot`    the view as a working copy (`draft`: rooms free and later; `memo`: from the last one)
 P1   `others`      pods of others that have no node yet are set where the scheduler would put them
 P2   `keep`        what jobs keep; running ones get their core back (`core`)
 P3   `forced`      surplus leaves for pods of others that fit nowhere (`victims`: which)
@@ -13,8 +13,9 @@ P6   `transfer`    from rich to poor, as a separate voluntary step
 P7   `emit`        what is done now and what waits (`windows`, `explain`, `story`, `memory`)
 ==== ============= ==============================================================================================
 
-Amounts are whole numbers and shares are fractions, so no rounding decides; loops are plain Python, since clarity comes
-before speed here.  What the words mean stands in `autoscaler.domain`; `autoscaler.loop` carries plans out.
+The copy is arrays over all nodes (`rooms`, `shapes`, `supply`; docs/adr/0112), with trials that are undone; whoever plans
+again and again keeps a `memo`.  Amounts and shares are whole numbers, so no rounding decides.  What the words mean stands
+in `autoscaler.domain`; `autoscaler.loop` carries plans out.
 """
 
 from autoscaler.planner.memo import Memo
