@@ -53,7 +53,16 @@ def from_document(content: Any) -> Snapshot:
     rest = {key: value for key, value in content.items() if key not in {"kind", "version"}}
     found = decode(rest, Snapshot)
     assert isinstance(found, Snapshot)
+    check_requests(found)
     return found
+
+
+def check_requests(snapshot: Snapshot) -> None:
+    """Raise InvalidSpecError for a job whose trainers ask for nothing: they would fit anywhere, and prove nothing."""
+    for number, job in enumerate(snapshot.view.jobs):
+        if not any(amount > 0 for _, amount in job.trainer.shape.requests.amounts()):
+            path = f"view.jobs[{number}].trainer.shape.requests"
+            refuse(path, "asks for nothing", "say what a trainer requests, cpu and memory at least")
 
 
 def parse_document(text: str | bytes) -> Snapshot:

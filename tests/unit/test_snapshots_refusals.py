@@ -10,7 +10,7 @@ from autoscaler.domain import Capabilities, ClusterView, History, Plan, Policy, 
 from autoscaler.domain.eligibility import Taint
 from autoscaler.errors import InvalidSpecError
 from autoscaler.planner import plan
-from autoscaler.snapshots import Snapshot, format_document, parse_document, to_document
+from autoscaler.snapshots import Snapshot, format_document, from_document, parse_document, to_document
 from autoscaler.snapshots.codec import decode, encode
 from autoscaler.snapshots.forms import fields_of, unwrap
 from tests.unit.planner_setups import job, node, web
@@ -104,6 +104,14 @@ def test_what_is_wrong_is_refused_by_its_path(old, new, words):
     """Each with the field and what belongs there."""
     with pytest.raises(InvalidSpecError, match=words):
         parse_document(changed(old, new))
+
+
+def test_a_job_without_requests_is_refused():
+    """Its trainers would fit anywhere: what the planner said of them would be about nothing."""
+    document = to_document(SNAPSHOT)
+    document["view"]["jobs"][0]["trainer"]["shape"]["requests"] = {"cpu": "0"}
+    with pytest.raises(InvalidSpecError, match=r"view.jobs\[0\].trainer.shape.requests: asks for nothing"):
+        from_document(document)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -1.0])
