@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import signal
 import socket
 import sys
-import threading
 import uuid
 from collections.abc import Mapping
 from typing import Final
@@ -52,15 +52,10 @@ def _run(variables: Mapping[str, str]) -> int:
     if not environment.master or not environment.checkpoint_uri:
         missing = "EDL_CHECKPOINT_URI" if environment.master else "EDL_MASTER"
         raise UsageError(f"{missing} is not set: a parameter server needs its job's master and checkpoint folder")
-    ended = threading.Event()
-    refusals: list[str] = []
-
-    def give_up(reason: str) -> None:
-        refusals.append(reason)
-        ended.set()
-
+    ends: queue.SimpleQueue[str] = queue.SimpleQueue()  # why: a refusal, or empty for a signal
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        # An Event would not do: its lock may be held by the very wait that the signal interrupts.
+        signal.signal(number, lambda *_: ends.put(""))
     incarnation = Incarnation(uuid.uuid4().hex[:12])
     security = Security.from_environment(variables)
     listening = socket.create_server(_listen_address(variables), backlog=128)
@@ -70,23 +65,31 @@ def _run(variables: Mapping[str, str]) -> int:
         incarnation=incarnation,
         address=_advertised(variables, environment, listening),
     )
-    member = Member(identity, give_up)
+    member = Member(identity, ends.put)
     outside = Outside(storage=open_storage(environment.checkpoint_uri), tell=member.tell, fatal=_die)
     service = Service(name=identity.name, incarnation=incarnation, outside=outside)
     listener = Listener(service, security, listening, WireLimits())
     member.serve(service, _master(environment))
     log.info("%s, process %s, listens on %s", identity.name, incarnation, identity.address)
     parent = variables.get("EDL_PARENT_PID")
-    while not ended.wait(_PARENT_CHECK_S if parent else None):
-        if parent != str(os.getppid()):
-            log.warning("the process that started this one is gone")
-            break
+    refusal = _wait_for_end(ends, parent)
     listener.close()
     member.close()
     service.close()
-    if refusals:
-        sys.stderr.write(f"parameter server: the master refuses {identity.name}: {refusals[0]}\n")
-    return EXIT_REFUSED if refusals else 0
+    if refusal:
+        sys.stderr.write(f"parameter server: the master refuses {identity.name}: {refusal}\n")
+    return EXIT_REFUSED if refusal else 0
+
+
+def _wait_for_end(ends: queue.SimpleQueue[str], parent: str | None) -> str:
+    """The refusal that ends this process; empty: it was told to go, or `parent` has gone."""
+    while True:
+        try:
+            return ends.get(timeout=_PARENT_CHECK_S if parent else None)
+        except queue.Empty:
+            if parent != str(os.getppid()):
+                log.warning("the process that started this one is gone")
+                return ""
 
 
 def _die(error: BaseException) -> None:
