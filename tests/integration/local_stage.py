@@ -61,7 +61,12 @@ def job(name="digits", *, trainer=None, server=None, low=1, high=4, backoff_limi
             }
         ),
         trainer=TrainerSpec(
-            replicas=Replicas(minimum=low, maximum=high), step=1, powers_of_two=False, template=trainer or template()
+            replicas=Replicas(minimum=low, maximum=high),
+            step=1,
+            powers_of_two=False,
+            per_node=1,
+            resize_cost_s=0.0,
+            template=trainer or template(),
         ),
         server=None
         if server is None
