@@ -1,8 +1,8 @@
 """Both bounds at instants of a pass: what whole pods could use of what stands there.
 
 *Pinned*: other people's pods, servers and masters stay; trainers go anywhere.  *Free*: servers and masters go anywhere
-too, in the number that stands.  Where jobs have so many kinds of pods that the ways to fill a node cannot be listed,
-free is the linear bound, which is higher; the sample says so.
+too, in the number that stands.  Where pods are so small, or of so many kinds, that the ways to fill a node cannot be
+listed, the linear bound stands for both or for free alone, which is higher; the sample says so.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from autoscaler.clusters.simulated import SimulatedCluster
 from autoscaler.domain import Job, JobState, Node, NodeName, Resources, Role, Shape
-from experiments.bounds import Item, fill, upper_bound
+from experiments.bounds import Item, Worth, fill, upper_bound
 from experiments.bounds.patterns import TooManyPatternsError, Vector
 
 
@@ -24,7 +24,7 @@ class BoundSample:
     pinned_percent: float
     free_percent: float
     pinned_trainers: int
-    is_free_exact: bool = True
+    is_exact: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,21 +50,26 @@ def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> 
     for job in standing.jobs:
         most[job.trainer.shape] += job.trainer.ceiling
     trainers = [item_of(shape, most=count) for shape, count in most.items()]
-    pinned = fill(rooms, trainers)
-    pinned_cpu = 0 if pinned is None else pinned.worth
+    try:
+        pinned = fill(rooms, trainers)
+        pinned_cpu: float = 0 if pinned is None else pinned.worth
+        pinned_trainers = 0 if pinned is None else sum(pinned.counts)
+        is_exact = True
+    except TooManyPatternsError:
+        pinned_cpu = upper_bound(cluster.view()) - core_cpu
+        pinned_trainers, is_exact = int(upper_bound(cluster.view(), Worth.TRAINERS)), False
     core = [item_of(shape, most=count, least=count) for shape, count in standing.core.items()]
     try:
         free = fill(standing.rooms, [*trainers, *core])
         free_cpu: float = core_cpu + pinned_cpu if free is None else free.worth
-        is_exact = True
     except TooManyPatternsError:
         free_cpu, is_exact = upper_bound(cluster.view()), False
     return BoundSample(
         at_s=at_s,
         pinned_percent=100 * (standing.others_cpu_milli + core_cpu + pinned_cpu) / capacity,
         free_percent=100 * (standing.others_cpu_milli + free_cpu) / capacity,
-        pinned_trainers=0 if pinned is None else sum(pinned.counts),
-        is_free_exact=is_exact,
+        pinned_trainers=pinned_trainers,
+        is_exact=is_exact,
     )
 
 

@@ -1,6 +1,7 @@
 """The metrics of 2017, and those it lacked, from one pass.  Each is one number; its unit is in its name.
 
-An instant that never came counts as the end of what was measured: a mean over passes must not lose the worst of them.
+An instant that never came counts as the end of what was measured, for the first trainer and the web as the end of the
+pass: a mean over passes must not lose the worst of them.
 The web's metrics are in `web_metrics`, names and goals in `experiments.reporting`.
 """
 
@@ -147,7 +148,7 @@ def measure_gap(take: Take) -> dict[str, float]:
         "price_of_servers_points": free - pinned,
         "pinned_steady_percent": mean([s.pinned_percent for s in steady]),
         "free_steady_percent": mean([s.free_percent for s in steady]),
-        "free_is_exact": float(all(s.is_free_exact for s in samples)),
+        "free_is_exact": float(all(s.is_exact for s in samples)),
     }
 
 

@@ -78,6 +78,20 @@ def test_ours_gives_the_web_its_room_and_stays_below_the_bounds(scenario):
             assert found.curves["utilisation_percent"][int(at_s // found.curves["step_s"])] <= pinned + 1e-6
 
 
+def test_pods_too_small_to_list_have_linear_bounds():
+    """A node of 64 cores can be filled with three kinds of small pods in thousands of ways: no pass fails for that."""
+    job = SMALL["jobs"][0]
+    kinds = [("a", "300m"), ("b", "700m"), ("c", "1100m")]
+    jobs = [{**job, "name": name, "count": 1, "trainer": {**job["trainer"], "cpu": cpu}} for name, cpu in kinds]
+    nodes = [{"count": 1, "cpu": 64, "memory": "256Gi"}]
+    scenario = Scenario.model_validate({**SMALL, "nodes": nodes, "jobs": jobs, "web": []})
+    (task,) = list_tasks(scenario, (), Selection(arm="ours-planner"))
+    found = play(task.setting)
+    assert found.metrics["free_is_exact"] == 0
+    assert found.metrics["free_mean_percent"] >= found.metrics["pinned_mean_percent"] > 0
+    assert 0 < found.curves["utilisation_percent"][-1] <= found.curves["bounds"][-1][1]
+
+
 def test_variants_run_on_fewer_mixes_and_passes():
     """Arms on every mix, a variant on the first two."""
     case = find_scenario("edl2017-case2")
