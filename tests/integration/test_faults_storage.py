@@ -20,7 +20,7 @@ from tests.integration.faults_stage import BUDGET_S, JOB, SHAPE, begin, finish, 
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 
-OUTAGE_S = 8.0  # longer than any lease or window of these jobs
+OUTAGE_S = 30.0  # longer than any lease or window of these jobs
 
 
 @pytest.fixture
