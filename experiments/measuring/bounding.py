@@ -63,7 +63,7 @@ def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> 
         free = fill(standing.rooms, [*trainers, *core])
         free_cpu: float = core_cpu + pinned_cpu if free is None else free.worth
     except TooManyPatternsError:
-        free_cpu, is_exact = upper_bound(cluster.view()), False
+        free_cpu, is_exact = max(upper_bound(cluster.view()), float(core_cpu + pinned_cpu)), False
     return BoundSample(
         at_s=at_s,
         pinned_percent=100 * (standing.others_cpu_milli + core_cpu + pinned_cpu) / capacity,

@@ -121,7 +121,8 @@ def draw_sizes(axes: Axes, drawing: Drawing) -> None:
             axes.step(times(arm, sizes), sizes, where="post", color=colour, lw=width, alpha=0.75, label=label)
     axes.set(ylabel="trainers", title="Size of each job (one pass, one mix)")
     axes.set_ylim(bottom=0)
-    axes.legend(loc="upper right", fontsize=7.5, framealpha=0.9, edgecolor="none")
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper right", fontsize=7.5, framealpha=0.9, edgecolor="none")
 
 
 def draw_published(axes: Axes, drawing: Drawing, quantity: str) -> None:

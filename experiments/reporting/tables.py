@@ -45,6 +45,11 @@ OTHER_QUANTITIES: Final = {
     "all_trainable_at_s": "all jobs trainable at, s",
     "free_is_exact": "free is exact",
 }
+OF_2017: Final = frozenset(
+    ["peak_utilisation_percent", "off_peak_utilisation_percent", "web_back_at_peak_passes_percent"]
+)
+"""They mean nothing where the web does not go from 400 to 100 and back."""
+NEWER_LABELS: Final = {"web_rise_s": "first rise of the web, median s"}
 POINTS: Final = 3.0
 PERCENT: Final = 15.0
 
@@ -179,6 +184,6 @@ def metric_rows(gathered: Groups, experiment: str, arms: Sequence[str]) -> list[
     rows = []
     for metric, label in {**QUANTITIES, **OTHER_QUANTITIES}.items():
         cells = [ranged(gathered, experiment, arm, metric) for arm in arms]
-        if any(cells):
-            rows.append([label, *cells])
+        if any(cells) and metric not in OF_2017:
+            rows.append([NEWER_LABELS.get(metric, label), *cells])
     return rows
