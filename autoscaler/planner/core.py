@@ -11,6 +11,7 @@ from autoscaler.domain import Bottleneck, Cause, JobState, Reclaim, Role, Tier
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.seating import Force, Seats, seat_all, seat_by_force, seat_on
+from autoscaler.planner.whole_nodes import pieces_of
 from autoscaler.planner.windows import shrink_opens_at
 
 
@@ -20,30 +21,34 @@ def refill_core(draft: Draft, job: JobDraft) -> None:
     if roles and draft.now_s < job.job.hold_until_s:
         job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
         return
-    if not roles or all(refill(draft, job, role) for role in roles):
+    pieces = pieces_of(draft, job, sorted(roles))
+    if not roles or all(refill(draft, job, piece.role, piece.copies) for piece in pieces):
         return
     draft.short.add(job.job.name)
     since_s = next((gap.since_s for gap in draft.view.history.shortfalls if gap.job == job.job.name), draft.now_s)
     gives_up_at_s = since_s + draft.policy.shortfall_limit_s
     missing = ", ".join(sorted(set(roles)))
-    message = f"no room for its missing {missing}, not even in surplus of others"
+    lack = draft.quota_lack(job, roles, now=False)
+    bottleneck = Bottleneck.QUOTA if lack else Bottleneck.NODE_FIT
+    message = lack or f"no room for its missing {missing}, not even in surplus of others"
     if draft.now_s < gives_up_at_s:
-        job.block(Bottleneck.NODE_FIT, message, until_s=gives_up_at_s)
+        job.block(bottleneck, message, until_s=gives_up_at_s)
     else:
-        job.block(Bottleneck.NODE_FIT, message)
+        job.block(bottleneck, message)
         draft.withdraw(job)
         draft.remove(job, job.everything, Cause.PREEMPTION)
         job.is_running = False
 
 
-def refill(draft: Draft, job: JobDraft, role: Role) -> bool:
-    """Create or promise one core pod; False if no room can be had for it."""
+def refill(draft: Draft, job: JobDraft, role: Role, copies: int) -> bool:
+    """Create or promise one core pod, or those of one node; False if no room can be had for them."""
     if not job.awaits_number(role):
         return False
-    if seat_all(draft, job, [role], now=True) is not None:
+    if seat_all(draft, job, [role] * copies, now=True) is not None:
         return True
     force = Force(cause=Cause.GANG)
-    seats = reserved_seat(draft, job, role) or seat_by_force(draft, job, [role], force)
+    seats = reserved_seat(draft, job, role) if copies == 1 else None
+    seats = seats or seat_by_force(draft, job, [role] * copies, force)
     if seats is None:
         return False
     draft.reserve(job, seats)

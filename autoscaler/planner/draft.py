@@ -10,6 +10,7 @@ Built by `snapshot`, read by every phase; nothing here decides.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -36,6 +37,7 @@ from autoscaler.domain import (
     Tier,
 )
 from autoscaler.planner.job_draft import JobDraft, Leaving, Offers, Promise
+from autoscaler.planner.quotas import QuotaBook
 from autoscaler.planner.rank import Rank, rank_of
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes
@@ -83,6 +85,8 @@ class Draft:
     by_trainer: dict[int, list[JobDraft]] = field(default_factory=dict)
     waste: object = None  # of `waste`
     namespaces: object = None  # of `fairness`
+    quotas: QuotaBook | None = None
+    device_needs: tuple[tuple[int, int, int], ...] | None = None  # of `gpu_rooms`
     unpaid: set[JobName] = field(default_factory=set)  # whose growth would not make good its cost
     preempted_at_s: dict[JobName, float] = field(default_factory=dict)  # when the scheduler last took a trainer
     resizes: dict[JobName, Resize] = field(default_factory=dict)
@@ -90,6 +94,7 @@ class Draft:
 
     def __post_init__(self) -> None:
         self.resizes = {entry.job: entry for entry in self.view.history.resizes}
+        self.quotas = QuotaBook(self.view.quotas, self.shapes, self.jobs.values()) if self.view.quotas else None
         limit_s = self.now_s - self.policy.preempted_pause_s
         self.preempted_at_s = {entry.job: entry.at_s for entry in self.history.preempted if entry.at_s > limit_s}
         self.preempted_at_s |= dict.fromkeys(self.preempted_now, self.now_s)
@@ -170,6 +175,16 @@ class Draft:
             for column, amount in enumerate(self.shapes.amounts[job.shapes[role]]):
                 total[column] += amount
         return max(map(int.__mul__, total, job.rates), default=0)
+
+    def quota_lack(self, job: JobDraft, roles: Iterable[Role], *, now: bool) -> str:
+        """Return, in words, what the job's namespace may not ask for of these new pods; empty if it may."""
+        if self.quotas is None:
+            return ""
+        asked = [0] * len(job.rates)
+        for role in roles:
+            for column, amount in enumerate(self.shapes.amounts[job.shapes[role]]):
+                asked[column] += amount
+        return self.quotas.lack(job.job.namespace, asked, now=now)
 
     # Pods that come and go.
 
@@ -259,11 +274,24 @@ class Draft:
             is_mixed = len({(pod.tier, pod.priority) for pod in line}) > 1
             if is_mixed or not all(self.rooms.open_place_of(pod) is not None for pod in line):
                 line.sort(key=self._leaving_order)
+            if job.job.trainer.per_node > 1:
+                line = self._by_nodes(job, line)
             job.line = tuple(line)
         return job.line
 
     def _leaving_order(self, pod: Pod) -> tuple[bool, int, bool]:
         return (pod.tier is Tier.CORE, pod.priority, self.rooms.open_place_of(pod) is not None)
+
+    def _by_nodes(self, job: JobDraft, line: list[Pod]) -> list[Pod]:
+        """Keep the trainers of a node together, those of nodes that are not whole in front."""
+        counts = Counter(pod.place for pod in line)
+        last = {pod.place: pod.ordinal for pod in sorted(line, key=ordinal_of)}
+        per_node = job.job.trainer.per_node
+
+        def node_order(pod: Pod) -> tuple[tuple[bool, int, bool], bool, int]:
+            return (self._leaving_order(pod), counts[pod.place] % per_node == 0, -last[pod.place])
+
+        return sorted(line, key=node_order)
 
     def takeable(self, job: JobDraft) -> tuple[Pod, ...]:
         """Trainers that may be taken, in leaving order: surplus, then core beyond the minimum (`kubernetes.md` 6)."""

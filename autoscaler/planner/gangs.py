@@ -114,6 +114,9 @@ def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
     if any(ordinal < job.job.server_count for ordinal in job.ordinals.get(Role.SERVER, ())):
         job.block(Bottleneck.ROOM_LEAVING, "its former servers are leaving")
         return False
+    if lack := draft.quota_lack(job, core_of(job), now=False):
+        job.block(Bottleneck.QUOTA, lack)
+        return False
     return True
 
 

@@ -2,14 +2,24 @@
 
 A pod without GPUs that fills the cores of a GPU node leaves GPUs that nobody can use.  For every free GPU a node keeps
 as much of everything else as the hungriest job that waits for such GPUs asks for with each of them.  Pods that take
-GPUs themselves are never held back, and pods of others go where their scheduler sends them.
+GPUs themselves are never held back, and pods of others go where their scheduler sends them.  Surplus never takes that
+room; a core pod takes it only where no other does, since a job that cannot start uses no GPU either.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from autoscaler.domain import NOTHING, Resources
+import numpy as np
+
+from autoscaler.domain import NOTHING, JobState, Resources
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.rooms import Mask
+from autoscaler.planner.shapes import BUILT_IN
+
+CPU: Final = BUILT_IN.index("cpu")
+MEMORY: Final = BUILT_IN.index("memory")
 
 
 def is_device(resource: str) -> bool:
@@ -35,13 +45,28 @@ def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
     return needs
 
 
-def kept_for_devices(free: Resources, needs: Mapping[str, Resources]) -> Resources:
-    """Return what pods without devices leave free on a node with so much free: the hungriest device counts."""
-    kept = NOTHING
-    for device, need in needs.items():
-        pieces = max(0, free.amount(device))
-        kept = Resources(
-            cpu_milli=max(kept.cpu_milli, need.cpu_milli * pieces),
-            memory_bytes=max(kept.memory_bytes, need.memory_bytes * pieces),
+def spoiled_rooms(draft: Draft, shape: int) -> Mask | None:
+    """Return the nodes where a pod of this shape would take what free GPUs need; None if it may go anywhere."""
+    if not draft.policy.gpus_keep_room or devices_of(draft.shapes.shapes[shape].requests):
+        return None
+    rooms, spoiled = draft.rooms, np.zeros(len(draft.rooms), dtype=np.bool_)
+    cpu_milli, memory_bytes = draft.shapes.amounts[shape][:2]
+    for column, cpu_each, memory_each in device_needs(draft):
+        pieces = np.maximum(rooms.later[column], 0)
+        if cpu_milli:
+            spoiled |= ((pieces > 0) & (rooms.later[CPU] - cpu_milli < pieces * cpu_each)).astype(np.bool_)
+        if memory_bytes:
+            spoiled |= ((pieces > 0) & (rooms.later[MEMORY] - memory_bytes < pieces * memory_each)).astype(np.bool_)
+    return spoiled
+
+
+def device_needs(draft: Draft) -> tuple[tuple[int, int, int], ...]:
+    """Return (column, cpu, memory) for each device that jobs ask for: what each free piece of it will need."""
+    if draft.device_needs is None:
+        active = (job.job for job in draft.jobs.values() if job.job.state is JobState.ACTIVE)
+        needs = needs_per_device(job.trainer.shape.requests for job in active)
+        columns = draft.shapes.columns
+        draft.device_needs = tuple(
+            (columns.index(device), need.cpu_milli, need.memory_bytes) for device, need in sorted(needs.items())
         )
-    return kept
+    return draft.device_needs

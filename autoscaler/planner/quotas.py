@@ -1,62 +1,60 @@
 """What namespaces may still ask for: ResourceQuota, seen before the API server refuses (`kubernetes.md` 9 and 19).
 
-As with rooms there are two amounts.  `free` is left of the hard limit now: a pod created within it is accepted.
-`later` counts what is leaving as gone, less what waits for it.  A quota bounds pods from creation until they are gone,
-whoever made them, so `used` comes from the cluster and is never counted here.
+As with rooms there are two amounts.  Now: the hard limit less what is used; a pod created within it is accepted.
+Later: what leaves counts as gone.  A quota bounds pods from creation until they are gone, whoever made them, so what is
+used comes from the cluster; only what this plan adds and takes away is counted here, from the jobs themselves.
 
-Several quotas of a namespace hold at once.  Next: `draft`, which keeps these beside its rooms.
+Several quotas of a namespace hold at once.  `Draft.quota_lack` is the one question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
-from autoscaler.domain import Quota, Resources
+from autoscaler.domain import JobName, Quota
+from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.shapes import Shapes
 from autoscaler.planner.words import describe_amount
 
-Limit = tuple[str, str]
-"""A quota's name and a resource."""
 
+class QuotaBook:
+    """The quotas of a view, and what its jobs used when the plan began."""
 
-@dataclass(slots=True)
-class Allowance:
-    """What one namespace may still ask for.  No limit on a resource means no bound."""
+    def __init__(self, quotas: Iterable[Quota], shapes: Shapes, jobs: Iterable[JobDraft]) -> None:
+        self._shapes = shapes
+        self._limits: dict[str, list[tuple[str, str, int]]] = {}  # by namespace: quota, resource, what is left
+        for quota in quotas:
+            limits = self._limits.setdefault(quota.namespace, [])
+            limits += [(quota.name, limit.resource, limit.hard - limit.used) for limit in quota.limits]
+        self._jobs: dict[str, list[JobDraft]] = {}
+        self._before: dict[JobName, list[int]] = {}
+        for job in jobs:
+            if job.job.namespace in self._limits:
+                self._jobs.setdefault(job.job.namespace, []).append(job)
+                self._before[job.job.name] = list(job.usage)
 
-    free: dict[Limit, int] = field(default_factory=dict)
-    later: dict[Limit, int] = field(default_factory=dict)
-
-    def copy(self) -> Allowance:
-        """Return an independent copy for a trial."""
-        return Allowance(dict(self.free), dict(self.later))
-
-    def lacks(self, requests: Resources, *, now: bool) -> str:
-        """Return what is too much, in words; empty if the requests are within every limit."""
-        for limits in (self.later, self.free) if now else (self.later,):
-            for (quota, resource), left in limits.items():
-                amount = requests.amount(resource)
-                if amount > max(0, left) and amount > 0:
-                    had = describe_amount(resource, max(0, left))
-                    return f"quota {quota} leaves {had} {resource} of {describe_amount(resource, amount)} asked for"
+    def lack(self, namespace: str, asked: Sequence[int], *, now: bool) -> str:
+        """Return what is too much of these amounts, by column, in words; empty if they are within every limit."""
+        columns = self._shapes.columns
+        for quota, resource, left in self._limits.get(namespace, ()):
+            column = columns.index(resource) if resource in columns else len(asked)
+            amount = asked[column] if column < len(asked) else 0
+            if amount <= 0:
+                continue
+            jobs = self._jobs.get(namespace, ())
+            room = left - sum(job.usage[column] - self._before[job.job.name][column] for job in jobs)
+            if now:
+                room -= sum(self._freed(job, column) for job in jobs)
+            if amount > room:
+                had = describe_amount(resource, max(0, room))
+                return f"quota {quota} leaves {had} {resource}, {describe_amount(resource, amount)} needed"
         return ""
 
-    def take(self, requests: Resources, *, now: bool, times: int = 1) -> None:
-        """Ask for so much; with `times` -1 give it back."""
-        for limits in (self.later, self.free) if now else (self.later,):
-            for limit in limits:
-                limits[limit] -= times * requests.amount(limit[1])
+    def _freed(self, job: JobDraft, column: int) -> int:
+        """What pods that leave in this plan had counted as used by the job."""
+        coming = sum(self._amount(job.shapes[pod.role], column) for pod in job.coming)
+        return self._before[job.job.name][column] - (job.usage[column] - coming)
 
-    def vacate(self, requests: Resources) -> None:
-        """A pod is told to leave: what it asked for can be promised from here on."""
-        self.take(requests, now=False, times=-1)
-
-
-def allowances(quotas: Iterable[Quota]) -> dict[str, Allowance]:
-    """Return what each namespace with a quota may still ask for."""
-    found: dict[str, Allowance] = {}
-    for quota in quotas:
-        allowance = found.setdefault(quota.namespace, Allowance())
-        for limit in quota.limits:
-            left = limit.hard - limit.used
-            allowance.free[quota.name, limit.resource] = allowance.later[quota.name, limit.resource] = left
-    return found
+    def _amount(self, shape: int, column: int) -> int:
+        amounts = self._shapes.amounts[shape]
+        return amounts[column] if column < len(amounts) else 0

@@ -16,7 +16,8 @@ from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rank import full_rank
 from autoscaler.planner.rooms import Mask
 from autoscaler.planner.victims import Victims, cheapest_victims
-from autoscaler.planner.waste import least_waste, rooms_by_waste, waste_of
+from autoscaler.planner.waste import waste_of
+from autoscaler.planner.whole_nodes import Piece, pieces_of, rooms_for
 
 NODES_LOOKED_AT: Final = 400  # 100 second thoughts on 4 nodes, 4 on 100: enough where every hole counts
 
@@ -42,6 +43,9 @@ def seat_all(
     draft: Draft, job: JobDraft, roles: Iterable[Role], *, now: bool, avoid: Mask | None = None
 ) -> Seats | None:
     """Give every pod a node; None, with nothing changed, if that was not found."""
+    roles = list(roles)
+    if draft.quota_lack(job, roles, now=now):
+        return None
     mark = draft.mark()
     seats = find_seats(draft, job, largest_first(draft, job, roles), now=now, avoid=avoid)
     draft.roll_back(mark)
@@ -51,34 +55,44 @@ def seat_all(
 
 
 def find_seats(draft: Draft, job: JobDraft, roles: Sequence[Role], *, now: bool, avoid: Mask | None) -> Seats | None:
-    """Search depth first, tightest node first; how often it comes back on a seat is bounded (`NODES_LOOKED_AT`).
+    """Search depth first, best node first; how often it comes back on a seat is bounded (`NODES_LOOKED_AT`).
 
     The rooms of what was found are left taken.
     """
-    rooms = draft.rooms
-    seats: Seats = []
+    rooms, pieces = draft.rooms, pieces_of(draft, job, roles)
+    nodes: list[int] = []
     branches: list[tuple[int, Iterator[int]]] = []
-    for _ in range(len(roles) + NODES_LOOKED_AT // max(1, int(rooms.is_open.sum()))):
-        if len(seats) == len(roles):
+    for _ in range(len(pieces) + NODES_LOOKED_AT // max(1, int(rooms.is_open.sum()))):
+        if len(nodes) == len(pieces):
             break
-        shape = job.shapes[roles[len(seats)]]
-        if len(branches) == len(seats):
-            branches.append((len(rooms.log), rooms_by_waste(draft, shape, now=now, avoid=avoid, stays=True)))
+        piece = pieces[len(nodes)]
+        if len(branches) == len(nodes):
+            branches.append((len(rooms.log), rooms_for(draft, job, piece, now=now, avoid=avoid, stays=True)))
         at = next(branches[-1][1], None)
         if at is not None:
-            rooms.take(at, shape, now=now)
-            seats.append((roles[len(seats)], rooms.names[at]))
-        elif seats:
+            rooms.take(at, piece.shape, now=now)
+            nodes.append(at)
+        elif nodes:
             branches.pop()
-            seats.pop()
+            nodes.pop()
             draft.roll_back(branches[-1][0])
         else:
             return None
-    return seats if len(seats) == len(roles) else None
+    if len(nodes) < len(pieces):
+        return None
+    return [seat for piece, at in zip(pieces, nodes, strict=True) for seat in seats_of(draft, piece, at)]
+
+
+def seats_of(draft: Draft, piece: Piece, at: int) -> Seats:
+    """Return the seats of a piece on a node, one for each pod."""
+    return [(piece.role, draft.rooms.names[at])] * piece.copies
 
 
 def seat_on(draft: Draft, job: JobDraft, seats: Iterable[tuple[Role, NodeName]], *, now: bool) -> bool:
     """Promise these very seats; False, with the draft spoiled, if one is no longer there.  Work on a trial."""
+    seats = list(seats)
+    if draft.quota_lack(job, [role for role, _ in seats], now=now):
+        return False
     for role, node in seats:
         at = draft.rooms.index.get(node)
         if at is None or not draft.rooms.fits(at, job.shapes[role], now=now):
@@ -92,16 +106,18 @@ def seat_by_force(
 ) -> Seats | None:
     """As `seat_all` into room that is or will be free, taking surplus where there is none.  Work on a trial."""
     seats: Seats = []
-    for role in largest_first(draft, job, roles):
-        shape = job.shapes[role]
-        at = least_waste(draft, shape, now=False, avoid=avoid, stays=True)
+    roles = list(roles)
+    if draft.quota_lack(job, roles, now=False):
+        return None
+    for piece in pieces_of(draft, job, largest_first(draft, job, roles)):
+        at = next(rooms_for(draft, job, piece, now=False, avoid=avoid, stays=True), None)
         if at is None:
-            at = vacate_for(draft, job, shape, force, avoid)
+            at = vacate_for(draft, job, piece.shape, force, avoid)
         if at is None:
             return None
-        node = draft.rooms.names[at]
-        take_seat(draft, job, role, node, now=False)
-        seats.append((role, node))
+        for role, node in seats_of(draft, piece, at):
+            take_seat(draft, job, role, node, now=False)
+            seats.append((role, node))
     return seats
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from autoscaler.domain import Pod, Resources, Shape
+from autoscaler.domain import NOTHING, Pod, Resources, Shape, TrainerSpec
 
 BUILT_IN: Final = ("cpu", "memory", "gpu")
 KNOWN_LIMIT: Final = 50_000  # objects remembered by identity; an adapter that makes shapes anew each time ends here
@@ -80,3 +80,14 @@ def amounts_of(resources: Resources, columns: list[str]) -> Amounts:
 def claim_of(shape: Shape) -> Claim:
     """Return what decides which nodes accept the shape."""
     return (shape.node_selector, shape.node_terms, shape.tolerations)
+
+
+def unit_of(trainer: TrainerSpec) -> Shape:
+    """Return what all the trainers of one node ask for together."""
+    one = trainer.shape
+    return Shape(
+        requests=NOTHING.plus(one.requests, times=trainer.per_node),
+        node_selector=one.node_selector,
+        node_terms=one.node_terms,
+        tolerations=one.tolerations,
+    )

@@ -9,6 +9,7 @@ taken from anybody here: growth only, from the kept state.  Next: `transfer`.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heapreplace
+from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, Fairness, JobState, Role
 from autoscaler.planner.draft import Draft
@@ -16,7 +17,10 @@ from autoscaler.planner.fairness import claim_of
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft, Thirst
 from autoscaler.planner.waste import least_waste
+from autoscaler.planner.whole_nodes import Piece, pieces_of, rooms_for
 from autoscaler.planner.words import describe
+
+TRAINER: Final = (Role.TRAINER,)
 
 
 def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
@@ -84,21 +88,59 @@ def take_step(draft: Draft, job: JobDraft) -> bool:
     if count == 1:
         return place_one(draft, job)
     mark = draft.mark()
-    if all(place_one(draft, job) for _ in range(count)):
+    if grow(draft, job, count) == count:
         return True
     draft.roll_back(mark)
     return False
 
 
+def grow(draft: Draft, job: JobDraft, count: int) -> int:
+    """Place up to so many trainers, node by node where they come several to a node; return how many."""
+    placed = 0
+    if job.job.trainer.per_node == 1:
+        while placed < count and place_one(draft, job):
+            placed += 1
+        return placed
+    for piece in pieces_of(draft, job, [Role.TRAINER] * count):
+        if not place_unit(draft, job, piece):
+            break
+        placed += piece.copies
+    return placed
+
+
 def place_one(draft: Draft, job: JobDraft) -> bool:
     """Create a trainer into free room, else promise it room that is being vacated; False if there is neither."""
+    if draft.quota_lack(job, TRAINER, now=False):
+        return False
     shape, names = job.shapes[Role.TRAINER], draft.rooms.names
     tier = job.next_trainer_tier()
-    if (at := least_waste(draft, shape, now=True)) is not None:
+    at = None if draft.quota_lack(job, TRAINER, now=True) else least_waste(draft, shape, now=True)
+    if at is not None:
         draft.create(job, Role.TRAINER, tier, names[at], Cause.FREE_ROOM)
     elif (at := least_waste(draft, shape, now=False)) is not None:
         draft.promise(job, Role.TRAINER, tier, names[at])
     return at is not None
+
+
+def place_unit(draft: Draft, job: JobDraft, piece: Piece) -> bool:
+    """As `place_one`, for trainers that come to a node together."""
+    roles = [piece.role] * piece.copies
+    if draft.quota_lack(job, roles, now=False):
+        return False
+    at = None if draft.quota_lack(job, roles, now=True) else next(rooms_for(draft, job, piece, now=True), None)
+    is_free = at is not None
+    if at is None:
+        at = next(rooms_for(draft, job, piece, now=False), None)
+    if at is None:
+        return False
+    node = draft.rooms.names[at]
+    for _ in roles:
+        tier = job.next_trainer_tier()
+        if is_free:
+            draft.create(job, Role.TRAINER, tier, node, Cause.FREE_ROOM)
+        else:
+            draft.promise(job, Role.TRAINER, tier, node)
+    return True
 
 
 def is_starved(draft: Draft, job: JobDraft) -> bool:
@@ -138,8 +180,12 @@ def block_without_room(draft: Draft, job: JobDraft, count: int) -> None:
     if not fits_an_empty_node(draft, job.shapes[Role.TRAINER]):
         requests = describe(job.job.trainer.shape.requests)
         job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({requests})")
+    elif why := draft.quota_lack(job, [Role.TRAINER] * count, now=False):
+        job.block(Bottleneck.QUOTA, why)
     elif placed := places_left(draft, job, count):
         job.block(Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit")
+    elif draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0 and job.job.trainer.per_node == 1:
+        job.block(Bottleneck.NODE_FIT, "the free cpu and memory on GPU nodes are kept for their GPUs")
     else:
         job.block(Bottleneck.NODE_FIT, "")
 
@@ -148,8 +194,7 @@ def places_left(draft: Draft, job: JobDraft, count: int) -> int:
     """How many of the next step's trainers still fit."""
     if count == 1 or draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) < 0:
         return 0
-    mark, placed = draft.mark(), 0
-    while placed < count and place_one(draft, job):
-        placed += 1
+    mark = draft.mark()
+    placed = grow(draft, job, count)
     draft.roll_back(mark)
     return placed

@@ -15,7 +15,7 @@ from math import inf, lcm
 from autoscaler.domain import ClusterView, Job, JobName, JobState, Pod, PodName, PodPhase, Role, Shape, Tier
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rooms import Rooms
-from autoscaler.planner.shapes import Shapes
+from autoscaler.planner.shapes import Shapes, unit_of
 
 UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
 
@@ -207,6 +207,8 @@ def number_shapes(shapes: Shapes, view: ClusterView) -> None:
     """Give all that may yet be created a number: the shapes of jobs and workloads."""
     for job in view.jobs:
         shapes_of(shapes, job)
+        if job.trainer.per_node > 1:
+            shapes.number(unit_of(job.trainer))
     for workload in view.workloads:
         shapes.number(workload.shape)
 

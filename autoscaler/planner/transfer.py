@@ -91,6 +91,8 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
         search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
     winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
     for taker in islice(one_of_each_kind(poor), max(0, search.pairs)):
+        if draft.quota_lack(taker, [Role.TRAINER] * step_of(taker), now=False):
+            continue
         helpers = supply.who_helps(taker.shapes[Role.TRAINER]) if search.left else rich[:GIVERS_LOOKED_AT]
         search.pairs -= 1  # looking for givers costs as much as a pair
         for giver in islice(givers(draft, taker, helpers, shares), GIVERS_LOOKED_AT):

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from autoscaler.domain import JobState, Resources, Role, Shape
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import rooms_by_tightness
+from autoscaler.planner.gpu_rooms import spoiled_rooms
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.patterns import Patterns, Vector
 from autoscaler.planner.rooms import Mask
@@ -122,7 +123,21 @@ def least_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = Non
 def rooms_by_waste(
     draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None, stays: bool = False
 ) -> Iterator[int]:
-    """Yield all nodes that `least_waste` could choose, in its order.  As `fit.rooms_by_tightness`."""
+    """Yield all nodes that `least_waste` could choose, in its order.  As `fit.rooms_by_tightness`.
+
+    What free GPUs will need is left to them: by surplus always, by pods that stay while they find another place.
+    """
+    spoiled = spoiled_rooms(draft, shape)
+    if spoiled is None:
+        yield from by_waste(draft, shape, now=now, avoid=avoid, stays=stays)
+        return
+    yield from by_waste(draft, shape, now=now, avoid=spoiled if avoid is None else avoid | spoiled, stays=stays)
+    if stays:
+        yield from by_waste(draft, shape, now=now, avoid=~spoiled if avoid is None else avoid | ~spoiled, stays=stays)
+
+
+def by_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None, stays: bool) -> Iterator[int]:
+    """Yield the nodes that are not to be avoided, by waste and tightness."""
     waste = waste_of(draft)
     if not waste.is_weighed:
         yield from rooms_by_tightness(draft, shape, now=now, avoid=avoid)

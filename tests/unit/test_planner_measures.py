@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import ClusterView, Headroom, Policy, Quota, QuotaLimit, Resources, Shape, Workload
 from autoscaler.errors import InvalidSpecError, InvalidViewError
-from autoscaler.planner.gpu_rooms import kept_for_devices, needs_per_device
+from autoscaler.planner.gpu_rooms import needs_per_device
 from autoscaler.planner.grades import GRADES, grade_of
 from autoscaler.planner.headroom import headroom_of
 from autoscaler.planner.payoff import pays_off
-from autoscaler.planner.quotas import allowances
 from autoscaler.planner.wanted import MOST_KINDS, most_wanted
 from tests.unit.planner_setups import job, node, shape
 
@@ -136,36 +135,10 @@ def test_free_gpus_keep_what_the_hungriest_of_their_jobs_asks_for_with_each():
         "gpu": Resources(cpu_milli=4_000, memory_bytes=10),
         "amd.com/gpu": Resources(cpu_milli=1_000),
     }
-    assert kept_for_devices(Resources(cpu_milli=32_000, gpu_count=3), needs) == Resources(
-        cpu_milli=12_000, memory_bytes=30
-    )
-    assert kept_for_devices(Resources(cpu_milli=32_000, extended=(("amd.com/gpu", 2),)), needs).cpu_milli == 2_000
-    assert kept_for_devices(Resources(cpu_milli=32_000), needs) == Resources()
 
 
 def quota(resource="cpu", hard=4_000, used=1_000, name="team"):
     return Quota(namespace="default", name=name, limits=(QuotaLimit(resource=resource, hard=hard, used=used),))
-
-
-def test_quota_counts_what_leaves_only_for_later():
-    """A pod that is told to leave still counts at the API server."""
-    (allowance,) = allowances([quota()]).values()
-    pod = Resources(cpu_milli=2_000)
-    allowance.take(pod, now=True)
-    assert allowance.lacks(pod, now=True) == "quota team leaves 1 cpu of 2 asked for"
-    allowance.vacate(pod)
-    assert allowance.lacks(pod, now=False) == ""
-    assert allowance.lacks(pod, now=True) != ""
-
-
-def test_every_quota_of_a_namespace_holds_and_nothing_is_unbounded_by_zero():
-    """Absent means no bound, a hard limit of 0 means none at all; over-used is not negative."""
-    (allowance,) = allowances(
-        [quota(), quota("gpu", 0, 0, name="no-gpus"), quota("memory", 5, 9, name="over")]
-    ).values()
-    assert allowance.lacks(Resources(cpu_milli=3_000), now=True) == ""
-    assert allowance.lacks(Resources(gpu_count=1), now=True) == "quota no-gpus leaves 0 gpu of 1 asked for"
-    assert allowance.lacks(Resources(memory_bytes=1), now=True) == "quota over leaves 0 memory of 1 asked for"
 
 
 def test_quota_named_twice_is_refused_and_their_order_means_nothing():
