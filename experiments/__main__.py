@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from experiments.calibration.mixes import read_mixes
-from experiments.errors import ExperimentError, RefusedInputError
+from experiments.errors import ExperimentError, ProcessLostError, RefusedInputError
 from experiments.running.pool import Done, run_tasks
 from experiments.running.store import RESULTS, Store
 from experiments.running.tasks import Selection, Task, list_tasks
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return write_report(Store(given.version or read_version(), given.results))
     except ExperimentError as error:
         print(f"experiments: {error}", file=sys.stderr)
-        return REFUSED
+        return FAILED if isinstance(error, ProcessLostError) else REFUSED
     except KeyboardInterrupt:
         print("experiments: interrupted; the same command goes on from here", file=sys.stderr)
         return INTERRUPTED
@@ -89,7 +90,8 @@ def tell_list(*, is_json: bool) -> int:
 
 
 def run(given: argparse.Namespace) -> int:
-    """Run what is missing."""
+    """Run what is missing.  SIGTERM stops as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     scenarios = [find_scenario(name) for name in given.names] or list(list_scenarios())
     selection = Selection(seed=given.seed, passes=given.passes, arm=given.arm, mix=given.mix)
     tasks = select(scenarios, selection)

@@ -5,9 +5,10 @@
     ExperimentError
     |-- RefusedInputError    a file of ours or the user's is wrong: names the file, the field's path and what to do
     |-- MixedCommitsError    results of two commits would be told as one
+    |-- ProcessLostError     a process that ran a pass was killed
     `-- UnsolvedError        a bound was asked for and the solver gave none
 
-Nothing was run, written or drawn when one of them is raised.
+Nothing was run, written or drawn when one of them is raised; but for ProcessLostError, after which what was kept stays.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class RefusedInputError(ExperimentError):
 
 class MixedCommitsError(ExperimentError):
     """Results of more than one commit lie in one folder."""
+
+
+class ProcessLostError(ExperimentError):
+    """A process was killed from outside, for its memory perhaps."""
 
 
 class UnsolvedError(ExperimentError):

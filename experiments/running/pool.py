@@ -1,16 +1,22 @@
-"""Passes side by side, one process a core; each keeps its own result, so that stopping loses only what is running."""
+"""Passes side by side, one process a core; each keeps its own result, so that stopping loses only what is running.
+
+Processes end with the one that started them, however that ended.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 
 from experiments.arms.playing import play
-from experiments.errors import MixedCommitsError
+from experiments.errors import MixedCommitsError, ProcessLostError
 from experiments.running.store import Store
 from experiments.running.tasks import Task
 from experiments.running.versions import loaded_version
@@ -28,9 +34,13 @@ class Done:
 
 
 def run_tasks(tasks: Sequence[Task], store: Store, workers: int) -> Iterator[Done]:
-    """Run passes and yield each as it ends.  What the iterator's user does not wait for is not begun."""
+    """Run passes and yield each as it ends.  What the iterator's user does not wait for is not begun.
+
+    Raises:
+        ProcessLostError: a process was killed; the passes that it and the others had begun are not kept.
+    """
     context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=leave_interrupts_to_the_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=obey_the_parent) as pool:
         left = list(reversed(tasks))
         running: dict[Future[float], Task] = {}
         try:
@@ -41,6 +51,10 @@ def run_tasks(tasks: Sequence[Task], store: Store, workers: int) -> Iterator[Don
                 ended, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in ended:
                     yield report(running.pop(future), future)
+        except BrokenProcessPool as error:
+            raise ProcessLostError(
+                "a process that ran a pass was killed; the same command goes on from here"
+            ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -61,11 +75,23 @@ def run_one(task: Task, version: str, folder: Path) -> float:
 def report(task: Task, future: Future[float]) -> Done:
     """Tell how a pass ended: one that fails is told, and the others go on."""
     error = future.exception()
+    if isinstance(error, BrokenProcessPool):
+        raise error
     if error is not None:
         return Done(task=task, error=f"{type(error).__name__}: {error}")
     return Done(task=task, wall_s=future.result())
 
 
-def leave_interrupts_to_the_parent() -> None:
-    """Ctrl-C reaches all processes of a terminal; the parent alone decides."""
+def obey_the_parent() -> None:
+    """Ctrl-C reaches all processes of a terminal: the parent alone decides.  Without it nothing goes on."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    Thread(target=end_with_the_parent, daemon=True).start()
+
+
+def end_with_the_parent() -> None:
+    """Wait for the parent's end, and end: files appear whole or not at all, so nothing is left half-written."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,6 +1,8 @@
 """Passes are tasks that are run once, kept whole, and never told together with those of other code."""
 
 import json
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
@@ -12,7 +14,7 @@ from experiments.reporting.goals import judge
 from experiments.reporting.statistics import gather
 from experiments.reporting.tables import compare, number
 from experiments.running import versions
-from experiments.running.pool import run_one
+from experiments.running.pool import report, run_one
 from experiments.running.store import Store
 from experiments.running.tasks import Selection, list_tasks
 from experiments.scenarios.reading import find_scenario
@@ -174,6 +176,17 @@ def test_code_that_changes_while_a_run_begins_keeps_nothing(scenario, tmp_path):
     with pytest.raises(MixedCommitsError, match="run again"):
         run_one(task, "another", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pass_that_fails_is_told_and_a_lost_process_ends_the_run(scenario):
+    """The other passes go on after the one, and none can after the other."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    failed, lost = Future(), Future()
+    failed.set_exception(ValueError("no"))
+    lost.set_exception(BrokenProcessPool())
+    assert report(task, failed).error == "ValueError: no"
+    with pytest.raises(BrokenProcessPool):
+        report(task, lost)
 
 
 @pytest.fixture
