@@ -80,7 +80,7 @@ def restore_cores(draft: Draft) -> None:
     What they grow by comes as core already.  Where that is not enough, one surplus trainer leaves and a core one takes
     its room: one at a time, each a window after the last growth.
     """
-    for job in draft.jobs.values():
+    for job in draft.stirred_jobs():
         is_there = job.is_running and job.job.state is JobState.ACTIVE and draft.now_s >= job.job.hold_until_s
         if is_there and job.next_trainer_tier() is Tier.CORE and job.size >= job.job.trainer.min_replicas:
             opens_at_s = shrink_opens_at(draft, job.job)

@@ -66,6 +66,8 @@ class Draft:
     shapes: Shapes
     rooms: Rooms
     jobs: dict[JobName, JobDraft]  # in the order of their names
+    by_trainer: Mapping[int, Sequence[JobDraft]]  # jobs by the shape of their trainers
+    stirred: set[JobName]  # jobs that were not settled in the view, and those that this plan has touched
     unit: int  # `share` counts in parts of one by this
     waiting: Sequence[Pod] = ()  # pods of others that wait for a node
     standing: dict[str | None, int] = field(default_factory=dict)  # pods by workload, leaving ones apart
@@ -82,7 +84,6 @@ class Draft:
     wake_at_s: list[float] = field(default_factory=list)
     changed_jobs: list[JobDraft] = field(default_factory=list)  # whose trainers came or went, again and again
     supplies: dict[object, object] = field(default_factory=dict)  # of `supply`
-    by_trainer: dict[int, list[JobDraft]] = field(default_factory=dict)
     waste: object = None  # of `waste`
     namespaces: object = None  # of `fairness`
     quotas: QuotaBook | None = None
@@ -104,12 +105,12 @@ class Draft:
         """What is remembered from plans before."""
         return self.view.history
 
-    def jobs_by_trainer(self) -> Mapping[int, Sequence[JobDraft]]:
-        """The jobs by the shape of their trainers."""
-        if not self.by_trainer:
-            for job in self.jobs.values():
-                self.by_trainer.setdefault(job.shapes[Role.TRAINER], []).append(job)
-        return self.by_trainer
+    def stirred_jobs(self) -> list[JobDraft]:
+        """All jobs, in the order of their names, but those that were settled in the view and are as they were there.
+
+        Of those that are left out all pods stand and stay, and nothing comes: most phases have nothing to do there.
+        """
+        return [self.jobs[name] for name in sorted(self.stirred)]
 
     # Trials.
 
@@ -154,6 +155,7 @@ class Draft:
         if job.touched <= self.trial_from:
             self.rooms.log.append((job, job.save()))
             job.touched = len(self.rooms.log)
+            self.stirred.add(job.job.name)
 
     # Shares.
 
@@ -167,6 +169,14 @@ class Draft:
             return max(map(int.__mul__, job.usage, job.rates), default=0)
         parts = zip(job.usage, job.trainer_amounts, job.rates, strict=True)
         return max(0, *((used + more * amount) * rate for used, amount, rate in parts))
+
+    def share_at_ceiling(self, job: JobDraft) -> int:
+        """The share that the job would have at its ceiling."""
+        if job.job.name in self.stirred:
+            return self.share(job, more=job.ceiling - job.size)
+        if job.ceiling_share is None:
+            job.ceiling_share = self.share(job, more=job.ceiling - job.size)
+        return job.ceiling_share
 
     def part(self, job: JobDraft, roles: Iterable[Role]) -> int:
         """The share that new pods of these roles alone would have."""

@@ -35,7 +35,7 @@ from autoscaler.planner.windows import changes_left, growth_opens_at, is_old_eno
 
 def emit(draft: Draft) -> Plan:
     """Return the plan that the finished draft amounts to."""
-    jobs = list(draft.jobs.values())
+    jobs = draft.stirred_jobs()
     left = changes_left(draft) - sum(not all(leaving.cause.is_forced for leaving in job.leaving) for job in jobs)
     for job in sorted(jobs, key=lambda job: thirst(draft, job)) if left < inf else jobs:
         leaving = len(job.leaving)
@@ -47,7 +47,8 @@ def emit(draft: Draft) -> Plan:
     actions += [AdmitGang(job=job.job.name, pods=tuple(core_created(job))) for job in jobs if job.is_starting]
     actions += [pod for job in jobs if job.is_running for pod in job.created]
     starting = [job for job in jobs if job.is_starting and any(pod.tier is Tier.SURPLUS for pod in job.coming)]
-    waits = tuple(wait for job in jobs for wait in (*waits_of(job), *waits_for_starts(job, starting)))
+    told = [job for job in draft.jobs.values() if starting or job.until_s is not None or job.job.name in draft.stirred]
+    waits = tuple(wait for job in told for wait in (*waits_of(job), *waits_for_starts(job, starting)))
     return Plan(
         revision=draft.view.revision,
         planned_at_s=draft.now_s,
@@ -56,7 +57,7 @@ def emit(draft: Draft) -> Plan:
         waits=waits,
         demands=tuple(draft.demands),
         history=next_history(draft),
-        replan_at_s=next_instant(draft, jobs),
+        replan_at_s=next_instant(draft, told),
     )
 
 
@@ -104,11 +105,11 @@ def grows(job: JobDraft) -> bool:
 
 def give_grades(draft: Draft) -> None:
     """Give surplus that is created the grade at which a scheduler takes it (`grades`)."""
-    growing = [job for job in draft.jobs.values() if any(pod.tier is Tier.SURPLUS for pod in job.created)]
+    growing = [job for job in draft.stirred_jobs() if any(pod.tier is Tier.SURPLUS for pod in job.created)]
     if not growing:
         return
     admitted = [job for job in draft.jobs.values() if job.is_running or job.is_starting]
-    largest = max(draft.share(job, more=job.job.trainer.ceiling - job.size) for job in admitted)
+    largest = max(map(draft.share_at_ceiling, admitted))
     for job in growing:
         draft.touch(job)
         job.created = [

@@ -21,6 +21,7 @@ from autoscaler.planner.transfer import STARVED
 from autoscaler.planner.words import describe_lack
 
 NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is others' alone
+NODES_AT_ONCE: Final = 512  # looked at, in the order of names, until there are enough
 
 
 def decide(draft: Draft) -> tuple[Decision, ...]:
@@ -98,19 +99,20 @@ def name_shortages(draft: Draft) -> None:
 
     Jobs of one shape have one answer, unless their own surplus is part of it.
     """
-    answers: dict[int, Shortage] = {}
-    for job in draft.jobs.values():
-        if job.bottleneck not in STARVED or job.job.name in draft.short:
-            continue
-        shape = job.shapes[Role.TRAINER]
-        if job.is_running:
-            if shape not in answers:
-                answers[shape] = shortage_of(draft, shape)
-            if holders := answers[shape].holders_beside(draft, job):
-                block_for(job, holders)
+    for shape, jobs in draft.by_trainer.items():
+        shortage, last = None, NOTHING_SAID
+        for job in jobs:
+            if job.bottleneck not in STARVED or job.job.name in draft.short:
                 continue
-        if not job.message:
-            job.block(Bottleneck.NODE_FIT, nearest_node(draft, shape))
+            if job.is_running:
+                shortage = shortage_of(draft, shape) if shortage is None else shortage
+                if holders := shortage.holders_beside(draft, job):
+                    if last.holders is not holders or last.kind != (step_of(job), job.job.priority):
+                        last = said_of(job, holders)
+                    job.block(last.bottleneck, last.message)
+                    continue
+            if not job.message:
+                job.block(Bottleneck.NODE_FIT, nearest_node(draft, shape))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,17 +140,38 @@ class Shortage:
 def shortage_of(draft: Draft, shape: int) -> Shortage:
     """Find them, in the order of names."""
     rooms = draft.rooms
-    would_fit = rooms.holds(rooms.later + rooms.surplus, shape) & rooms.accepted(shape) & rooms.is_open
-    return Shortage(shape=shape, nodes=tuple(np.flatnonzero(would_fit)[:NODES_NAMED_FROM].tolist()))
+    accepted, nodes = rooms.accepted(shape), list[int]()
+    for start in range(0, len(rooms), NODES_AT_ONCE):
+        some = slice(start, start + NODES_AT_ONCE)
+        would_fit = rooms.holds(rooms.later[:, some] + rooms.surplus[:, some], shape)
+        nodes += (np.flatnonzero(would_fit & accepted[some] & rooms.is_open[some]) + start).tolist()
+        if len(nodes) >= NODES_NAMED_FROM:
+            break
+    return Shortage(shape=shape, nodes=tuple(nodes[:NODES_NAMED_FROM]))
 
 
-def block_for(job: JobDraft, holders: Sequence[JobDraft]) -> None:
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Whose room it is, in words: the same for all jobs of a step and a priority."""
+
+    holders: Sequence[JobDraft]
+    kind: tuple[int, int]
+    bottleneck: Bottleneck
+    message: str
+
+
+NOTHING_SAID: Final = Said((), (0, 0), Bottleneck.NODE_FIT, "")
+
+
+def said_of(job: JobDraft, holders: Sequence[JobDraft]) -> Said:
     """The room belongs to others by priority or by fairness."""
+    step, priority = step_of(job), job.job.priority
     names = listed([holder.job.name for holder in holders])
-    if all(holder.job.priority > job.job.priority for holder in holders):
-        job.block(Bottleneck.PRIORITY, f"could grow by {step_of(job)}: the room belongs to {names}, of higher priority")
-    else:
-        job.block(Bottleneck.FAIR_SHARE, f"could grow by {step_of(job)}: the room is the fair share of {names}")
+    if all(holder.job.priority > priority for holder in holders):
+        message = f"could grow by {step}: the room belongs to {names}, of higher priority"
+        return Said(holders, (step, priority), Bottleneck.PRIORITY, message)
+    message = f"could grow by {step}: the room is the fair share of {names}"
+    return Said(holders, (step, priority), Bottleneck.FAIR_SHARE, message)
 
 
 def nearest_node(draft: Draft, shape: int) -> str:

@@ -78,7 +78,7 @@ def kind_of(draft: Draft, job: JobDraft) -> object:
 
 def queue(draft: Draft) -> list[JobName]:
     """Return the waiting jobs: by priority; in it the oldest once it is aged, then the smallest share, then age."""
-    waiting = [job for job in draft.jobs.values() if not job.is_running and job.job.state is JobState.ACTIVE]
+    waiting = [job for job in draft.stirred_jobs() if not job.is_running and job.job.state is JobState.ACTIVE]
     oldest: dict[int, JobName] = {}
     for job in sorted(waiting, key=lambda job: (job.job.submitted_at_s, job.job.name)):
         if is_aged(draft, job):

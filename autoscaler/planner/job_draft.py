@@ -18,6 +18,7 @@ from autoscaler.domain import (
     CreatePod,
     Decision,
     Job,
+    JobState,
     NodeName,
     Pod,
     Role,
@@ -76,6 +77,8 @@ class JobDraft:
     ceiling: int = 0  # the size that the job would have on an endless cluster
     now: int = 0  # trainers that count as size in the view
     servers_now: int = 0  # likewise
+    is_settled: bool = False  # in the view: runs with all that it must have, at an allowed size, and nothing is due
+    may_drink: bool = False  # in the view: settled, and room alone keeps it from its next size
     is_degraded: bool = False  # runs without all of its core
     is_running: bool = False  # has been started: some of its pods stand
     is_starting: bool = False  # this plan starts it
@@ -98,6 +101,7 @@ class JobDraft:
     offers: dict[Any, Offers] = field(default_factory=dict)  # `Draft.offers`, likewise
     quiet: Decision | None = None  # of the last plan in which nothing happened to the job
     thirst: Thirst | None = None  # `share.thirst`, until a pod comes or goes
+    ceiling_share: int | None = None  # `Draft.share` at the ceiling, while the job is settled
     next_step: tuple[int, int] | None = None  # a size and `share.step_of` at it
     touched: int = -1  # where in the log its state was last saved
 
@@ -147,6 +151,17 @@ class JobDraft:
         servers = max(0, spec.server_count - len(self.servers))
         trainers = max(0, spec.trainer.min_replicas - len(self.trainers))
         return [Role.MASTER] * masters + [Role.SERVER] * servers + [Role.TRAINER] * trainers
+
+    def settle(self, capabilities: Capabilities) -> None:
+        """Note what the view says of the job before anything is planned."""
+        spec, size = self.job.trainer, len(self.trainers)
+        is_active = self.is_running and self.job.state is JobState.ACTIVE
+        is_whole = is_active and not self.missing(capabilities)
+        self.is_degraded = is_active and not is_whole
+        has_core = self.core >= spec.min_replicas
+        is_allowed = size <= self.ceiling and size == spec.largest_allowed(size)
+        self.is_settled = is_whole and has_core and is_allowed and self.job.hold_until_s <= 0.0
+        self.may_drink = self.is_settled and size < self.ceiling and spec.next_size(size) is not None
 
     def next_trainer_tier(self) -> Tier:
         """CORE while the job has fewer core trainers than its minimum (`kubernetes.md` 6)."""

@@ -16,9 +16,9 @@ from autoscaler.planner.job_draft import JobDraft
 
 def keep_running_jobs(draft: Draft) -> None:
     """Settle what stays of every job, jobs of high priority first."""
-    for job in draft.jobs.values():
+    for job in draft.jobs.values() if draft.rooms.draining else draft.stirred_jobs():
         settle_state(draft, job)
-    for job in sorted(draft.jobs.values(), key=lambda job: (-job.job.priority, job.job.name)):
+    for job in sorted(draft.stirred_jobs(), key=lambda job: (-job.job.priority, job.job.name)):
         if job.is_running and job.job.state is JobState.ACTIVE:
             refill_core(draft, job)
             take_swapped_room(draft, job)

@@ -49,6 +49,8 @@ class Memo:
             unit=snapshot.unit,
             waiting=[snapshot.waiting[name] for name in sorted(snapshot.waiting)],
             standing=snapshot.standing,
+            stirred=set(snapshot.unsettled),
+            by_trainer=snapshot.by_trainer,
             held_on=snapshot.held_on,
             is_gang_binding=bool(snapshot.unbound_core),
             preempted_now=set(snapshot.preempted.values()),
@@ -81,6 +83,7 @@ def bring_up_to_date(snapshot: Snapshot, view: ClusterView) -> bool:
         snapshot.shapes.number(workload.shape)
     for before, after in pods:
         snapshot.exchange(before, after)
+    snapshot.find_newest_other()
     changed = [after for _, after in nodes if after is not None]
     if snapshot.is_outgrown() or not all(map(snapshot.rooms.replace_node, changed)):
         return False

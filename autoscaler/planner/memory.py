@@ -41,7 +41,7 @@ ONE_CHANGE_S: Final = 1.0
 def next_history(draft: Draft) -> History:
     """Return the memory after this plan and before its actions."""
     old = draft.view.history
-    jobs = {job.name for job in draft.view.jobs}
+    jobs = draft.jobs
     since_s = {gap.job: gap.since_s for gap in old.shortfalls}
     return History(
         since_s=old.since_s,

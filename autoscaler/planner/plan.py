@@ -24,7 +24,7 @@ def plan(view: ClusterView, policy: Policy, now_s: float, *, memo: Memo | None =
     """
     memo = Memo() if memo is None else memo
     draft = memo.begin(view, policy, now_s)  # P0
-    why = why_stale(view, policy, now_s)
+    why = why_stale(draft)
     decided = stand_still(draft, why) if why else decide_on(draft)
     memo.end(draft)
     return decided

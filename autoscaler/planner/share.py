@@ -31,10 +31,12 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
     rooms = draft.rooms
     thirsty = [
         (thirst(draft, job), job)
-        for shape, jobs in draft.jobs_by_trainer().items()
+        for shape, jobs in draft.by_trainer.items()
         if rooms.tightest(shape, now=False) >= 0
         for job in jobs
-        if step_of(job) and (above_priority is None or job.job.priority > above_priority) and may_grow(draft, job)
+        if (job.may_drink or job.job.name in draft.stirred)
+        and (above_priority is None or job.job.priority > above_priority)
+        and is_thirsty(draft, job)
     ]
     heapify(thirsty)  # a key ends in the job's name, so no two are equal; keys only rise, so an old one comes too early
     while thirsty:
@@ -47,6 +49,13 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
             heapreplace(thirsty, (thirst(draft, job), job))
         else:
             heappop(thirsty)
+
+
+def is_thirsty(draft: Draft, job: JobDraft) -> bool:
+    """Whether the job has its minimum, or the promise of it, and may take its next size."""
+    if job.job.name not in draft.stirred:
+        return job.may_drink
+    return step_of(job) > 0 and may_grow(draft, job)
 
 
 def may_grow(draft: Draft, job: JobDraft) -> bool:
@@ -144,11 +153,8 @@ def place_unit(draft: Draft, job: JobDraft, piece: Piece) -> bool:
 
 
 def is_starved(draft: Draft, job: JobDraft) -> bool:
-    """Whether room alone keeps the job from its next size.  After `fill_shares`."""
-    is_there = job.is_running or job.is_starting
-    return (
-        is_there and may_grow(draft, job) and step_of(job) > 0 and fits_an_empty_node(draft, job.shapes[Role.TRAINER])
-    )
+    """Whether room, which some node has when it is empty, keeps the job from its next size.  After `fill_shares`."""
+    return (job.is_running or job.is_starting) and may_grow(draft, job) and step_of(job) > 0
 
 
 def note_bottlenecks(draft: Draft) -> None:
@@ -157,13 +163,19 @@ def note_bottlenecks(draft: Draft) -> None:
     A job that has not started keeps what it waits for.  Whose room it is that is missing says `explain`.
     """
     for job in draft.jobs.values():
-        is_there = (job.is_running or job.is_starting) and job.job.name not in draft.short
-        if is_there and may_grow(draft, job):
-            count = step_of(job)
+        is_settled = job.job.name not in draft.stirred
+        if is_settled or has_minimum(draft, job):
+            count = 0 if is_settled and not job.may_drink else step_of(job)
             if count == 0:
                 block_at_ceiling(job)
             else:
                 block_without_room(draft, job, count)
+
+
+def has_minimum(draft: Draft, job: JobDraft) -> bool:
+    """Whether only its next size is the question."""
+    is_there = (job.is_running or job.is_starting) and job.job.name not in draft.short
+    return is_there and may_grow(draft, job)
 
 
 def block_at_ceiling(job: JobDraft) -> None:

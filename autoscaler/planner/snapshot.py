@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import inf, lcm
 
-from autoscaler.domain import ClusterView, Job, JobName, JobState, Pod, PodName, PodPhase, Role, Shape, Tier
+from autoscaler.domain import ClusterView, Job, JobName, Pod, PodName, PodPhase, Role, Shape, Tier
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes, unit_of
@@ -33,6 +33,9 @@ class Snapshot:
         self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
         self.held_on: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
         self.newest_other_s = -inf
+        self.newest_others = 0  # pods that came at that instant
+        self.unsettled: dict[JobName, JobDraft] = {}
+        self.by_trainer: dict[int, list[JobDraft]] = {}
         number_shapes(self.shapes, view)
         for shape in more_shapes:
             self.shapes.number(shape)
@@ -87,12 +90,16 @@ class Snapshot:
             self.forget(before)
         if after is not None:
             self.note(after)
-        if before is not None and before.job is None and before.created_at_s == self.newest_other_s:
-            others = (pod.created_at_s for pod in self.view.pods if pod.job is None)
-            self.newest_other_s = max(others, default=-inf)
+
+    def find_newest_other(self) -> None:
+        """Look for the newest pod of others again if the last of them has gone."""
+        if self.newest_others < 1:
+            arrivals = [pod.created_at_s for pod in self.view.pods if pod.job is None]
+            self.newest_other_s = max(arrivals, default=-inf)
+            self.newest_others = arrivals.count(self.newest_other_s)
 
     def forget(self, pod: Pod) -> None:
-        """Undo `note`; the newest arrival apart."""
+        """Undo `note`; `find_newest_other` is due."""
         if pod.job is not None:
             del self.members[pod.job][pod.name]
             self.unbound_core.discard(pod.name)
@@ -100,6 +107,7 @@ class Snapshot:
             return
         if pod.phase is not PodPhase.TERMINATING:
             self.standing[pod.workload] -= 1
+        self.newest_others -= pod.created_at_s == self.newest_other_s
         self.waiting.pop(pod.name, None)
 
     def note(self, pod: Pod) -> None:
@@ -113,7 +121,9 @@ class Snapshot:
             return
         if pod.phase is not PodPhase.TERMINATING:
             self.standing[pod.workload] += 1
-        self.newest_other_s = max(self.newest_other_s, pod.created_at_s)
+        if pod.created_at_s > self.newest_other_s:
+            self.newest_other_s, self.newest_others = pod.created_at_s, 0
+        self.newest_others += pod.created_at_s == self.newest_other_s
         if pod.phase is PodPhase.PENDING and pod.place is None:
             self.waiting[pod.name] = pod
 
@@ -129,6 +139,10 @@ class Snapshot:
         for draft in gone:
             if draft.job.name in self.jobs:
                 self.jobs[draft.job.name].rates = draft.rates
+        self.unsettled = {name: draft for name, draft in self.jobs.items() if not draft.is_settled}
+        self.by_trainer = {}
+        for draft in self.jobs.values():
+            self.by_trainer.setdefault(draft.shapes[Role.TRAINER], []).append(draft)
         gone += [draft for name, draft in old.items() if name not in self.jobs and name not in wanted]
         self._count_surplus(gone, times=-1)
         self._count_surplus([self.jobs[name] for name in wanted if name in self.jobs], times=1)
@@ -166,8 +180,7 @@ class Snapshot:
         draft.servers_now = len(draft.servers)
         draft.core = [pod.tier for pod in draft.trainers].count(Tier.CORE)
         draft.is_running = bool(draft.trainers or draft.servers or draft.masters)
-        is_active = draft.is_running and job.state is JobState.ACTIVE
-        draft.is_degraded = is_active and bool(draft.missing(self.view.capabilities))
+        draft.settle(self.view.capabilities)
         return draft
 
     def _count_in(self, draft: JobDraft, pod: Pod) -> None:
@@ -199,7 +212,7 @@ class Snapshot:
             for capacity, weight in claims
         }
         for draft in self.jobs.values():
-            draft.quiet = draft.thirst = None
+            draft.quiet = draft.thirst = draft.ceiling_share = None
             draft.rates = rates[(capacities[draft.shapes[Role.TRAINER]], draft.job.weight)]
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from autoscaler.domain import Bottleneck, ClusterView, Decision, Plan, Policy, Reason
+from autoscaler.domain import Bottleneck, Decision, Plan, Reason
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 
 
-def why_stale(view: ClusterView, policy: Policy, now_s: float) -> str:
+def why_stale(snapshot: Draft) -> str:
     """Return why nothing may be written, or an empty text.  An age that is NaN is too old."""
+    view, policy, now_s = snapshot.view, snapshot.policy, snapshot.now_s
     if not view.is_synced:
         return "the first listing of the cluster is not complete"
     if not now_s - view.observed_at_s <= policy.stale_limit_s:
         return f"the view is {now_s - view.observed_at_s:.1f} s old; at most {policy.stale_limit_s:g} s"
-    lost = sum(not node.is_ready for node in view.nodes)
+    lost = len(snapshot.rooms) - len(snapshot.rooms.ready)
     if lost * 100 > policy.lost_nodes_limit_percent * len(view.nodes):
         return f"{lost} of {len(view.nodes)} nodes are not ready at once"
     return ""

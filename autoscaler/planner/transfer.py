@@ -14,10 +14,13 @@ from itertools import islice
 from math import ceil
 from typing import Final
 
+import numpy as np
+
 from autoscaler.domain import Bottleneck, Cause, Fairness, JobName, Pod, Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fairness import claim_of, is_entitled
-from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.fit import fits_an_empty_node
+from autoscaler.planner.job_draft import JobDraft, Offers
 from autoscaler.planner.payoff import gain_of, pays_off
 from autoscaler.planner.rooms import copies_that_fit
 from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks, share_after_step, step_of, thirst
@@ -50,7 +53,7 @@ def share_out(draft: Draft) -> None:
     search = Search(left=transfers_left(draft), changes=changes_left(draft))
     kept = draft.mark()
     fill_shares(draft)
-    while unpaid := {job.job.name for job in draft.jobs.values() if not is_paid(draft, job)}:
+    while unpaid := {job.job.name for job in draft.stirred_jobs() if not is_paid(draft, job)}:
         draft.unpaid |= unpaid
         draft.roll_back(kept)
         fill_shares(draft)
@@ -79,7 +82,7 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
     poor = takers(draft)
     if not poor:
         return None
-    shares = {name: claim_of(draft, job) for name, job in draft.jobs.items()}
+    shares = claims(draft)
     rich = sorted(
         (job for job in draft.jobs.values() if job.spare),
         key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
@@ -91,8 +94,6 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
         search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
     winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
     for taker in islice(one_of_each_kind(poor), max(0, search.pairs)):
-        if draft.quota_lack(taker, [Role.TRAINER] * step_of(taker), now=False):
-            continue
         helpers = supply.who_helps(taker.shapes[Role.TRAINER]) if search.left else rich[:GIVERS_LOOKED_AT]
         search.pairs -= 1  # looking for givers costs as much as a pair
         for giver in islice(givers(draft, taker, helpers, shares), GIVERS_LOOKED_AT):
@@ -115,6 +116,13 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
             winners[names] = grown
             search.trials -= 1
     return None
+
+
+def claims(draft: Draft) -> Mapping[JobName, int]:
+    """Return what each job has of its fair claim; between jobs that stands in its thirst already."""
+    if draft.policy.fairness is Fairness.JOB:
+        return {name: thirst(draft, job)[1] for name, job in draft.jobs.items()}
+    return {name: claim_of(draft, job) for name, job in draft.jobs.items()}
 
 
 def one_of_each_kind(takers: Sequence[JobDraft]) -> Iterator[JobDraft]:
@@ -149,7 +157,15 @@ def try_transfer(draft: Draft, kept: int, taker: JobDraft, giver: JobDraft, vict
 
 def takers(draft: Draft) -> list[JobDraft]:
     """Return the jobs that lack nothing but room, in the order in which they would drink: poorest first."""
-    poor = [job for job in draft.jobs.values() if is_starved(draft, job)]
+    poor = [
+        job
+        for shape, jobs in draft.by_trainer.items()
+        if fits_an_empty_node(draft, shape)
+        for job in jobs
+        if (is_starved(draft, job) if job.job.name in draft.stirred else job.may_drink)
+    ]
+    if draft.quotas is not None:
+        poor = [job for job in poor if not draft.quota_lack(job, [Role.TRAINER] * step_of(job), now=False)]
     return sorted(poor, key=lambda job: thirst(draft, job))
 
 
@@ -185,19 +201,30 @@ def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
     for pod, at in zip(offers.pods, offers.places.tolist(), strict=True):
         by_node.setdefault(at, []).append(pod)
     best: dict[int, tuple[int, list[Pod]]] = {0: (0, [])}
-    accepted = rooms.accepted(shape)
-    for at, here in by_node.items():
-        leaving = here[:count]
+    for at in helpful_nodes(draft, shape, offers, count):
+        leaving = by_node[at][:count]
         gone = [draft.shapes.number(pod.shape) for pod in leaving]
-        if accepted[at] and rooms.fits_without(at, shape, gone):
+        if rooms.fits_without(at, shape, gone):
             best = with_node(best, gains_on(draft, shape, at, leaving, count), leaving)
     gained, number = max((gain, -number) for number, (gain, _) in best.items())
     if rooms.copies(shape) + gained < step_of(taker):
         return []
     victims = best[-number][1]
-    others = [pod for pod in offers.pods if pod not in victims]
+    chosen = {pod.name for pod in victims}
+    others = [pod for pod in offers.pods if pod.name not in chosen]
     victims = victims + others[: count - len(victims)]
     return victims if len(victims) == count else []
+
+
+def helpful_nodes(draft: Draft, shape: int, offers: Offers, count: int) -> list[int]:
+    """Return the nodes, first offers first, where the shape may fit if `count` of the largest trainer there left."""
+    rooms, places = draft.rooms, offers.places
+    helps = rooms.accepted(shape)[places]
+    for column, amount in enumerate(draft.shapes.amounts[shape]):
+        if amount > 0:
+            largest = max((rooms.asked_amounts(number)[column] for number in set(offers.shapes.tolist())), default=0)
+            helps &= (rooms.later[column][places] + count * largest >= amount).astype(np.bool_)
+    return list(dict.fromkeys(places[helps].tolist()))
 
 
 def gains_on(draft: Draft, shape: int, at: int, pods: list[Pod], count: int) -> list[int]:
