@@ -93,7 +93,8 @@ def draw_use(axes: Axes, drawing: Drawing) -> None:
 
 def lowest(drawing: Drawing) -> float:
     """Return where the axis begins: the first minute's climb is cut off, it would flatten everything else."""
-    least = min(value for arm in drawing.arms for value in arm.mean_curve("utilisation_percent")[CLIMB:])
+    curves = [arm.mean_curve("utilisation_percent") for arm in drawing.arms]
+    least = min(min(curve[min(CLIMB, len(curve) // 2) :]) for curve in curves)
     return max(0.0, 10 * (least // 10) - 15)
 
 
