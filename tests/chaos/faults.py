@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import signal
 import time
@@ -99,6 +100,7 @@ class Injector:
             Fault.MASTER_STOP: shape.leader_ttl_s,
         }
         self._resting: set[str] = set()  # etcd members that are being restarted or are paused
+        self._held_until_s: dict[str, float] = {}  # pods that were stopped; infinite while they are
 
     async def strike(self, fault: Fault, job: str) -> Landed | None:
         """None: there was nobody whom it could hit, or it missed."""
@@ -117,6 +119,18 @@ class Injector:
                 return await self._stop_over_roll_back(job)
             case _:
                 assert_never(fault)
+
+    def was_held(self, pod: str) -> bool:
+        """Whether the pod was stopped for a part of its last grace: then it could not leave in time."""
+        return time.monotonic() < self._held_until_s.get(pod, 0.0) + self._shape.grace_s
+
+    def _hold(self, pod: LocalPod) -> bool:
+        self._held_until_s[pod.name] = math.inf
+        return self._signal(pod.name, signal.SIGSTOP)
+
+    def _let_go(self, pod: LocalPod) -> None:
+        self._signal(pod.name, signal.SIGCONT)
+        self._held_until_s[pod.name] = time.monotonic()
 
     def _choose(self, job: str, role: Role) -> LocalPod | None:
         pods = self._stage.pods(job, role)
@@ -138,13 +152,13 @@ class Injector:
         if pod is None:
             return None
         began_at_s = time.monotonic()
-        if not self._signal(pod.name, signal.SIGSTOP) or not await _until(lambda: state_of(pod.pid) in {"T", "Z", ""}):
+        if not self._hold(pod) or not await _until(lambda: state_of(pod.pid) in {"T", "Z", ""}):
             return None
         landed = state_of(pod.pid) == "T"
         is_long = self._rng.random() < LONG_STOPS
         window_s = self._windows_s[fault]
         await asyncio.sleep(BROKEN_AFTER_S if is_long else window_s * self._rng.uniform(1.1, 1.6))
-        self._signal(pod.name, signal.SIGCONT)
+        self._let_go(pod)
         over_at_s = time.monotonic()
         told = f"{pod.name} pid {pod.pid} for {over_at_s - began_at_s:.1f} s"
         return Landed(fault=fault, target=told, began_at_s=began_at_s, over_at_s=over_at_s) if landed else None
@@ -159,7 +173,7 @@ class Injector:
         if trainer is None or server is None or before is None:
             return None
         began_at_s = time.monotonic()
-        if not self._signal(trainer.name, signal.SIGSTOP):
+        if not self._hold(trainer):
             return None
         try:
             if not self._signal(server.name, signal.SIGKILL):
@@ -171,7 +185,7 @@ class Injector:
                 await asyncio.sleep(POLL_S)
             landed = state_of(trainer.pid) == "T"
         finally:
-            self._signal(trainer.name, signal.SIGCONT)
+            self._let_go(trainer)
         over_at_s = time.monotonic()
         told = f"{trainer.name} pid {trainer.pid} for {over_at_s - began_at_s:.1f} s, {server.name} killed"
         if not landed:
