@@ -43,7 +43,7 @@ class Bottleneck(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a pod is created or deleted.  All but the last three are forced (A6)."""
+    """Why a pod is created or deleted.  All but the last four are forced (A6)."""
 
     POD = "pod"
     GANG = "gang"
@@ -58,11 +58,12 @@ class Cause(StrEnum):
     FREE_ROOM = "free room"
     TRANSFER = "transfer"
     STEP = "step"  # pods beyond an allowed size
+    RATIO = "ratio"  # servers that fewer trainers no longer need
 
     @property
     def is_forced(self) -> bool:
         """Whether windows do not apply."""
-        return self not in {Cause.FREE_ROOM, Cause.TRANSFER, Cause.STEP}
+        return self not in {Cause.FREE_ROOM, Cause.TRANSFER, Cause.STEP, Cause.RATIO}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,10 +20,12 @@ from autoscaler.domain import (
     DeletePod,
     JobState,
     Plan,
+    Role,
     Tier,
     Wait,
 )
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.elastic import release_servers
 from autoscaler.planner.explain import decide
 from autoscaler.planner.grades import grade_of
 from autoscaler.planner.job_draft import JobDraft, Leaving
@@ -40,6 +42,7 @@ def emit(draft: Draft) -> Plan:
     for job in sorted(jobs, key=lambda job: thirst(draft, job)) if left < inf else jobs:
         leaving = len(job.leaving)
         drop_odd_trainers(draft, job, is_allowed=left >= 1)
+        release_servers(draft, job, is_allowed=left >= 1)
         gate_growth(draft, job, is_allowed=left >= 1)
         left -= len(job.leaving) > leaving or grows(job)
     give_grades(draft)
@@ -90,12 +93,13 @@ def gate_growth(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
     if draft.now_s >= opens_at_s:
         return
     draft.touch(job)
-    job.held = len(growth)
-    job.coming_trainers -= len(growth)
+    trainers = sum(pod.role is Role.TRAINER for pod in growth)
+    job.held = trainers
+    job.coming_trainers -= trainers
     job.thirst = None
     job.created = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
     wait_s = opens_at_s - draft.now_s
-    job.block(bottleneck, f"grows by {len(growth)} in {ceil(wait_s)} s ({why})", until_s=opens_at_s)
+    job.block(bottleneck, f"grows by {trainers} in {ceil(wait_s)} s ({why})", until_s=opens_at_s)
 
 
 def grows(job: JobDraft) -> bool:
@@ -122,7 +126,7 @@ def give_grades(draft: Draft) -> None:
 
 def core_created(job: JobDraft) -> Iterator[CreatePod]:
     """Yield the pods of a gang that starts: its surplus follows once it runs."""
-    return (pod for pod in job.created if pod.tier is Tier.CORE)
+    return (pod for pod in job.created if pod.cause is Cause.START)
 
 
 def delete(draft: Draft, job: JobDraft, leaving: Leaving) -> DeletePod:

@@ -13,6 +13,7 @@ import numpy as np
 
 from autoscaler.domain import Bottleneck, Cause, Decision, JobState, Reason, Role, Tier
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.elastic import servers_wanted
 from autoscaler.planner.fit import nearest_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.share import step_of
@@ -53,7 +54,7 @@ def fresh_decision(draft: Draft, job: JobDraft) -> Decision:
         min=spec.trainer.min_replicas,
         max=spec.trainer.max_replicas,
         servers=job.servers_now,
-        servers_target=0 if target == 0 else spec.server_count,
+        servers_target=0 if target == 0 else max(spec.server_count, servers_wanted(draft, job, target)),
         reason=reason,
         cause=cause,
         bottleneck=bottleneck,
@@ -89,7 +90,10 @@ def what_happens(job: JobDraft) -> tuple[Reason, Cause | None]:
         return Reason.SHRUNK, left[0]
     if not job.is_running:
         return Reason.WAITING, None
-    if Cause.REFILL in came or any(pod.tier is Tier.CORE and pod.role is not Role.TRAINER for pod in job.created):
+    back = Cause.REFILL
+    if back in came or any(
+        pod.tier is Tier.CORE and pod.role is not Role.TRAINER and pod.cause is back for pod in job.created
+    ):
         return Reason.REFILLED, Cause.REFILL
     return (Reason.GROWN, came[0]) if came else (Reason.KEPT, None)
 

@@ -39,6 +39,8 @@ def part_of_growth(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
 def part_of_cluster(view: ClusterView, policy: Policy) -> Mapping[Shape, int]:
     """Return a part of the ready capacity in pods of the workloads, each by its part of what they want now."""
     wanted: dict[Shape, int] = {}
+    if not percent(policy.headroom_percent):
+        return wanted
     for workload in view.workloads:
         wanted[workload.shape] = wanted.get(workload.shape, 0) + max(1, workload.desired_replicas)
     if not wanted or not percent(policy.headroom_percent):

@@ -74,6 +74,7 @@ class JobDraft:
     shapes: dict[Role, int] = field(default_factory=dict)  # numbers of what new pods ask for
     trainer_amounts: Amounts = ()  # of a new trainer, by column
     rates: Amounts = ()  # what one unit of each resource adds to the weighted share (`Draft.share`)
+    server_limit: int = 0  # servers that the job may have at most
     ceiling: int = 0  # the size that the job would have on an endless cluster
     now: int = 0  # trainers that count as size in the view
     servers_now: int = 0  # likewise
@@ -160,7 +161,8 @@ class JobDraft:
         self.is_degraded = is_active and not is_whole
         has_core = self.core >= spec.min_replicas
         is_allowed = size <= self.ceiling and size == spec.largest_allowed(size)
-        self.is_settled = is_whole and has_core and is_allowed and self.job.hold_until_s <= 0.0
+        has_fixed_servers = self.job.servers is None or not capabilities.servers_elastic
+        self.is_settled = is_whole and has_core and is_allowed and has_fixed_servers and self.job.hold_until_s <= 0.0
         self.may_drink = self.is_settled and size < self.ceiling and spec.next_size(size) is not None
 
     def next_trainer_tier(self) -> Tier:
@@ -175,7 +177,7 @@ class JobDraft:
         """
         taken = self.ordinals.get(role, ())
         ordinal = next(number for number in range(len(taken) + 1) if number not in taken)
-        return None if role is Role.SERVER and ordinal >= self.job.server_count else ordinal
+        return None if role is Role.SERVER and ordinal >= self.server_limit else ordinal
 
     def awaits_number(self, role: Role) -> bool:
         """Whether a number for a new pod comes free by itself: a pod that leaves holds it."""

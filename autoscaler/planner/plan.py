@@ -5,6 +5,7 @@ from __future__ import annotations
 from autoscaler.domain import ClusterView, Plan, Policy
 from autoscaler.planner.core import restore_cores
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.elastic import complete_servers
 from autoscaler.planner.emit import emit
 from autoscaler.planner.forced import make_room
 from autoscaler.planner.gangs import admit_gangs
@@ -40,4 +41,5 @@ def decide_on(draft: Draft) -> Plan:
     make_room(draft)
     share_out(draft)  # P5, P6
     restore_cores(draft)
+    complete_servers(draft)
     return emit(draft)  # P7

@@ -13,6 +13,7 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, Fairness, JobState, Role
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.elastic import place_servers, servers_held, servers_wanted
 from autoscaler.planner.fairness import claim_of
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft, Thirst
@@ -93,11 +94,14 @@ def share_after_step(draft: Draft, job: JobDraft) -> int:
 
 def take_step(draft: Draft, job: JobDraft) -> bool:
     """Place the trainers of the next size; False, with nothing changed, if they do not all fit."""
-    count = step_of(job)
-    if count == 1:
+    count, size = step_of(job), job.size
+    is_elastic = draft.view.capabilities.servers_elastic
+    needs_servers = is_elastic and servers_wanted(draft, job, size + count) > servers_held(job)
+    if count == 1 and not needs_servers:
         return place_one(draft, job)
     mark = draft.mark()
-    if grow(draft, job, count) == count:
+    has_servers = not needs_servers or place_servers(draft, job, size + count, Cause.FREE_ROOM)
+    if has_servers and grow(draft, job, count) == count:
         return True
     draft.roll_back(mark)
     return False

@@ -167,6 +167,8 @@ class Snapshot:
     def _build(self, job: Job) -> JobDraft:
         """Sort a job's pods by what they are, and add them up."""
         draft = JobDraft(job=job, shapes=shapes_of(self.shapes, job), ceiling=job.trainer.ceiling)
+        elastic = job.servers if self.view.capabilities.servers_elastic else None
+        draft.server_limit = job.server_count if elastic is None else elastic.max_replicas
         draft.trainer_amounts = self.rooms.asked_amounts(draft.shapes[Role.TRAINER])
         members = self.members.get(job.name, {})
         for name in sorted(members):

@@ -23,6 +23,7 @@ LEFT: Final[Mapping[Cause, str]] = {
     Cause.TRANSFER: "gave {who} to job {whom}, whose share is smaller",
     Cause.LOST_NODE: "moves {who} off {where}, which is being drained",
     Cause.PREEMPTION: "stops: job {whom}, of higher priority, takes its room",
+    Cause.RATIO: "gave back {who}: its trainers need no more",
     Cause.STEP: "gave back {who}: too few for a whole step",
 }
 

@@ -129,7 +129,8 @@ def one_of_each_kind(takers: Sequence[JobDraft]) -> Iterator[JobDraft]:
     """Yield the first of each kind: what the poorest of a kind does not get, no other of it gets."""
     seen: set[object] = set()
     for taker in takers:
-        kind = (taker.shapes[Role.TRAINER], step_of(taker), taker.job.priority, taker.rates)
+        spec, step = taker.job, step_of(taker)
+        kind = (taker.shapes[Role.TRAINER], spec.trainer.per_node, step, spec.priority, spec.namespace, taker.rates)
         if kind not in seen:
             seen.add(kind)
             yield taker

@@ -81,7 +81,8 @@ def befall(cluster, event):
         case "licence":
             wanted = Resources(cpu_milli=500, extended=(("licence", 1),))
             node = cluster.nodes[name]
-            more = replace(node.allocatable, extended=(("licence", what % 3),))
+            held = cluster.occupied_on(name).amount("licence")
+            more = replace(node.allocatable, extended=(("licence", max(held, what % 3)),))
             cluster.put(replace(node, allocatable=more), web(what + 900, Shape(requests=wanted)))
         case "gone" | "over":
             pass

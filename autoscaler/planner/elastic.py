@@ -1,0 +1,78 @@
+"""Parameter servers that come and go with the trainers, where the cluster can move their state.
+
+A job of n trainers wants one server for each `trainersPerServer` of them, between its bounds (or the pinned number).
+Servers come before the trainers that need them, in the same step, into free room only.  They are core: nobody takes
+them by force.  When trainers have left, servers follow by the ratio, voluntarily, once the smaller size has lasted for
+the job's window.  Elsewhere their number stays at the minimum (docs/adr/0117).
+"""
+
+from __future__ import annotations
+
+from autoscaler.domain import Cause, JobState, Role, Tier
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.waste import least_waste
+from autoscaler.planner.windows import is_old_enough, resize_of, shrink_opens_at
+
+
+def is_elastic(draft: Draft, job: JobDraft) -> bool:
+    """Whether this job's servers may change their number here."""
+    return job.job.servers is not None and draft.view.capabilities.servers_elastic
+
+
+def servers_wanted(draft: Draft, job: JobDraft, trainers: int) -> int:
+    """Return how many servers so many trainers need; never fewer than the minimum."""
+    spec = job.job.servers
+    if spec is None or not is_elastic(draft, job):
+        return job.job.server_count
+    wanted = spec.pinned_replicas or -(-trainers // spec.trainers_per_server)
+    return max(spec.min_replicas, min(wanted, spec.max_replicas))
+
+
+def servers_held(job: JobDraft) -> int:
+    """Return how many servers stay or come."""
+    return len(job.servers) + sum(pod.role is Role.SERVER for pod in job.coming)
+
+
+def place_servers(draft: Draft, job: JobDraft, trainers: int, cause: Cause) -> bool:
+    """Place the servers that so many trainers lack; False, perhaps with some of them placed, if not all fit."""
+    missing = servers_wanted(draft, job, trainers) - servers_held(job) if is_elastic(draft, job) else 0
+    for _ in range(missing):
+        if draft.quota_lack(job, [Role.SERVER], now=False):
+            return False
+        shape, names = job.shapes[Role.SERVER], draft.rooms.names
+        is_asked = not draft.quota_lack(job, [Role.SERVER], now=True)
+        at = least_waste(draft, shape, now=True, stays=True) if is_asked else None
+        if at is not None:
+            draft.create(job, Role.SERVER, Tier.CORE, names[at], cause)
+        elif (at := least_waste(draft, shape, now=False, stays=True)) is not None:
+            draft.promise(job, Role.SERVER, Tier.CORE, names[at])
+        else:
+            return False
+    return True
+
+
+def complete_servers(draft: Draft) -> None:
+    """Give running jobs the servers that the trainers they have lack: one was lost, or the ratio was changed."""
+    if draft.view.capabilities.servers_elastic:
+        for job in draft.stirred_jobs():
+            if job.is_running and job.job.state is JobState.ACTIVE and draft.now_s >= job.job.hold_until_s:
+                place_servers(draft, job, job.size, Cause.REFILL)
+
+
+def release_servers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
+    """Tell servers to leave, the last ones first, that the job's trainers have not needed for a window."""
+    excess = len(job.servers) - servers_wanted(draft, job, job.size)
+    if excess <= 0 or not is_elastic(draft, job) or not job.is_running or job.job.state is not JobState.ACTIVE:
+        return
+    victims = sorted(job.servers, key=lambda pod: -pod.ordinal)[:excess]
+    is_shrinking = any(leaving.pod.role is Role.TRAINER for leaving in job.leaving)
+    shrunk_at_s = draft.now_s if is_shrinking else resize_of(draft, job.job).shrunk_at_s
+    opens_at_s = shrink_opens_at(draft, job.job)
+    if shrunk_at_s is not None:
+        opens_at_s = max(opens_at_s, shrunk_at_s + draft.policy.down_window_s)
+    if is_allowed and draft.now_s >= opens_at_s and all(is_old_enough(draft.policy, p, draft.now_s) for p in victims):
+        draft.remove(job, victims, Cause.RATIO, beneficiary="spec.parameterServer.trainersPerServer")
+    else:
+        youngest_s = max(pod.created_at_s for pod in victims) + draft.policy.victim_age_s
+        draft.wake_at_s.append(max(opens_at_s, youngest_s, draft.now_s + 1.0))

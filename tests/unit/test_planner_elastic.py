@@ -1,0 +1,81 @@
+"""Parameter servers that come and go with the trainers, where the cluster can move their state."""
+
+from dataclasses import replace
+
+from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, Role, ServerSpec
+from tests.property.planner_cases import Driver
+from tests.unit.memory_cluster import MemoryCluster
+from tests.unit.planner_setups import CALM, decision, job, node, shape, web
+
+
+def elastic(name, *, low=2, high=8, most=4, ratio=2, pinned=0):
+    servers = ServerSpec(
+        shape=shape(500), min_replicas=1, max_replicas=most, trainers_per_server=ratio, pinned_replicas=pinned
+    )
+    return replace(job(name, low=low, high=high), servers=servers)
+
+
+def settled(nodes, *jobs, policy=CALM, is_elastic=True):
+    cluster = MemoryCluster(nodes, jobs)
+    cluster.capabilities = Capabilities(servers_elastic=is_elastic)
+    driver = Driver(cluster, policy)
+    driver.settle()
+    return driver
+
+
+def counts(driver, name="j"):
+    pods = [pod for pod in driver.cluster.pods.values() if pod.job == name]
+    return tuple(sum(pod.role is role for pod in pods) for role in (Role.TRAINER, Role.SERVER))
+
+
+def test_servers_come_by_the_ratio_and_before_the_trainers_that_need_them():
+    """8 trainers, one server for two; in every plan the servers are created first."""
+    driver = settled([node("a", 16_000)], elastic("j"))
+    assert counts(driver) == (8, 4)
+    made = [action.role for action, _ in driver.cluster.applied if isinstance(action, CreatePod)]
+    assert made[0] is Role.SERVER
+    assert decision(driver.plan(), "j").servers_target == 4
+
+
+def test_elsewhere_their_number_stays_at_the_minimum_and_a_notice_says_so():
+    """The same job on a cluster that cannot move state."""
+    driver = settled([node("a", 16_000)], elastic("j"), is_elastic=False)
+    assert counts(driver) == (8, 1)
+    assert "stay at minReplicas 1" in decision(driver.plan(), "j").notice
+
+
+def test_step_without_room_for_its_server_is_not_made():
+    """Servers count: 6.5 cores hold 4 trainers and 2 servers, the fifth would need a third."""
+    driver = settled([node("a", 6_400)], elastic("j"))
+    assert counts(driver) == (4, 2)
+
+
+def test_bounds_and_pin_hold():
+    """At most `maxReplicas`, and exactly the pinned number."""
+    assert counts(settled([node("a", 16_000)], elastic("j", most=2))) == (8, 2)
+    assert counts(settled([node("a", 16_000)], elastic("j", pinned=3))) == (8, 3)
+
+
+def test_web_takes_trainers_and_servers_follow_after_the_window():
+    """Forced shrinking takes no server; by the ratio it leaves later, voluntarily."""
+    policy = replace(CALM, down_window_s=30.0)
+    driver = settled([node("a", 10_000)], elastic("j"), policy=policy)
+    assert counts(driver) == (8, 4)
+    driver.cluster.advance(60.0)
+    now_s = driver.cluster.now()
+    driver.cluster.put(*(web(f"w{n}", since_s=now_s, created_at_s=now_s) for n in range(5)))
+    taken = [action for action in driver.turn().actions if isinstance(action, DeletePod)]
+    assert {action.role for action in taken} == {Role.TRAINER}
+    driver.settle()
+    assert counts(driver)[1] == 4
+    driver.cluster.advance(31.0)
+    left = [action for action in driver.turn().actions if isinstance(action, DeletePod)]
+    assert {(action.role, action.cause) for action in left} == {(Role.SERVER, Cause.RATIO)}
+
+
+def test_lost_server_above_the_minimum_comes_back():
+    """The ratio holds for a job at its maximum too."""
+    driver = settled([node("a", 16_000)], elastic("j"))
+    driver.cluster.lose("j-server-3")
+    (back,) = driver.turn().actions
+    assert (back.role, back.cause) == (Role.SERVER, Cause.REFILL)
