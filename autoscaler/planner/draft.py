@@ -338,10 +338,19 @@ class Draft:
         coming = [pod for pod in job.coming if pod.tier is Tier.SURPLUS and pod.node == name]
         return standing + [job.shapes[Role.TRAINER]] * len(coming)
 
-    def holders_of(self, at: int) -> tuple[JobDraft, ...]:
-        """The jobs with surplus on a node, what comes included, in the order of their names."""
+    def surplus_coming(self) -> Mapping[NodeName, set[JobName]]:
+        """The jobs whose surplus comes to each node."""
+        by_node: dict[NodeName, set[JobName]] = {}
+        for job in self.stirred_jobs():
+            for pod in job.coming:
+                if pod.tier is Tier.SURPLUS:
+                    by_node.setdefault(pod.node, set()).add(job.job.name)
+        return by_node
+
+    def holders_of(self, at: int, coming: Mapping[NodeName, Collection[JobName]]) -> tuple[JobDraft, ...]:
+        """The jobs with surplus on a node, `surplus_coming` included, in the order of their names."""
         names = {name for name in self.held_on.get(at, ()) if name is not None}
-        names.update(job.job.name for job in self.changed_jobs if job.coming)
+        names.update(coming.get(self.rooms.names[at], ()))
         return tuple(self.jobs[name] for name in sorted(names) if self.surplus_on(self.jobs[name], at))
 
     def reserve(self, job: JobDraft, seats: Iterable[tuple[Role, NodeName]]) -> None:

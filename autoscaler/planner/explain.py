@@ -5,13 +5,13 @@ The sentence for people is `story`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from autoscaler.domain import Bottleneck, Cause, Decision, JobState, Reason, Role, Tier
+from autoscaler.domain import Bottleneck, Cause, Decision, JobName, JobState, NodeName, Reason, Role, Tier
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.elastic import servers_wanted
 from autoscaler.planner.fit import nearest_room
@@ -103,13 +103,14 @@ def name_shortages(draft: Draft) -> None:
 
     Jobs of one shape have one answer, unless their own surplus is part of it.
     """
+    coming = draft.surplus_coming()
     for shape, jobs in draft.by_trainer.items():
         shortage, last = None, NOTHING_SAID
         for job in jobs:
             if job.bottleneck not in STARVED or job.job.name in draft.short:
                 continue
             if job.is_running:
-                shortage = shortage_of(draft, shape) if shortage is None else shortage
+                shortage = shortage_of(draft, shape, coming) if shortage is None else shortage
                 if holders := shortage.holders_beside(draft, job):
                     if last.holders is not holders or last.kind != (step_of(job), job.job.priority):
                         last = said_of(job, holders)
@@ -125,13 +126,14 @@ class Shortage:
 
     shape: int
     nodes: tuple[int, ...]
+    coming: Mapping[NodeName, Collection[JobName]]  # `Draft.surplus_coming`
     holders: dict[int, tuple[JobDraft, ...]] = field(default_factory=dict)  # by node, as far as anybody has asked
 
     def holders_beside(self, draft: Draft, job: JobDraft) -> Sequence[JobDraft]:
         """Return, by name, the other jobs whose surplus alone stands in this one's way on one of the nodes."""
         for at in self.nodes:
             if (holders := self.holders.get(at)) is None:
-                holders = self.holders[at] = draft.holders_of(at)
+                holders = self.holders[at] = draft.holders_of(at, self.coming)
             if holders and job not in holders:
                 return holders
             others = [holder for holder in holders if holder is not job]
@@ -141,7 +143,7 @@ class Shortage:
         return ()
 
 
-def shortage_of(draft: Draft, shape: int) -> Shortage:
+def shortage_of(draft: Draft, shape: int, coming: Mapping[NodeName, Collection[JobName]]) -> Shortage:
     """Find them, in the order of names."""
     rooms = draft.rooms
     accepted, nodes = rooms.accepted(shape), list[int]()
@@ -151,7 +153,7 @@ def shortage_of(draft: Draft, shape: int) -> Shortage:
         nodes += (np.flatnonzero(would_fit & accepted[some] & rooms.is_open[some]) + start).tolist()
         if len(nodes) >= NODES_NAMED_FROM:
             break
-    return Shortage(shape=shape, nodes=tuple(nodes[:NODES_NAMED_FROM]))
+    return Shortage(shape=shape, nodes=tuple(nodes[:NODES_NAMED_FROM]), coming=coming)
 
 
 @dataclass(frozen=True, slots=True)

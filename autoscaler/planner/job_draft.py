@@ -103,6 +103,7 @@ class JobDraft:
     quiet: Decision | None = None  # of the last plan in which nothing happened to the job
     thirst: Thirst | None = None  # `share.thirst`, until a pod comes or goes
     ceiling_share: int | None = None  # `Draft.share` at the ceiling, while the job is settled
+    share_below: tuple[Thirst, int] | None = None  # a thirst, and the share that one step less would leave
     next_step: tuple[int, int] | None = None  # a size and `share.step_of` at it
     touched: int = -1  # where in the log its state was last saved
 

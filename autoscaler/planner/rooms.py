@@ -48,6 +48,8 @@ class Fitting:
     def put(self, at: int, score: float, *, now: bool) -> None:
         """Write one node's score, and know the tightest still if that can be known."""
         scores = self.now if now else self.later
+        if scores[at] == score:
+            return
         best = self.best.get(now)
         if best == at:
             if score > scores[at]:
@@ -82,6 +84,9 @@ class Rooms:
         self.draining = frozenset(node.name for node in nodes if node.is_draining)
         self.log: list[Any] = []  # moves since the snapshot, and whatever else `draft` must undo with them
         self.touched: list[int] = []
+        self._plain: dict[
+            int, list[tuple[int, int, int]]
+        ] = {}  # of nodes recomputed one by one, until they are touched
         self._asked: dict[int, Numbers] = {}
         self._fittings: dict[int, Fitting] = {}
         self._accepted: dict[Claim, Mask] = {}
@@ -196,6 +201,7 @@ class Rooms:
         if surplus:
             self.surplus[:, at] += asked if surplus == 1 else surplus * asked
         self.touched.append(at)
+        self._plain.pop(at, None)
 
     def take(self, at: int, shape: int, *, now: bool) -> None:
         """Give room away: created now, or promised."""
@@ -221,6 +227,7 @@ class Rooms:
         (self.ready.add if node.is_ready else self.ready.discard)(node.name)
         self.draining = self.draining - {node.name} | ({node.name} if node.is_draining else frozenset())
         self.touched.append(at)
+        self._plain.pop(at, None)
         self._empty_fits.clear()
         self._emptied = None
         return True
@@ -326,22 +333,28 @@ class Rooms:
         """Bring one node's scores up to date, in plain numbers: on few nodes that is faster than arrays."""
         later_score, now_score = inf, inf
         if fitting.accepted[at] and self.is_open[at]:
-            amounts, later = self.shapes.amounts[shape], self.later[:, at].tolist()
-            if holds_amounts(later, amounts):
-                later_score = slack_of(later, self._divisor[:, at].tolist(), amounts)
-                if holds_amounts(self.free[:, at].tolist(), amounts):
-                    now_score = later_score
+            if (room := self._plain.get(at)) is None:
+                rows = (self.later[:, at], self.free[:, at], self._divisor[:, at])
+                room = self._plain[at] = list(zip(*(row.tolist() for row in rows), strict=True))
+            later_score, now_score = slacks_of(room, self.shapes.amounts[shape])
         fitting.put(at, later_score, now=False)
         fitting.put(at, now_score, now=True)
 
 
-def slack_of(room: Sequence[int], whole: Sequence[int], amounts: Sequence[int]) -> float:
-    """The part of the node that stays free, summed over the resources that are asked for."""
-    slack = 0.0
-    for amount, offered, divisor in zip(amounts, room, whole, strict=False):
+def slacks_of(room: Sequence[tuple[int, int, int]], amounts: Sequence[int]) -> tuple[float, float]:
+    """The part of the node that stays free, summed over the resources that are asked for: for a promise, a creation.
+
+    `room`: by column what will be free, what is free, and what the node has in all.
+    """
+    slack, is_free = 0.0, True
+    for amount, (later, free, divisor) in zip(amounts, room, strict=False):
         if amount > 0:
-            slack += (offered - amount) / divisor
-    return slack
+            if amount > later:
+                return inf, inf
+            if amount > free:
+                is_free = False
+            slack += (later - amount) / divisor
+    return slack, slack if is_free else inf
 
 
 def holds_amounts(room: Sequence[int], amounts: Sequence[int]) -> bool:

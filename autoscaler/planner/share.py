@@ -40,16 +40,22 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
         and is_thirsty(draft, job)
     ]
     heapify(thirsty)  # a key ends in the job's name, so no two are equal; keys only rise, so an old one comes too early
+    dry: set[int] = set()  # shapes that fit nowhere any more
     while thirsty:
         key, job = thirsty[0]
+        shape = job.shapes[Role.TRAINER]
+        if shape in dry:
+            heappop(thirsty)
+            continue
         if (present := thirst(draft, job)) != key:
             heapreplace(thirsty, (present, job))
             continue
-        has_room = rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0
-        if has_room and take_step(draft, job) and step_of(job):
+        if rooms.tightest(shape, now=False) < 0:
+            dry.add(shape)
+        elif take_step(draft, job) and step_of(job):
             heapreplace(thirsty, (thirst(draft, job), job))
-        else:
-            heappop(thirsty)
+            continue
+        heappop(thirsty)
 
 
 def is_thirsty(draft: Draft, job: JobDraft) -> bool:

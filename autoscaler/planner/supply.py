@@ -32,7 +32,7 @@ class Supply:
         self.spare_priority = spare_priority
         self.seen = -1  # of `draft.changed_jobs`
         self.priced = -1  # likewise
-        self.order: Sequence[JobDraft] = ()
+        self.order: npt.NDArray[np.object_] = np.array([], dtype=np.object_)
         self.helping: dict[int, Sequence[JobDraft]] = {}
         self.jobs: list[JobDraft] = list(draft.jobs.values())
         self.numbers = {id(job): number for number, job in enumerate(self.jobs)}
@@ -112,7 +112,7 @@ class Supply:
         """Prepare `who_helps` for the state as it is, with the jobs in this order."""
         self.bring_up_to_date()
         self.reach: Numbers = self.draft.rooms.later[:, self.places] + self.given
-        self.order = order
+        self.order = np.array([*order], dtype=np.object_)
         places = {id(job): place for place, job in enumerate(order)}
         self.place_in_order = np.array([places.get(id(job), -1) for job in self.jobs], dtype=np.intp)[self.givers]
         self.helping.clear()
@@ -126,7 +126,7 @@ class Supply:
                     helps &= (self.reach[column] >= amount).astype(np.bool_)
             is_there = np.zeros(len(self.order), dtype=np.bool_)
             is_there[self.place_in_order[helps]] = True
-            jobs = self.helping[shape] = [self.order[place] for place in np.flatnonzero(is_there).tolist()]
+            jobs = self.helping[shape] = self.order[is_there].tolist()
         return jobs
 
     def floor_cost(self, floor: int) -> tuple[int, tuple[Price, ...]]:

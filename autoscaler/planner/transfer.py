@@ -84,7 +84,7 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
         return None
     shares = claims(draft)
     rich = sorted(
-        (job for job in draft.jobs.values() if job.spare),
+        (job for job in draft.jobs.values() if len(job.trainers) > job.job.trainer.min_replicas),
         key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
     )
     supply = supply_for(draft, None, None)
@@ -141,12 +141,13 @@ def try_transfer(draft: Draft, kept: int, taker: JobDraft, giver: JobDraft, vict
 
     If it does not stand, everything is put back and the jobs that would have grown are returned.
     """
-    before = [job.size for job in draft.jobs.values()]
+    before = {job.job.name: job.size for job in draft.stirred_jobs()}
     filled = draft.roll_back(kept)
     draft.remove(giver, victims, Cause.TRANSFER, beneficiary=taker.job.name)
     mark = draft.mark()
     fill_shares(draft)
-    changed = [(job, size) for job, size in zip(draft.jobs.values(), before, strict=True) if job.size != size]
+    sizes = [(job, before.get(job.job.name, job.now)) for job in draft.stirred_jobs()]
+    changed = [(job, size) for job, size in sizes if job.size != size]
     if is_better(changed, taker, giver):
         draft.trial_from = mark
         return None
@@ -180,8 +181,23 @@ def givers(
         is_lower = job.job.priority < priority
         if job.job.priority > priority or (not is_lower and between_jobs and shares[job.job.name] <= after):
             return  # in this order nobody who follows has more
-        if job is not taker and (is_lower or is_entitled(draft, taker, step_of(taker), job, last_step_of(job))):
+        if job is taker:
+            continue
+        if is_lower or (after < share_below(draft, job) if between_jobs else is_poorer(draft, taker, job)):
             yield job
+
+
+def share_below(draft: Draft, job: JobDraft) -> int:
+    """The share that one step less would leave the job; kept until a pod of the job comes or goes."""
+    present = thirst(draft, job)
+    if job.share_below is None or job.share_below[0] is not present:
+        job.share_below = (present, draft.share(job, more=-last_step_of(job)))
+    return job.share_below[1]
+
+
+def is_poorer(draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:
+    """Whether the taker still has less once each of the two has moved by a step."""
+    return is_entitled(draft, taker, step_of(taker), giver, last_step_of(giver))
 
 
 def last_step_of(job: JobDraft) -> int:
