@@ -30,15 +30,15 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
     Rooms only shrink here, so a job that found no room has none until the end and costs nothing more.
     """
     rooms = draft.rooms
-    thirsty = [
-        (thirst(draft, job), job)
-        for shape, jobs in draft.by_trainer.items()
-        if rooms.tightest(shape, now=False) >= 0
-        for job in jobs
-        if (job.may_drink or job.job.name in draft.stirred)
-        and (above_priority is None or job.job.priority > above_priority)
-        and is_thirsty(draft, job)
-    ]
+    thirsty: list[tuple[Thirst, JobDraft]] = []
+    for shape, jobs in draft.by_trainer.items():
+        may_drink = [job for job in jobs if job.may_drink or job.job.name in draft.stirred]
+        if may_drink and rooms.tightest(shape, now=False) >= 0:
+            thirsty += [
+                (thirst(draft, job), job)
+                for job in may_drink
+                if (above_priority is None or job.job.priority > above_priority) and is_thirsty(draft, job)
+            ]
     heapify(thirsty)  # a key ends in the job's name, so no two are equal; keys only rise, so an old one comes too early
     dry: set[int] = set()  # shapes that fit nowhere any more
     while thirsty:
