@@ -15,14 +15,18 @@ from autoscaler.domain import (
     Job,
     MasterSpec,
     Node,
+    Operator,
     Pod,
     PodPhase,
     Policy,
+    Requirement,
     Resources,
     Role,
     ServerSpec,
     Shape,
+    Taint,
     Tier,
+    Toleration,
     TrainerSpec,
 )
 from autoscaler.planner import plan, record_applied
@@ -40,14 +44,37 @@ shapes = st.builds(lambda r: Shape(requests=r), amounts(st.integers(1, 4), st.in
 small_shapes = st.builds(lambda r: Shape(requests=r), amounts(st.integers(0, 1), st.integers(0, 1), st.just(0)))
 
 
+SPOT = Taint(key="spot")
+FAST = ("disk", "fast")
+bindings = st.sampled_from(["", "", "", "", "tolerates", "selects", "wants", "shuns"])
+
+
+def bound_to(shape, binding):
+    """The shape with a say in where it may stand: spot nodes are tainted, fast ones carry a label."""
+    match binding:
+        case "tolerates":
+            return replace(shape, tolerations=frozenset({Toleration(key=SPOT.key)}))
+        case "selects":
+            return replace(shape, node_selector=frozenset({FAST}))
+        case "wants" | "shuns":
+            operator = Operator.IN if binding == "wants" else Operator.NOT_IN
+            return replace(shape, node_terms=((Requirement(key=FAST[0], operator=operator, values=(FAST[1],)),),))
+    return shape
+
+
 @st.composite
-def jobs(draw, name):
-    low = draw(st.integers(1, 3))
+def jobs(draw, name, *, rich=False):
+    """`rich`: also powers of two, pairs to a node, and a say in where trainers stand."""
+    low, more = draw(st.integers(1, 3)), draw(st.integers(0, 8))
+    kind = draw(st.sampled_from(["1", "1", "1", "2", *(["powers", "pairs"] if rich else [])]))
+    low = {"powers": min(low, 2), "pairs": 2}.get(kind, low)
     trainer = TrainerSpec(
-        shape=draw(shapes),
+        shape=bound_to(draw(shapes), draw(bindings) if rich else ""),
         min_replicas=low,
-        max_replicas=low + draw(st.integers(0, 8)),
-        step=draw(st.sampled_from([1, 1, 1, 2])),
+        max_replicas=low + more,
+        step=2 if kind in {"2", "pairs"} else 1,
+        powers_of_two=kind == "powers",
+        per_node=2 if kind == "pairs" else 1,
     )
     count = draw(st.integers(0, 2))
     servers = ServerSpec(shape=draw(small_shapes), min_replicas=count, max_replicas=count + 1) if count else None
@@ -63,17 +90,22 @@ def jobs(draw, name):
 
 
 @st.composite
-def clusters(draw, max_nodes=4):
-    """Nodes and nothing on them."""
+def clusters(draw, max_nodes=4, *, rich=False):
+    """Nodes and nothing on them; `rich`: some tainted, some labelled."""
     sizes = amounts(st.integers(0, 16), st.integers(4, 16), st.integers(0, 2))
     count = draw(st.integers(1, max_nodes))
-    return MemoryCluster(Node(name=f"n{number}", allocatable=draw(sizes)) for number in range(count))
+    labels = st.sampled_from([frozenset(), frozenset({FAST})] if rich else [frozenset()])
+    taints = st.sampled_from([frozenset(), frozenset(), frozenset({SPOT})] if rich else [frozenset()])
+    return MemoryCluster(
+        Node(name=f"n{number}", allocatable=draw(sizes), labels=draw(labels), taints=draw(taints))
+        for number in range(count)
+    )
 
 
 @st.composite
-def stories(draw, max_events=8):
+def stories(draw, max_events=8, *, rich=False):
     """What happens to a cluster, one event a turn: always jobs first, so that there is something to move."""
-    listed = [draw(jobs(f"j{number}")) for number in range(draw(st.integers(2, 4)))]
+    listed = [draw(jobs(f"j{number}", rich=rich)) for number in range(draw(st.integers(2, 4)))]
     submissions = [("submit", job) for job in listed]
     others = draw(
         st.lists(
@@ -113,6 +145,8 @@ def happen(cluster, event):
 def edited(job, number):
     """The user changes minimum, maximum and pin."""
     low = 1 + number % 3
+    if job.trainer.powers_of_two or job.trainer.per_node > 1:
+        return replace(job, trainer=replace(job.trainer, min_replicas=2, max_replicas=2 + 2 * (number % 4)))
     pinned = low + job.trainer.step if number % 2 else 0
     high = low + job.trainer.step + number % 5
     return replace(job, trainer=replace(job.trainer, min_replicas=low, max_replicas=high, pinned_replicas=pinned))

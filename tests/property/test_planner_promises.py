@@ -29,7 +29,7 @@ common = settings()
 
 
 @common
-@given(clusters(), stories(), st.randoms(use_true_random=False))
+@given(clusters(rich=True), stories(rich=True), st.randoms(use_true_random=False))
 def test_every_turn_keeps_targets_gangs_minimums_and_capacity(cluster, story, chance):
     """A1 and A2 at every write, while events fall into changes that are under way and pods leave in any order."""
     driver = Driver(cluster, replace(NO_GATES, victim_age_s=1.0))
@@ -55,7 +55,7 @@ def leave_some(cluster, chance):
 
 
 @common
-@given(clusters(), stories(), st.randoms(use_true_random=False))
+@given(clusters(rich=True), stories(rich=True), st.randoms(use_true_random=False))
 def test_any_part_of_a_plan_in_its_order_keeps_capacity(cluster, story, chance):
     """A2: whichever of a plan's writes are lost, the others fit; deletions complete in any order or never."""
     driver = Driver(cluster, NO_GATES)
@@ -69,7 +69,7 @@ def test_any_part_of_a_plan_in_its_order_keeps_capacity(cluster, story, chance):
 
 
 @common
-@given(clusters(), stories())
+@given(clusters(rich=True), stories(rich=True))
 def test_at_rest_no_waiting_pod_could_be_served(cluster, story):
     """A3, after each event of a story."""
     driver = Driver(cluster, NO_GATES)
@@ -80,7 +80,7 @@ def test_at_rest_no_waiting_pod_could_be_served(cluster, story):
 
 
 @common
-@given(clusters(), stories(max_events=0))
+@given(clusters(rich=True), stories(max_events=0, rich=True))
 def test_at_rest_no_exchange_makes_shares_more_equal(cluster, story):
     """A4, gates off: jobs come one after the other, and those that run have the same resources to share."""
     driver = Driver(cluster, NO_GATES)
@@ -90,7 +90,7 @@ def test_at_rest_no_exchange_makes_shares_more_equal(cluster, story):
 
 
 @common
-@given(clusters(), stories(), st.randoms(use_true_random=False))
+@given(clusters(rich=True), stories(rich=True), st.randoms(use_true_random=False))
 def test_plan_does_not_depend_on_the_order_of_its_input(cluster, story, chance):
     """A5."""
     driver = Driver(cluster, Policy())
@@ -105,7 +105,7 @@ def test_plan_does_not_depend_on_the_order_of_its_input(cluster, story, chance):
 
 
 @common
-@given(clusters(), stories(), st.sampled_from([NO_GATES, Policy()]))
+@given(clusters(rich=True), stories(rich=True), st.sampled_from([NO_GATES, Policy()]))
 def test_planning_again_on_the_applied_plan_asks_only_for_what_waits(cluster, story, policy):
     """A5: nothing has happened since, so whatever is new is for the sake of a job that was announced as waiting."""
     driver = Driver(cluster, policy)
@@ -125,7 +125,9 @@ def for_whom(action):
 
 
 @common
-@given(clusters(), stories(), st.lists(st.sampled_from([0.5, 1.5, 10.0, 40.0]), min_size=12, max_size=12))
+@given(
+    clusters(rich=True), stories(rich=True), st.lists(st.sampled_from([0.5, 1.5, 10.0, 40.0]), min_size=12, max_size=12)
+)
 def test_voluntary_changes_keep_their_windows(cluster, story, pauses):
     """A6, read off the writes themselves."""
     policy = Policy(victim_age_s=0.0, quiet_window_s=0.0)
@@ -148,7 +150,7 @@ def test_voluntary_changes_keep_their_windows(cluster, story, pauses):
 
 
 @common
-@given(clusters(), stories(), st.sampled_from(["age", "nan", "unsynced", "nodes"]))
+@given(clusters(rich=True), stories(rich=True), st.sampled_from(["age", "nan", "unsynced", "nodes"]))
 def test_a_stale_view_writes_nothing_and_lowers_nothing(cluster, story, flaw):
     """A7."""
     driver = Driver(cluster, NO_GATES)
@@ -175,7 +177,13 @@ def test_a_stale_view_writes_nothing_and_lowers_nothing(cluster, story, flaw):
 
 
 @common
-@given(clusters(), stories(), st.lists(shapes, max_size=1), st.integers(0, 3), st.sampled_from([nan, None]))
+@given(
+    clusters(rich=True),
+    stories(rich=True),
+    st.lists(shapes, max_size=1),
+    st.integers(0, 3),
+    st.sampled_from([nan, None]),
+)
 def test_a_metric_that_is_lost_lowers_not_its_job_and_takes_no_more(cluster, story, waiting, which, lost):
     """A7: an unknown checkpoint age makes a job the last choice, and changes not how many leave for a pod."""
     driver = Driver(cluster, NO_GATES)
@@ -199,7 +207,7 @@ def test_a_metric_that_is_lost_lowers_not_its_job_and_takes_no_more(cluster, sto
 
 
 @common
-@given(clusters(), stories())
+@given(clusters(rich=True), stories(rich=True))
 def test_everything_ends_at_rest_from_any_memory(cluster, story):
     """A9: a new leader with an empty memory comes to rest too, and takes nothing that the old one left."""
     driver = Driver(cluster, NO_GATES)
@@ -211,7 +219,7 @@ def test_everything_ends_at_rest_from_any_memory(cluster, story):
 
 
 @common
-@given(clusters(), stories(max_events=3), st.lists(edits, max_size=6))
+@given(clusters(rich=True), stories(max_events=3, rich=True), st.lists(edits, max_size=6))
 def test_edits_drains_and_kills_come_to_rest_within_bounds(cluster, story, events):
     """A1 after every change of mind: at most the ceiling, core where it can be, and no plan that undoes the last."""
     driver = Driver(cluster, NO_GATES)
