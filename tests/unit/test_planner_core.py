@@ -220,3 +220,14 @@ def test_minimum_of_a_waiting_job_comes_before_the_tier_of_a_running_one():
     driver.cluster.put(job("new", cpu_milli=2_500, high=1))
     plan = driver.plan()
     assert [type(action).__name__ for action in plan.actions] == ["AdmitGang"]
+
+
+def test_a_master_that_cannot_be_had_back_is_named():
+    """The job stands at its maximum, yet it is not that what the user must know (A8)."""
+    driver = settled([node("a", 2_000)], [job("j", high=1, master_milli=1_000)])
+    driver.cluster.lose("j-master-0")
+    driver.cluster.put(taken("web", "a"))
+    kept = decision(driver.turn(), "j")
+    assert kept.is_degraded
+    assert kept.bottleneck is Bottleneck.NODE_FIT
+    assert kept.message == "no room for its missing master, not even in surplus of others"
