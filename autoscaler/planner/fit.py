@@ -3,7 +3,7 @@
 EDL's own pods take the tightest room that holds them, among those that they harm alike (`waste`): large holes stay for
 gangs and for the web, which the scheduler sends to the emptiest node.  Other people's pods are expected where the
 scheduler's default score (LeastAllocated) would put them; guessing best fit for them loses rooms (`kubernetes.md` 16).
-These are scores of nodes, so floats do: the resources are summed in one fixed order, and ties go to the first name (A5).
+Scores of nodes may be floats: the resources are summed in one fixed order, and ties go to the first name (A5).
 
 Nodes go by their place in `rooms`, shapes by their number.
 """
