@@ -1,0 +1,4 @@
+"""EDL on a Kubernetes cluster: who leads, the life of each TrainingJob, what users and dashboards are told.
+
+`clusters.kubernetes` reads and writes the cluster; `loop` and `planner` decide sizes, as everywhere.  Start at `main`.
+"""

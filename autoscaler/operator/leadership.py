@@ -1,0 +1,111 @@
+"""Which of the operators may write: decided here from what a Lease object says, done by `lease`.
+
+A Lease carries its holder and the time of the last renewal, but clocks of two machines differ.  So a candidate never
+reads that time: it takes a lease over when it has *seen it unchanged* for the lease's duration on its own clock.  The
+holder counts from the instant before it sent the renewal that succeeded, and stops at the renew deadline, before
+anybody else can have waited long enough:
+
+    renewal sent ──── retry period ──── renew deadline ──── lease duration
+                      renews again      writes no more      somebody else may take it
+
+An operator that was stopped and goes on finds its deadline passed before it can write.  Two writers of one Lease are
+kept apart by its resourceVersion.  Instants are seconds of a clock that runs on while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from autoscaler.errors import InvalidSpecError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTiming:
+    """Raises InvalidSpecError unless duration_s > renew_deadline_s > retry_s > 0.
+
+    The defaults bring a new leader 8 s after the old one died; renewals cost one write in 2 s.
+    """
+
+    duration_s: int = 8  # the API keeps whole seconds
+    renew_deadline_s: float = 6.0
+    retry_s: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.duration_s > self.renew_deadline_s > self.retry_s > 0:
+            problem = f"{self.duration_s}, {self.renew_deadline_s:g} and {self.retry_s:g} s do not follow one another"
+            raise InvalidSpecError("leaderElection", problem, "leaseDuration > renewDeadline > retryPeriod > 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRecord:
+    """What the Lease object says.  `holder` is empty when its last one gave it back."""
+
+    holder: str
+    resource_version: str
+    transitions: int = 0
+    duration_s: float = 0.0  # as its holder keeps it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One operator's knowledge.  `held_until_s`: it may write before that instant."""
+
+    identity: str
+    timing: LeaseTiming
+    seen: LeaseRecord | None = None
+    seen_since_s: float = -inf  # for so long the record has not changed
+    held_until_s: float = -inf
+
+    def may_write(self, now_s: float) -> bool:
+        """Whether this operator leads at this instant.  Ask right before each write: a pause may just have ended."""
+        return now_s < self.held_until_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """Create the Lease (`over` is None), or replace exactly this version of it."""
+
+    over: LeaseRecord | None
+    transitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Look again then."""
+
+    until_s: float
+
+
+def look(candidate: Candidate, record: LeaseRecord | None, now_s: float) -> Candidate:
+    """Take in what the Lease says now; None: there is none."""
+    if record == candidate.seen and record is not None:
+        return candidate
+    held_until_s = candidate.held_until_s if record is not None and record.holder == candidate.identity else -inf
+    return replace(candidate, seen=record, seen_since_s=now_s, held_until_s=held_until_s)
+
+
+def decide(candidate: Candidate, now_s: float) -> Write | Wait:
+    """Say what to do about the Lease as last seen."""
+    seen = candidate.seen
+    if seen is None:
+        return Write(over=None, transitions=0)
+    if seen.holder == candidate.identity:
+        return Write(over=seen, transitions=seen.transitions)
+    if not seen.holder:
+        return Write(over=seen, transitions=seen.transitions + 1)
+    free_at_s = candidate.seen_since_s + max(seen.duration_s, candidate.timing.duration_s)
+    if now_s >= free_at_s:
+        return Write(over=seen, transitions=seen.transitions + 1)
+    return Wait(until_s=min(free_at_s, now_s + candidate.timing.retry_s))
+
+
+def win(candidate: Candidate, record: LeaseRecord, *, sent_s: float) -> Candidate:
+    """The write went through; `sent_s` is an instant before it left."""
+    until_s = max(candidate.held_until_s, sent_s + candidate.timing.renew_deadline_s)
+    return replace(candidate, seen=record, seen_since_s=sent_s, held_until_s=until_s)
+
+
+def resign(candidate: Candidate) -> Candidate:
+    """Write nothing from now on; the Lease may be given back."""
+    return replace(candidate, held_until_s=-inf)
