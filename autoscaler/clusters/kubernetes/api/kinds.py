@@ -1,0 +1,66 @@
+"""The kinds that EDL reads or writes, and where they stand in the API's paths.
+
+Not here: which of them are watched (`watching`), what is in them (`reading`, `building`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One resource: `group` is empty for the core group, `plural` is the word in the path."""
+
+    group: str = ""
+    version: str = "v1"
+    plural: str
+    kind: str
+    is_namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """What stands in `apiVersion`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The path on the server; without a name the collection, without a namespace that of all namespaces."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if namespace and self.is_namespaced:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+PODS: Final = Kind(plural="pods", kind="Pod")
+NODES: Final = Kind(plural="nodes", kind="Node", is_namespaced=False)
+NAMESPACES: Final = Kind(plural="namespaces", kind="Namespace", is_namespaced=False)
+SERVICES: Final = Kind(plural="services", kind="Service")
+SECRETS: Final = Kind(plural="secrets", kind="Secret")
+CONFIG_MAPS: Final = Kind(plural="configmaps", kind="ConfigMap")
+SERVICE_ACCOUNTS: Final = Kind(plural="serviceaccounts", kind="ServiceAccount")
+RESOURCE_QUOTAS: Final = Kind(plural="resourcequotas", kind="ResourceQuota")
+LIMIT_RANGES: Final = Kind(plural="limitranges", kind="LimitRange")
+DEPLOYMENTS: Final = Kind(group="apps", plural="deployments", kind="Deployment")
+REPLICA_SETS: Final = Kind(group="apps", plural="replicasets", kind="ReplicaSet")
+STATEFUL_SETS: Final = Kind(group="apps", plural="statefulsets", kind="StatefulSet")
+DAEMON_SETS: Final = Kind(group="apps", plural="daemonsets", kind="DaemonSet")
+POD_AUTOSCALERS: Final = Kind(
+    group="autoscaling", version="v2", plural="horizontalpodautoscalers", kind="HorizontalPodAutoscaler"
+)
+DISRUPTION_BUDGETS: Final = Kind(group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget")
+PRIORITY_CLASSES: Final = Kind(
+    group="scheduling.k8s.io", plural="priorityclasses", kind="PriorityClass", is_namespaced=False
+)
+NETWORK_POLICIES: Final = Kind(group="networking.k8s.io", plural="networkpolicies", kind="NetworkPolicy")
+LEASES: Final = Kind(group="coordination.k8s.io", plural="leases", kind="Lease")
+EVENTS: Final = Kind(group="events.k8s.io", plural="events", kind="Event")
+CUSTOM_RESOURCE_DEFINITIONS: Final = Kind(
+    group="apiextensions.k8s.io",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    is_namespaced=False,
+)
+TRAINING_JOBS: Final = Kind(group="edl.dev", version="v1alpha1", plural="trainingjobs", kind="TrainingJob")
