@@ -13,8 +13,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from autoscaler.clusters.local.lives import Ending
 from autoscaler.clusters.local.recorder import RunEvent
+from autoscaler.jobs.life import Ending
 from master.api.identities import Role as MemberRole
 from master.api.status import JobPhase, JobStatus
 from tests.chaos.faults import Injector, Landed, pick

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoscaler.clusters.local.lives import Ending
 from autoscaler.domain import Role
+from autoscaler.jobs.life import Ending
 from tests.chaos.faults import is_dead
 from tests.chaos.heads import HeadWatch
 from tests.chaos.ledger import Head, numbers

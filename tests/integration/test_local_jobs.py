@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from autoscaler.clusters.local.lives import Ending, Stage
-from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.port import Verdict
 from autoscaler.domain import AdmitGang, Cause, CreatePod, JobState, PodPhase, Role, Tier
+from autoscaler.jobs.life import Ending, Stage
+from autoscaler.jobs.progress import JobProgress
 from master.api.status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
 

@@ -13,7 +13,6 @@ from autoscaler.cli.main import edl
 from autoscaler.cli.tables import GrowingTable, format_age, format_table
 from autoscaler.cli.view import draw
 from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
-from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.samples import sample_of
 from autoscaler.clusters.local.snapshot import (
@@ -25,6 +24,7 @@ from autoscaler.clusters.local.snapshot import (
     RunSnapshot,
 )
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
+from autoscaler.jobs.progress import JobProgress
 from master.api.status import JobPhase
 
 REQUESTS = Resources(cpu_milli=1000, memory_bytes=1 << 29, extended=(("pods", 1),))

@@ -14,7 +14,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
-from autoscaler.clusters.local import lives
 from autoscaler.clusters.local.jobs import JobRecord, Jobs, LookAt, to_domain
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.making import PodMaker
@@ -40,6 +39,7 @@ from autoscaler.domain import (
     Workload,
     WorkloadName,
 )
+from autoscaler.jobs import life as lives
 from autoscaler.manifests.values import Deployment, PodTemplate, TrainingJob
 
 DONE: Final = Outcome(verdict=Verdict.DONE)

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from autoscaler.clusters.local.backoff import STEADY_AFTER_S, pause_s
 from autoscaler.clusters.local.logtail import read_tail
 from autoscaler.clusters.local.processes import Command, Processes
 from autoscaler.errors import PermanentError
+from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 
 KEY: Final = "etcd#1"
 _READY_DEADLINE_S: Final = 600.0

@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from autoscaler.clusters.local import lives
 from autoscaler.clusters.local.environment import JobPlace
 from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import Gone, Runtime
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobState, PodPhase, Role
+from autoscaler.jobs import life as lives
+from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
 

@@ -28,14 +28,14 @@ from autoscaler.clusters.local.etcd import keep_etcd, start_etcd, stop_etcd
 from autoscaler.clusters.local.folder import RunFolder, make_run_folder, write_manifest
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.launching import Launching
-from autoscaler.clusters.local.lives import STOP_ORDER, Ending
 from autoscaler.clusters.local.logbound import keep_logs_short
-from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
-from autoscaler.clusters.local.status import Masters
 from autoscaler.domain import Node, NodeName, Policy, Role
+from autoscaler.jobs.life import STOP_ORDER, Ending
+from autoscaler.jobs.masters import Masters
+from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests
 from autoscaler.snapshots import Snapshot

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from autoscaler.clusters.local.backoff import STEADY_AFTER_S, pause_s
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.ports import HOST
@@ -21,6 +20,7 @@ from autoscaler.clusters.local.processes import Command, Ended, Processes, Start
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import PodName, PodPhase, Role
+from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 
 _PROBE_EVERY_S: Final = 0.02
 _PROBE_SLOWER_AFTER_S: Final = 5.0

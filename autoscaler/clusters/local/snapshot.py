@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from autoscaler.clusters.local.cluster import LocalCluster
 from autoscaler.clusters.local.jobs import JobRecord
-from autoscaler.clusters.local.lives import Ending, Stage
 from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.progress import JobProgress
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.web import DeploymentRecord
 from autoscaler.domain import Bottleneck, Decision, JobState, PodPhase, Reason, Resources, Role, Tier
+from autoscaler.jobs.life import Ending, Stage
+from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry
 
 

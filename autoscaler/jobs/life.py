@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, assert_never
 
-from autoscaler.clusters.local.backoff import pause_s
 from autoscaler.domain import JobState, Role
+from autoscaler.jobs.backoff import pause_s
 from autoscaler.manifests.values import RunPolicy
 
 FAREWELL_S: Final = 60.0

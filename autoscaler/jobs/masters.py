@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import grpc
 import grpc.aio
 
-from autoscaler.clusters.local.progress import JobProgress, progress_of
+from autoscaler.jobs.progress import JobProgress, progress_of
 from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import encode_hello
 from master.api.document import decode_document

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.local.lives import (
+from autoscaler.domain import JobState, Role
+from autoscaler.jobs.life import (
     FAREWELL_S,
     Advanced,
     Announce,
@@ -21,7 +22,6 @@ from autoscaler.clusters.local.lives import (
     TrainerFailed,
     handle,
 )
-from autoscaler.domain import JobState, Role
 from autoscaler.manifests.values import RunPolicy
 
 POLICY = RunPolicy(backoff_limit=3, active_deadline_s=None, ttl_after_finished_s=None, suspend=False)

@@ -1,6 +1,6 @@
 """What the cluster side takes out of a master's status."""
 
-from autoscaler.clusters.local.progress import progress_of
+from autoscaler.jobs.progress import progress_of
 from master.api.identities import Role
 from master.api.positions import EMPTY
 from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts
