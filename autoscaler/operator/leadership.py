@@ -24,11 +24,12 @@ from autoscaler.errors import InvalidSpecError
 class LeaseTiming:
     """Raises InvalidSpecError unless duration_s > renew_deadline_s > retry_s > 0.
 
-    The defaults bring a new leader 8 s after the old one died; renewals cost one write in 2 s.
+    Kubernetes' own defaults.  Between deadline and duration lies the time in which a write that had been let through
+    is answered or given up (`api.port.REQUEST_TIMEOUT_S`); an operator that stops in order gives its Lease back.
     """
 
-    duration_s: int = 8  # the API keeps whole seconds
-    renew_deadline_s: float = 6.0
+    duration_s: int = 15  # the API keeps whole seconds
+    renew_deadline_s: float = 10.0
     retry_s: float = 2.0
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from autoscaler.clusters.kubernetes.api.port import REQUEST_TIMEOUT_S
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.leadership import (
     Candidate,
@@ -19,7 +20,7 @@ from autoscaler.operator.leadership import (
     win,
 )
 
-TIMING = LeaseTiming()
+TIMING = LeaseTiming(duration_s=8, renew_deadline_s=6.0, retry_s=2.0)
 
 
 def candidate(name="a"):
@@ -74,6 +75,11 @@ def test_a_lease_that_somebody_deleted_ends_it_at_once():
 
 def test_after_resigning_nothing_is_written():
     assert not resign(win(candidate(), held_by("a"), sent_s=1.0)).may_write(1.0)
+
+
+def test_a_write_let_through_has_ended_before_anybody_else_writes():
+    timing = LeaseTiming()
+    assert timing.duration_s - timing.renew_deadline_s >= REQUEST_TIMEOUT_S
 
 
 def test_a_restart_under_the_same_name_has_to_renew_first():
