@@ -9,6 +9,8 @@ to date exactly (nodes that come, go or change their labels; new resources) is m
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress, count
+from operator import is_not
 from typing import Final, TypeVar
 
 from autoscaler.domain import ClusterView, JobName, Node, NodeName, Policy
@@ -118,11 +120,13 @@ def differences(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> Iterator[tupl
         return
     at, to = 0, 0
     while at < len(old) and to < len(new):
+        some, others = old[at : at + STRIDE], new[to : to + STRIDE]
+        same = len(some) if some == others else equal_ahead(some, others)
+        if same:
+            at, to = at + same, to + same
+            continue
         before, after = old[at], new[to]
-        if before is after:
-            length = STRIDE if old[at : at + STRIDE] == new[to : to + STRIDE] else 1
-            at, to = at + length, to + length
-        elif before.name == after.name:
+        if before.name == after.name:
             yield before, after
             at, to = at + 1, to + 1
         elif before.name < after.name:
@@ -135,3 +139,8 @@ def differences(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> Iterator[tupl
         yield before, None
     for after in new[to:]:
         yield None, after
+
+
+def equal_ahead(old: tuple[Thing, ...], new: tuple[Thing, ...]) -> int:
+    """How many things at the front are the very same objects."""
+    return next(compress(count(), map(is_not, old, new)), min(len(old), len(new)))

@@ -7,9 +7,12 @@ and softest of these wants; it is settled after the gangs (P4) by the same funct
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
 from autoscaler.domain import Cause, Demand, DemandState, NodeName, Pod, PodName
 from autoscaler.planner.draft import Draft, Want
-from autoscaler.planner.fit import emptiest_room, fits_an_empty_node
+from autoscaler.planner.fit import emptiest_room, fits_an_empty_node, take_emptiest
 from autoscaler.planner.headroom import headroom_of
 from autoscaler.planner.rank import CORE_VALUE, SURPLUS_RANK, full_rank
 
@@ -18,8 +21,7 @@ def place_others(draft: Draft) -> None:
     """Settle every pending pod and every announced one, highest rank first, then the longest waiting."""
     wants = [*pending_wants(draft), *announced_wants(draft)]
     promised_first = {made.pod for made in draft.view.history.rooms_made}
-    for want in sorted(wants, key=lambda want: (want.name not in promised_first, *urgency(want))):
-        place(draft, want)
+    place_all(draft, sorted(wants, key=lambda want: (want.name not in promised_first, *urgency(want))))
 
 
 def urgency(want: Want) -> tuple[int, int, float, str]:
@@ -55,25 +57,49 @@ def announced_wants(draft: Draft) -> list[Want]:
 
 def keep_headroom(draft: Draft) -> None:
     """Settle the room that the policy keeps free; what finds none is left unserved."""
-    for number, headroom in enumerate(headroom_of(draft.view, draft.policy)):
-        for copy in range(headroom.count):
-            name = f"headroom-{number}-{copy}"
-            place(draft, Want(name=name, shape=headroom.shape, rank=full_rank(CORE_VALUE), cause=Cause.HEADROOM))
+    wants = [
+        Want(
+            name=f"headroom-{number}-{copy}",
+            shape=headroom.shape,
+            rank=full_rank(CORE_VALUE),
+            cause=Cause.HEADROOM,
+        )
+        for number, headroom in enumerate(headroom_of(draft.view, draft.policy))
+        for copy in range(headroom.count)
+    ]
+    place_all(draft, wants)
 
 
-def place(draft: Draft, want: Want) -> None:
-    """Give the want a room that is free or being vacated, or leave it unserved."""
-    shape = draft.shapes.number(want.shape)
-    if not fits_an_empty_node(draft, shape):
-        answer(draft, want, DemandState.NEVER_FITS)
-        return
-    if is_refused(draft, want):
-        answer(draft, want, DemandState.ROOM_REFUSED)
-        return
-    at = emptiest_room(draft, shape, now=True)
-    if at is not None:
-        place_into_free_room(draft, want, at)
-        return
+def place_all(draft: Draft, wants: Iterable[Want]) -> None:
+    """Settle wants in this order; a row of equal pods is one question to the nodes."""
+    refused = refused_now(draft)
+    for (shape, is_refused), row in groupby(
+        wants, key=lambda want: (draft.shapes.number(want.shape), want.name in refused)
+    ):
+        if not fits_an_empty_node(draft, shape):
+            for want in row:
+                answer(draft, want, DemandState.NEVER_FITS)
+        elif is_refused:
+            for want in row:
+                draft.wake_at_s.append(refused[want.name])
+                answer(draft, want, DemandState.ROOM_REFUSED)
+        else:
+            place_row(draft, shape, list(row))
+
+
+def place_row(draft: Draft, shape: int, wants: Sequence[Want]) -> None:
+    """Give pods of one shape rooms that are free; those for whom there is none, rooms that are being vacated."""
+    places = take_emptiest(draft, shape, len(wants))
+    for want, at in zip(wants, places, strict=False):
+        if want.pod is not None and want.pod.unschedulable_since_s is not None:
+            draft.seen_rooms.add(want.name)  # a verdict that says otherwise is watched (`kubernetes.md` 15)
+        answer(draft, want, DemandState.ROOM_FREE, draft.rooms.names[at])
+    for want in wants[len(places) :]:
+        place_into_leaving_room(draft, shape, want)
+
+
+def place_into_leaving_room(draft: Draft, shape: int, want: Want) -> None:
+    """Promise the want room that is being vacated, or leave it unserved."""
     if want.rank <= SURPLUS_RANK:
         answer(draft, want, DemandState.NO_ROOM)
         return
@@ -87,14 +113,6 @@ def place(draft: Draft, want: Want) -> None:
     answer(draft, want, DemandState.ROOM_LEAVING, draft.rooms.names[at])
 
 
-def place_into_free_room(draft: Draft, want: Want, at: int) -> None:
-    """The scheduler will bind it there; a verdict that says otherwise is watched (`kubernetes.md` 15)."""
-    if want.pod is not None and want.pod.unschedulable_since_s is not None:
-        draft.seen_rooms.add(want.name)
-    draft.rooms.take(at, draft.shapes.number(want.shape), now=True)
-    answer(draft, want, DemandState.ROOM_FREE, draft.rooms.names[at])
-
-
 def room_made_for(draft: Draft, want: Want) -> int | None:
     """Return the node that was vacated for this very pod, if its room is still there."""
     for made in draft.view.history.rooms_made:
@@ -104,13 +122,13 @@ def room_made_for(draft: Draft, want: Want) -> int | None:
     return None
 
 
-def is_refused(draft: Draft, want: Want) -> bool:
-    """Whether the pod has left a room unused and is in its pause."""
+def refused_now(draft: Draft) -> dict[str, float]:
+    """Return the pods that have left a room unused and are in their pause, and when it ends."""
+    until_s: dict[str, float] = {}
     for refusal in draft.view.history.refusals:
-        if refusal.pod == want.name and draft.now_s < refusal.until_s:
-            draft.wake_at_s.append(refusal.until_s)
-            return True
-    return False
+        if draft.now_s < refusal.until_s:
+            until_s.setdefault(refusal.pod, refusal.until_s)
+    return until_s
 
 
 def answer(

@@ -329,14 +329,18 @@ class Rooms:
         fits_now &= fits_later
         return np.where(fits_later, slack, inf), np.where(fits_now, slack, inf)
 
+    def plain(self, at: int) -> list[tuple[int, int, int]]:
+        """One node in plain numbers: by column what will be free, what is free, and what the node has in all."""
+        if (room := self._plain.get(at)) is None:
+            rows = (self.later[:, at], self.free[:, at], self._divisor[:, at])
+            room = self._plain[at] = list(zip(*[row.tolist() for row in rows], strict=True))
+        return room
+
     def _recompute(self, fitting: Fitting, shape: int, at: int) -> None:
         """Bring one node's scores up to date, in plain numbers: on few nodes that is faster than arrays."""
         later_score, now_score = inf, inf
         if fitting.accepted[at] and self.is_open[at]:
-            if (room := self._plain.get(at)) is None:
-                rows = (self.later[:, at], self.free[:, at], self._divisor[:, at])
-                room = self._plain[at] = list(zip(*(row.tolist() for row in rows), strict=True))
-            later_score, now_score = slacks_of(room, self.shapes.amounts[shape])
+            later_score, now_score = slacks_of(self.plain(at), self.shapes.amounts[shape])
         fitting.put(at, later_score, now=False)
         fitting.put(at, now_score, now=True)
 

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from experiments.arms import edl2017, ours, static
 from experiments.arms.stage import Setting, Stage
-from experiments.measuring.bounding import BoundSample, sample_bounds
+from experiments.measuring.bounding import BoundSampler
 from experiments.measuring.metrics import curves, measure
 from experiments.measuring.take import make_take
 
@@ -30,17 +30,17 @@ def play(setting: Setting) -> PassResult:
     """Simulate one pass.  The same setting gives the same result."""
     began = time.perf_counter()
     stage = Stage(setting)
-    samples: list[BoundSample] = []
+    bounds = BoundSampler(stage.cluster, stage.nodes)
     if setting.scenario.bounds and setting.arm != "edl2017":
         period_s = BOUND_EVERY_S if len(stage.nodes) <= LARGE_NODES else LARGE_EVERY_S
         stage.every(
             period_s,
-            lambda: samples.append(sample_bounds(stage.cluster, stage.nodes, stage.cluster.now() - stage.zero_s)),
+            lambda: bounds.sample(stage.cluster.now() - stage.zero_s),
             first_s=period_s / 2,  # a sample stands for the period around it
         )
     stage.at(setting.scenario.measured_until_s, stage.cluster.settle)
     removals = act(stage)
-    take = make_take(stage, removals, tuple(samples))
+    take = make_take(stage, removals, tuple(bounds.samples))
     return PassResult(metrics=measure(take), curves=dict(curves(take)), wall_s=time.perf_counter() - began)
 
 

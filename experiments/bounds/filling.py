@@ -51,7 +51,9 @@ def fill(rooms: Sequence[Vector], items: Sequence[Item]) -> Filling | None:
     order = sorted((n for n, item in enumerate(items) if item.most > 0), key=lambda n: items[n].request, reverse=True)
     kept = tuple(items[n] for n in order)  # large ones first: fewer ways to list
     requests = tuple(item.request for item in kept)
-    groups = Counter(_canonical(tuple(room), requests) for room in rooms) if kept else Counter()
+    groups: Counter[tuple[Pattern, ...]] = Counter()
+    for room, count in Counter(map(tuple, rooms)).items() if kept else ():
+        groups[_canonical(room, requests)] += count
     answer = _solve(tuple(sorted(groups.items())), kept)
     if answer is None:
         return None
@@ -61,6 +63,7 @@ def fill(rooms: Sequence[Vector], items: Sequence[Item]) -> Filling | None:
     return Filling(counts=tuple(counts), worth=sum(n * item.worth for n, item in zip(counts, items, strict=True)))
 
 
+@lru_cache(maxsize=200_000)
 def _canonical(room: Vector, requests: tuple[Vector, ...]) -> tuple[Pattern, ...]:
     """Two rooms with the same patterns are one to this question."""
     return list_patterns(_without_slack(room, requests), requests)

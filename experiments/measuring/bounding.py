@@ -8,12 +8,17 @@ listed, the linear bound stands for both or for free alone, which is higher; the
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import add, sub
+from typing import Final
 
-from autoscaler.clusters.simulated import SimulatedCluster
+from autoscaler.clusters.simulated import SimPod, SimulatedCluster
 from autoscaler.domain import Job, JobState, Node, NodeName, Resources, Role, Shape
 from experiments.bounds import Item, Worth, fill, upper_bound
 from experiments.bounds.patterns import TooManyPatternsError, Vector
+
+CORE: Final = frozenset([Role.SERVER, Role.MASTER])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +43,31 @@ class Standing:
     jobs: tuple[Job, ...]  # that have begun
 
 
+class BoundSampler:
+    """Both bounds of one cluster, again and again.  While nothing has changed they are what they were."""
+
+    def __init__(self, cluster: SimulatedCluster, nodes: list[Node]) -> None:
+        self.samples: list[BoundSample] = []
+        self._cluster = cluster
+        self._nodes = nodes
+        self._seen_revision = -1
+
+    def sample(self, at_s: float) -> None:
+        """Note the bounds for what stands now under this instant."""
+        revision = self._cluster.view().revision
+        if revision == self._seen_revision:
+            self.samples.append(replace(self.samples[-1], at_s=at_s))
+        else:
+            self.samples.append(sample_bounds(self._cluster, self._nodes, at_s))
+        self._seen_revision = revision
+
+
 def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> BoundSample:
     """Return both bounds for what stands now."""
     standing = look(cluster, nodes)
     capacity = sum(node.allocatable.cpu_milli for node in nodes)
     core_cpu = sum(shape.requests.cpu_milli * count for shape, count in standing.core.items())
-    rooms = [
-        tuple(a - b for a, b in zip(*pair, strict=True)) for pair in zip(standing.rooms, standing.core_on, strict=True)
-    ]
+    rooms = [tuple(map(sub, *pair)) for pair in zip(standing.rooms, standing.core_on, strict=True)]
     most: Counter[Shape] = Counter()
     for job in standing.jobs:
         most[job.trainer.shape] += job.trainer.ceiling
@@ -75,44 +97,45 @@ def sample_bounds(cluster: SimulatedCluster, nodes: list[Node], at_s: float) -> 
 
 def look(cluster: SimulatedCluster, nodes: list[Node]) -> Standing:
     """Sort what stands into other people's, core that stays, and the jobs that have begun."""
-    others: defaultdict[NodeName, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    core_on: defaultdict[NodeName, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    core: Counter[Shape] = Counter()
-    begun: set[str] = set()
-    others_cpu = 0
-    for pod in cluster.pods.values():
-        if pod.node is None:
-            continue
-        if pod.role is Role.OTHER:
-            others_cpu += pod.shape.requests.cpu_milli
-            add_to(others[pod.node], pod.shape.requests)
-            continue
-        begun.add(pod.owner)
-        if pod.role is not Role.TRAINER:
-            core[pod.shape] += 1
-            add_to(core_on[pod.node], pod.shape.requests)
+    standing = [pod for pod in cluster.pods.values() if pod.node is not None]
+    others = [pod for pod in standing if pod.role is Role.OTHER]
+    core = [pod for pod in standing if pod.role in CORE]
+    begun = {pod.owner for pod in standing if pod.role is not Role.OTHER}
+    others_on, core_on = sums_by_node(others), sums_by_node(core)
     open_nodes = {node.name for node in cluster.view().nodes if node.is_open()}
     kept = [node for node in nodes if node.name in open_nodes]
     return Standing(
-        rooms=tuple(
-            tuple(a - b for a, b in zip(vector(node.allocatable), others[node.name], strict=True)) for node in kept
-        ),
-        others_cpu_milli=others_cpu,
-        core=core,
-        core_on=tuple(tuple(core_on[node.name]) for node in kept),
+        rooms=tuple(tuple(map(sub, vector(node.allocatable), others_on[node.name])) for node in kept),
+        others_cpu_milli=sum(cpu_milli for cpu_milli, *_ in others_on.values()),
+        core=count_shapes(core),
+        core_on=tuple(core_on[node.name] for node in kept),
         jobs=tuple(job for name, job in cluster.jobs.items() if name in begun and job.state is JobState.ACTIVE),
     )
+
+
+def sums_by_node(pods: Iterable[SimPod]) -> Mapping[NodeName | None, Vector]:
+    """Add up what pods take of each node; of any other node nothing."""
+    sums: defaultdict[NodeName | None, Vector] = defaultdict(lambda: (0, 0, 0, 0))
+    vectors: dict[int, Vector] = {}
+    for pod in pods:
+        if pod.kind not in vectors:
+            vectors[pod.kind] = vector(pod.shape.requests)
+        sums[pod.node] = tuple(map(add, sums[pod.node], vectors[pod.kind]))
+    return sums
+
+
+def count_shapes(pods: Sequence[SimPod]) -> Counter[Shape]:
+    """Count pods by shape; hashing a shape costs more than all the rest, and pods of one kind have one."""
+    shapes = {pod.kind: pod.shape for pod in pods}
+    counts: Counter[Shape] = Counter()
+    for kind, count in Counter([pod.kind for pod in pods]).items():
+        counts[shapes[kind]] += count
+    return counts
 
 
 def vector(amounts: Resources) -> Vector:
     """(cpu, memory, gpu, pods)."""
     return (amounts.cpu_milli, amounts.memory_bytes, amounts.gpu_count, amounts.amount("pods"))
-
-
-def add_to(total: list[int], amounts: Resources) -> None:
-    """Add a request."""
-    for index, amount in enumerate(vector(amounts)):
-        total[index] += amount
 
 
 def item_of(shape: Shape, *, most: int, least: int = 0) -> Item:

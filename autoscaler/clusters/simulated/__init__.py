@@ -7,6 +7,7 @@ and what training brings; `record` of the cluster is what came of it.
 from autoscaler.clusters.simulated.cluster import SimulatedCluster
 from autoscaler.clusters.simulated.controllers import Deployment, Hpa
 from autoscaler.clusters.simulated.physics import PHYSICS_2017, Physics, Spread, exactly
+from autoscaler.clusters.simulated.pods import SimPod
 from autoscaler.clusters.simulated.profile import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, SchedulerProfile
 from autoscaler.clusters.simulated.recorder import JobRow, PodTimeline, Recorder, UsageRow, WebRow
 from autoscaler.clusters.simulated.running import run_loop
@@ -23,6 +24,7 @@ __all__ = [
     "PodTimeline",
     "Recorder",
     "SchedulerProfile",
+    "SimPod",
     "SimulatedCluster",
     "SpeedCurve",
     "Spread",
