@@ -137,6 +137,15 @@ class Draft:
         self.trial_from = mark
         return undone
 
+    def end(self) -> None:
+        """Undo everything, for good."""
+        log = self.rooms.log
+        for entry in reversed(log):
+            if isinstance(entry[0], JobDraft):
+                entry[0].restore(entry[1])
+        self.rooms.undo([entry for entry in log if not isinstance(entry[0], JobDraft)])
+        log.clear()
+
     def redo(self, undone: list[Any]) -> None:
         """Do again what was rolled back."""
         log = self.rooms.log

@@ -10,7 +10,6 @@ Nodes go by their place in `rooms`, shapes by their number.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace
 from math import inf
@@ -57,16 +56,16 @@ def emptiest_room(draft: Draft, shape: int, *, now: bool) -> int | None:
     return None if scores[best] == -inf else best
 
 
-def take_emptiest(draft: Draft, shape: int, count: int) -> list[int]:
-    """Give pods of others free room, one after the other on the node that is then the emptiest; return the nodes.
+def take_emptiest(draft: Draft, shape: int, count: int, *, now: bool) -> list[int]:
+    """Give pods of others room, one after the other on the node that is then the emptiest; return the nodes.
 
     Fewer than `count` where there is no more room.  As `emptiest_room` and `Rooms.take` for each, at the price of a
     heap.
     """
     rooms = draft.rooms
     if count * FEW_OF_NODES < len(rooms):
-        return take_emptiest_by_ones(draft, shape, count)
-    scores = rooms.fitting(shape).scores(now=True)
+        return take_emptiest_by_ones(draft, shape, count, now=now)
+    scores = rooms.fitting(shape).scores(now=now)
     fitting = (scores < inf).nonzero()[0]
     heap = [(-score, at) for score, at in zip(scores[fitting].tolist(), fitting.tolist(), strict=True)]
     heapify(heap)
@@ -78,23 +77,24 @@ def take_emptiest(draft: Draft, shape: int, count: int) -> list[int]:
         taken.append(at)
         room = left.get(at) or rooms.plain(at)
         left[at] = room = [
-            (later - asked, free - asked, whole) for (later, free, whole), asked in zip(room, amounts, strict=True)
+            (later - asked, free - asked if now else free, whole)
+            for (later, free, whole), asked in zip(room, amounts, strict=True)
         ]
-        slack = slacks_of(room, amounts)[1]
+        slack = slacks_of(room, amounts)[now]
         if slack < inf:
             heapreplace(heap, (-slack, at))
         else:
             heappop(heap)
-    for at, times in Counter(taken).items():
-        rooms.move(at, shape, free=-times, later=-times)
+    if taken:
+        rooms.take_free(taken, shape, now=now)
     return taken
 
 
-def take_emptiest_by_ones(draft: Draft, shape: int, count: int) -> list[int]:
+def take_emptiest_by_ones(draft: Draft, shape: int, count: int, *, now: bool) -> list[int]:
     """As `take_emptiest`, for few pods on many nodes."""
     taken: list[int] = []
-    while len(taken) < count and (at := emptiest_room(draft, shape, now=True)) is not None:
-        draft.rooms.take(at, shape, now=True)
+    while len(taken) < count and (at := emptiest_room(draft, shape, now=now)) is not None:
+        draft.rooms.take(at, shape, now=now)
         taken.append(at)
     return taken
 

@@ -61,7 +61,7 @@ class Memo:
 
     def end(self, draft: Draft) -> None:
         """Undo what the phases wrote and keep the snapshot."""
-        draft.roll_back(0)
+        draft.end()
         for job in draft.jobs.values():
             job.forget_notes()
         rooms = draft.rooms

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from autoscaler.domain import Cause, Demand, DemandState, NodeName, Pod, PodName
 from autoscaler.planner.draft import Draft, Want
-from autoscaler.planner.fit import emptiest_room, fits_an_empty_node, take_emptiest
+from autoscaler.planner.fit import fits_an_empty_node, take_emptiest
 from autoscaler.planner.headroom import headroom_of
 from autoscaler.planner.rank import CORE_VALUE, SURPLUS_RANK, full_rank
 
@@ -89,28 +89,34 @@ def place_all(draft: Draft, wants: Iterable[Want]) -> None:
 
 def place_row(draft: Draft, shape: int, wants: Sequence[Want]) -> None:
     """Give pods of one shape rooms that are free; those for whom there is none, rooms that are being vacated."""
-    places = take_emptiest(draft, shape, len(wants))
+    places = take_emptiest(draft, shape, len(wants), now=True)
     for want, at in zip(wants, places, strict=False):
         if want.pod is not None and want.pod.unschedulable_since_s is not None:
             draft.seen_rooms.add(want.name)  # a verdict that says otherwise is watched (`kubernetes.md` 15)
         answer(draft, want, DemandState.ROOM_FREE, draft.rooms.names[at])
-    for want in wants[len(places) :]:
-        place_into_leaving_room(draft, shape, want)
+    made = {made.pod for made in draft.view.history.rooms_made}
+    left = wants[len(places) :]
+    for (is_low, has_room), row in groupby(left, key=lambda want: (want.rank <= SURPLUS_RANK, want.name in made)):
+        if is_low:
+            for want in row:
+                answer(draft, want, DemandState.NO_ROOM)
+        elif has_room:
+            for want in row:
+                place_into_leaving_room(draft, shape, [want], room_made_for(draft, want))
+        else:
+            place_into_leaving_room(draft, shape, list(row))
 
 
-def place_into_leaving_room(draft: Draft, shape: int, want: Want) -> None:
-    """Promise the want room that is being vacated, or leave it unserved."""
-    if want.rank <= SURPLUS_RANK:
-        answer(draft, want, DemandState.NO_ROOM)
-        return
-    at = room_made_for(draft, want)
+def place_into_leaving_room(draft: Draft, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
+    """Promise the wants room that is being vacated, the first one that of `at`, or leave them unserved."""
     if at is None:
-        at = emptiest_room(draft, shape, now=False)
-    if at is None:
-        draft.unserved.append(want)
-        return
-    draft.rooms.take(at, shape, now=False)
-    answer(draft, want, DemandState.ROOM_LEAVING, draft.rooms.names[at])
+        places = take_emptiest(draft, shape, len(wants), now=False)
+    else:
+        draft.rooms.take(at, shape, now=False)
+        places = [at]
+    for want, place in zip(wants, places, strict=False):
+        answer(draft, want, DemandState.ROOM_LEAVING, draft.rooms.names[place])
+    draft.unserved += wants[len(places) :]
 
 
 def room_made_for(draft: Draft, want: Want) -> int | None:

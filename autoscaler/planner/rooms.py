@@ -13,6 +13,7 @@ undone (`draft`).  Which of the rooms is taken is `fit`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, Final
@@ -207,6 +208,40 @@ class Rooms:
         """Give room away: created now, or promised."""
         self.move(at, shape, free=-1 if now else 0, later=-1)
 
+    def take_free(self, places: Sequence[int], shape: int, *, now: bool) -> None:
+        """As `take` on each of these nodes, one after the other."""
+        counts = Counter(places)
+        for at, times in counts.items():
+            self.log.append((at, shape, -times if now else 0, -times, 0))
+            self._plain.pop(at, None)
+        self.touched.extend(counts)
+        where = np.fromiter(counts, dtype=np.intp, count=len(counts))
+        taken = self.asked(shape)[:, None] * np.array([*counts.values()], dtype=self.kind)
+        self.later[:, where] -= taken
+        if now:
+            self.free[:, where] -= taken
+
+    def undo(self, moves: Sequence[Any]) -> None:
+        """Take back moves of the log that are not needed again."""
+        if len(moves) <= BY_ONES:
+            for at, shape, free, later, surplus in moves:
+                self.carry_out(at, shape, -free, -later, -surplus)
+            return
+        places, shapes, *times = zip(*moves, strict=True)
+        where, amounts = np.array(places, dtype=np.intp), self.amounts_of_shapes(shapes)
+        for target, count in zip((self.free, self.later, self.surplus), times, strict=True):
+            for row, amount in zip(target, amounts, strict=True):
+                np.subtract.at(row, where, amount * np.array(count, dtype=self.kind))
+        self.touched.extend(places)
+        for at in places:
+            self._plain.pop(at, None)
+
+    def amounts_of_shapes(self, shapes: Sequence[int]) -> Numbers:
+        """What each of these shapes asks for: one row per resource."""
+        distinct = sorted(set(shapes))
+        rows = np.array([self.asked_amounts(shape) for shape in distinct], dtype=self.kind).reshape(len(distinct), -1)
+        return rows[np.searchsorted(distinct, shapes)].T
+
     def replace_node(self, node: Node) -> bool:
         """Put the node's new values in place, labels and taints as before; False if they are too large for that."""
         at = self.index[node.name]
@@ -363,7 +398,10 @@ def slacks_of(room: Sequence[tuple[int, int, int]], amounts: Sequence[int]) -> t
 
 def holds_amounts(room: Sequence[int], amounts: Sequence[int]) -> bool:
     """Whether a room holds these amounts."""
-    return all(amount <= 0 or amount <= offered for amount, offered in zip(amounts, room, strict=False))
+    for amount, offered in zip(amounts, room, strict=False):  # noqa: SIM110 - asked so often that a generator counts
+        if amount > offered and amount > 0:
+            return False
+    return True
 
 
 def copies_that_fit(room: Sequence[int], amounts: Sequence[int]) -> int:
