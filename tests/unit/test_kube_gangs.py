@@ -1,0 +1,86 @@
+"""Pods tied to a node that are not bound there: one race lost, then the job waits."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S, Race, Standing, Starts, look, refuse
+from autoscaler.domain import JobName, PodName
+
+JOB = JobName("team/digits")
+
+
+def pods(*names):
+    return frozenset(PodName(f"team/digits-{name}") for name in names)
+
+
+def gang(*, bound=(), unbound=(), is_starting=True):
+    return Standing(job=JOB, is_starting=is_starting, bound=pods(*bound), unbound=pods(*unbound))
+
+
+def test_a_gang_bound_in_time_has_lost_nothing():
+    starts, lost = look(Starts(), [gang(unbound=("trainer-0", "server-0"))], 0.0)
+    assert (lost, starts.wake_at_s) == ((), BIND_LIMIT_S)
+    starts, lost = look(starts, [gang(bound=("trainer-0", "server-0"))], 9.0)
+    assert (lost, starts) == ((), Starts())
+
+
+def test_a_starting_gang_with_one_pod_left_over_goes_whole():
+    standing = gang(bound=("server-0",), unbound=("trainer-0",))
+    starts, _ = look(Starts(), [standing], 0.0)
+    starts, (lost,) = look(starts, [standing], 10.0)
+    assert lost.pods == pods("server-0", "trainer-0")
+    assert "team/digits-trainer-0 not bound within 10 s" in lost.reason
+    assert starts.race(JOB) == Race(lost=1, hold_until_s=20.0)
+
+
+def test_a_running_job_loses_that_pod_alone():
+    standing = gang(bound=("trainer-0",), unbound=("trainer-1",), is_starting=False)
+    starts, _ = look(Starts(), [standing], 0.0)
+    _, (lost,) = look(starts, [standing], 10.0)
+    assert lost.pods == pods("trainer-1")
+
+
+def test_pauses_double_and_three_lost_races_are_told():
+    starts, now_s, pauses = Starts(), 0.0, []
+    for attempt in range(4):
+        standing = gang(unbound=(f"trainer-{attempt}",))
+        starts, _ = look(starts, [standing], now_s)
+        starts, _ = look(starts, [standing], now_s + 10.0)
+        pauses.append(starts.race(JOB).hold_until_s - (now_s + 10.0))
+        assert starts.race(JOB).is_taken is (attempt >= 2)
+        now_s += 100.0
+        starts, _ = look(starts, [gang()], now_s)  # nothing of it stands while it waits
+    assert pauses == [10.0, 20.0, 40.0, 40.0]
+
+
+def test_a_start_that_succeeds_forgets_what_was_lost():
+    starts = refuse(refuse(Starts(), JOB, 0.0), JOB, 10.0)
+    assert starts.race(JOB).hold_until_s == 30.0
+    starts, _ = look(starts, [gang(bound=("trainer-0",))], 40.0)
+    assert starts == Starts()
+
+
+def test_a_job_that_is_gone_is_forgotten():
+    starts, _ = look(refuse(Starts(), JOB, 0.0), [], 1.0)
+    assert starts == Starts()
+
+
+NAMES = st.frozensets(st.sampled_from(["a", "b", "c"]))
+
+
+@given(
+    steps=st.lists(st.tuples(st.floats(0.0, 6.0), NAMES, NAMES, st.booleans()), max_size=20),
+)
+def test_no_pod_goes_before_its_time_and_none_stays_beyond_it(steps):
+    starts, now_s, since_s = Starts(), 0.0, {}
+    for passed_s, bound, unbound, is_starting in steps:
+        now_s += passed_s
+        standing = gang(bound=bound - unbound, unbound=unbound, is_starting=is_starting)
+        since_s = {pod: since_s.get(pod, now_s) for pod in standing.unbound}
+        late = {pod for pod, at_s in since_s.items() if now_s - at_s >= BIND_LIMIT_S}
+        starts, lost = look(starts, [standing], now_s)
+        gone = lost[0].pods if lost else frozenset()
+        assert late <= gone <= (standing.bound | standing.unbound if late else frozenset())
+        assert is_starting or gone == late
+        for pod in gone:
+            since_s.pop(pod, None)
