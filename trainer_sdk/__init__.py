@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from trainer_sdk.session import Session as Session
     from trainer_sdk.tables import Tables as Tables
 
-from trainer_sdk.errors import EdlError, UsageError
+from trainer_sdk.errors import EdlError, LeaveNow, UsageError
 from trainer_sdk.specs import (
     adagrad,
     adam,
@@ -42,6 +42,7 @@ from trainer_sdk.specs import (
 
 __all__ = [
     "EdlError",
+    "LeaveNow",
     "UsageError",
     "adagrad",
     "adam",

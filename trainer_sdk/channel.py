@@ -83,13 +83,13 @@ class Channel:
         """Write these in one envelope, in order after those said before; dropped while no stream stands."""
         self.post(lambda: self._enqueue(messages))
 
-    def close(self) -> None:
-        """What was said is written if the master takes it within 2 s; then the thread is gone."""
+    def close(self, *, farewell_s: float = FAREWELL_S) -> None:
+        """What was said is written if the master takes it within this time; then the thread is gone."""
         if self._is_closing:
             return
         self._is_closing = True
-        self.post(self._finish)
-        self._thread.join(FAREWELL_S + 3)
+        self.post(lambda: self._finish(farewell_s))
+        self._thread.join(farewell_s + 3)
 
     # ---- in the channel's thread --------------------------------------------------------------------------------
 
@@ -118,14 +118,14 @@ class Channel:
             return
         self._waiting.put_nowait(messages)
 
-    def _finish(self) -> None:
-        self._finishing = self._loop.create_task(self._say_farewell())
+    def _finish(self, farewell_s: float) -> None:
+        self._finishing = self._loop.create_task(self._say_farewell(farewell_s))
 
-    async def _say_farewell(self) -> None:
+    async def _say_farewell(self, farewell_s: float) -> None:
         if self._serving is not None:
             if self._waiting is not None:
                 self._waiting.put_nowait(())
-                await asyncio.wait({self._serving}, timeout=FAREWELL_S)
+                await asyncio.wait({self._serving}, timeout=farewell_s)
             self._serving.cancel()
             await asyncio.wait({self._serving}, timeout=1.0)
         self._loop.stop()

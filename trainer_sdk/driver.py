@@ -16,7 +16,7 @@ from typing import assert_never, cast
 from master.api.identities import Lineage
 from master.api.messages import Drain, MasterMessage, OfferAnswered, Registered, ToTrainer, TrainerMessage
 from trainer_sdk.channel import Channel
-from trainer_sdk.errors import MasterUnavailableError, UsageError
+from trainer_sdk.errors import LeaveNow, MasterUnavailableError, UsageError
 from trainer_sdk.protocol import (
     AcquireDue,
     AskLater,
@@ -66,6 +66,8 @@ class Driver:
         self._told_to_wait = False
         self._complaint = ""
         self._is_placed = False
+        self._is_time_up = False
+        self._at_time_up: list[Callable[[], None]] = []
         self._apart_since_s: float | None = monotonic()
         self._apart_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
@@ -125,7 +127,8 @@ class Driver:
         """The next batch, the end, or what the script's own model needs first.
 
         Raises MasterUnavailableError when nothing was left to train and no master answered for `budget_s`, UsageError
-        when what is declared was refused or when only batches that the script never finished are left.
+        when what is declared was refused or when only batches that the script never finished are left, LeaveNow when
+        the time to leave is over.
         """
         began_s = monotonic()
         with self._lock:
@@ -164,9 +167,10 @@ class Driver:
                 self._wait(began_s, budget_s)
 
     def wait_for_change(self, timeout_s: float) -> None:
-        """Until the master or the clock changed something, or this time has passed."""
+        """Until the master or the clock changed something, or this time has passed.  Raises LeaveNow."""
         self._check_alive()
         with self._lock:
+            self._check_time()
             self._changed.wait(timeout_s)
 
     def settle_offer(self, *, offer: int, budget_s: float) -> OfferAnswered:
@@ -186,12 +190,17 @@ class Driver:
     def _wait(self, began_s: float, budget_s: float) -> None:
         """Until something changed; the pause is cut so that a signal or the end of the budget is seen."""
         self._check_alive()
+        self._check_time()
         if self._apart_since_s is not None and monotonic() - max(began_s, self._apart_since_s) > budget_s:
             raise MasterUnavailableError(
                 f"no master of this job could be reached for {budget_s:g} s ({self._apart_reason}). "
                 "Is the job's master running, is EDL_MASTER its address, and does EDL_TLS_DIR hold for both sides?"
             )
         self._changed.wait(timeout=0.5)
+
+    def _check_time(self) -> None:
+        if self._is_time_up:
+            raise LeaveNow
 
     def _check_refused(self) -> None:
         if self._complaint:
@@ -232,9 +241,27 @@ class Driver:
         """Finish the batch, return the rest; after the deadline return that too.  Safe in a signal handler."""
         self.channel.post(lambda: self._drain(deadline_s, reason))
 
+    def when_time_is_up(self, action: Callable[[], None]) -> None:
+        """Run it at the drain deadline, or now if that has passed; in whichever thread."""
+        with self._lock:
+            self._at_time_up.append(action)
+            is_late = self._is_time_up
+        if is_late:
+            action()
+
     def _drain(self, deadline_s: float, reason: str) -> None:
         self.feed(DrainRequested(reason=reason))
-        self.channel.after(deadline_s, lambda: self.feed(DrainDeadlinePassed()))
+        self.channel.after(deadline_s, self._give_up)
+
+    def _give_up(self) -> None:
+        """What is unconfirmed goes back, never acked (rule 13), and the script waits for nobody any more."""
+        with self._lock:
+            self._feed(DrainDeadlinePassed())
+            self._is_time_up = True
+            self._changed.notify_all()
+            actions = tuple(self._at_time_up)
+        for action in actions:
+            action()
 
     # ---- the channel's side: Listener ---------------------------------------------------------------------------
 
@@ -258,8 +285,7 @@ class Driver:
                 self._apart_since_s = None
                 self._report_every_s = max(0.05, message.report_every_s)
             if isinstance(message, Drain):
-                deadline_s = message.deadline_s
-                self.channel.after(deadline_s, lambda: self.feed(DrainDeadlinePassed()))
+                self.channel.after(message.deadline_s, self._give_up)
             self.feed(cast(ToTrainer, message))
 
 

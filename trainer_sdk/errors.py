@@ -17,6 +17,8 @@ EdlError
 ├── FencedError                   you are stale: drop what you hold, register again, keep the process (rule 14)
 │   └── StaleLineageError             the model was rolled back; gradients of the older one are worthless
 └── InvariantViolationError       a bug: crash, and say what was seen
+
+LeaveNow stands beside it: no error, but the end of a process that was told to leave.
 """
 
 from __future__ import annotations
@@ -105,3 +107,14 @@ class StaleLineageError(FencedError):
 
 class InvariantViolationError(EdlError):
     """Something that cannot be was seen.  The process ends: going on could cost truth, a restart costs a second."""
+
+
+class LeaveNow(SystemExit):
+    """This trainer was told to leave and its time is over, while a call still waited for somebody (M7).
+
+    What was not confirmed has gone back to the others.  Uncaught it ends the process with 0, and no `except Exception`
+    around a step keeps it from that.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)

@@ -16,24 +16,26 @@ belongs to the process and the thread that opened it.  Not here: the loop (`data
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from master.api.hello import Hello
 from master.api.identities import Incarnation, MemberName, OptimiserSpec
 from master.api.messages import Declare
-from trainer_sdk.channel import Address
+from trainer_sdk.channel import FAREWELL_S, Address
 from trainer_sdk.data import Data
 from trainer_sdk.drain import DrainSignal
 from trainer_sdk.driver import Driver, finite
 from trainer_sdk.environment import Environment, parse_environment
-from trainer_sdk.errors import CheckpointError, UsageError
+from trainer_sdk.errors import CheckpointError, LeaveNow, UsageError
 from trainer_sdk.own_model import Arrays, OwnModel, Restore, Save
 from trainer_sdk.owner import Owner
 from trainer_sdk.protocol import (
@@ -67,7 +69,7 @@ class Session:
         self._budget_s = master_budget_s
         self._server_budget_s = server_budget_s
         self._owner = Owner(environment.name)
-        self._is_draining = False
+        self._leave_by_s = math.inf  # monotonic: the drain deadline, once this trainer was told to leave
         self._data: Data | None = None
         self._tables: Tables | None = None
         self._save: tuple[Save, Restore] | None = None
@@ -143,7 +145,7 @@ class Session:
         self._final = hook
 
     def on_drain(self, callback: Callable[[], object]) -> None:
-        """Run when this trainer has to leave, after its last batch and before its loop ends."""
+        """Run once when this trainer has to leave, after its last batch and before its loop ends or is broken off."""
         self._owner.check()
         self._on_drain.append(callback)
 
@@ -162,7 +164,8 @@ class Session:
     @property
     def is_draining(self) -> bool:
         """Whether this trainer has been told to leave; its loop then ends after the batch in hand."""
-        return self._is_draining or (self._driver is not None and self._driver.state.is_draining)
+        is_told = self._leave_by_s < math.inf
+        return is_told or (self._driver is not None and self._driver.state.is_draining)
 
     @property
     def has_ended(self) -> bool:
@@ -209,8 +212,14 @@ class Session:
             if self._tables is not None:
                 steps.callback(self._tables.close)
             if self._driver is not None:
-                steps.callback(self._driver.channel.close)
+                steps.callback(self._driver.channel.close, farewell_s=self._farewell_s)
                 self._driver.feed(LeaveRequested(reason=reason))
+
+    @property
+    def _farewell_s(self) -> float:
+        """When leaving, half of what the drain deadline leaves of the grace: the rest is for the process to end."""
+        reserve_s = self.environment.grace_s - self.environment.drain_s
+        return reserve_s / 2 if self.is_draining else FAREWELL_S
 
     def __enter__(self) -> Self:
         self._owner.check()
@@ -220,10 +229,14 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         is_mine = self._owner.is_this_process and not self._owner.is_closed
-        if isinstance(error, Exception) and self._driver is not None and is_mine:
-            lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
-            self._driver.feed(ScriptFailed(message="\n".join(lines)))
-        self.close("ended" if self.has_ended else "drained" if self.is_draining else "left the session")
+        try:
+            if isinstance(error, LeaveNow) and is_mine:
+                self._say_drained()
+            elif isinstance(error, Exception) and self._driver is not None and is_mine:
+                lines = "".join(traceback.format_exception(error)).splitlines()[-TRACEBACK_LINES:]
+                self._driver.feed(ScriptFailed(message="\n".join(lines)))
+        finally:
+            self.close("ended" if self.has_ended else "drained" if self.is_draining else "left the session")
 
     def _left_open(self) -> None:
         if self._owner.is_this_process and not self._owner.is_closed:
@@ -256,12 +269,17 @@ class Session:
         self._ending = finish.ending
         if finish.ending is Ending.DRAINED:
             if self._own is not None and self._driver.state.applied != self._driver.state.committed:
-                self._try_checkpoint()
-            for callback in self._on_drain:
-                callback()
+                with suppress(LeaveNow):  # the batches since the last one are somebody's again
+                    self._try_checkpoint()
+            self._say_drained()
         elif finish.final_saver and self._final is not None:
             self._final(self._tables.pull() if self._tables is not None else {})
             self._driver.feed(FinalHookRun())
+
+    def _say_drained(self) -> None:
+        callbacks, self._on_drain = self._on_drain, []
+        for callback in callbacks:
+            callback()
 
     # ---- starting -----------------------------------------------------------------------------------------------
 
@@ -294,7 +312,7 @@ class Session:
         driver = self._driver = Driver(state, check_alive=alone.check) if alone else Driver(state)
         tables = self._tables.specs if self._tables is not None else ()
         driver.feed(SpecDeclared(spec=Declare(dataset=data.spec, tables=tables, own_model=self._save is not None)))
-        if self._is_draining:
+        if self.is_draining:
             self._drain()
         hello = Hello(job=environment.job, software="edl trainer")
         driver.channel.connect(
@@ -310,9 +328,9 @@ class Session:
 
     def _drain(self) -> None:
         """At SIGTERM, in the script's thread between two byte codes: takes no lock."""
-        self._is_draining = True
+        self._leave_by_s = min(self._leave_by_s, monotonic() + self.environment.drain_s)
         if self._driver is not None:
-            self._driver.drain(deadline_s=self.environment.drain_s, reason="SIGTERM")
+            self._driver.drain(deadline_s=self._leave_by_s - monotonic(), reason="SIGTERM")
 
     def _declared(self) -> Data:
         if self._data is None:

@@ -60,7 +60,7 @@ class Tables:
         """The dense tables, or those named, as they are now: one lineage, perhaps amid other trainers' pushes.
 
         The arrays are used again by the next pull: copy what has to outlive it.  Raises ServerUnavailableError when
-        the servers do not answer within the budget.
+        the servers do not answer within the budget, LeaveNow when this trainer's time to leave is over.
         """
         wanted = names or tuple(spec.name for spec in self.specs if spec.kind == "dense")
         for spec in self.specs:
@@ -80,7 +80,7 @@ class Tables:
         """Afterwards every bucket has this batch exactly once, or its work is somebody's again.
 
         Tables left out get no gradient.  Raises UsageError outside the loop, before a pull, or a second time for one
-        batch; TableError for an array of another shape; ServerUnavailableError.
+        batch; TableError for an array of another shape; ServerUnavailableError, LeaveNow.
         """
         self._check_use()
         batch = self._data().current
@@ -132,6 +132,7 @@ class Tables:
     def _at_the_route(self, driver: Driver) -> PserverClient:
         if self._client is None:
             self._client = self._make_client()
+            driver.when_time_is_up(self._client.give_up)
         if driver.route is None or driver.route.route.revision != self._revision:
             use = driver.wait_for_route(budget_s=self._budget_s)
             self._client.set_route(use.route, self.specs, use.bucket_count)

@@ -1,6 +1,7 @@
 """A trainer that keeps its model itself, a counter for each record: committed together with its marks (rule 33)."""
 
 import argparse
+import sys
 import time
 
 import numpy as np
@@ -31,6 +32,7 @@ def main():
         data = session.dataset(
             "counts", size=arguments.size, epochs=arguments.epochs, batch_size=arguments.batch_size, seed=3
         )
+        session.on_drain(lambda: sys.stdout.write("told to leave\n"))
         session.own_model(save=model.save, restore=model.restore)
         for batch in data:
             time.sleep(arguments.step_s)

@@ -31,6 +31,7 @@ def main() -> None:
         )
         kind = edl.dense if options.dense else edl.sparse
         model = session.tables({TABLE: kind(options.size, dtype="int64")}, optimiser=edl.sgd(-1.0))
+        session.on_drain(lambda: sys.stdout.write("told to leave\n"))
         session.on_final(lambda arrays: save(options.out, counters(model, arrays, options)))
         for given, batch in enumerate(data, start=1):
             check(options, batch, given)

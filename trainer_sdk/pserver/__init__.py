@@ -17,5 +17,5 @@ From bucket to fork to file, the way to read it; pure modules are marked *:
   stream), `__main__`.
 - Between the two: `wire` (frames), `wire_messages`* (heads), `bodies`* and `scratch` (arrays), `handshake`, `security`.
 - The trainer's side: `client` (pull and push), `slices`* (what goes where), `exchange` (all servers at once),
-  `connection`.
+  `connection`, `patience` (when waiting ends).
 """

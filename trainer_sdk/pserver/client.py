@@ -1,7 +1,7 @@
 """Pull and push for a trainer: every batch goes to every server, and what comes back is of one lineage.
 
 What to do with verdicts, rules 11 to 14, is decided in `trainer_sdk.protocol`; how requests travel is in `exchange`,
-how arrays are cut in `slices`.  Not thread-safe.
+how arrays are cut in `slices`.  Not thread-safe but for `give_up`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from trainer_sdk.pserver.connection import ClientSettings, Connection
 from trainer_sdk.pserver.exchange import Request, Requests, exchange
 from trainer_sdk.pserver.layout import Array, Ids, Layout, row_shape, row_width
 from trainer_sdk.pserver.messages import Push, PushAnswer, Ruling, Verdict
+from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.slices import (
     Rows,
@@ -80,6 +81,7 @@ class PserverClient:
         self._security = security or Security()
         self._settings = settings or ClientSettings()
         self._context = self._security.client_context()
+        self._patience = Patience()
         self._connections: tuple[Connection, ...] = ()
         self._route: Route | None = None
         self._shares: tuple[Share, ...] = ()
@@ -96,7 +98,9 @@ class PserverClient:
             self._arrays = new_arrays(tables)
         known = {connection.place: connection for connection in self._connections}
         self._connections = tuple(
-            known[place] if place in known else Connection(place, self._security, self._settings, self._context)
+            known[place]
+            if place in known
+            else Connection(place, self._security, self._settings, self._context, self._patience)
             for place in route.servers
         )
         for place in known.keys() - set(route.servers):
@@ -104,6 +108,10 @@ class PserverClient:
         self._layout, self._route, self._shares = layout, route, shares(route, layout)
         self._all_buckets = PositionSet.span(0, bucket_count)
         self._questions.clear()
+
+    def give_up(self) -> None:
+        """The call that waits, if one does, and every later one raise ServerUnavailableError.  From any thread."""
+        self._patience.end()
 
     def close(self) -> None:
         for connection in self._connections:

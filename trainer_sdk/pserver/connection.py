@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from master.api.identities import ServerPlace
 from trainer_sdk.errors import ServerUnavailableError
 from trainer_sdk.pserver.handshake import greet_server
+from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Channel, WireLimits
 
@@ -31,11 +32,18 @@ class Connection:
     """To one process of one server: another incarnation at the same address is refused, it holds another model."""
 
     def __init__(
-        self, place: ServerPlace, security: Security, settings: ClientSettings, context: ssl.SSLContext | None
+        self,
+        place: ServerPlace,
+        security: Security,
+        settings: ClientSettings,
+        context: ssl.SSLContext | None,
+        patience: Patience,
     ) -> None:
         self.place = place
         self._security = security
         self._settings, self._context = settings, context
+        self._patience = patience
+        self._socket: socket.socket | None = None
         self._channel: Channel | None = None
 
     def channel(self, deadline_s: float) -> Channel:
@@ -47,31 +55,55 @@ class Connection:
             except OSError as error:
                 if time.monotonic() + pause_s > deadline_s:
                     raise ServerUnavailableError(f"{self.place.name} at {self.place.address}: {error}") from error
-                time.sleep(pause_s)
+                self._patience.pause(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return self._channel
 
     def close(self) -> None:
         """The next use connects again.  What was under way is lost; the same request may be sent again."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        self._channel = None
+        if self._socket is not None:
+            self._patience.close(self._socket)
+            self._socket = None
 
     def _connect(self, deadline_s: float) -> Channel:
-        host, _, port = self.place.address.rpartition(":")
-        limit_s = max(0.05, min(self._settings.connect_s, deadline_s - time.monotonic()))
-        sock = socket.create_connection((host.strip("[]"), int(port)), timeout=limit_s)
         try:
-            if self._context is not None:
-                sock = self._context.wrap_socket(sock)
-            channel = Channel(sock, self._settings.limits)
+            channel = Channel(self._dial(deadline_s), self._settings.limits)
             incarnation = greet_server(channel, self._security, self._settings.name)
         except BaseException:
-            sock.close()
+            self.close()
             raise
         if incarnation != self.place.incarnation:
-            sock.close()
+            self.close()
             raise ServerUnavailableError(
                 f"{self.place.name} at {self.place.address} is another process than the route names: it was restarted"
             )
         return channel
+
+    def _dial(self, deadline_s: float) -> socket.socket:
+        """What `socket.create_connection` does, with each socket known to our patience before it waits."""
+        host, _, port = self.place.address.rpartition(":")
+        limit_s = max(0.05, min(self._settings.connect_s, deadline_s - time.monotonic()))
+        problem = OSError("its name has no address")
+        for family, kind, protocol, _, address in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
+            try:
+                sock = self._hold(socket.socket(family, kind, protocol))
+                sock.settimeout(limit_s)
+                sock.connect(address)
+                return sock if self._context is None else self._encrypt(sock, self._context)
+            except OSError as error:
+                self.close()
+                problem = error
+        raise problem
+
+    def _encrypt(self, sock: socket.socket, context: ssl.SSLContext) -> socket.socket:
+        encrypted = context.wrap_socket(sock, do_handshake_on_connect=False)  # takes the descriptor over
+        self.close()
+        self._hold(encrypted)
+        encrypted.do_handshake()
+        return encrypted
+
+    def _hold(self, sock: socket.socket) -> socket.socket:
+        self._patience.open(sock)
+        self._socket = sock
+        return sock
