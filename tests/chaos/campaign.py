@@ -174,9 +174,10 @@ class Campaign:
 
     def _watch(self, event: RunEvent) -> None:
         """Nobody but us ends processes: a fault of one never ends another (M9), and who drains leaves in time (M7)."""
-        pod = event.object.removeprefix("pod/")
-        if event.kind == "Killed" and event.reason == "GraceOver" and not self._injector.was_held(pod):
-            self.report.problems.append(f"{event.object} {event.message} at {event.t_s:.1f} s")
+        if event.kind == "Killed" and event.reason == "GraceOver":
+            pod = self._stage.run.cluster.table.pods[event.object.removeprefix("pod/")]
+            if not self._injector.was_held(pod):
+                self.report.problems.append(f"{event.object} {event.message} at {event.t_s:.1f} s")
         if event.kind == "Exited" and "exited with" in event.message and "exited with 0" not in event.message:
             self.report.problems.append(f"{event.object} ended by itself at {event.t_s:.1f} s: {event.message}")
         if event.kind == "Drained" and "chaos" not in event.message and "trainer" in event.object:

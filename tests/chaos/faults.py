@@ -100,7 +100,7 @@ class Injector:
             Fault.MASTER_STOP: shape.leader_ttl_s,
         }
         self._resting: set[str] = set()  # etcd members that are being restarted or are paused
-        self._held_until_s: dict[str, float] = {}  # pods that were stopped; infinite while they are
+        self._held_until_s: dict[int, float] = {}  # by pid: processes that were stopped; infinite while they are
 
     async def strike(self, fault: Fault, job: str) -> Landed | None:
         """None: there was nobody whom it could hit, or it missed."""
@@ -120,17 +120,17 @@ class Injector:
             case _:
                 assert_never(fault)
 
-    def was_held(self, pod: str) -> bool:
-        """Whether the pod was stopped for a part of its last grace: then it could not leave in time."""
-        return time.monotonic() < self._held_until_s.get(pod, 0.0) + self._shape.grace_s
+    def was_held(self, pod: LocalPod) -> bool:
+        """Whether its process was stopped for a part of the grace that is over now: then it could not leave in time."""
+        return time.monotonic() < self._held_until_s.get(pod.pid, -math.inf) + self._shape.grace_s
 
     def _hold(self, pod: LocalPod) -> bool:
-        self._held_until_s[pod.name] = math.inf
+        self._held_until_s[pod.pid] = math.inf
         return self._signal(pod.name, signal.SIGSTOP)
 
     def _let_go(self, pod: LocalPod) -> None:
         self._signal(pod.name, signal.SIGCONT)
-        self._held_until_s[pod.name] = time.monotonic()
+        self._held_until_s[pod.pid] = time.monotonic()
 
     def _choose(self, job: str, role: Role) -> LocalPod | None:
         pods = self._stage.pods(job, role)
