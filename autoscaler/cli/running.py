@@ -55,6 +55,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     from autoscaler.cli.foreground import Show, run_in_foreground  # noqa: PLC0415 - not for --help
     from autoscaler.clusters.local.claims import FolderInUseError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.etcd import EtcdRefusedError  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.folder import RunFolderError  # noqa: PLC0415 - with it
     from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
     from master.api.errors import StorageError  # noqa: PLC0415 - with it
@@ -75,7 +76,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         code = asyncio.run(
             run_in_foreground(settings, manifests, show=show, duration_s=options["duration"], stays=options["stay"])
         )
-    except (EtcdRefusedError, FolderInUseError, StorageError) as error:
+    except (EtcdRefusedError, FolderInUseError, RunFolderError, StorageError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     except AutoscalerError as error:
         raise CommandError(Exit.FAILED, str(error)) from None

@@ -82,7 +82,7 @@ def test_a_reader_that_leaves_stops_the_run_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("options", "code", "answer"),
     [
-        (("--run-dir", "job.yaml"), 1, "no run folder can be made in job.yaml: Not a directory"),
+        (("--run-dir", "job.yaml"), 4, "no run folder can be made in job.yaml: Not a directory"),
         (("--cluster", "job.yaml"), 4, "a LocalCluster document belongs there"),
         (("--memory", "8GB"), 4, "--memory: '8GB' is no quantity"),
     ],
