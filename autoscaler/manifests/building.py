@@ -10,13 +10,16 @@ from autoscaler.manifests.pod_schema import Amounts, PodTemplateModel
 from autoscaler.manifests.values import (
     CheckpointSpec,
     Deployment,
+    JobSpec,
     Machine,
     MasterSpec,
+    Mode,
     PodTemplate,
     PriorityClass,
     Replicas,
     RunPolicy,
     ServerSpec,
+    Template,
     TrainerSpec,
     TrainingJob,
 )
@@ -28,23 +31,71 @@ MASTER_REQUESTS: Final = Resources(cpu_milli=100, memory_bytes=128 << 20)
 def build_job(model: schema.TrainingJobModel) -> tuple[TrainingJob, tuple[str, ...]]:
     """The job, and a notice for each thing it asks for that comes in a later version."""
     spec = model.spec
-    job = TrainingJob(
+    job = build_spec(
+        spec,
         name=model.metadata.name,
         namespace=model.metadata.namespace,
-        priority_class=spec.priority_class,
-        weight=spec.weight,
-        run_policy=RunPolicy(
-            backoff_limit=spec.run_policy.backoff_limit,
-            active_deadline_s=spec.run_policy.active_deadline_s,
-            ttl_after_finished_s=spec.run_policy.ttl_after_finished_s,
-            suspend=spec.run_policy.suspend,
-        ),
-        trainer=_build_trainer(spec.trainer),
-        server=None if spec.server is None else _build_server(spec.server),
-        master=_build_master(spec.master),
-        checkpoint=CheckpointSpec(uri=spec.checkpoint.uri, every_s=spec.checkpoint.every_s),
+        trainer=build_trainer(spec.trainer, _build_template(spec.trainer.template)),
+        server=None if spec.server is None else build_server(spec.server, _build_template(spec.server.template)),
+        master=MasterSpec(replicas=spec.master.replicas, template=_build_master_template(spec.master)),
     )
     return job, tuple(f"TrainingJob {job.name}: {text}" for text in _job_notices(job))
+
+
+def build_spec(
+    fields: schema.JobFields,
+    *,
+    name: str,
+    namespace: str,
+    trainer: TrainerSpec[Template],
+    server: ServerSpec[Template] | None,
+    master: MasterSpec[Template],
+) -> JobSpec[Template]:
+    """A job of these roles."""
+    return JobSpec(
+        name=name,
+        namespace=namespace,
+        priority_class=fields.priority_class,
+        weight=fields.weight,
+        run_policy=RunPolicy(
+            backoff_limit=fields.run_policy.backoff_limit,
+            active_deadline_s=fields.run_policy.active_deadline_s,
+            ttl_after_finished_s=fields.run_policy.ttl_after_finished_s,
+            suspend=fields.run_policy.suspend,
+        ),
+        trainer=trainer,
+        server=server,
+        master=master,
+        checkpoint=CheckpointSpec(uri=fields.checkpoint.uri, every_s=fields.checkpoint.every_s),
+        mode=Mode(fields.mode),
+        queue_name=fields.queue_name,
+    )
+
+
+def build_trainer(sizes: schema.TrainerSizes, template: Template) -> TrainerSpec[Template]:
+    """The trainers; a step that is not named is one node full of them."""
+    return TrainerSpec(
+        replicas=Replicas(minimum=sizes.min_replicas, maximum=sizes.max_replicas, pinned=sizes.replicas),
+        step=sizes.step or (1 if sizes.powers_of_two else sizes.per_node),
+        powers_of_two=sizes.powers_of_two,
+        per_node=sizes.per_node,
+        resize_cost_s=sizes.resize_cost_s,
+        min_run_s=sizes.min_run_s,
+        template=template,
+    )
+
+
+def build_server(sizes: schema.ServerSizes, template: Template) -> ServerSpec[Template]:
+    """The parameter servers; without a maximum their number is fixed."""
+    return ServerSpec(
+        replicas=Replicas(
+            minimum=sizes.min_replicas,
+            maximum=sizes.min_replicas if sizes.max_replicas is None else sizes.max_replicas,
+            pinned=sizes.replicas,
+        ),
+        trainers_per_server=sizes.trainers_per_server,
+        template=template,
+    )
 
 
 def build_deployment(model: schema.DeploymentModel) -> Deployment:
@@ -83,44 +134,19 @@ def make_machine(name: str, capacity: Resources, *, pod_limit: int = 110) -> Mac
     return Machine(name=name, capacity=capacity + Resources(extended=(("pods", pod_limit),)))
 
 
-def _build_trainer(model: schema.TrainerModel) -> TrainerSpec:
-    return TrainerSpec(
-        replicas=Replicas(minimum=model.min_replicas, maximum=model.max_replicas, pinned=model.replicas),
-        step=model.step or (1 if model.powers_of_two else model.per_node),
-        powers_of_two=model.powers_of_two,
-        per_node=model.per_node,
-        resize_cost_s=model.resize_cost_s,
-        template=_build_template(model.template),
+def _build_master_template(model: schema.MasterModel) -> PodTemplate:
+    if model.template is not None:
+        return _build_template(model.template)
+    return PodTemplate(
+        container="master",
+        command=(),
+        env=(),
+        working_dir=None,
+        requests=_with_pod(MASTER_REQUESTS),
+        container_port=None,
+        grace_s=10.0,
+        priority_class=None,
     )
-
-
-def _build_server(model: schema.ServerModel) -> ServerSpec:
-    return ServerSpec(
-        replicas=Replicas(
-            minimum=model.min_replicas,
-            maximum=model.min_replicas if model.max_replicas is None else model.max_replicas,
-            pinned=model.replicas,
-        ),
-        trainers_per_server=model.trainers_per_server,
-        template=_build_template(model.template),
-    )
-
-
-def _build_master(model: schema.MasterModel) -> MasterSpec:
-    if model.template is None:
-        template = PodTemplate(
-            container="master",
-            command=(),
-            env=(),
-            working_dir=None,
-            requests=_with_pod(MASTER_REQUESTS),
-            container_port=None,
-            grace_s=10.0,
-            priority_class=None,
-        )
-    else:
-        template = _build_template(model.template)
-    return MasterSpec(replicas=model.replicas, template=template)
 
 
 def _build_template(model: PodTemplateModel) -> PodTemplate:
@@ -155,4 +181,8 @@ def _job_notices(job: TrainingJob) -> list[str]:
         notices.append(f"master.replicas {job.master.replicas} is accepted; this version runs 1 and restarts it")
     if job.server is not None and job.server.replicas.maximum > job.server.replicas.minimum:
         notices.append(f"parameter servers stay at minReplicas {job.server.replicas.minimum} in this version")
+    if job.mode is Mode.OBSERVE:
+        notices.append("mode observe is for Kubernetes; here the job runs")
+    if job.trainer.min_run_s > 0:
+        notices.append("trainer.minRunSeconds is for Kubernetes; it is not used here")
     return notices

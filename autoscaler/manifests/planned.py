@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
-from autoscaler.domain import Job, JobName, JobState, MasterSpec, ServerSpec, Shape, TrainerSpec
-from autoscaler.manifests.values import TrainingJob
+from collections.abc import Mapping
+
+from autoscaler.domain import Job, JobName, JobState, MasterSpec, Role, ServerSpec, Shape, TrainerSpec
+from autoscaler.manifests.values import JobSpec, Template, TrainingJob
 
 
 def planned_job(job: TrainingJob, *, priority: int, pinned: int, submitted_at_s: float) -> Job:
-    """Return the planner's job.  `pinned`: the size that the user holds it at, 0 for EDL's choice."""
-    trainer, server = job.trainer, job.server
-    return Job(
+    """Return the planner's job of a process per pod.  `pinned`: the size that the user holds it at, 0 for EDL's choice.
+
+    It has one master whatever its file says: who runs processes starts a lost one again.
+    """
+    shapes = {
+        Role.TRAINER: Shape(requests=job.trainer.template.requests),
+        Role.MASTER: Shape(requests=job.master.template.requests),
+    }
+    if job.server is not None:
+        shapes[Role.SERVER] = Shape(requests=job.server.template.requests)
+    return job_of(
+        job,
         name=JobName(job.name),
-        namespace=job.namespace,
+        shapes=shapes,
+        masters=1,
+        grace_s=job.trainer.template.grace_s,
+        priority=priority,
+        pinned=pinned,
+        submitted_at_s=submitted_at_s,
+    )
+
+
+def job_of(
+    spec: JobSpec[Template],
+    *,
+    name: JobName,
+    shapes: Mapping[Role, Shape],
+    masters: int,
+    grace_s: float,
+    priority: int,
+    pinned: int,
+    submitted_at_s: float,
+) -> Job:
+    """Return the planner's job of these shapes.  Raises InvalidSpecError for sizes that contradict each other."""
+    trainer, server = spec.trainer, spec.server
+    return Job(
+        name=name,
+        namespace=spec.namespace,
         trainer=TrainerSpec(
-            shape=Shape(requests=trainer.template.requests),
+            shape=shapes[Role.TRAINER],
             min_replicas=trainer.replicas.minimum,
             max_replicas=trainer.replicas.maximum,
             step=trainer.step,
@@ -21,20 +56,20 @@ def planned_job(job: TrainingJob, *, priority: int, pinned: int, submitted_at_s:
             per_node=trainer.per_node,
             pinned_replicas=pinned,
         ),
-        master=MasterSpec(shape=Shape(requests=job.master.template.requests)),
+        master=MasterSpec(shape=shapes[Role.MASTER], replicas=masters),
         servers=None
         if server is None
         else ServerSpec(
-            shape=Shape(requests=server.template.requests),
+            shape=shapes[Role.SERVER],
             min_replicas=server.replicas.minimum,
             max_replicas=server.replicas.maximum,
             trainers_per_server=server.trainers_per_server,
             pinned_replicas=server.replicas.pinned,
         ),
         priority=priority,
-        weight=job.weight,
+        weight=spec.weight,
         resize_cost_s=trainer.resize_cost_s,
         submitted_at_s=submitted_at_s,
-        state=JobState.SUSPENDED if job.run_policy.suspend else JobState.ACTIVE,
-        grace_s=trainer.template.grace_s,
+        state=JobState.SUSPENDED if spec.run_policy.suspend else JobState.ACTIVE,
+        grace_s=grace_s,
     )

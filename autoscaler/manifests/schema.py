@@ -13,6 +13,9 @@ from pydantic import BeforeValidator, Field
 from autoscaler.manifests.pod_schema import Count, CpuM, MemoryBytes, PodTemplateModel, StrictModel
 
 LARGEST_INT32: Final = 2**31 - 1
+MOST_REPLICAS: Final = 10_000
+"""So that JOB-trainer-9999 is a name that a pod may have."""
+
 LONGEST_INTERVAL_S: Final = 31_536_000
 """A year: longer is a slip."""
 
@@ -25,11 +28,17 @@ def _no_bool(value: Any) -> Any:
 
 Int = Annotated[int, BeforeValidator(_no_bool), Field(le=LARGEST_INT32)]
 NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+JOB_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""JOB-master is the name of a Service, which begins with a letter."""
 
 
 class Metadata(StrictModel):
     name: str = Field(pattern=NAME, max_length=50)
     namespace: str = Field(default="default", pattern=NAME, max_length=63)
+
+
+class JobMetadata(Metadata):
+    name: str = Field(pattern=JOB_NAME, max_length=50)
 
 
 class RunPolicyModel(StrictModel):
@@ -39,27 +48,39 @@ class RunPolicyModel(StrictModel):
     suspend: bool = False
 
 
-class TrainerModel(StrictModel):
+class TrainerSizes(StrictModel):
+    """A role's fields but for its template, which each place to run reads in its own way."""
+
     min_replicas: Int = Field(alias="minReplicas", ge=1)
-    max_replicas: Int = Field(alias="maxReplicas", ge=1)
+    max_replicas: Int = Field(alias="maxReplicas", ge=1, le=MOST_REPLICAS)
     replicas: Int = Field(default=0, ge=0)
     step: Int | None = Field(default=None, ge=1)
     powers_of_two: bool = Field(default=False, alias="powersOfTwo")
     per_node: Int = Field(default=1, alias="perNode", ge=1)
     resize_cost_s: float = Field(default=0.0, alias="resizeCostSeconds", ge=0, allow_inf_nan=False)
-    template: PodTemplateModel
+    min_run_s: float = Field(default=0.0, alias="minRunSeconds", ge=0, allow_inf_nan=False)
 
 
-class ServerModel(StrictModel):
+class ServerSizes(StrictModel):
     min_replicas: Int = Field(alias="minReplicas", ge=1)
-    max_replicas: Int | None = Field(default=None, alias="maxReplicas", ge=1)
+    max_replicas: Int | None = Field(default=None, alias="maxReplicas", ge=1, le=MOST_REPLICAS)
     replicas: Int = Field(default=0, ge=0)
     trainers_per_server: Int = Field(default=4, alias="trainersPerServer", ge=1)
+
+
+class MasterSizes(StrictModel):
+    replicas: Int = Field(default=1, ge=1, le=5)
+
+
+class TrainerModel(TrainerSizes):
     template: PodTemplateModel
 
 
-class MasterModel(StrictModel):
-    replicas: Int = Field(default=1, ge=1, le=5)
+class ServerModel(ServerSizes):
+    template: PodTemplateModel
+
+
+class MasterModel(MasterSizes):
     template: PodTemplateModel | None = None
 
 
@@ -68,20 +89,27 @@ class CheckpointModel(StrictModel):
     every_s: float = Field(default=60.0, alias="everySeconds", gt=0, le=LONGEST_INTERVAL_S, allow_inf_nan=False)
 
 
-class TrainingJobSpec(StrictModel):
+class JobFields(StrictModel):
+    """What a job says beside its roles."""
+
     priority_class: str = Field(default="edl-core", alias="priorityClassName")
     weight: Int = Field(default=100, ge=1)
+    mode: Literal["manage", "observe"] = "manage"
+    queue_name: str = Field(default="", alias="queueName")
     run_policy: RunPolicyModel = Field(default=RunPolicyModel(), alias="runPolicy")
+    checkpoint: CheckpointModel = CheckpointModel()
+
+
+class TrainingJobSpec(JobFields):
     trainer: TrainerModel
     server: ServerModel | None = Field(default=None, alias="parameterServer")
     master: MasterModel = MasterModel()
-    checkpoint: CheckpointModel = CheckpointModel()
 
 
 class TrainingJobModel(StrictModel):
     api_version: Literal["edl.dev/v1alpha1"] = Field(alias="apiVersion")
     kind: Literal["TrainingJob"]
-    metadata: Metadata
+    metadata: JobMetadata
     spec: TrainingJobSpec
 
 

@@ -7,7 +7,8 @@ files to these values, and `autoscaler.domain` what the planner makes of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from autoscaler.domain import Resources
 
@@ -30,6 +31,16 @@ class PodTemplate:
     priority_class: str | None
 
 
+Template = TypeVar("Template")
+
+
+class Mode(StrEnum):
+    """Whether EDL acts on a job, or only says what it would do (`kubernetes.md` 20)."""
+
+    MANAGE = "manage"
+    OBSERVE = "observe"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replicas:
     """How many there may be.  `pinned` 0: EDL decides (kubernetes.md 20)."""
@@ -40,7 +51,7 @@ class Replicas:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainerSpec:
+class TrainerSpec(Generic[Template]):
     """The job grows and shrinks by `step` trainers, or by doubling and halving; they come `per_node` to a node."""
 
     replicas: Replicas
@@ -48,20 +59,21 @@ class TrainerSpec:
     powers_of_two: bool
     per_node: int
     resize_cost_s: float
-    template: PodTemplate
+    min_run_s: float = 0.0
+    template: Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSpec:
+class ServerSpec(Generic[Template]):
     replicas: Replicas
     trainers_per_server: int
-    template: PodTemplate
+    template: Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MasterSpec:
+class MasterSpec(Generic[Template]):
     replicas: int
-    template: PodTemplate
+    template: Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +95,23 @@ class CheckpointSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingJob:
+class JobSpec(Generic[Template]):
+    """A job, whatever a pod's template is where it runs."""
+
     name: str
     namespace: str
     priority_class: str
     weight: int
     run_policy: RunPolicy
-    trainer: TrainerSpec
-    server: ServerSpec | None
-    master: MasterSpec
+    trainer: TrainerSpec[Template]
+    server: ServerSpec[Template] | None
+    master: MasterSpec[Template]
     checkpoint: CheckpointSpec
+    mode: Mode = Mode.MANAGE
+    queue_name: str = ""
+
+
+TrainingJob: TypeAlias = JobSpec[PodTemplate]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
