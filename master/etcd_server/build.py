@@ -45,7 +45,7 @@ def build_etcd(target: Path, environ: Mapping[str, str], say: Say) -> None:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as folder:
         made = Path(folder) / "etcd"
         command = [str(go), "build", "-trimpath", "-ldflags=-s -w", "-o", str(made), SERVER_PACKAGE]
-        run_step("go build", command, cwd=GO_MODULE, environ=_go_environment(environ, go), budget_s=BUILD_BUDGET_S)
+        run_step("go build", command, cwd=GO_MODULE, environ=go_environment(environ, go), budget_s=BUILD_BUDGET_S)
         move_into_place(made, target)
     say(f"built {target}")
 
@@ -97,8 +97,8 @@ def run_step(what: str, command: list[str], *, cwd: Path, environ: Mapping[str, 
     return done.stdout
 
 
-def _go_environment(environ: Mapping[str, str], go: Path) -> dict[str, str]:
-    """No C compiler, no other toolchain, nothing that go.sum does not name."""
+def go_environment(environ: Mapping[str, str], go: Path) -> dict[str, str]:
+    """The surroundings of a pinned build: no C compiler, no other toolchain, nothing that go.sum does not name."""
     settings = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
     path = f"{go.parent}{os.pathsep}{environ.get('PATH', '')}"
     return {**environ, **settings, "PATH": path}

@@ -24,7 +24,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 @contextmanager
-def exclusive(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def exclusive(folder: Path, say: Callable[[str], None], *, budget_s: float = LOCK_BUDGET_S) -> Iterator[None]:
     """One builder at a time, also among processes; the lock ends with its process.
 
     Raises EtcdBuildError when another one builds for too long, UnusableEtcdError when the folder cannot be written.
@@ -37,14 +37,14 @@ def exclusive(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
             f"{folder} cannot be written ({error.strerror}): name another with EDL_CACHE_DIR"
         ) from error
     with lock:
-        deadline_s = time.monotonic() + LOCK_BUDGET_S
+        deadline_s = time.monotonic() + budget_s
         waited = False
         while not _try_lock(lock.fileno()):
             if not waited:
-                say(f"waiting for another process that is building etcd (lock: {folder / 'lock'})")
+                say(f"waiting for another process that is building (lock: {folder / 'lock'})")
             waited = True
             if time.monotonic() > deadline_s:
-                raise EtcdBuildError(f"{folder / 'lock'} was held for {LOCK_BUDGET_S:.0f} s. Is a build hanging?")
+                raise EtcdBuildError(f"{folder / 'lock'} was held for {budget_s:.0f} s. Is a build hanging?")
             time.sleep(LOCK_POLL_S)
         yield
 

@@ -1,0 +1,95 @@
+"""One control plane a session, started when the first test asks for it; nodes and a namespace for each test.
+
+Whatever uses it carries the mark `cluster`: `make test QUICK=1` leaves it out.
+"""
+
+import os
+import secrets
+
+import pytest
+from kubernetes import client
+
+from tests.cluster.accounts import open_client, write_account_kubeconfig
+from tests.cluster.control_plane import start_control_plane
+from tests.cluster.stand_ins import create_nodes, delete_nodes
+from tests.cluster.toolbox import find_tools
+from tests.cluster.waiting import wait_for
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "cluster_tools" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A test that fails shows what the control plane said last."""
+    report = yield
+    plane = getattr(item, "funcargs", {}).get("control_plane")
+    if report.failed and plane is not None:
+        report.sections.append(("control plane", plane.last_words()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def cluster_tools():
+    """The programs.  Not built here: that takes longer than any test may; `make test` has built them before."""
+    return find_tools(os.environ)
+
+
+@pytest.fixture(scope="session")
+def control_plane(cluster_tools, tmp_path_factory):
+    with start_control_plane(tmp_path_factory.mktemp("control-plane"), cluster_tools) as running:
+        yield running
+
+
+@pytest.fixture
+def api(control_plane):
+    """The administrator's client."""
+    with open_client(control_plane.kubeconfig) as opened:
+        yield opened
+
+
+@pytest.fixture
+def core(api):
+    return client.CoreV1Api(api)
+
+
+@pytest.fixture
+def namespace(core):
+    """A fresh one.  Its pods are gone afterwards; the rest of it follows in the background."""
+    name = f"test-{secrets.token_hex(4)}"
+    core.create_namespace({"metadata": {"name": name}})
+    wait_for("the namespace's ServiceAccount", lambda: core.list_namespaced_service_account(name).items)
+    yield name
+    core.delete_namespace(name)
+    core.delete_collection_namespaced_pod(name, grace_period_seconds=0)
+
+
+@pytest.fixture
+def nodes(api):
+    """`nodes(NodeShape(gpus=8), NodeShape())` makes nodes that are Ready; their names.  Gone after the test."""
+    made = []
+
+    def make(*shapes):
+        names = [f"node-{secrets.token_hex(4)}" for _ in shapes]
+        made.extend(names)
+        create_nodes(api, dict(zip(names, shapes, strict=True)))
+        return names
+
+    yield make
+    delete_nodes(api, made)
+
+
+@pytest.fixture
+def account(control_plane, api, core, namespace, tmp_path):
+    """`account("operator")` is a new ServiceAccount of the namespace; the kubeconfig with its token."""
+
+    def make(name):
+        core.create_namespaced_service_account(namespace, {"metadata": {"name": name}})
+        return write_account_kubeconfig(
+            tmp_path / f"{name}.kubeconfig", api, authority=control_plane.authority, namespace=namespace, account=name
+        )
+
+    return make

@@ -1,0 +1,182 @@
+"""Starts the control plane, waits until it serves, and stops it by process id, whatever happened meanwhile.
+
+    with start_control_plane(folder, tools) as control_plane:
+        control_plane.kubectl("get", "nodes")
+
+About five seconds.  Everything listens on loopback, at free ports; data, certificates and logs lie in the folder, and
+the logs stay there.  Its processes also die with this one.
+"""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from master.etcd_server.cluster import free_ports
+from tests.cluster import commands
+from tests.cluster.accounts import write_certificate_kubeconfig
+from tests.cluster.certificates import Authority, make_signing_key
+from tests.cluster.commands import HOST, Layout, Ports
+from tests.cluster.errors import ClusterError
+from tests.cluster.processes import Program
+from tests.cluster.toolbox import Tools
+
+READY_BUDGET_S: Final = 60.0
+STOP_BUDGET_S: Final = 3.0  # of each program
+KUBECTL_BUDGET_S: Final = 60.0
+IDENTITIES: Final = {
+    "admin": ("admin", ("system:masters",)),
+    "controllers": ("system:kube-controller-manager", ()),
+    "scheduler": ("system:kube-scheduler", ()),
+}
+_Stage = tuple[str, Callable[[Layout], list[str]], str, ssl.SSLContext | None]
+"""Name, command, where to ask whether it is ready, and how."""
+
+SERVER_NAMES: Final = (
+    HOST,
+    "localhost",
+    commands.FIRST_SERVICE,
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlane:
+    """One that runs."""
+
+    layout: Layout
+    programs: dict[str, Program] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        return self.layout.folder
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.layout.kubeconfigs["admin"]
+
+    @property
+    def authority(self) -> Path:
+        """The certificate that its clients trust."""
+        return self.layout.authority
+
+    def kubectl(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
+        """Standard output; as the administrator unless `kubeconfig` says otherwise.  Raises ClusterError."""
+        return self._run("kubectl", arguments, stdin, kubeconfig)
+
+    def helm(self, *arguments: str) -> str:
+        """Standard output, as the administrator.  Raises ClusterError."""
+        return self._run("helm", arguments, "", None)
+
+    def last_words(self) -> str:
+        """The end of every log."""
+        return "\n\n".join(program.last_words() for program in self.programs.values())
+
+    def _run(self, program: str, arguments: Sequence[str], stdin: str, kubeconfig: Path | None) -> str:
+        command = [str(self.layout.tools[program]), "--kubeconfig", str(kubeconfig or self.kubeconfig), *arguments]
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=KUBECTL_BUDGET_S, cwd=self.folder
+        )
+        if done.returncode != 0:
+            raise ClusterError(f"{program} {' '.join(arguments)}: code {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+
+@contextmanager
+def start_control_plane(
+    folder: Path, tools: Tools, *, more_flags: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[ControlPlane]:
+    """One that is ready, and gone again afterwards.  From the main thread; `more_flags` by the program's name.
+
+    Raises StartError with the end of the log of what did not start.
+    """
+    control_plane = ControlPlane(layout=_prepare(folder, tools))
+    try:
+        _start(control_plane, more_flags or {})
+        yield control_plane
+    finally:
+        _stop(control_plane)
+
+
+def _prepare(folder: Path, tools: Tools) -> Layout:
+    """Ports, certificates and kubeconfigs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    first, second = free_ports(2)
+    ports = Ports(
+        etcd=first.client,
+        etcd_peer=first.peer,
+        api=first.health,
+        controllers=second.client,
+        scheduler=second.peer,
+        kwok=second.health,
+    )
+    authority = Authority(folder / "certificates")
+    layout = Layout(
+        folder=folder,
+        tools=tools,
+        ports=ports,
+        authority=authority.certificate,
+        serving=authority.issue("api-server", "kube-apiserver", addresses=SERVER_NAMES),
+        accounts=make_signing_key(folder / "certificates"),
+        kubeconfigs={name: folder / f"{name}.kubeconfig" for name in IDENTITIES},
+    )
+    for name, path in layout.kubeconfigs.items():
+        user, groups = IDENTITIES[name]
+        pair = authority.issue(name, user, groups=groups)
+        write_certificate_kubeconfig(path, server=layout.server, authority=authority.certificate, pair=pair)
+    return layout
+
+
+def _start(control_plane: ControlPlane, more_flags: Mapping[str, Sequence[str]]) -> None:
+    """Each as soon as what it needs is ready: etcd, the API server, then the others together."""
+    layout, ports = control_plane.layout, control_plane.layout.ports
+    trusting = _trusting_context(layout)
+    controllers, scheduler = f"https://{HOST}:{ports.controllers}/healthz", f"https://{HOST}:{ports.scheduler}/healthz"
+    stages: Sequence[Sequence[_Stage]] = (
+        (("etcd", commands.etcd_command, f"http://{HOST}:{ports.etcd}/readyz", None),),
+        (("kube-apiserver", commands.api_server_command, f"{layout.server}/readyz", trusting),),
+        (
+            ("kube-controller-manager", commands.controllers_command, controllers, _credulous_context()),
+            ("kube-scheduler", commands.scheduler_command, scheduler, _credulous_context()),
+            ("kwok", commands.kwok_command, f"http://{HOST}:{ports.kwok}/healthz", None),
+        ),
+    )
+    for stage in stages:
+        for name, command, _, _ in stage:
+            control_plane.programs[name] = Program(name, [*command(layout), *more_flags.get(name, ())], layout.folder)
+        for name, _, url, context in stage:
+            control_plane.programs[name].wait_ready(url, context, READY_BUDGET_S)
+
+
+def _stop(control_plane: ControlPlane) -> None:
+    """The last started goes first, so that each still has what it needs to leave: 0.4 s in all.
+
+    One that does not go within its budget is killed: nothing here is worth keeping.
+    """
+    for program in reversed(control_plane.programs.values()):
+        program.stop(STOP_BUDGET_S)
+
+
+def _trusting_context(layout: Layout) -> ssl.SSLContext:
+    """As the administrator: the API server tells nobody else whether it is ready."""
+    certificates = layout.authority.parent
+    context = ssl.create_default_context(cafile=layout.authority)
+    context.load_cert_chain(certificates / "admin.crt", certificates / "admin.key")
+    return context
+
+
+def _credulous_context() -> ssl.SSLContext:
+    """For those that sign their own certificate, and are asked for nothing but their health."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,178 @@
+"""`python -m tests.cluster.playground up|status|down`: the test cluster for people, left running until told to go.
+
+A control plane and eight nodes with GPUs, which run nothing, with EDL's chart installed.  A keeper process holds it
+all: it writes what one needs to know into `state.json` when everything is ready, and takes everything along when it
+ends.  `make playground` and `make playground-down` call this.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from master.etcd_server.build import CHECKOUT
+from tests.cluster.accounts import open_client
+from tests.cluster.control_plane import ControlPlane, start_control_plane
+from tests.cluster.errors import ClusterError
+from tests.cluster.stand_ins import NodeShape, create_nodes
+from tests.cluster.toolbox import cluster_cache, find_tools
+
+NODES: Final = {f"gpu-{number}": NodeShape(cpu="16", memory="64Gi", gpus=8) for number in range(1, 9)}
+CHART: Final = CHECKOUT / "charts" / "edl"
+NAMESPACE: Final = "edl-system"
+UP_BUDGET_S: Final = 180.0
+DOWN_BUDGET_S: Final = 20.0
+POLL_S: Final = 0.1
+
+
+def folder_of_playground() -> Path:
+    return cluster_cache(os.environ) / "playground"
+
+
+def up(folder: Path) -> int:
+    """Afterwards it runs, and what to type is printed."""
+    if _is_kept(folder):
+        print("the playground runs already")
+        return _tell(folder)
+    find_tools(os.environ)  # raises here rather than in the keeper
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    log = folder / "keeper.log"
+    with log.open("wb") as output:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.playground", "keep"],
+            cwd=CHECKOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    deadline_s = time.monotonic() + UP_BUDGET_S
+    while not _state_file(folder).is_file():
+        if keeper.poll() is not None or time.monotonic() > deadline_s:
+            keeper.terminate()
+            raise ClusterError(f"the playground did not start:\n{log.read_text()}")
+        time.sleep(POLL_S)
+    return _tell(folder)
+
+
+def status(folder: Path) -> int:
+    """What to type, or 1 when nothing runs."""
+    if _is_kept(folder):
+        return _tell(folder)
+    print("no playground runs; `make playground` starts one")
+    return 1
+
+
+def down(folder: Path) -> int:
+    """Afterwards nothing of it runs."""
+    if not _is_kept(folder):
+        print("no playground runs")
+        return 0
+    pid = int((folder / "lock").read_text())
+    os.kill(pid, signal.SIGTERM)
+    deadline_s = time.monotonic() + DOWN_BUDGET_S
+    while _is_kept(folder):
+        if time.monotonic() > deadline_s:
+            os.kill(pid, signal.SIGKILL)  # its processes are tethered to it
+            break
+        time.sleep(POLL_S)
+    print("the playground is gone")
+    return 0
+
+
+def keep(folder: Path) -> int:
+    """The keeper: everything runs until SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    with _locked(folder), start_control_plane(folder / "control-plane", find_tools(os.environ)) as control_plane:
+        with open_client(control_plane.kubeconfig) as api:
+            create_nodes(api, NODES)
+        install_edl(control_plane)
+        written = folder / "state.json.new"
+        written.write_text(
+            json.dumps({"kubeconfig": str(control_plane.kubeconfig), "bin": _links(control_plane, folder)})
+        )
+        written.replace(_state_file(folder))
+        while all(program.is_running for program in control_plane.programs.values()):
+            time.sleep(1)
+        print(control_plane.last_words())
+        return 1
+
+
+def install_edl(control_plane: ControlPlane) -> None:
+    """The chart, where this checkout has one."""
+    if (CHART / "Chart.yaml").is_file():
+        control_plane.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
+
+
+def _links(control_plane: ControlPlane, folder: Path) -> str:
+    """A folder with kubectl and helm, for PATH."""
+    links = folder / "bin"
+    links.mkdir()
+    for program in ("kubectl", "helm"):
+        (links / program).symlink_to(control_plane.layout.tools[program])
+    return str(links)
+
+
+def _tell(folder: Path) -> int:
+    state = json.loads(_state_file(folder).read_text())
+    print(
+        f"A control plane with {len(NODES)} nodes of 8 GPUs runs.  The nodes run nothing: pods only look alive.\n\n"
+        f"  export KUBECONFIG={state['kubeconfig']}\n"
+        f"  export PATH={state['bin']}:$PATH\n"
+        "  kubectl get nodes\n\n"
+        f"`make playground-down` ends it; its logs are in {folder / 'control-plane'}."
+    )
+    return 0
+
+
+def _state_file(folder: Path) -> Path:
+    return folder / "state.json"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Held while the keeper lives, however it ends: a process id in a file alone could be somebody else's by now."""
+    with (folder / "lock").open("a+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        yield
+
+
+def _is_kept(folder: Path) -> bool:
+    try:
+        with (folder / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster.playground", description=__doc__)
+    parser.add_argument("what", choices=["up", "status", "down", "keep"])
+    actions = {"up": up, "status": status, "down": down, "keep": keep}
+    try:
+        return actions[parser.parse_args().what](folder_of_playground())
+    except ClusterError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""The one way in which cluster tests wait: for a condition, with a deadline, saying what did not come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from tests.cluster.errors import NotInTimeError
+
+POLL_S: Final = 0.1
+BUDGET_S: Final = 30.0
+
+Value = TypeVar("Value")
+
+
+def wait_for(what: str, probe: Callable[[], Value | None], *, budget_s: float = BUDGET_S) -> Value:
+    """The first answer of `probe` that is true.  Raises NotInTimeError, which tells the last one."""
+    deadline_s = time.monotonic() + budget_s
+    while not (answer := probe()):
+        if time.monotonic() > deadline_s:
+            raise NotInTimeError(f"{what}: not within {budget_s} s; last seen: {answer!r}")
+        time.sleep(POLL_S)
+    return answer
