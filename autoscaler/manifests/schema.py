@@ -69,7 +69,7 @@ class ServerSizes(StrictModel):
 
 
 class MasterSizes(StrictModel):
-    replicas: Int = Field(default=1, ge=1, le=5)
+    replicas: Int = Field(default=1, ge=1, le=3)
 
 
 class TrainerModel(TrainerSizes):

@@ -1,0 +1,102 @@
+{{/* Names and labels; one place for each. */}}
+{{- define "edl.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "edl.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else if contains (include "edl.name" .) .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "edl.name" .) | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "edl.selector" -}}
+app.kubernetes.io/name: {{ include "edl.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "edl.labels" -}}
+{{ include "edl.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: edl
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "edl.serviceAccount" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "edl.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- required "serviceAccount.name: name the account to use, or let the chart create one (serviceAccount.create)" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{/* image: of {image: {repository, tag, digest}, root} */}}
+{{- define "edl.image" -}}
+{{- if .image.digest }}
+{{- printf "%s@%s" .image.repository .image.digest }}
+{{- else }}
+{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) }}
+{{- end }}
+{{- end }}
+
+{{/* The restricted level of pod security, and a read-only root on top. */}}
+{{- define "edl.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "edl.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "edl.etcdSecret" -}}
+{{- default (printf "%s-etcd" (include "edl.fullname" .)) .Values.etcd.existingSecret }}
+{{- end }}
+
+{{/* Where masters and the operator find etcd; empty: nowhere. */}}
+{{- define "edl.etcdEndpoints" -}}
+{{- if .Values.etcd.enabled }}
+{{- $full := include "edl.fullname" . }}
+{{- $members := list }}
+{{- range $n := until 3 }}
+{{- $members = append $members (printf "https://%s-etcd-%d.%s-etcd.%s.svc:2379" $full $n $full $.Release.Namespace) }}
+{{- end }}
+{{- join "," $members }}
+{{- else }}
+{{- join "," .Values.etcd.external.endpoints }}
+{{- end }}
+{{- end }}
+
+{{/* Which namespaces hold jobs that network policies are for. */}}
+{{- define "edl.jobNamespaces" -}}
+{{- toJson (default .Values.namespaces .Values.networkPolicy.jobNamespaces) }}
+{{- end }}
+
+{{/* What cannot be told by the schema of values. */}}
+{{- define "edl.check" -}}
+{{- if and .Values.etcd.enabled .Values.etcd.external.endpoints }}
+{{- fail "etcd.external.endpoints: stands beside etcd.enabled; keep one of the two" }}
+{{- end }}
+{{- if and .Values.etcd.external.endpoints (not .Values.etcd.external.secretName) }}
+{{- if or .Values.etcd.external.clientCertificate .Values.etcd.external.password }}
+{{- fail "etcd.external.secretName: is missing; it names the Secret with what clientCertificate and password promise" }}
+{{- end }}
+{{- end }}
+{{- if .Values.priorityClasses.create }}
+{{- range $name, $value := dict "edl-core" .Values.priorityClasses.core "edl-surplus" .Values.priorityClasses.core "edl-operator" .Values.priorityClasses.operator }}
+{{- $there := lookup "scheduling.k8s.io/v1" "PriorityClass" "" $name }}
+{{- if and $there (ne (int64 $there.value) (int64 $value)) }}
+{{- fail (printf "priorityClasses: %s has the value %d, which cannot become %d while the class exists; kubectl delete priorityclass %s first (pods keep the priority that they have)" $name (int64 $there.value) (int64 $value) $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,73 @@
+{{/*
+What the operator may do, in three parts: what says how much room there is (read in the whole cluster always), what
+belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard; tests/chart/golden/rbac.yaml lists it.
+*/}}
+{{- define "edl.rules.cluster" -}}
+- apiGroups: [""]
+  resources: [nodes, pods]
+  verbs: [get, list, watch]
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses]
+  verbs: [get, list, watch]
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames: [trainingjobs.edl.dev]
+  verbs: [get]
+{{- end }}
+
+{{- define "edl.rules.namespace" -}}
+- apiGroups: [edl.dev]
+  resources: [trainingjobs]
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: [edl.dev]
+  resources: [trainingjobs/status]
+  verbs: [get, patch]
+- apiGroups: [edl.dev]
+  resources: [trainingjobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods/eviction]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [secrets]   # the token and the certificates of a job; neither listed nor watched
+  verbs: [get, create, patch, delete]
+- apiGroups: [""]
+  resources: [resourcequotas, limitranges]
+  verbs: [get, list, watch]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [apps]
+  resources: [daemonsets]
+  verbs: [get, list, watch]
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [get, list, watch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- if .Values.operator.nodeAutoscaler }}
+- apiGroups: [autoscaling.x-k8s.io]
+  resources: [provisioningrequests]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [podtemplates]   # what a provisioning request asks room for
+  verbs: [get, create, delete]
+{{- end }}
+{{- end }}
+
+{{- define "edl.rules.lease" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "edl.fullname" . }}-operator]
+  verbs: [get, update, patch]
+{{- end }}
