@@ -61,9 +61,9 @@ __all__ = [
 def open(*, master_budget_s: float = 120.0, server_budget_s: float = 120.0) -> Session:  # noqa: A001  as in edl.open
     """This process's session with its job, read from the environment (`docs/environment.md`); use it with `with`.
 
-    SIGTERM then means: finish the batch, return the rest, let the loop end; a call that would outlast the grace for that
-    raises LeaveNow.  The budgets say how long to wait for a master, or for parameter servers, that do not answer once
-    there is nothing left to do without them.  Raises UsageError naming the variable that is wrong.
+    SIGTERM then means: finish the batch, return the rest, let the loop end; a call that would outlast the grace raises
+    LeaveNow.  The budgets say how long to wait for a master, or for parameter servers, that do not answer once there is
+    nothing left to do without them.  Raises UsageError naming the variable that is wrong.
     """
     from trainer_sdk.session import open_session  # noqa: PLC0415  gRPC only where a session is opened
 
