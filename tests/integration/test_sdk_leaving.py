@@ -1,5 +1,6 @@
 """Trainers of real jobs are told to leave while those that they wait for are stopped: they go by themselves (M7)."""
 
+import asyncio
 import signal
 import time
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from master.api.audit import read_checkpoint
+from tests.integration.master_stage import ask_status
 from tests.integration.sdk_stage import running
 
 GRACE_S = 8.0  # of which the last 2 are for leaving
@@ -40,6 +42,11 @@ def check_another_completes(job, trainer):
     assert audit.head.is_complete
 
 
+def positions_leased(job):
+    """As the master sees it."""
+    return sum(member.leased for member in asyncio.run(ask_status(job.address)).members)
+
+
 def has_begun(job):
     return list(job.checkpoints.glob("manifest-*"))
 
@@ -61,6 +68,8 @@ def test_trainers_leave_in_time_whoever_is_stopped(tmp_path, stopped):
         time.sleep(2.0)  # longer than a step and a start: both wait now
 
         check_they_leave_in_time(job, training, greeting)
+        if "master" not in stopped:
+            assert positions_leased(job) == 0, "they left without returning what was not confirmed"
         for name in stopped:
             members[name].send_signal(signal.SIGCONT)
         check_another_completes(job, ledger(job, 2, pause_s=0.0))
