@@ -18,7 +18,8 @@ from typing import Final
 import numpy as np
 
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.rooms import Mask, slacks_of
+from autoscaler.planner.node_arrays import Mask
+from autoscaler.planner.rooms import slacks_of
 
 FEW_OF_NODES: Final = 64
 """One search for the emptiest node among so many takes as long as one step of a heap over them."""

@@ -26,8 +26,8 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.fairness import before_share
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.preempting import preempted_seats
-from autoscaler.planner.rooms import Mask
 from autoscaler.planner.seating import (
     Force,
     Seats,

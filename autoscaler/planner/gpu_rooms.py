@@ -15,7 +15,7 @@ import numpy as np
 
 from autoscaler.domain import NOTHING, JobState, Resources
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.rooms import Mask
+from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.shapes import BUILT_IN
 
 CPU: Final = BUILT_IN.index("cpu")

@@ -13,7 +13,7 @@ from math import inf, isnan
 from autoscaler.domain import Bottleneck, Cause, JobState
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.rooms import Mask
+from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.seating import Force, Seats, core_of, seat_by_force
 
 

@@ -13,8 +13,8 @@ from typing import Final
 from autoscaler.domain import Cause, NodeName, Role, Tier
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.rank import full_rank
-from autoscaler.planner.rooms import Mask
 from autoscaler.planner.victims import Victims, cheapest_victims
 from autoscaler.planner.waste import waste_of
 from autoscaler.planner.whole_nodes import Piece, pieces_of, rooms_for

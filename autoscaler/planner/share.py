@@ -31,27 +31,27 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
     """
     rooms = draft.rooms
     thirsty: list[tuple[Thirst, JobDraft]] = []
-    for shape, jobs in draft.by_trainer.items():
-        may_drink = [job for job in jobs if job.may_drink or job.job.name in draft.stirred]
-        if may_drink and rooms.tightest(shape, now=False) >= 0:
-            thirsty += [
-                (thirst(draft, job), job)
-                for job in may_drink
-                if (above_priority is None or job.job.priority > above_priority) and is_thirsty(draft, job)
-            ]
+    wet = rooms.fit_somewhere(draft.by_trainer)  # shapes that fit somewhere
+    for shape in wet:
+        thirsty += [
+            (thirst(draft, job), job)
+            for job in draft.by_trainer[shape]
+            if (job.may_drink or job.job.name in draft.stirred)
+            and (above_priority is None or job.job.priority > above_priority)
+            and is_thirsty(draft, job)
+        ]
     heapify(thirsty)  # a key ends in the job's name, so no two are equal; keys only rise, so an old one comes too early
-    dry: set[int] = set()  # shapes that fit nowhere any more
-    while thirsty:
+    while thirsty and wet:
         key, job = thirsty[0]
         shape = job.shapes[Role.TRAINER]
-        if shape in dry:
+        if shape not in wet:
             heappop(thirsty)
             continue
         if (present := thirst(draft, job)) != key:
             heapreplace(thirsty, (present, job))
             continue
         if rooms.tightest(shape, now=False) < 0:
-            dry.add(shape)
+            wet = rooms.fit_somewhere(wet)
         elif take_step(draft, job) and step_of(job):
             heapreplace(thirsty, (thirst(draft, job), job))
             continue

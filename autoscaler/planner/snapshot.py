@@ -81,7 +81,7 @@ class Snapshot:
             if pod is None:
                 continue
             number, at = self.shapes.number(pod.shape), self.rooms.place_of(pod)
-            if len(self.shapes.columns) > len(self.rooms.columns):
+            if len(self.shapes.columns) > len(self.rooms.columns) or not self.rooms.can_hold(self.shapes.largest):
                 return  # outgrown
             if at is not None and pod.phase is not PodPhase.GATED:
                 is_staying = pod.phase is not PodPhase.TERMINATING

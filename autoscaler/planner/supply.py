@@ -17,8 +17,8 @@ from autoscaler.domain import Pod
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fairness import claim_of
 from autoscaler.planner.job_draft import NO_OFFERS, JobDraft, Offers, Price
+from autoscaler.planner.node_arrays import Mask, Numbers
 from autoscaler.planner.rank import Rank
-from autoscaler.planner.rooms import Mask, Numbers
 
 NOWHERE = np.iinfo(np.int64).max
 

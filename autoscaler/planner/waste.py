@@ -24,8 +24,8 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import rooms_by_tightness
 from autoscaler.planner.gpu_rooms import spoiled_rooms
 from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.patterns import Patterns, Vector
-from autoscaler.planner.rooms import Mask
 from autoscaler.planner.wanted import most_wanted, worths_of
 
 WEIGHED_NODES: Final = 1_000

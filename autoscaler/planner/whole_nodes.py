@@ -15,7 +15,7 @@ from itertools import chain, groupby
 from autoscaler.domain import Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.rooms import Mask
+from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.shapes import unit_of
 from autoscaler.planner.waste import rooms_by_waste
 
