@@ -40,7 +40,11 @@ BAD = {
     "pinned below": ({f"{TRAINER}.replicas": 1}, f"{TRAINER}.replicas", "0 lets EDL decide"),
     "pinned above": ({f"{TRAINER}.replicas": 9}, f"{TRAINER}.replicas", "0 lets EDL decide"),
     "pinned off the step": ({f"{TRAINER}.replicas": 5, f"{TRAINER}.step": 2}, f"{TRAINER}.replicas", "no allowed size"),
-    "pinned off perNode": ({f"{TRAINER}.replicas": 5, f"{TRAINER}.perNode": 2}, f"{TRAINER}.replicas", "no allowed size"),
+    "pinned off perNode": (
+        {f"{TRAINER}.replicas": 5, f"{TRAINER}.perNode": 2},
+        f"{TRAINER}.replicas",
+        "no allowed size",
+    ),
     "pinned, no power": (
         {f"{TRAINER}.replicas": 6, f"{TRAINER}.powersOfTwo": True},
         f"{TRAINER}.replicas",
@@ -74,7 +78,11 @@ BAD = {
     ),
     "bad quantity": ({f"{REQUESTS}.cpu": "many"}, f"{POD}.containers[0].resources.requests.cpu", "should match"),
     "negative quantity": ({f"{REQUESTS}.cpu": "-1"}, f"{POD}.containers[0].resources.requests.cpu", "should match"),
-    "negative number": ({f"{REQUESTS}.cpu": -1}, f"{POD}.containers[0].resources.requests.cpu", "greater than or equal"),
+    "negative number": (
+        {f"{REQUESTS}.cpu": -1},
+        f"{POD}.containers[0].resources.requests.cpu",
+        "greater than or equal",
+    ),
     "request > limit": (
         {f"{CONTAINER}.resources.limits": {"cpu": "500m"}},
         f"{POD}.containers[0].resources.requests",
@@ -245,11 +253,11 @@ def test_kubectl_shows_what_matters(jobs, namespace, control_plane):
     }
     jobs.patch_namespaced_custom_object_status(**there, body={"status": status})
     heads, line = control_plane.kubectl("get", "tj", "-n", namespace).splitlines()
-    assert heads.split() == "NAME TRAINERS MIN MAX SERVERS PROGRESS REASON AGE".split()
-    assert line.split()[:-1] == "digits 3 2 8 1 42 % Fit".split()
+    assert heads.split() == ["NAME", "TRAINERS", "MIN", "MAX", "SERVERS", "PROGRESS", "REASON", "AGE"]
+    assert line.split()[:-1] == ["digits", "3", "2", "8", "1", "42", "%", "Fit"]
     heads, line = control_plane.kubectl("get", "tj", "-n", namespace, "-o", "wide").splitlines()
-    assert heads.split()[8:] == "PRIORITY WEIGHT SHARE TARGET".split()
-    assert line.split()[-4:] == "edl-core 100 0.25 5".split()
+    assert heads.split()[8:] == ["PRIORITY", "WEIGHT", "SHARE", "TARGET"]
+    assert line.split()[-4:] == ["edl-core", "100", "0.25", "5"]
     for category in ("edl", "all"):
         assert "trainingjob.edl.dev/digits" in control_plane.kubectl("get", category, "-n", namespace, "-o", "name")
 

@@ -76,6 +76,14 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{- define "edl.externalEtcdPorts" -}}
+{{- $ports := list }}
+{{- range .Values.etcd.external.endpoints }}
+{{- $ports = append $ports (dict "port" (int (default "2379" (regexFind "[0-9]+$" (regexFind ":[0-9]+$" .)))) "protocol" "TCP") }}
+{{- end }}
+{{- toJson ($ports | uniq) }}
+{{- end }}
+
 {{/* Which namespaces hold jobs that network policies are for. */}}
 {{- define "edl.jobNamespaces" -}}
 {{- toJson (default .Values.namespaces .Values.networkPolicy.jobNamespaces) }}
