@@ -67,6 +67,8 @@ class Draft:
     rooms: Rooms
     jobs: dict[JobName, JobDraft]  # in the order of their names
     by_trainer: Mapping[int, Sequence[JobDraft]]  # jobs by the shape of their trainers
+    drinkers: Mapping[int, Sequence[JobDraft]]  # those that may drink in the view, likewise
+    lines: dict[int, Sequence[JobDraft]]  # those, sorted (`thirst`), as far as anybody has asked
     stirred: set[JobName]  # jobs that were not settled in the view, and those that this plan has touched
     unit: int  # `share` counts in parts of one by this
     waiting: Sequence[Pod] = ()  # pods of others that wait for a node

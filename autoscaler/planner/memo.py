@@ -53,6 +53,8 @@ class Memo:
             standing=snapshot.standing,
             stirred=set(snapshot.unsettled),
             by_trainer=snapshot.by_trainer,
+            drinkers=snapshot.drinkers,
+            lines=snapshot.lines,
             held_on=snapshot.held_on,
             is_gang_binding=bool(snapshot.unbound_core),
             preempted_now=set(snapshot.preempted.values()),

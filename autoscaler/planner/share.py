@@ -8,15 +8,14 @@ taken from anybody here: growth only, from the kept state.  Next: `transfer`.
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heapreplace
 from typing import Final
 
-from autoscaler.domain import Bottleneck, Cause, Fairness, JobState, Role
+from autoscaler.domain import Bottleneck, Cause, Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.elastic import place_servers, servers_held, servers_wanted
-from autoscaler.planner.fairness import claim_of
 from autoscaler.planner.fit import fits_an_empty_node
-from autoscaler.planner.job_draft import JobDraft, Thirst
+from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.thirst import Queue, may_grow, step_of
 from autoscaler.planner.waste import least_waste
 from autoscaler.planner.whole_nodes import Piece, pieces_of, rooms_for
 from autoscaler.planner.words import describe
@@ -30,72 +29,18 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
     Rooms only shrink here, so a job that found no room has none until the end and costs nothing more.
     """
     rooms = draft.rooms
-    thirsty: list[tuple[Thirst, JobDraft]] = []
-    wet = rooms.fit_somewhere(draft.by_trainer)  # shapes that fit somewhere
+    stirred: dict[int, list[JobDraft]] = {}
+    for name in draft.stirred:
+        stirred.setdefault(draft.jobs[name].shapes[Role.TRAINER], []).append(draft.jobs[name])
+    wet = rooms.fit_somewhere(draft.drinkers.keys() | stirred.keys())  # shapes that fit somewhere
+    queue = Queue(draft, above_priority)
     for shape in wet:
-        thirsty += [
-            (thirst(draft, job), job)
-            for job in draft.by_trainer[shape]
-            if (job.may_drink or job.job.name in draft.stirred)
-            and (above_priority is None or job.job.priority > above_priority)
-            and is_thirsty(draft, job)
-        ]
-    heapify(thirsty)  # a key ends in the job's name, so no two are equal; keys only rise, so an old one comes too early
-    while thirsty and wet:
-        key, job = thirsty[0]
-        shape = job.shapes[Role.TRAINER]
-        if shape not in wet:
-            heappop(thirsty)
-            continue
-        if (present := thirst(draft, job)) != key:
-            heapreplace(thirsty, (present, job))
-            continue
-        if rooms.tightest(shape, now=False) < 0:
+        queue.add(shape, stirred.get(shape, ()))
+    while wet and (job := queue.first(wet)) is not None:
+        if rooms.tightest(job.shapes[Role.TRAINER], now=False) < 0:
             wet = rooms.fit_somewhere(wet)
-        elif take_step(draft, job) and step_of(job):
-            heapreplace(thirsty, (thirst(draft, job), job))
-            continue
-        heappop(thirsty)
-
-
-def is_thirsty(draft: Draft, job: JobDraft) -> bool:
-    """Whether the job has its minimum, or the promise of it, and may take its next size."""
-    if job.job.name not in draft.stirred:
-        return job.may_drink
-    return step_of(job) > 0 and may_grow(draft, job)
-
-
-def may_grow(draft: Draft, job: JobDraft) -> bool:
-    """Whether the job has its minimum, or the promise of it, and may have more."""
-    if job.job.state is not JobState.ACTIVE or job.size < job.job.trainer.min_replicas:
-        return False
-    if job.job.name in draft.unpaid:
-        return False
-    if job.is_running and draft.now_s < job.job.hold_until_s:
-        job.block(Bottleneck.COOLDOWN, "pause after failures", until_s=job.job.hold_until_s)
-        return False
-    return True
-
-
-def thirst(draft: Draft, job: JobDraft) -> Thirst:
-    """Sort key: who takes the next step.  Kept until a pod of the job comes or goes."""
-    if job.thirst is None or draft.policy.fairness is not Fairness.JOB:
-        job.thirst = (-job.job.priority, claim_of(draft, job), -share_after_step(draft, job), job.job.name)
-    return job.thirst
-
-
-def step_of(job: JobDraft) -> int:
-    """Trainers that the job's next size adds to those it has; 0 at the ceiling."""
-    size = job.size
-    if job.next_step is None or job.next_step[0] != size:
-        following = job.job.trainer.next_size(size)
-        job.next_step = (size, 0 if following is None else following - size)
-    return job.next_step[1]
-
-
-def share_after_step(draft: Draft, job: JobDraft) -> int:
-    """The share that the next size would bring."""
-    return draft.share(job, more=step_of(job))
+        else:
+            queue.pass_on(still_thirsty=take_step(draft, job) and step_of(job) > 0)
 
 
 def take_step(draft: Draft, job: JobDraft) -> bool:

@@ -36,6 +36,8 @@ class Snapshot:
         self.newest_others = 0  # pods that came at that instant
         self.unsettled: dict[JobName, JobDraft] = {}
         self.by_trainer: dict[int, list[JobDraft]] = {}
+        self.drinkers: dict[int, list[JobDraft]] = {}
+        self.lines: dict[int, Sequence[JobDraft]] = {}
         number_shapes(self.shapes, view)
         for shape in more_shapes:
             self.shapes.number(shape)
@@ -140,9 +142,11 @@ class Snapshot:
             if draft.job.name in self.jobs:
                 self.jobs[draft.job.name].rates = draft.rates
         self.unsettled = {name: draft for name, draft in self.jobs.items() if not draft.is_settled}
-        self.by_trainer = {}
+        self.by_trainer, self.drinkers, self.lines = {}, {}, {}
         for draft in self.jobs.values():
             self.by_trainer.setdefault(draft.shapes[Role.TRAINER], []).append(draft)
+            if draft.may_drink:
+                self.drinkers.setdefault(draft.shapes[Role.TRAINER], []).append(draft)
         gone += [draft for name, draft in old.items() if name not in self.jobs and name not in wanted]
         self._count_surplus(gone, times=-1)
         self._count_surplus([self.jobs[name] for name in wanted if name in self.jobs], times=1)
@@ -213,6 +217,7 @@ class Snapshot:
             (capacity, weight): tuple(self.unit // (held * weight) if held > 0 else 0 for held in capacity)
             for capacity, weight in claims
         }
+        self.lines = {}
         for draft in self.jobs.values():
             draft.quiet = draft.thirst = draft.ceiling_share = None
             draft.rates = rates[(capacities[draft.shapes[Role.TRAINER]], draft.job.weight)]

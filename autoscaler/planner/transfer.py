@@ -23,8 +23,9 @@ from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft, Offers
 from autoscaler.planner.payoff import gain_of, pays_off
 from autoscaler.planner.rooms import copies_that_fit
-from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks, share_after_step, step_of, thirst
+from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks
 from autoscaler.planner.supply import supply_for
+from autoscaler.planner.thirst import share_after_step, step_of, thirst
 from autoscaler.planner.windows import changes_left, is_old_enough, next_change_at, shrink_opens_at, transfers_left
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
