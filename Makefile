@@ -54,9 +54,27 @@ lint: $(STAMP) ## format, lint, types, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# The test cluster's programs, built once into the user's cache; ARGS=--trim gives back the room that building took.
+.PHONY: cluster-tools
+cluster-tools: $(STAMP) etcd ## build Kubernetes, KWOK and helm for the cluster's tests (ten minutes, once; ARGS=--trim)
+	@$(BIN)/python -m tests.cluster.build $(filter --trim,$(ARGS))
+
+QUICK ?=
+LEFT_OUT := LEFT OUT (QUICK=1): every test on a real Kubernetes control plane. A change needs 'make test' without QUICK.
+
 .PHONY: test
-test: lint etcd ## everything a change must pass (ARGS="-k planner")
-	@$(BIN)/pytest $(ARGS)
+test: lint etcd $(if $(QUICK),,cluster-tools) ## everything a change must pass (ARGS="-k planner"; QUICK=1: no cluster)
+	@$(if $(QUICK),echo "$(LEFT_OUT)")
+	@$(BIN)/pytest $(if $(QUICK),-m "not cluster") $(ARGS)
+	@$(if $(QUICK),echo "$(LEFT_OUT)")
+
+.PHONY: playground
+playground: cluster-tools ## a Kubernetes control plane with 8 nodes of GPUs to play with, no containers needed
+	@$(BIN)/python -m tests.cluster.playground up
+
+.PHONY: playground-down
+playground-down: $(STAMP) ## end it
+	@$(BIN)/python -m tests.cluster.playground down
 
 .PHONY: check-protocol
 check-protocol: $(STAMP) ## twenty times the protocol states that `make test` explores

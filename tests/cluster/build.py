@@ -33,7 +33,7 @@ BUILD_BUDGET_S: Final = 3600.0
 LOCK_BUDGET_S: Final = FETCH_BUDGET_S + BUILD_BUDGET_S  # another one's build
 TELL_EVERY_S: Final = 15.0
 ERROR_LINES: Final = 12
-NEEDED_GIB: Final = 6.0
+NEEDED_GIB: Final = 7.0
 
 Say = Callable[[str], None]
 
@@ -53,11 +53,12 @@ def ensure_tools(environ: Mapping[str, str], say: Say) -> Tools:
 def trim(environ: Mapping[str, str], say: Say) -> None:
     """Removes what no run needs: downloaded modules, objects, and the programs of older pins."""
     folder = cluster_cache(environ)
+    keep = {built_folder(family, environ) for family in FAMILIES}
     with exclusive(folder, say, budget_s=LOCK_BUDGET_S):
-        keep = {built_folder(family, environ) for family in FAMILIES} | {folder / "lock"}
-        for entry in sorted(set(folder.iterdir()) - keep):
-            say(f"removing {entry}")
-            shutil.rmtree(entry)
+        for entry in sorted(folder.iterdir()):
+            if entry.is_dir() and entry not in keep:
+                say(f"removing {entry}")
+                shutil.rmtree(entry)
 
 
 def _wanted(family: Family, target: Path, environ: Mapping[str, str]) -> list[str]:

@@ -48,11 +48,16 @@ class Layout:
         return f"https://{HOST}:{self.ports.api}"
 
 
+def data_folder(layout: Layout) -> Path:
+    """All that the cluster knows."""
+    return layout.folder / "etcd"
+
+
 def etcd_command(layout: Layout) -> list[str]:
     client, peer = f"http://{HOST}:{layout.ports.etcd}", f"http://{HOST}:{layout.ports.etcd_peer}"
     return [
         str(layout.tools["etcd"]),
-        f"--data-dir={layout.folder / 'etcd'}",
+        f"--data-dir={data_folder(layout)}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",
@@ -107,6 +112,7 @@ def kwok_command(layout: Layout) -> list[str]:
         f"--cidr={POD_RANGE}",
         f"--server-address={HOST}:{layout.ports.kwok}",
         "--node-lease-duration-seconds=40",
+        "--v=WARN",
         *[f"--config={stages}" for stages in (STAGES, *layout.tools.files.values())],
     ]
 

@@ -22,11 +22,12 @@ from pathlib import Path
 from typing import Final
 
 from master.etcd_server.build import CHECKOUT
+from master.etcd_server.cache import cache_folder
 from tests.cluster.accounts import open_client
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.errors import ClusterError
 from tests.cluster.stand_ins import NodeShape, create_nodes
-from tests.cluster.toolbox import cluster_cache, find_tools
+from tests.cluster.toolbox import find_tools
 
 NODES: Final = {f"gpu-{number}": NodeShape(cpu="16", memory="64Gi", gpus=8) for number in range(1, 9)}
 CHART: Final = CHECKOUT / "charts" / "edl"
@@ -36,35 +37,32 @@ DOWN_BUDGET_S: Final = 20.0
 POLL_S: Final = 0.1
 
 
-def folder_of_playground() -> Path:
-    return cluster_cache(os.environ) / "playground"
-
-
 def up(folder: Path) -> int:
-    """Afterwards it runs, and what to type is printed."""
-    if _is_kept(folder):
-        print("the playground runs already")
-        return _tell(folder)
+    """Afterwards it runs, and what to type is printed.  One that runs or starts already is left as it is."""
+    keeper = None if _is_kept(folder) else _start_keeper(folder)
+    deadline_s = time.monotonic() + UP_BUDGET_S
+    while not _state_file(folder).is_file():
+        if (keeper is not None and keeper.poll() is not None) or time.monotonic() > deadline_s:
+            if keeper is not None:
+                keeper.terminate()
+            raise ClusterError(f"the playground did not start:\n{_log_file(folder).read_text()}")
+        time.sleep(POLL_S)
+    return _tell(folder)
+
+
+def _start_keeper(folder: Path) -> subprocess.Popen[bytes]:
     find_tools(os.environ)  # raises here rather than in the keeper
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    log = folder / "keeper.log"
-    with log.open("wb") as output:
-        keeper = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.playground", "keep"],
+    with _log_file(folder).open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster.playground", "keep", "--folder", str(folder)],
             cwd=CHECKOUT,
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # an interrupt at the terminal does not reach it
         )
-    deadline_s = time.monotonic() + UP_BUDGET_S
-    while not _state_file(folder).is_file():
-        if keeper.poll() is not None or time.monotonic() > deadline_s:
-            keeper.terminate()
-            raise ClusterError(f"the playground did not start:\n{log.read_text()}")
-        time.sleep(POLL_S)
-    return _tell(folder)
 
 
 def status(folder: Path) -> int:
@@ -141,6 +139,10 @@ def _state_file(folder: Path) -> Path:
     return folder / "state.json"
 
 
+def _log_file(folder: Path) -> Path:
+    return folder / "keeper.log"
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Held while the keeper lives, however it ends: a process id in a file alone could be somebody else's by now."""
@@ -166,9 +168,11 @@ def _is_kept(folder: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.playground", description=__doc__)
     parser.add_argument("what", choices=["up", "status", "down", "keep"])
+    parser.add_argument("--folder", type=Path, default=cache_folder(os.environ) / "playground", help="where it lies")
+    arguments = parser.parse_args()
     actions = {"up": up, "status": status, "down": down, "keep": keep}
     try:
-        return actions[parser.parse_args().what](folder_of_playground())
+        return actions[arguments.what](arguments.folder)
     except ClusterError as error:
         print(error, file=sys.stderr)
         return 1
