@@ -1,5 +1,5 @@
-"""A real API server as a `clusters.port.Cluster` (ADR 0150): `api` is the door, everything above it is told raw objects.
+"""A real API server as a `clusters.port.Cluster` (ADR 0150): `api` is the door to it.
 
-`reading` and `building` turn those into the domain and back, `store` and `watching` keep them fresh.  Read
-`api.port` first.
+Above the door stand raw objects: `reading` and `building` turn them into the domain and back, `store` and `watching`
+keep them fresh.  Read `api.port` first.
 """

@@ -1,4 +1,4 @@
-"""What EDL asks of an API server, over raw objects: plain dicts as the server sends them.
+"""What EDL asks of an API server, over raw objects: plain dicts as the server sends them, less `managedFields`.
 
 Nothing is decided here and nothing is read out of an object: `reading` understands, `building` makes.  Every call has
 a deadline and ends in an answer or in an error of `errors`; no call is tried again behind the caller's back unless
@@ -61,6 +61,11 @@ class Preconditions:
     uid: str | None = None
     resource_version: str | None = None
 
+    def as_fields(self) -> Raw:
+        """As the API spells them."""
+        fields = {"uid": self.uid, "resourceVersion": self.resource_version}
+        return {name: value for name, value in fields.items() if value is not None}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
@@ -85,6 +90,17 @@ class WatchEvent:
 
 EVERYWHERE: Final = Scope()
 ANY: Final = Preconditions()
+
+
+def with_preconditions(change: Raw, only: Preconditions) -> Raw:
+    """A merge patch that meets only the object meant: the API compares what the patch says of `metadata`."""
+    return change if only == ANY else change | {"metadata": change.get("metadata", {}) | only.as_fields()}
+
+
+def without_bookkeeping(obj: Raw) -> Raw:
+    """The object less `managedFields`, which is half of its size and nobody's but the server's.  In place."""
+    obj.get("metadata", {}).pop("managedFields", None)
+    return obj
 
 
 class Api(Protocol):

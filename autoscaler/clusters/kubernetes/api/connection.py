@@ -1,0 +1,243 @@
+"""Requests to an API server, with deadlines, credentials and typed refusals: the only module that imports `kubernetes`.
+
+Of the client library it takes the configuration (kubeconfig, service account, proxies, exec plug-ins) and the
+connections; its typed objects cost five times the time and memory (ADR 0150).  What every request gets here:
+
+- a deadline, told to the server too, so that a write given up does not land minutes later;
+- the credentials read again after a 401, once;
+- further attempts where trying twice is the same as trying once: reads, and what the server plainly has not begun.
+  A write whose answer was lost is never repeated; `UnavailableError.may_have_happened` leaves that to the caller;
+- probes of the idle connection, so that a peer that vanished is known in seconds.
+
+What is asked stands in `client`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlencode
+
+import aiohttp
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+from tenacity.wait import wait_base
+
+from autoscaler.clusters.kubernetes.api.errors import ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.port import REQUEST_TIMEOUT_S, Raw
+from autoscaler.clusters.kubernetes.api.refusals import error_of
+from autoscaler.errors import PermanentError
+
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
+
+Load: TypeAlias = Callable[[Configuration], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionPolicy:
+    """How patient a connection is."""
+
+    request_timeout_s: float = REQUEST_TIMEOUT_S
+    page_timeout_s: float = 30.0  # of one page of a listing: 500 pods take 0.1 s on an idle server
+    attempts: int = 4  # in all, none begun later than `budget_s`
+    budget_s: float = 10.0
+    longest_wait_s: float = 5.0  # between two attempts; a longer Retry-After is the caller's to wait for
+    keepalive_idle_s: int = 5  # then a probe every 2 s, twice: a peer that vanished is known after 9 s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request; `doing` opens every error message ("create pods default/x")."""
+
+    doing: str
+    path: str
+    method: str = "GET"
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Raw | None = None
+    content_type: str = JSON
+    is_secret: bool = False
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it can change something."""
+        return self.method != "GET"
+
+
+async def open_connection(kubeconfig: Path | None, context: str | None, policy: ConnectionPolicy) -> Connection:
+    """A connection by a kubeconfig, or by the service account of the pod that this process runs in.
+
+    Nothing is sent yet.  Raises PermanentError when neither is usable.
+    """
+
+    async def load(into: Configuration) -> None:
+        try:
+            if kubeconfig is None:
+                load_incluster_config(into)
+            else:
+                await load_kube_config(
+                    str(kubeconfig), context=context, client_configuration=into, persist_config=False
+                )
+        except (ConfigException, OSError, ValueError) as error:
+            raise PermanentError(f"no way to the API server: {error}; give a kubeconfig") from error
+
+    configuration = Configuration()
+    await load(configuration)
+    return Connection(configuration, load, policy)
+
+
+class Connection:
+    """Connections to one API server under one identity."""
+
+    def __init__(self, configuration: Configuration, load: Load, policy: ConnectionPolicy) -> None:
+        self.policy: Final = policy
+        self._configuration = configuration
+        self._load = load
+        self._pool = _Pool(configuration, policy)
+
+    async def ask(self, request: Request, *, timeout_s: float | None = None) -> Any:
+        """Return the decoded answer; attempts, deadlines and errors as the module says."""
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(self._is_worth_another),
+            stop=stop_after_attempt(self.policy.attempts) | stop_after_delay(self.policy.budget_s),
+            wait=_Patience(self.policy.longest_wait_s),
+            reraise=True,
+        )
+        return await retrying(self._ask_once, request, timeout_s or self.policy.request_timeout_s)
+
+    @asynccontextmanager
+    async def stream(
+        self, request: Request, *, total_s: float | None, silence_s: float | None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The answer's body as it comes.  UnavailableError after `total_s`, or `silence_s` without a byte."""
+        connect_s = self.policy.request_timeout_s
+        limits = aiohttp.ClientTimeout(total=total_s, connect=connect_s, sock_read=silence_s)
+        async with self._answer(request, limits) as answer:
+            yield answer.content.iter_any()
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        await self._pool.close()
+
+    async def _ask_once(self, request: Request, timeout_s: float) -> Any:
+        async with self._answer(request, aiohttp.ClientTimeout(total=timeout_s)) as answer:
+            return json.loads(await answer.read())
+
+    def _is_worth_another(self, error: BaseException) -> bool:
+        match error:
+            case ThrottledError():
+                return error.retry_after_s <= self.policy.longest_wait_s
+            case UnavailableError():
+                return not error.may_have_happened
+            case _:
+                return False
+
+    @asynccontextmanager
+    async def _answer(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A 2xx answer, its body still to be read; what goes wrong until the end of the block is one of our errors."""
+        try:
+            answer = await self._send(request, limits)
+            if answer.status == 401:  # nothing was done; the token file may hold a newer one
+                answer.release()
+                await self._load(self._configuration)
+                answer = await self._send(request, limits)
+            async with answer:
+                if answer.status >= 300:
+                    await _refuse(request, answer)
+                yield answer
+        except aiohttp.ClientConnectorError as error:  # before a byte was sent
+            raise UnavailableError(f"{request.doing}: {error}", may_have_happened=False) from error
+        except (aiohttp.ClientError, OSError, json.JSONDecodeError) as error:  # a TimeoutError is an OSError
+            told = str(error) or type(error).__name__
+            raise UnavailableError(f"{request.doing}: {told}", may_have_happened=request.is_write) from error
+
+    async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        headers = {"Accept": JSON, "Content-Type": request.content_type, "User-Agent": "edl"}
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        return await self._pool.send(
+            request.method,
+            f"{self._configuration.host}{request.path}{query}",
+            headers=headers | ({"Authorization": token} if token else {}),
+            body=request.body,
+            limits=limits,
+        )
+
+
+async def _refuse(request: Request, answer: aiohttp.ClientResponse) -> None:
+    raw = await answer.read()
+    try:
+        status = json.loads(raw)
+    except ValueError:
+        status = None  # a proxy's page, or plain text: the code has to do
+    raise error_of(
+        answer.status,
+        status,
+        doing=request.doing,
+        is_write=request.is_write,
+        is_secret=request.is_secret,
+        retry_after=answer.headers.get("Retry-After"),
+    )
+
+
+class _Pool(RESTClientObject):
+    """The library's connections, with probes on those that are idle."""
+
+    def __init__(self, configuration: Configuration, policy: ConnectionPolicy) -> None:
+        super().__init__(configuration)
+        self._policy = policy
+
+    async def send(
+        self, method: str, url: str, *, headers: Mapping[str, str], body: Raw | None, limits: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """The answer, its body still to be read."""
+        asked = super().request(  # type: ignore[no-untyped-call]
+            method, url, headers=dict(headers), body=body, _request_timeout=limits
+        )
+        answer = await asked
+        response: aiohttp.ClientResponse = answer.response
+        return response
+
+    def _create_connector(self) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(limit=self.maxsize, ssl=self.ssl_context, socket_factory=self._socket)
+
+    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, type_, proto, _, _ = address
+        opened = socket.socket(family=family, type=type_, proto=proto)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, value in (
+            ("TCP_KEEPIDLE", self._policy.keepalive_idle_s),
+            ("TCP_KEEPINTVL", 2),
+            ("TCP_KEEPCNT", 2),
+        ):
+            if hasattr(socket, option):  # Linux has them all
+                opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        return opened
+
+
+class _Patience(wait_base):
+    """What the server asked for, and never less than a random, growing pause."""
+
+    def __init__(self, longest_s: float) -> None:
+        self._pause = wait_random_exponential(multiplier=0.1, max=longest_s)
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        error = retry_state.outcome.exception() if retry_state.outcome else None
+        asked_s = error.retry_after_s if isinstance(error, ThrottledError) else 0.0
+        return max(asked_s, self._pause(retry_state))
