@@ -56,7 +56,7 @@ lint: $(STAMP) ## format, lint, types, import contracts
 
 # The test cluster's programs, built once into the user's cache; ARGS=--trim gives back the room that building took.
 .PHONY: cluster-tools
-cluster-tools: $(STAMP) etcd ## build Kubernetes, KWOK and helm for the cluster's tests (ten minutes, once; ARGS=--trim)
+cluster-tools: $(STAMP) ## build Kubernetes, KWOK and helm for the cluster's tests (ten minutes, once; ARGS=--trim)
 	@$(BIN)/python -m tests.cluster.build $(filter --trim,$(ARGS))
 
 QUICK ?=
