@@ -1,0 +1,73 @@
+"""Which nodes a pod of EDL's may stand on, written into the user's own affinity.
+
+Terms of a node affinity are alternatives, so what must hold is added to every one of them; a term that is empty matches
+no node and stays so.  Added are: the node has not opted out; it is none of those where this job's pods keep failing;
+and last, where a pod is tied to its node, that node (`reading.shapes.split_pin` takes it off again).  The API server
+lets a gated pod's affinity be narrowed in just this way: by requirements at the end of the lists of a term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.building.labels import OPT_OUT
+from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
+from autoscaler.domain import NodeName
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def keep_to_willing_nodes(spec: Raw, *, avoid: Iterable[NodeName] = ()) -> dict[str, Any]:
+    """The pod's spec, for nodes that have not opted out and are not among `avoid`."""
+    willing = {"key": OPT_OUT, "operator": "DoesNotExist"}
+    elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(avoid)]
+    return _with_requirements(spec, expressions=[willing], fields=elsewhere)
+
+
+def tie_to_node(spec: Raw, node: NodeName) -> dict[str, Any]:
+    """The pod's spec, for this node alone; for the scheduler to check, which a `nodeName` would not be."""
+    return _with_requirements(
+        spec, expressions=[], fields=[{"key": "metadata.name", "operator": "In", "values": [node]}]
+    )
+
+
+def prefer_apart(spec: Raw, labels: Raw) -> dict[str, Any]:
+    """The pod's spec, rather on a node (and in a zone) without another pod of these labels."""
+    wishes = [
+        {
+            "weight": weight,
+            "podAffinityTerm": {"topologyKey": key, "labelSelector": {"matchLabels": dict(labels)}},
+        }
+        for key, weight in (("kubernetes.io/hostname", 100), ("topology.kubernetes.io/zone", 50))
+    ]
+    affinity = part(spec, "affinity")
+    apart = part(affinity, "podAntiAffinity")
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    merged = {**apart, preferred: [*parts(apart, preferred), *wishes]}
+    return {**spec, "affinity": {**affinity, "podAntiAffinity": merged}}
+
+
+def _with_requirements(spec: Raw, *, expressions: Sequence[Raw], fields: Sequence[Raw]) -> dict[str, Any]:
+    affinity = part(spec, "affinity")
+    node_affinity = part(affinity, "nodeAffinity")
+    required = part(node_affinity, _REQUIRED)
+    terms = [_narrowed(term, expressions, fields) for term in parts(required, "nodeSelectorTerms")]
+    if not required:
+        terms = [_extended({}, expressions, fields)]
+    merged = {**node_affinity, _REQUIRED: {**required, "nodeSelectorTerms": terms}}
+    return {**spec, "affinity": {**affinity, "nodeAffinity": merged}}
+
+
+def _narrowed(term: Raw, expressions: Sequence[Raw], fields: Sequence[Raw]) -> dict[str, Any]:
+    if not parts(term, "matchExpressions") and not parts(term, "matchFields"):
+        return dict(term)
+    return _extended(term, expressions, fields)
+
+
+def _extended(term: Raw, expressions: Sequence[Raw], fields: Sequence[Raw]) -> dict[str, Any]:
+    lists = {
+        "matchExpressions": [*parts(term, "matchExpressions"), *expressions],
+        "matchFields": [*parts(term, "matchFields"), *fields],
+    }
+    return {**term, **{name: lines for name, lines in lists.items() if lines}}

@@ -1,0 +1,64 @@
+"""The labels of EDL's objects, by the recommended convention, and EDL's other words on other people's objects.
+
+A pod's role, ordinal, tier and grade are labels, fixed at its creation: what a new leader needs to know of a pod stands
+on the pod.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from autoscaler.domain import Role, Tier
+
+JOB: Final = "edl.dev/job"
+ROLE: Final = "edl.dev/role"
+ORDINAL: Final = "edl.dev/ordinal"
+TIER: Final = "edl.dev/tier"
+GRADE: Final = "edl.dev/grade"
+
+GATE: Final = "edl.dev/gang"
+"""The scheduling gate of a gang's core pods (`kubernetes.md` 8)."""
+
+OPT_OUT: Final = "edl.dev/opt-out"
+"""On a node, with any value: EDL places nothing there (`kubernetes.md` 20)."""
+
+DRAIN: Final = "edl.dev/drain"
+"""On a node, with any value: EDL's pods leave it."""
+
+API_GROUP: Final = "edl.dev"
+API_VERSION: Final = "edl.dev/v1alpha1"
+
+
+def job_labels(job: str) -> dict[str, str]:
+    """What everything that belongs to a job carries."""
+    return {
+        "app.kubernetes.io/name": "trainingjob",
+        "app.kubernetes.io/instance": job,
+        "app.kubernetes.io/managed-by": "edl",
+        JOB: job,
+    }
+
+
+def role_labels(job: str, role: Role) -> dict[str, str]:
+    """What tells the pods of a role from others."""
+    return {**job_labels(job), "app.kubernetes.io/component": role.value, ROLE: role.value}
+
+
+def pod_labels(job: str, role: Role, *, ordinal: int | None, tier: Tier, grade: int = 0) -> dict[str, str]:
+    """What a pod carries.  Masters are made by a Deployment and have no ordinal; core pods have no grade."""
+    labels = {**role_labels(job, role), TIER: tier.value}
+    if ordinal is not None:
+        labels[ORDINAL] = str(ordinal)
+    if grade:
+        labels[GRADE] = str(grade)
+    return labels
+
+
+def master_selector(job: str) -> dict[str, str]:
+    """What the Deployment and the Service of the master select; immutable once the Deployment is made."""
+    return {JOB: job, ROLE: Role.MASTER.value}
+
+
+def core_selector(job: str) -> dict[str, str]:
+    """The pods that a job cannot run without."""
+    return {JOB: job, TIER: Tier.CORE.value}

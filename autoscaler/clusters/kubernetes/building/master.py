@@ -1,0 +1,91 @@
+"""The job's master as a Deployment of one to three replicas, and the headless Service at which its members find it.
+
+A Deployment and not a pod of EDL's: a lost master is replaced while the operator is down (`kubernetes.md` 8).  It has
+no gate and no node of its own; the room for it was proved with the gang's.  Standbys prefer other nodes and zones.  The
+Service lists masters that are not ready too: members ask until they meet the one that leads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.building.affinity import keep_to_willing_nodes, prefer_apart
+from autoscaler.clusters.kubernetes.building.environment import (
+    MASTER_PORT,
+    METRICS_PORT,
+    master_variables,
+)
+from autoscaler.clusters.kubernetes.building.labels import master_selector, pod_labels, role_labels
+from autoscaler.clusters.kubernetes.building.names import master_name, master_secret
+from autoscaler.clusters.kubernetes.building.pods import equip, owner_reference, template_metadata, with_program
+from autoscaler.clusters.kubernetes.building.security import restrict
+from autoscaler.clusters.kubernetes.building.settings import BuildSettings
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.raw import Raw, parts
+from autoscaler.domain import NodeName, Role, Tier
+
+_COMMAND: Final = ("python", "-m", "master")
+_PORTS: Final = (("edl-members", MASTER_PORT), ("edl-metrics", METRICS_PORT))
+
+
+def build_master(job: KubeJob, settings: BuildSettings, *, avoid: frozenset[NodeName] = frozenset()) -> dict[str, Any]:
+    """The Deployment's body.  An update replaces one master at a time, in the room of the one before."""
+    template = job.template(Role.MASTER)
+    labels = pod_labels(job.name, Role.MASTER, ordinal=None, tier=Tier.CORE)
+    spec = prefer_apart(keep_to_willing_nodes(template.spec, avoid=avoid), master_selector(job.name))
+    spec = equip(spec, template, master_variables(job, settings.etcd), secret=master_secret(job.name))
+    own = with_program(spec["containers"][template.container], _COMMAND, settings.image)
+    spec["containers"][template.container] = {"readinessProbe": _readiness(), **own, "ports": _ports(own)}
+    spec |= {
+        "priorityClassName": job.spec.priority_class,
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": int(template.grace_s),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": master_name(job.name),
+            "namespace": job.namespace,
+            "labels": role_labels(job.name, Role.MASTER),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "replicas": job.spec.master.replicas,
+            "revisionHistoryLimit": 1,
+            "selector": {"matchLabels": master_selector(job.name)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {"metadata": template_metadata(template, labels), "spec": restrict(spec)},
+        },
+    }
+
+
+def build_service(job: KubeJob) -> dict[str, Any]:
+    """The headless Service's body."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": master_name(job.name),
+            "namespace": job.namespace,
+            "labels": role_labels(job.name, Role.MASTER),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": master_selector(job.name),
+            "ports": [{"name": name, "port": port, "targetPort": port, "protocol": "TCP"} for name, port in _PORTS],
+        },
+    }
+
+
+def _readiness() -> dict[str, Any]:
+    """Ready: it listens.  Which one leads is settled between them in etcd."""
+    return {"tcpSocket": {"port": MASTER_PORT}, "periodSeconds": 2, "timeoutSeconds": 1}
+
+
+def _ports(container: Raw) -> list[dict[str, Any]]:
+    taken = {port for _, port in _PORTS}
+    own = [dict(port) for port in parts(container, "ports") if port.get("containerPort") not in taken]
+    return [*own, *({"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _PORTS)]

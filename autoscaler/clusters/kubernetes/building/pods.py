@@ -1,0 +1,138 @@
+"""Trainers and servers as pods of their TrainingJob, and the patch that lifts a gang's gate.
+
+The user's template stays what it is; EDL adds an owner, labels, a class, an environment, the job's identity, the
+defaults of restricted pods, and where the pod may stand.  What it takes away from the user: class, restart policy (a
+trainer that ends is judged and replaced by EDL), and of surplus the longer grace.  Masters are in `master`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.building.affinity import keep_to_willing_nodes, tie_to_node
+from autoscaler.clusters.kubernetes.building.environment import IDENTITY_FOLDER, SERVER_PORT, member_variables, merged
+from autoscaler.clusters.kubernetes.building.labels import API_VERSION, GATE, pod_labels
+from autoscaler.clusters.kubernetes.building.names import member_secret, pod_name
+from autoscaler.clusters.kubernetes.building.security import restrict
+from autoscaler.clusters.kubernetes.building.settings import BuildSettings
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.priorities import surplus_class
+from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
+from autoscaler.clusters.kubernetes.reading.templates import RoleTemplate
+from autoscaler.domain import CreatePod, NodeName, Reclaim, Role, Tier
+from autoscaler.manifests.values import CORE_CLASS
+
+_IDENTITY_VOLUME: Final = "edl-identity"
+_SERVER_COMMAND: Final = ("python", "-m", "trainer_sdk.pserver")
+
+
+def build_pod(
+    job: KubeJob,
+    seat: CreatePod,
+    settings: BuildSettings,
+    *,
+    is_gated: bool,
+    avoid: frozenset[NodeName] = frozenset(),
+) -> dict[str, Any]:
+    """The body of a trainer or server.  Gated it has no node yet (`ungate_patch`); else it is tied to the seat's."""
+    template = job.template(seat.role)
+    grace_s = grace_of(template, seat.tier, settings)
+    spec = keep_to_willing_nodes(template.spec, avoid=avoid)
+    if is_gated:
+        spec["schedulingGates"] = [{"name": GATE}, *parts(spec, "schedulingGates")]
+    else:
+        spec = tie_to_node(spec, seat.node)
+    variables = member_variables(job, seat.role, ordinal=seat.ordinal, tier=seat.tier, grace_s=grace_s)
+    spec = equip(spec, template, variables, secret=member_secret(job.name))
+    if seat.role is Role.SERVER:
+        own = with_program(spec["containers"][template.container], _SERVER_COMMAND, settings.image)
+        spec["containers"][template.container] = {**own, "ports": _ports(own)}
+    spec |= {
+        "priorityClassName": class_of(job, seat, settings),
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": int(grace_s),
+    }
+    labels = pod_labels(job.name, seat.role, ordinal=seat.ordinal, tier=seat.tier, grade=seat.grade)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **template_metadata(template, labels),
+            "name": pod_name(job.name, seat.role, seat.ordinal),
+            "namespace": job.namespace,
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": restrict(spec),
+    }
+
+
+def ungate_patch(pod: Raw, node: NodeName) -> dict[str, Any]:
+    """A JSON merge patch that lifts EDL's gate and, in the same write, ties the pod to its node (rule 8).
+
+    To be written only to this very object (UID and resourceVersion): its lists are replaced whole.
+    """
+    gates = [dict(gate) for gate in parts(pod, "spec", "schedulingGates") if gate.get("name") != GATE]
+    tied = tie_to_node(part(pod, "spec"), node)
+    return {"spec": {"schedulingGates": gates, "affinity": tied["affinity"]}}
+
+
+def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
+    """The PriorityClass of a pod (`kubernetes.md` 1 to 4); its preemption policy comes with it.
+
+    With `reclaim: planner` surplus carries `edl-core`'s value, so that the scheduler never takes it.
+    """
+    if seat.tier is not Tier.SURPLUS:
+        return job.spec.priority_class
+    return CORE_CLASS if settings.reclaim is Reclaim.PLANNER else surplus_class(max(1, seat.grade))
+
+
+def grace_of(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:
+    """Seconds between SIGTERM and SIGKILL: core keeps the user's, surplus gets at most the cluster's (rule 7)."""
+    return min(template.grace_s, settings.surplus_grace_s) if tier is Tier.SURPLUS else template.grace_s
+
+
+def owner_reference(job: KubeJob) -> dict[str, Any]:
+    """The job controls what it owns, and is not gone before it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def template_metadata(template: RoleTemplate, labels: Raw) -> dict[str, Any]:
+    """The user's own labels and annotations, with EDL's over them."""
+    metadata = part(template.raw, "metadata")
+    told: dict[str, Any] = {"labels": {**part(metadata, "labels"), **labels}}
+    if annotations := part(metadata, "annotations"):
+        told["annotations"] = dict(annotations)
+    return told
+
+
+def equip(spec: Raw, template: RoleTemplate, variables: list[dict[str, Any]], *, secret: str) -> dict[str, Any]:
+    """The pod's spec, of which EDL's container knows its job: by variables and by a read-only folder of secrets."""
+    containers = [dict(container) for container in parts(spec, "containers")]
+    own = containers[template.container]
+    mounts = [dict(mount) for mount in parts(own, "volumeMounts") if mount.get("name") != _IDENTITY_VOLUME]
+    own["volumeMounts"] = [*mounts, {"name": _IDENTITY_VOLUME, "mountPath": IDENTITY_FOLDER, "readOnly": True}]
+    own["env"] = merged(variables, own, template)
+    volumes = [dict(volume) for volume in parts(spec, "volumes") if volume.get("name") != _IDENTITY_VOLUME]
+    identity = {"name": _IDENTITY_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o444}}
+    return {**spec, "containers": containers, "volumes": [*volumes, identity]}
+
+
+def with_program(container: Raw, command: tuple[str, ...], image: str) -> dict[str, Any]:
+    """The container with the role's own program and image where its owner named none."""
+    told = dict(container)
+    if not container.get("command") and not container.get("args"):
+        told["command"] = list(command)
+    told.setdefault("image", image)
+    return told
+
+
+def _ports(container: Raw) -> list[dict[str, Any]]:
+    own = [dict(port) for port in parts(container, "ports") if port.get("containerPort") != SERVER_PORT]
+    return [*own, {"name": "edl-data", "containerPort": SERVER_PORT, "protocol": "TCP"}]

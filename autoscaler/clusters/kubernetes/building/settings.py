@@ -1,0 +1,36 @@
+"""What all jobs of a cluster have in common, chosen by its owner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoscaler.domain import Reclaim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdAccess:
+    """Where etcd is and what masters show it.  PEM and password as they are handed on by the master's secret."""
+
+    endpoints: str
+    user: str = ""
+    password: str = ""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    def __repr__(self) -> str:
+        return f"EtcdAccess(endpoints={self.endpoints!r}, user={self.user!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildSettings:
+    """Grace in seconds."""
+
+    image: str
+    """For masters, and for servers whose template names no image."""
+
+    etcd: EtcdAccess
+    reclaim: Reclaim = Reclaim.SCHEDULER
+
+    surplus_grace_s: float = 10.0
+    """Surplus gets at most this much of the user's grace: it is the web's waiting time (`kubernetes.md` 7)."""

@@ -1,0 +1,159 @@
+"""TrainingJob -> KubeJob -> the planner's Job.
+
+Sizes and policies are those of `autoscaler.manifests`, one set of rules for every place to run; a role's template is a
+whole PodTemplateSpec here and stays as its owner wrote it.  The API server has refused most of what is wrong (schema
+and CEL); a CRD older than EDL has not, so everything is checked once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from autoscaler.clusters.kubernetes.building.affinity import keep_to_willing_nodes
+from autoscaler.clusters.kubernetes.building.names import job_key
+from autoscaler.clusters.kubernetes.reading.raw import Raw, part, text, whole
+from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
+from autoscaler.clusters.kubernetes.reading.templates import RoleTemplate, check_template, default_master
+from autoscaler.clusters.kubernetes.reading.times import created_at_s
+from autoscaler.domain import Job, JobName, NodeName, Role, Shape
+from autoscaler.errors import InvalidSpecError
+from autoscaler.manifests.building import build_server, build_spec, build_trainer
+from autoscaler.manifests.documents import format_path
+from autoscaler.manifests.planned import job_of
+from autoscaler.manifests.schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
+from autoscaler.manifests.values import JobSpec, MasterSpec, ServerSpec
+
+_ROLE_FIELDS: Final = frozenset({"trainer", "parameterServer", "master"})
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeJob:
+    """One TrainingJob as the API server has it.  `created_at_s`: Unix time."""
+
+    spec: JobSpec[RoleTemplate]
+    uid: str
+    generation: int
+    created_at_s: float
+    is_deleting: bool
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def namespace(self) -> str:
+        return self.spec.namespace
+
+    @property
+    def key(self) -> JobName:
+        """NAMESPACE/NAME, its name in views."""
+        return job_key(self.namespace, self.name)
+
+    def template(self, role: Role) -> RoleTemplate:
+        """The template of a role that the job has."""
+        if role is Role.MASTER:
+            return self.spec.master.template
+        if role is Role.SERVER and self.spec.server is not None:
+            return self.spec.server.template
+        assert role is Role.TRAINER, f"job {self.key} has no {role}"
+        return self.spec.trainer.template
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Those that the job has."""
+        return (Role.MASTER, *((Role.SERVER,) if self.spec.server is not None else ()), Role.TRAINER)
+
+
+def read_job(raw: Raw) -> KubeJob:
+    """The job.  Raises InvalidSpecError with the path of the first field that is wrong, and what to do."""
+    metadata, written = part(raw, "metadata"), part(raw, "spec")
+    name, namespace = text(metadata, "name"), text(metadata, "namespace")
+    _validate(JobMetadata, {"name": name, "namespace": namespace}, "metadata")
+    fields = _validate(JobFields, {k: v for k, v in written.items() if k not in _ROLE_FIELDS}, "spec")
+    if not fields.checkpoint.uri:
+        hint = (
+            "name a folder or store that all pods of the job reach, as in s3://bucket/digits or file:///shared/digits"
+        )
+        raise InvalidSpecError("spec.checkpoint.uri", "is empty", hint)
+    trainer_sizes = _validate(TrainerSizes, _sizes_of(written, "trainer"), "spec.trainer")
+    trainer = check_template(part(written, "trainer", "template"), Role.TRAINER, "spec.trainer.template")
+    master_sizes = _validate(MasterSizes, _sizes_of(written, "master"), "spec.master")
+    job = KubeJob(
+        spec=build_spec(
+            fields,
+            name=name,
+            namespace=namespace,
+            trainer=build_trainer(trainer_sizes, trainer),
+            server=_server_of(written),
+            master=MasterSpec(replicas=master_sizes.replicas, template=_master_template(written, trainer)),
+        ),
+        uid=text(metadata, "uid"),
+        generation=whole(metadata, "generation"),
+        created_at_s=created_at_s(raw),
+        is_deleting=bool(metadata.get("deletionTimestamp")),
+    )
+    planned_job(job, priority=0)  # what the sizes mean together is the domain's to refuse
+    return job
+
+
+def planned_job(job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: frozenset[NodeName] = frozenset()) -> Job:
+    """The planner's job, ACTIVE or SUSPENDED; the rest of its life is put in by whoever knows it.
+
+    `avoid`: nodes where its pods keep failing.  Raises InvalidSpecError for sizes that contradict each other.
+    """
+    return job_of(
+        job.spec,
+        name=job.key,
+        shapes=shapes_of(job, avoid=avoid),
+        masters=job.spec.master.replicas,
+        grace_s=job.spec.trainer.template.grace_s,
+        priority=priority,
+        pinned=job.spec.trainer.replicas.pinned,
+        submitted_at_s=job.created_at_s + offset_s,
+    )
+
+
+def shapes_of(job: KubeJob, *, avoid: frozenset[NodeName] = frozenset()) -> Mapping[Role, Shape]:
+    """What the job's pods ask for by role: the shapes that are read back from the pods that `building` makes."""
+    return {role: shape_of_spec(keep_to_willing_nodes(job.template(role).spec, avoid=avoid)) for role in job.roles}
+
+
+def _sizes_of(written: Raw, role: str) -> dict[str, Any]:
+    return {name: value for name, value in part(written, role).items() if name != "template"}
+
+
+def _server_of(written: Raw) -> ServerSpec[RoleTemplate] | None:
+    if written.get("parameterServer") is None:
+        return None
+    sizes = _validate(ServerSizes, _sizes_of(written, "parameterServer"), "spec.parameterServer")
+    template = part(written, "parameterServer", "template")
+    return build_server(sizes, check_template(template, Role.SERVER, "spec.parameterServer.template"))
+
+
+def _master_template(written: Raw, trainer: RoleTemplate) -> RoleTemplate:
+    template = part(written, "master", "template")
+    if not template:
+        return default_master(trainer)
+    return check_template(template, Role.MASTER, "spec.master.template")
+
+
+def _validate(model: type[_Model], content: Raw, path: str) -> _Model:
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = f"{path}.{format_path(first['loc'])}" if first["loc"] else path
+        match first["type"]:
+            case "missing":
+                raise InvalidSpecError(where, "is missing") from error
+            case "extra_forbidden":
+                hint = "the TrainingJob CRD is newer than this operator: upgrade the operator"
+                raise InvalidSpecError(where, "is a field that this operator does not know", hint) from error
+            case _:
+                said = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+                raise InvalidSpecError(where, f"{first['input']!r} {said}") from error

@@ -1,0 +1,108 @@
+"""PriorityClasses: what a class name is worth, and whether EDL's own classes stand where they must (`kubernetes.md` 3).
+
+Pods carry their value (`spec.priority`); names are looked up only for what is not created yet: jobs and the replicas
+that a Deployment will have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from autoscaler.clusters.kubernetes.reading.raw import Raw, part, text, whole
+from autoscaler.domain import Reclaim
+from autoscaler.manifests.values import CORE_CLASS, PriorityClass
+from autoscaler.planner.grades import GRADES
+
+EXPENDABLE: Final = -10
+"""Below it cluster-autoscaler does not make room for a pod, and removes nodes under it."""
+
+_NO_CLASS: Final = 0  # a cluster without a globalDefault gives pods without a class this value
+
+_BUILT_IN: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClasses:
+    """All classes of the cluster, by name."""
+
+    by_name: Mapping[str, PriorityClass] = field(default_factory=dict)
+
+    @property
+    def default(self) -> int:
+        """The value of a pod without a class: the globalDefault's, the lowest if two claim to be it."""
+        return min((found.value for found in self.by_name.values() if found.is_default), default=_NO_CLASS)
+
+    def value_of(self, name: str | None) -> int | None:
+        """The value of a class; of no name, the default; None: there is no such class."""
+        if not name:
+            return self.default
+        found = self.by_name.get(name)
+        return _BUILT_IN.get(name) if found is None else found.value
+
+
+def surplus_class(grade: int) -> str:
+    """The class of a surplus trainer of this grade, 1 to 8."""
+    return f"edl-surplus-{grade}"
+
+
+def read_classes(raws: Iterable[Raw]) -> PriorityClasses:
+    """The classes of a listing."""
+    found = [
+        PriorityClass(
+            name=text(raw, "metadata", "name"),
+            value=whole(raw, "value"),
+            is_default=raw.get("globalDefault") is True,
+            may_preempt=raw.get("preemptionPolicy") != "Never",
+        )
+        for raw in raws
+        if part(raw, "metadata")
+    ]
+    return PriorityClasses(by_name={one.name: one for one in found})
+
+
+def class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str, ...]:
+    """What keeps EDL from running on this cluster, in words; empty: nothing.
+
+    With `reclaim: planner` surplus carries `edl-core`, and the graded classes are not used.
+    """
+    problems = list(_core_problems(classes))
+    if reclaim is Reclaim.SCHEDULER:
+        problems += _surplus_problems(classes)
+    return tuple(problems)
+
+
+def _core_problems(classes: PriorityClasses) -> Iterator[str]:
+    core = classes.by_name.get(CORE_CLASS)
+    if core is None:
+        yield f"PriorityClass {CORE_CLASS} is missing; the chart installs it"
+        return
+    if core.value != classes.default:
+        yield (
+            f"PriorityClass {CORE_CLASS} has value {core.value}, pods without a class have {classes.default}; "
+            "core pods must stand level with them"
+        )
+    if core.may_preempt:
+        yield f"PriorityClass {CORE_CLASS} needs preemptionPolicy Never: a gang must not take room behind EDL's back"
+
+
+def _surplus_problems(classes: PriorityClasses) -> Iterator[str]:
+    above = classes.default
+    for grade in range(1, GRADES + 1):
+        name = surplus_class(grade)
+        found = classes.by_name.get(name)
+        if found is None:
+            yield f"PriorityClass {name} is missing; the chart installs it"
+            continue
+        if found.value >= above:
+            bound = "pods without a class have" if grade == 1 else f"{surplus_class(grade - 1)} has"
+            yield f"PriorityClass {name} has value {found.value}, {bound} {above}; it must be lower"
+        if found.value < EXPENDABLE:
+            yield (
+                f"PriorityClass {name} has value {found.value}; below {EXPENDABLE} cluster-autoscaler takes pods for "
+                "expendable"
+            )
+        if found.may_preempt:
+            yield f"PriorityClass {name} needs preemptionPolicy Never: growth must not preempt"
+        above = min(above, found.value)

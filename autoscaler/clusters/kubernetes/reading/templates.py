@@ -1,0 +1,122 @@
+"""A role's PodTemplateSpec: kept as its owner wrote it, checked for what EDL itself must rely on.
+
+The API server checks the rest when the first pod is made.  Which container is EDL's: the one named after the role
+(`trainer`, `server`, `master`), else the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
+from autoscaler.domain import Role
+from autoscaler.errors import InvalidSpecError
+from autoscaler.quantities import QuantityError, format_cpu, format_memory, parse_quantity
+
+DEFAULT_GRACE_S: Final = 30.0  # the API server's own default
+MASTER_CPU_MILLI: Final = 100
+MASTER_MEMORY_BYTES: Final = 128 << 20
+
+_CHOSEN_BY_EDL: Final = {
+    "nodeName": "EDL chooses the node",
+    "priorityClassName": "EDL gives each pod its class; set spec.priorityClassName of the job instead",
+    "priority": "EDL gives each pod its class; set spec.priorityClassName of the job instead",
+    "preemptionPolicy": "it comes with the class that EDL gives",
+}
+_LISTS: Final = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets", "schedulingGates")
+_REQUESTS_HINT: Final = (
+    'add resources: {requests: {cpu: "1", memory: 512Mi}}; requests are what the planner counts, so a pod without them '
+    "has no size"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleTemplate:
+    """One role's pods.  `container`: the index of EDL's among the containers."""
+
+    raw: Raw
+    container: int
+    grace_s: float
+
+    @property
+    def spec(self) -> Raw:
+        return part(self.raw, "spec")
+
+    @property
+    def own_container(self) -> Raw:
+        return parts(self.spec, "containers")[self.container]
+
+
+def check_template(template: Raw, role: Role, path: str) -> RoleTemplate:
+    """The template, of which everything that `building` touches has its type.  Raises InvalidSpecError."""
+    spec = part(template, "spec")
+    for name in _LISTS:
+        found = spec.get(name)
+        if found is not None and not (isinstance(found, list) and len(parts(spec, name)) == len(found)):
+            raise InvalidSpecError(f"{path}.spec.{name}", "is no list of mappings")
+    containers = parts(spec, "containers")
+    if not containers:
+        raise InvalidSpecError(f"{path}.spec.containers", "is missing", "a pod has at least one container")
+    for name, hint in _CHOSEN_BY_EDL.items():
+        if spec.get(name) is not None:
+            raise InvalidSpecError(f"{path}.spec.{name}", "is not for a TrainingJob to say", hint)
+    for where, quantity in _quantities(spec):
+        _check_quantity(f"{path}.spec.{where}", quantity)
+    own = next((index for index, found in enumerate(containers) if found.get("name") == role.value), 0)
+    if role is not Role.MASTER:
+        _check_requests(spec, containers[own], f"{path}.spec.containers[{own}]")
+    return RoleTemplate(raw=template, container=own, grace_s=_grace_s(spec, path))
+
+
+def default_master(trainer: RoleTemplate) -> RoleTemplate:
+    """A master's template where its owner wrote none: small, and with what lets a trainer reach the checkpoints.
+
+    Volumes, variables, account and tolerations of the trainers are taken over, their devices and choice of nodes not.
+    """
+    own, spec = trainer.own_container, trainer.spec
+    requests = {"cpu": format_cpu(MASTER_CPU_MILLI), "memory": format_memory(MASTER_MEMORY_BYTES)}
+    container: dict[str, Any] = {"name": Role.MASTER.value, "resources": {"requests": requests}}
+    container |= {name: own[name] for name in ("env", "envFrom", "volumeMounts", "securityContext") if name in own}
+    taken = ("volumes", "serviceAccountName", "imagePullSecrets", "securityContext", "tolerations")
+    raw = {"spec": {**{name: spec[name] for name in taken if name in spec}, "containers": [container]}}
+    return RoleTemplate(raw=raw, container=0, grace_s=DEFAULT_GRACE_S)
+
+
+def _check_requests(spec: Raw, container: Raw, path: str) -> None:
+    """Of cpu and memory, by the container or by the whole pod."""
+    for name in ("cpu", "memory"):
+        said = [part(holder, "resources", kind) for holder in (container, spec) for kind in ("requests", "limits")]
+        if not any(name in listed for listed in said):
+            raise InvalidSpecError(f"{path}.resources.requests.{name}", "is missing", _REQUESTS_HINT)
+
+
+def _grace_s(spec: Raw, path: str) -> float:
+    found = spec.get("terminationGracePeriodSeconds")
+    if found is None:
+        return DEFAULT_GRACE_S
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        hint = "1 or more: within it a trainer gives back the data that it holds"
+        raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {found!r}", hint)
+    return float(found)
+
+
+def _quantities(spec: Raw) -> Iterator[tuple[str, Any]]:
+    for kind in ("requests", "limits"):
+        for name, value in part(spec, "resources", kind).items():
+            yield f"resources.{kind}.{name}", value
+        for holder in ("containers", "initContainers"):
+            for index, container in enumerate(parts(spec, holder)):
+                for name, value in part(container, "resources", kind).items():
+                    yield f"{holder}[{index}].resources.{kind}.{name}", value
+
+
+def _check_quantity(path: str, value: Any) -> None:
+    if not isinstance(value, (str, int, float)):
+        raise InvalidSpecError(path, "is no quantity", "write a number with an optional unit, such as 500m, 2, 512Mi")
+    try:
+        if parse_quantity(value) < 0:
+            raise InvalidSpecError(path, f"{value!r} is below zero", "0 or more")
+    except QuantityError as error:
+        raise InvalidSpecError(path, str(error)) from error
