@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -41,6 +41,13 @@ from autoscaler.planner.quotas import QuotaBook
 from autoscaler.planner.rank import Rank, rank_of
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes
+
+if TYPE_CHECKING:  # what other modules keep here for the plan
+    from autoscaler.planner.fairness import Namespaces
+    from autoscaler.planner.supply import Supply
+    from autoscaler.planner.waste import Waste
+
+SupplyKey = tuple[Rank | None, int | None]
 
 ordinal_of: Final = attrgetter("ordinal")
 
@@ -85,9 +92,10 @@ class Draft:
     short: set[JobName] = field(default_factory=set)  # core that could not be refilled
     wake_at_s: list[float] = field(default_factory=list)
     changed_jobs: list[JobDraft] = field(default_factory=list)  # whose trainers came or went, again and again
-    supplies: dict[object, object] = field(default_factory=dict)  # of `supply`
-    waste: object = None  # of `waste`
-    namespaces: object = None  # of `fairness`
+    supplies: dict[SupplyKey, Supply] = field(default_factory=dict)  # of this plan
+    kept_supplies: dict[SupplyKey, Supply] = field(default_factory=dict)  # of the last one, to be attached to this one
+    waste: Waste | None = None
+    namespaces: Namespaces | None = None
     quotas: QuotaBook | None = None
     device_needs: tuple[tuple[int, int, int], ...] | None = None  # of `gpu_rooms`
     unpaid: set[JobName] = field(default_factory=set)  # whose growth would not make good its cost

@@ -29,6 +29,7 @@ class Memo:
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
+        self._policy: Policy | None = None  # of the last plan
 
     def begin(self, view: ClusterView, policy: Policy, now_s: float) -> Draft:
         """Return the draft on which the phases write.  Until `end` the memo is empty, so an error costs the memo."""
@@ -55,6 +56,7 @@ class Memo:
             by_trainer=snapshot.by_trainer,
             drinkers=snapshot.drinkers,
             lines=snapshot.lines,
+            kept_supplies=snapshot.supplies if policy == self._policy else {},
             held_on=snapshot.held_on,
             is_gang_binding=bool(snapshot.unbound_core),
             preempted_now=set(snapshot.preempted.values()),
@@ -64,6 +66,8 @@ class Memo:
     def end(self, draft: Draft) -> None:
         """Undo what the phases wrote and keep the snapshot."""
         draft.end()
+        self._begun.supplies = draft.supplies
+        self._policy = draft.policy
         for job in draft.jobs.values():
             job.forget_notes()
         rooms = draft.rooms

@@ -8,6 +8,7 @@ not a division over the cluster.  What nodes have is `node_arrays`; which of the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import compress
 from math import inf
 from typing import Any, Final
 
@@ -192,7 +193,13 @@ class Rooms(NodeArrays):
         doubtful = [shape for shape in shapes if shape in self._nowhere]
         found = {shape for shape in shapes if shape not in self._nowhere and self.tightest(shape, now=False) >= 0}
         if self._changed and doubtful:
-            found.update(shape for shape, fits in zip(doubtful, self._on_changed(doubtful), strict=True) if fits)
+            nodes = [*self._changed]
+            fits = self._fits_on(nodes, doubtful)
+            somewhere: Mask = np.any(fits, axis=1)
+            found.update(compress(doubtful, somewhere.tolist()))
+            if len(doubtful) == len(self._nowhere):
+                offering: Mask = np.any(fits, axis=0)
+                self._changed = {*compress(nodes, offering.tolist())}  # the others until they are touched again
         self._nowhere.update(shape for shape in shapes if shape not in found)
         return found
 
@@ -200,14 +207,14 @@ class Rooms(NodeArrays):
         self._nowhere.clear()
         self._changed.clear()
 
-    def _on_changed(self, shapes: list[int]) -> list[bool]:
-        """Whether each shape fits on a changed node."""
-        nodes = [at for at in self._changed if self.is_open[at]]
+    def _fits_on(self, nodes: list[int], shapes: list[int]) -> Mask:
+        """Whether each shape fits on each node, for a promise: one row per shape."""
         asked = self.amounts_by_shape()[:, shapes, None]
         holds: Mask = ((self.later[:, None, nodes] >= asked) | (asked <= 0)).astype(np.bool_)
-        self.accepted(max(shapes))
+        if len(self._claims) < len(self.shapes):
+            self._learn_claims()
         accepted = np.array([mask[nodes] for mask in self._masks])[[self._claims[shape] for shape in shapes]]
-        fits: list[bool] = np.any(np.all(holds, axis=0) & accepted, axis=1).tolist()
+        fits: Mask = np.all(holds, axis=0) & accepted & self.is_open[nodes]
         return fits
 
     def _compute(self, fitting: Fitting, shape: int) -> None:

@@ -117,14 +117,22 @@ def note_bottlenecks(draft: Draft) -> None:
 
     A job that has not started keeps what it waits for.  Whose room it is that is missing says `explain`.
     """
-    for job in draft.jobs.values():
-        is_settled = job.job.name not in draft.stirred
-        if is_settled or has_minimum(draft, job):
+    for jobs in draft.by_trainer.values():
+        of_one: dict[int, tuple[Bottleneck, str]] = {}  # by trainers to a node: for a step of one trainer
+        for job in jobs:
+            is_settled = job.job.name not in draft.stirred
+            if not is_settled and not has_minimum(draft, job):
+                continue
             count = 0 if is_settled and not job.may_drink else step_of(job)
+            per_node = job.job.trainer.per_node
             if count == 0:
                 block_at_ceiling(job)
+            elif count > 1 or draft.quotas is not None:
+                job.block(*why_no_room(draft, job, count))
             else:
-                block_without_room(draft, job, count)
+                if per_node not in of_one:
+                    of_one[per_node] = why_no_room(draft, job, 1)
+                job.block(*of_one[per_node])
 
 
 def has_minimum(draft: Draft, job: JobDraft) -> bool:
@@ -142,19 +150,18 @@ def block_at_ceiling(job: JobDraft) -> None:
         job.block(Bottleneck.MAX, f"at maxReplicas {spec.max_replicas}")
 
 
-def block_without_room(draft: Draft, job: JobDraft, count: int) -> None:
+def why_no_room(draft: Draft, job: JobDraft, count: int) -> tuple[Bottleneck, str]:
     """The next size does not fit: not on any node, not whole, or not now."""
     if not fits_an_empty_node(draft, job.shapes[Role.TRAINER]):
         requests = describe(job.job.trainer.shape.requests)
-        job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({requests})")
-    elif why := draft.quota_lack(job, [Role.TRAINER] * count, now=False):
-        job.block(Bottleneck.QUOTA, why)
-    elif placed := places_left(draft, job, count):
-        job.block(Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit")
-    elif draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0 and job.job.trainer.per_node == 1:
-        job.block(Bottleneck.NODE_FIT, "the free cpu and memory on GPU nodes are kept for their GPUs")
-    else:
-        job.block(Bottleneck.NODE_FIT, "")
+        return Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({requests})"
+    if why := draft.quota_lack(job, [Role.TRAINER] * count, now=False):
+        return Bottleneck.QUOTA, why
+    if placed := places_left(draft, job, count):
+        return Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit"
+    if draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0 and job.job.trainer.per_node == 1:
+        return Bottleneck.NODE_FIT, "the free cpu and memory on GPU nodes are kept for their GPUs"
+    return Bottleneck.NODE_FIT, ""
 
 
 def places_left(draft: Draft, job: JobDraft, count: int) -> int:

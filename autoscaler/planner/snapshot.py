@@ -13,9 +13,11 @@ from collections.abc import Iterable, Sequence
 from math import inf, lcm
 
 from autoscaler.domain import ClusterView, Job, JobName, Pod, PodName, PodPhase, Role, Shape, Tier
+from autoscaler.planner.draft import SupplyKey
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes, unit_of
+from autoscaler.planner.supply import Supply
 
 UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
 
@@ -38,6 +40,7 @@ class Snapshot:
         self.by_trainer: dict[int, list[JobDraft]] = {}
         self.drinkers: dict[int, list[JobDraft]] = {}
         self.lines: dict[int, Sequence[JobDraft]] = {}
+        self.supplies: dict[SupplyKey, Supply] = {}  # of the last plan
         number_shapes(self.shapes, view)
         for shape in more_shapes:
             self.shapes.number(shape)

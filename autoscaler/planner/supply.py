@@ -8,7 +8,9 @@ floor and stops where no node can be cheaper, so it is exact and looks at few.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress, count
 from math import inf, isnan
+from operator import is_not
 
 import numpy as np
 import numpy.typing as npt
@@ -20,55 +22,86 @@ from autoscaler.planner.job_draft import NO_OFFERS, JobDraft, Offers, Price
 from autoscaler.planner.node_arrays import Mask, Numbers
 from autoscaler.planner.rank import Rank
 
+Indices = npt.NDArray[np.intp]
+
 NOWHERE = np.iinfo(np.int64).max
 
 
 class Supply:
-    """The trainers that rank below `rank` (None: all) and may be taken; jobs from `spare_priority` up keep theirs."""
+    """The trainers that rank below `rank` (None: all) and may be taken; jobs from `spare_priority` up keep theirs.
 
-    def __init__(self, draft: Draft, rank: Rank | None, spare_priority: int | None) -> None:
-        self.draft = draft
+    Kept from plan to plan: `attach` it to the next draft.
+    """
+
+    def __init__(self, rank: Rank | None, spare_priority: int | None) -> None:
         self.rank = rank
         self.spare_priority = spare_priority
-        self.seen = -1  # of `draft.changed_jobs`
-        self.priced = -1  # likewise
-        self.order: npt.NDArray[np.object_] = np.array([], dtype=np.object_)
-        self.helping: dict[int, Sequence[JobDraft]] = {}
-        self.jobs: list[JobDraft] = list(draft.jobs.values())
-        self.numbers = {id(job): number for number, job in enumerate(self.jobs)}
+        self.jobs: list[JobDraft] = []
+        self.numbers: dict[int, int] = {}  # by identity
+        self.changed: set[int] = set()  # numbers of jobs that are to be looked at anew
         self.offers: list[Offers] = []
         self.prices: list[Price] = []  # all that there are, from the lowest
         self.ranks: list[int] = []  # by job: its price's place among them
 
+    def attach(self, draft: Draft) -> None:
+        """Be the supply of this draft, in which nothing is planned yet that the last one had planned."""
+        jobs = list(draft.jobs.values())
+        if self.offers and len(jobs) == len(self.jobs):
+            self.seen = 0  # what the last plan did to jobs is undone
+            self.changed |= self._changed_since() | {*compress(count(), map(is_not, jobs, self.jobs))}
+        else:
+            self.offers = []
+        self.draft, self.jobs = draft, jobs
+        self.numbers = {id(job): number for number, job in enumerate(jobs)}
+        self.seen = 0  # of `draft.changed_jobs`
+        self.priced = -1  # likewise
+
+    def _changed_since(self) -> set[int]:
+        """The numbers of the jobs that have changed since the last time."""
+        return {self.numbers[id(job)] for job in self.draft.changed_jobs[self.seen :]}
+
     def bring_up_to_date(self) -> None:
         """Take in the jobs that have changed since the last time."""
-        changed = self.draft.changed_jobs
-        if self.seen == len(changed):
-            return
-        if self.seen < 0:
+        changed = self.changed | self._changed_since()
+        self.seen = len(self.draft.changed_jobs)
+        self.changed = set()
+        if not self.offers:
             self.offers = [self._offers_of(job) for job in self.jobs]
-        else:
-            for number in {self.numbers[id(job)] for job in changed[self.seen :]}:
+            self._put_rows(*self._rows_of(range(len(self.jobs))))
+        elif changed:
+            for number in changed:
                 self.offers[number] = self._offers_of(self.jobs[number])
-        self.seen = len(changed)
-        self._index()
+            others = ~np.isin(self.givers, [*changed])
+            places, shapes, givers, times = self._rows_of(sorted(changed))
+            self._put_rows(
+                np.concatenate([self.places[others], places]),
+                np.concatenate([self.shapes[others], shapes]),
+                np.concatenate([self.givers[others], givers]),
+                np.concatenate([self.times[others], times]),
+            )
 
     def _offers_of(self, job: JobDraft) -> Offers:
         may_give = job.spare and (self.spare_priority is None or job.job.priority < self.spare_priority)
         return self.draft.offers(job, self.rank) if may_give else NO_OFFERS
 
-    def _index(self) -> None:
-        """Lay the offers of all jobs side by side, in groups of one job, node and shape."""
+    def _rows_of(self, numbers: Sequence[int]) -> tuple[Indices, Indices, Indices, Indices]:
+        """Lay the offers of these jobs side by side, in groups of one job, node and shape: those, and how many."""
         rooms = self.draft.rooms
-        places = np.concatenate([NO_OFFERS.places, *(offers.places for offers in self.offers)])
-        shapes = np.concatenate([NO_OFFERS.shapes, *(offers.shapes for offers in self.offers)])
-        givers = np.repeat(np.arange(len(self.jobs)), [len(offers.pods) for offers in self.offers])
+        offered = [self.offers[number] for number in numbers]
+        places = np.concatenate([NO_OFFERS.places, *(offers.places for offers in offered)])
+        shapes = np.concatenate([NO_OFFERS.shapes, *(offers.shapes for offers in offered)])
+        givers = np.repeat(np.array(numbers, dtype=np.intp), [len(offers.pods) for offers in offered])
         keys = (givers * len(rooms) + places) * len(self.draft.shapes) + shapes
         _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-        self.places, self.givers = places[first], givers[first]
-        spare = np.array([job.spare for job in self.jobs], dtype=np.int64)[self.givers]
-        self.units: Numbers = rooms.amounts_by_shape()[:, shapes[first]]
-        self.given: Numbers = self.units * np.minimum(counts, spare).astype(rooms.kind)
+        spare = np.zeros(len(self.jobs), dtype=np.intp)
+        spare[[*numbers]] = [self.jobs[number].spare for number in numbers]
+        return places[first], shapes[first], givers[first], np.minimum(counts, spare[givers[first]])
+
+    def _put_rows(self, places: Indices, shapes: Indices, givers: Indices, times: Indices) -> None:
+        self.places, self.shapes, self.givers, self.times = places, shapes, givers, times
+        rooms = self.draft.rooms
+        self.units: Numbers = rooms.amounts_by_shape()[:, shapes]
+        self.given: Numbers = self.units * times.astype(rooms.kind)
 
     def _price(self) -> None:
         """Add up what nodes could get, and note the cheapest job on each."""
@@ -111,23 +144,32 @@ class Supply:
     def look(self, order: Sequence[JobDraft]) -> None:
         """Prepare `who_helps` for the state as it is, with the jobs in this order."""
         self.bring_up_to_date()
-        self.reach: Numbers = self.draft.rooms.later[:, self.places] + self.given
-        self.order = np.array([*order], dtype=np.object_)
-        places = {id(job): place for place, job in enumerate(order)}
-        self.place_in_order = np.array([places.get(id(job), -1) for job in self.jobs], dtype=np.intp)[self.givers]
-        self.helping.clear()
+        starts = np.flatnonzero(np.diff(self.givers, prepend=-1))  # a job's rows stand together
+        lengths = np.zeros(len(self.jobs), dtype=np.intp)
+        begins = np.zeros(len(self.jobs), dtype=np.intp)
+        begins[self.givers[starts]] = starts
+        lengths[self.givers[starts]] = np.diff(starts, append=len(self.givers))
+        numbers: Indices = np.array([self.numbers[id(job)] for job in order], dtype=np.intp)
+        self.order, self.ends = order, np.cumsum(lengths[numbers])
+        self.order_of_row = np.repeat(np.arange(len(order)), lengths[numbers])
+        skipped = begins[numbers] - self.ends + lengths[numbers]
+        rows = np.arange(len(self.order_of_row)) + np.repeat(skipped, lengths[numbers])
+        self.places_in_order = self.places[rows]
+        self.reach: Numbers = self.draft.rooms.later[:, self.places_in_order] + self.given[:, rows]
 
-    def who_helps(self, shape: int) -> Sequence[JobDraft]:
-        """The jobs with trainers on some node that would fit one more of the shape if they left, as of `look`."""
-        if (jobs := self.helping.get(shape)) is None:
-            helps = self.draft.rooms.accepted(shape)[self.places] & (self.place_in_order >= 0)
-            for column, amount in enumerate(self.draft.shapes.amounts[shape]):
-                if amount > 0:
-                    helps &= (self.reach[column] >= amount).astype(np.bool_)
-            is_there = np.zeros(len(self.order), dtype=np.bool_)
-            is_there[self.place_in_order[helps]] = True
-            jobs = self.helping[shape] = self.order[is_there].tolist()
-        return jobs
+    def who_helps(self, shape: int, first: int) -> Sequence[JobDraft]:
+        """Of the `first` jobs those with trainers on some node that would fit one more of the shape if they left.
+
+        As of `look`.
+        """
+        end = int(self.ends[first - 1]) if first else 0
+        helps = self.draft.rooms.accepted(shape)[self.places_in_order[:end]]
+        for column, amount in enumerate(self.draft.shapes.amounts[shape]):
+            if amount > 0:
+                helps &= (self.reach[column, :end] >= amount).astype(np.bool_)
+        is_there = np.zeros(first, dtype=np.bool_)
+        is_there[self.order_of_row[:end][helps]] = True
+        return [self.order[place] for place in np.flatnonzero(is_there).tolist()]
 
     def floor_cost(self, floor: int) -> tuple[int, tuple[Price, ...]]:
         """What a floor says, as a cost."""
@@ -146,8 +188,10 @@ def supply_for(draft: Draft, rank: Rank | None, spare_priority: int | None) -> S
     """Return the draft's supply of this kind: made once a plan, brought up to date when asked."""
     key = (rank, spare_priority)
     supply = draft.supplies.get(key)
-    if not isinstance(supply, Supply):
-        supply = draft.supplies[key] = Supply(draft, rank, spare_priority)
+    if supply is None:
+        kept = draft.kept_supplies
+        supply = draft.supplies[key] = kept.pop(key) if key in kept else Supply(rank, spare_priority)
+        supply.attach(draft)
     return supply
 
 

@@ -8,10 +8,12 @@ Windows, the age of the victim and the cap per minute are asked first: a transfe
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import ceil
+from math import ceil, inf
+from operator import add
 from typing import Final
 
 import numpy as np
@@ -84,10 +86,12 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
     if not poor:
         return None
     shares = claims(draft)
-    rich = sorted(
-        (job for job in draft.jobs.values() if len(job.trainers) > job.job.trainer.min_replicas),
-        key=lambda job: (job.job.priority, -shares[job.job.name], job.job.name),
+    ranked = sorted(
+        (job.job.priority, -shares[name], name)
+        for name, job in draft.jobs.items()
+        if len(job.trainers) > job.job.trainer.min_replicas
     )
+    rich = [draft.jobs[name] for _, _, name in ranked]
     supply = supply_for(draft, None, None)
     if search.left:
         supply.look(rich)
@@ -95,7 +99,8 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
         search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
     winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
     for taker in islice(one_of_each_kind(poor), max(0, search.pairs)):
-        helpers = supply.who_helps(taker.shapes[Role.TRAINER]) if search.left else rich[:GIVERS_LOOKED_AT]
+        first = how_many_richer(draft, taker, ranked)
+        helpers = supply.who_helps(taker.shapes[Role.TRAINER], first) if search.left else rich[:GIVERS_LOOKED_AT]
         search.pairs -= 1  # looking for givers costs as much as a pair
         for giver in islice(givers(draft, taker, helpers, shares), GIVERS_LOOKED_AT):
             search.pairs -= 1
@@ -117,6 +122,13 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
             winners[names] = grown
             search.trials -= 1
     return None
+
+
+def how_many_richer(draft: Draft, taker: JobDraft, ranked: Sequence[tuple[int, int, str]]) -> int:
+    """Return how many come before all those from whom the taker may have nothing: see `givers`."""
+    if draft.policy.fairness is Fairness.JOB:
+        return bisect_left(ranked, (taker.job.priority, -share_after_step(draft, taker), ""))
+    return bisect_left(ranked, (taker.job.priority + 1, -inf, ""))
 
 
 def claims(draft: Draft) -> Mapping[JobName, int]:
@@ -214,16 +226,18 @@ def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
     """
     rooms, shape = draft.rooms, taker.shapes[Role.TRAINER]
     count = len(giver.trainers) - giver.job.trainer.largest_allowed(len(giver.trainers) - 1)
-    by_node: dict[int, list[Pod]] = {}
     offers = draft.offers(giver)
-    for pod, at in zip(offers.pods, offers.places.tolist(), strict=True):
-        by_node.setdefault(at, []).append(pod)
+    offered = list(zip(offers.pods, offers.places.tolist(), offers.shapes.tolist(), strict=True))
+    by_node: dict[int, list[tuple[Pod, int]]] = {at: [] for at in helpful_nodes(draft, shape, offers, count)}
+    for pod, at, number in offered:
+        if at in by_node and len(by_node[at]) < count:
+            by_node[at].append((pod, number))
     best: dict[int, tuple[int, list[Pod]]] = {0: (0, [])}
-    for at in helpful_nodes(draft, shape, offers, count):
-        leaving = by_node[at][:count]
-        gone = [draft.shapes.number(pod.shape) for pod in leaving]
-        if rooms.fits_without(at, shape, gone):
-            best = with_node(best, gains_on(draft, shape, at, leaving, count), leaving)
+    for at, leaving in by_node.items():
+        places = places_on(draft, shape, at, [number for _, number in leaving])
+        if places[-1] > 0:
+            gains = [number - places[0] for number in places]
+            best = with_node(best, gains + gains[-1:] * (count - len(leaving)), [pod for pod, _ in leaving])
     gained, number = max((gain, -number) for number, (gain, _) in best.items())
     if rooms.copies(shape) + gained < step_of(taker):
         return []
@@ -245,17 +259,15 @@ def helpful_nodes(draft: Draft, shape: int, offers: Offers, count: int) -> list[
     return list(dict.fromkeys(places[helps].tolist()))
 
 
-def gains_on(draft: Draft, shape: int, at: int, pods: list[Pod], count: int) -> list[int]:
-    """Return how many more pods of the shape fit on the node once none, one, two ... `count` of these are gone."""
+def places_on(draft: Draft, shape: int, at: int, leaving: Sequence[int]) -> list[int]:
+    """Return how many pods of the shape fit on the node once none, one, two ... of these shapes are gone."""
     amounts = draft.shapes.amounts[shape]
-    room = draft.rooms.later[:, at].tolist()
+    room = [later for later, _, _ in draft.rooms.plain(at)]
     places = [copies_that_fit(room, amounts)]
-    for pod in pods:
-        asked = draft.rooms.asked_amounts(draft.shapes.number(pod.shape))
-        room = [offered + more for offered, more in zip(room, asked, strict=True)]
+    for number in leaving:
+        room = list(map(add, room, draft.rooms.asked_amounts(number)))
         places.append(copies_that_fit(room, amounts))
-    places += [places[-1]] * (count + 1 - len(places))
-    return [number - places[0] for number in places]
+    return places
 
 
 def with_node(
