@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,13 +33,25 @@ Thirst = tuple[int, int, int, str]  # who takes the next step: priority, share, 
 SavedJob = tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(slots=True, eq=False)
 class Offers:
-    """A job's trainers that may be taken, in leaving order, with their nodes and shapes."""
+    """A job's trainers that may be taken, in leaving order, with their nodes and shapes.  Values: only `rows` comes."""
 
     pods: tuple[Pod, ...]
-    places: npt.NDArray[np.intp]
-    shapes: npt.NDArray[np.intp]
+    places: Indices
+    shapes: Indices
+    rows: tuple[Indices, Indices, Indices] | None = None  # `grouped`, once asked for
+
+    def grouped(self) -> tuple[Indices, Indices, Indices]:
+        """Nodes, shapes, and how many trainers there are of each of these pairs."""
+        if self.rows is None:
+            counts = Counter(zip(self.places.tolist(), self.shapes.tolist(), strict=True))
+            pairs = np.array([*counts], dtype=np.intp).reshape(len(counts), 2)
+            self.rows = (pairs[:, 0], pairs[:, 1], np.array([*counts.values()], dtype=np.intp))
+        return self.rows
 
     def at(self, place: int) -> list[Pod]:
         """Those on one node."""

@@ -117,7 +117,8 @@ def note_bottlenecks(draft: Draft) -> None:
 
     A job that has not started keeps what it waits for.  Whose room it is that is missing says `explain`.
     """
-    for jobs in draft.by_trainer.values():
+    wet = draft.rooms.fit_somewhere(draft.by_trainer)
+    for shape, jobs in draft.by_trainer.items():
         of_one: dict[int, tuple[Bottleneck, str]] = {}  # by trainers to a node: for a step of one trainer
         for job in jobs:
             is_settled = job.job.name not in draft.stirred
@@ -128,10 +129,10 @@ def note_bottlenecks(draft: Draft) -> None:
             if count == 0:
                 block_at_ceiling(job)
             elif count > 1 or draft.quotas is not None:
-                job.block(*why_no_room(draft, job, count))
+                job.block(*why_no_room(draft, job, count, fits=shape in wet))
             else:
                 if per_node not in of_one:
-                    of_one[per_node] = why_no_room(draft, job, 1)
+                    of_one[per_node] = why_no_room(draft, job, 1, fits=shape in wet)
                 job.block(*of_one[per_node])
 
 
@@ -150,24 +151,22 @@ def block_at_ceiling(job: JobDraft) -> None:
         job.block(Bottleneck.MAX, f"at maxReplicas {spec.max_replicas}")
 
 
-def why_no_room(draft: Draft, job: JobDraft, count: int) -> tuple[Bottleneck, str]:
-    """The next size does not fit: not on any node, not whole, or not now."""
+def why_no_room(draft: Draft, job: JobDraft, count: int, *, fits: bool) -> tuple[Bottleneck, str]:
+    """Return why the next size does not fit: not on any node, not whole, or not now; `fits`: one trainer would."""
     if not fits_an_empty_node(draft, job.shapes[Role.TRAINER]):
         requests = describe(job.job.trainer.shape.requests)
         return Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({requests})"
     if why := draft.quota_lack(job, [Role.TRAINER] * count, now=False):
         return Bottleneck.QUOTA, why
-    if placed := places_left(draft, job, count):
+    if fits and count > 1 and (placed := places_left(draft, job, count)):
         return Bottleneck.STEP, f"{placed} of the {count} trainers of its next step fit"
-    if draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) >= 0 and job.job.trainer.per_node == 1:
+    if fits and job.job.trainer.per_node == 1:
         return Bottleneck.NODE_FIT, "the free cpu and memory on GPU nodes are kept for their GPUs"
     return Bottleneck.NODE_FIT, ""
 
 
 def places_left(draft: Draft, job: JobDraft, count: int) -> int:
     """How many of the next step's trainers still fit."""
-    if count == 1 or draft.rooms.tightest(job.shapes[Role.TRAINER], now=False) < 0:
-        return 0
     mark = draft.mark()
     placed = grow(draft, job, count)
     draft.roll_back(mark)

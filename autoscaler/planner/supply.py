@@ -18,11 +18,9 @@ import numpy.typing as npt
 from autoscaler.domain import Pod
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fairness import claim_of
-from autoscaler.planner.job_draft import NO_OFFERS, JobDraft, Offers, Price
+from autoscaler.planner.job_draft import NO_OFFERS, Indices, JobDraft, Offers, Price
 from autoscaler.planner.node_arrays import Mask, Numbers
 from autoscaler.planner.rank import Rank
-
-Indices = npt.NDArray[np.intp]
 
 NOWHERE = np.iinfo(np.int64).max
 
@@ -140,36 +138,6 @@ class Supply:
         floors = np.full(len(rooms), NOWHERE, dtype=np.int64)
         floors[where[helps]] = (fewest * (len(self.prices) + 1) + self.cheapest[where])[helps]
         return floors
-
-    def look(self, order: Sequence[JobDraft]) -> None:
-        """Prepare `who_helps` for the state as it is, with the jobs in this order."""
-        self.bring_up_to_date()
-        starts = np.flatnonzero(np.diff(self.givers, prepend=-1))  # a job's rows stand together
-        lengths = np.zeros(len(self.jobs), dtype=np.intp)
-        begins = np.zeros(len(self.jobs), dtype=np.intp)
-        begins[self.givers[starts]] = starts
-        lengths[self.givers[starts]] = np.diff(starts, append=len(self.givers))
-        numbers: Indices = np.array([self.numbers[id(job)] for job in order], dtype=np.intp)
-        self.order, self.ends = order, np.cumsum(lengths[numbers])
-        self.order_of_row = np.repeat(np.arange(len(order)), lengths[numbers])
-        skipped = begins[numbers] - self.ends + lengths[numbers]
-        rows = np.arange(len(self.order_of_row)) + np.repeat(skipped, lengths[numbers])
-        self.places_in_order = self.places[rows]
-        self.reach: Numbers = self.draft.rooms.later[:, self.places_in_order] + self.given[:, rows]
-
-    def who_helps(self, shape: int, first: int) -> Sequence[JobDraft]:
-        """Of the `first` jobs those with trainers on some node that would fit one more of the shape if they left.
-
-        As of `look`.
-        """
-        end = int(self.ends[first - 1]) if first else 0
-        helps = self.draft.rooms.accepted(shape)[self.places_in_order[:end]]
-        for column, amount in enumerate(self.draft.shapes.amounts[shape]):
-            if amount > 0:
-                helps &= (self.reach[column, :end] >= amount).astype(np.bool_)
-        is_there = np.zeros(first, dtype=np.bool_)
-        is_there[self.order_of_row[:end][helps]] = True
-        return [self.order[place] for place in np.flatnonzero(is_there).tolist()]
 
     def floor_cost(self, floor: int) -> tuple[int, tuple[Price, ...]]:
         """What a floor says, as a cost."""

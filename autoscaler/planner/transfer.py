@@ -24,9 +24,9 @@ from autoscaler.planner.fairness import claim_of, is_entitled
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft, Offers
 from autoscaler.planner.payoff import gain_of, pays_off
+from autoscaler.planner.reach import Reach
 from autoscaler.planner.rooms import copies_that_fit
 from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks
-from autoscaler.planner.supply import supply_for
 from autoscaler.planner.thirst import share_after_step, step_of, thirst
 from autoscaler.planner.windows import changes_left, is_old_enough, next_change_at, shrink_opens_at, transfers_left
 
@@ -92,15 +92,15 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
         if len(job.trainers) > job.job.trainer.min_replicas
     )
     rich = [draft.jobs[name] for _, _, name in ranked]
-    supply = supply_for(draft, None, None)
-    if search.left:
-        supply.look(rich)
-    else:  # only to say who waits for a move: no look over the whole cluster is worth that
+    if not search.left:  # only to say who waits for a move: no look over the whole cluster is worth that
         search.pairs = min(search.pairs, PAIRS_WHILE_CLOSED)
+    askers = [
+        (taker, how_many_richer(draft, taker, ranked)) for taker in islice(one_of_each_kind(poor), max(0, search.pairs))
+    ]
+    reach = Reach(draft, rich[: max((first for _, first in askers), default=0)] if search.left else ())
     winners: dict[tuple[str, ...], set[JobName]] = {}  # who grew in the trials that failed, by who had left
-    for taker in islice(one_of_each_kind(poor), max(0, search.pairs)):
-        first = how_many_richer(draft, taker, ranked)
-        helpers = supply.who_helps(taker.shapes[Role.TRAINER], first) if search.left else rich[:GIVERS_LOOKED_AT]
+    for taker, first in askers:
+        helpers = reach.who(taker.shapes[Role.TRAINER], first) if search.left else rich[:GIVERS_LOOKED_AT]
         search.pairs -= 1  # looking for givers costs as much as a pair
         for giver in islice(givers(draft, taker, helpers, shares), GIVERS_LOOKED_AT):
             search.pairs -= 1
