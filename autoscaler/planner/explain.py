@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
 from autoscaler.domain import Bottleneck, Cause, Decision, JobName, JobState, NodeName, Reason, Role, Tier
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.elastic import servers_wanted
@@ -22,7 +20,6 @@ from autoscaler.planner.transfer import STARVED
 from autoscaler.planner.words import describe_lack
 
 NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is others' alone
-NODES_AT_ONCE: Final = 512  # looked at, in the order of names, until there are enough
 
 
 def decide(draft: Draft) -> tuple[Decision, ...]:
@@ -145,15 +142,7 @@ class Shortage:
 
 def shortage_of(draft: Draft, shape: int, coming: Mapping[NodeName, Collection[JobName]]) -> Shortage:
     """Find them, in the order of names."""
-    rooms = draft.rooms
-    accepted, nodes = rooms.accepted(shape), list[int]()
-    for start in range(0, len(rooms), NODES_AT_ONCE):
-        some = slice(start, start + NODES_AT_ONCE)
-        would_fit = rooms.holds(rooms.later[:, some] + rooms.surplus[:, some], shape)
-        nodes += (np.flatnonzero(would_fit & accepted[some] & rooms.is_open[some]) + start).tolist()
-        if len(nodes) >= NODES_NAMED_FROM:
-            break
-    return Shortage(shape=shape, nodes=tuple(nodes[:NODES_NAMED_FROM]), coming=coming)
+    return Shortage(shape=shape, nodes=draft.rooms.vacant_first(shape, NODES_NAMED_FROM), coming=coming)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,20 +38,20 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(slots=True, eq=False)
 class Offers:
-    """A job's trainers that may be taken, in leaving order, with their nodes and shapes.  Values: only `rows` comes."""
+    """A job's trainers that may be taken, in leaving order, with their nodes and shapes."""
 
     pods: tuple[Pod, ...]
     places: Indices
     shapes: Indices
-    rows: tuple[Indices, Indices, Indices] | None = None  # `grouped`, once asked for
+    pairs: Indices | None = None  # `grouped`, once asked for
 
-    def grouped(self) -> tuple[Indices, Indices, Indices]:
-        """Nodes, shapes, and how many trainers there are of each of these pairs."""
-        if self.rows is None:
+    def grouped(self) -> Indices:
+        """One column for each node and shape of which there are some: node, shape, and how many."""
+        if self.pairs is None:
             counts = Counter(zip(self.places.tolist(), self.shapes.tolist(), strict=True))
-            pairs = np.array([*counts], dtype=np.intp).reshape(len(counts), 2)
-            self.rows = (pairs[:, 0], pairs[:, 1], np.array([*counts.values()], dtype=np.intp))
-        return self.rows
+            rows = [(at, shape, count) for (at, shape), count in counts.items()]
+            self.pairs = np.array(rows, dtype=np.intp).reshape(len(rows), 3).T.copy()
+        return self.pairs
 
     def at(self, place: int) -> list[Pod]:
         """Those on one node."""

@@ -22,11 +22,11 @@ class Reach:
         self._rooms = draft.rooms
         self._order = order
         rows = [NO_OFFERS.grouped(), *((draft.offers(job) if job.spare else NO_OFFERS).grouped() for job in order)]
-        lengths = [len(places) for places, _, _ in rows[1:]]
+        lengths = [columns.shape[1] for columns in rows[1:]]
         self._ends = np.cumsum([0, *lengths])  # by how many are asked about: rows that are theirs
         self._givers: Indices = np.repeat(np.arange(len(order)), lengths)
         spare = np.repeat(np.array([job.spare for job in order], dtype=np.intp), lengths)
-        self._places, shapes, counts = map(np.concatenate, zip(*rows, strict=True))
+        self._places, shapes, counts = np.concatenate(rows, axis=1)
         times = np.minimum(counts, spare).astype(draft.rooms.kind)
         given = draft.rooms.amounts_by_shape()[:, shapes] * times
         self._reach: Numbers = draft.rooms.later[:, self._places] + given

@@ -7,8 +7,8 @@ not a division over the cluster.  What nodes have is `node_arrays`; which of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from itertools import compress
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import compress, islice
 from math import inf
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from autoscaler.planner.shapes import Claim, Shapes, claim_of
 Scores = npt.NDArray[np.float64]
 
 BY_ONES: Final = 24  # so many touched nodes are recomputed one by one, which is faster than arrays up to there
+NODES_AT_ONCE: Final = 512  # looked at, in the order of names, until there are enough
 FEW_NODES: Final = 128  # so many touched nodes are compared with all shapes at once
 
 
@@ -64,6 +65,7 @@ class Rooms(NodeArrays):
         self._claims: list[int] = []  # by shape: which of the masks is its own
         self._empty_fits: dict[int, bool] = {}
         self._emptied: Rooms | None = None
+        self._vacant: dict[tuple[int, int], tuple[tuple[int, ...], int, int]] = {}  # nodes, up to where, at which touch
         self._nowhere: set[int] = set()  # shapes that fit nowhere, not even for a promise, but perhaps on ...
         self._changed: set[int] = set()  # ... nodes that were touched since the set was begun, up to ...
         self._changed_seen = 0  # ... so many touches
@@ -89,6 +91,7 @@ class Rooms(NodeArrays):
     def forget_touched(self) -> None:
         """Shorten the list of touched nodes: what rests on it is computed anew."""
         self._fittings.clear()
+        self._vacant.clear()
         self._begin_nowhere()
         self.touched.clear()
         self._changed_seen = 0
@@ -150,6 +153,25 @@ class Rooms(NodeArrays):
         for other in gone:
             room = [amount + more for amount, more in zip(room, self.asked_amounts(other), strict=True)]
         return holds_amounts(room, self.shapes.amounts[shape])
+
+    def vacant_first(self, shape: int, count: int) -> tuple[int, ...]:
+        """The first so many nodes where one such pod would fit if all surplus left, for a promise.
+
+        Kept until a node is touched that may come before the last of them.
+        """
+        nodes, end, seen = self._vacant.get((shape, count), ((), len(self), -1))
+        if seen < 0 or any(at < end for at in self.touched[seen:]):
+            nodes = tuple(islice(self._vacant_on(shape), count))
+            end = nodes[-1] + 1 if len(nodes) == count else len(self)
+        self._vacant[shape, count] = (nodes, end, len(self.touched))
+        return nodes
+
+    def _vacant_on(self, shape: int) -> Iterator[int]:
+        accepted = self.accepted(shape)
+        for start in range(0, len(self), NODES_AT_ONCE):
+            some = slice(start, start + NODES_AT_ONCE)
+            would_fit = self.holds(self.later[:, some] + self.surplus[:, some], shape)
+            yield from (np.flatnonzero(would_fit & accepted[some] & self.is_open[some]) + start).tolist()
 
     def fitting(self, shape: int) -> Fitting:
         """Return where the shape fits at this moment."""

@@ -172,12 +172,18 @@ def try_transfer(draft: Draft, kept: int, taker: JobDraft, giver: JobDraft, vict
 
 def takers(draft: Draft) -> list[JobDraft]:
     """Return the jobs that lack nothing but room, in the order in which they would drink: poorest first."""
+    stirred = draft.stirred
     poor = [
         job
-        for shape, jobs in draft.by_trainer.items()
+        for shape, jobs in draft.drinkers.items()
         if fits_an_empty_node(draft, shape)
         for job in jobs
-        if (is_starved(draft, job) if job.job.name in draft.stirred else job.may_drink)
+        if job.job.name not in stirred
+    ]
+    poor += [
+        job
+        for job in draft.stirred_jobs()
+        if fits_an_empty_node(draft, job.shapes[Role.TRAINER]) and is_starved(draft, job)
     ]
     if draft.quotas is not None:
         poor = [job for job in poor if not draft.quota_lack(job, [Role.TRAINER] * step_of(job), now=False)]
