@@ -186,8 +186,10 @@ class Draft:
         """
         if not more:
             return max(map(int.__mul__, job.usage, job.rates), default=0)
-        parts = zip(job.usage, job.trainer_amounts, job.rates, strict=True)
-        return max(0, *((used + more * amount) * rate for used, amount, rate in parts))
+        largest = 0
+        for used, amount, rate in zip(job.usage, job.trainer_amounts, job.rates, strict=True):
+            largest = max(largest, (used + more * amount) * rate)
+        return largest
 
     def share_at_ceiling(self, job: JobDraft) -> int:
         """The share that the job would have at its ceiling."""
@@ -273,6 +275,7 @@ class Draft:
         self.touch(job)
         for created in job.created:
             job.ordinals[created.role].discard(created.ordinal)
+            job.free_from.clear()
         for coming in job.coming:
             shape, now = job.shapes[coming.role], isinstance(coming, CreatePod)
             is_surplus = coming.role is Role.TRAINER and coming.tier is Tier.SURPLUS

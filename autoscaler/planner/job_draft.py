@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,7 @@ class JobDraft:
     masters: list[Pod] = field(default_factory=list)
     strays: list[Pod] = field(default_factory=list)  # exist, but count for nothing: node lost, or not scheduled yet
     ordinals: dict[Role, set[int]] = field(default_factory=lambda: {role: set() for role in Role})  # taken, by any pod
+    free_from: dict[Role, int] = field(default_factory=dict)  # no smaller number is free
     leaving: list[Leaving] = field(default_factory=list)
     created: list[CreatePod] = field(default_factory=list)
     promised: list[Promise] = field(default_factory=list)
@@ -134,6 +136,7 @@ class JobDraft:
         """Put back what `save` returned."""
         flags, notes, pods, changes, self.ordinals = saved
         self.thirst = None
+        self.free_from = {}
         self.is_degraded, self.is_running, self.is_starting, self.core, self.coming_trainers, self.held = flags
         self.bottleneck, self.message, self.until_s, self.line, self.offers, self.touched = notes
         self.trainers, self.servers, self.masters, self.strays, self.usage = pods
@@ -190,7 +193,8 @@ class JobDraft:
         taken, one of them by a pod that leaves, there is None until that pod is gone (docs/adr/0121).
         """
         taken = self.ordinals.get(role, ())
-        ordinal = next(number for number in range(len(taken) + 1) if number not in taken)
+        ordinal = next(number for number in count(self.free_from.get(role, 0)) if number not in taken)
+        self.free_from[role] = ordinal
         return None if role is Role.SERVER and ordinal >= self.server_limit else ordinal
 
     def awaits_number(self, role: Role) -> bool:

@@ -163,7 +163,11 @@ class NodeArrays:
         if surplus:
             self.surplus[:, at] += asked if surplus == 1 else surplus * asked
         self.touched.append(at)
-        self._plain.pop(at, None)
+        if (room := self._plain.get(at)) is not None:
+            self._plain[at] = [
+                (held + later * amount, left + free * amount, whole)
+                for (held, left, whole), amount in zip(room, self._padded[shape], strict=True)
+            ]
 
     def take(self, at: int, shape: int, *, now: bool) -> None:
         """Give room away: created now, or promised."""
