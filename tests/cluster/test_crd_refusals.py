@@ -97,6 +97,12 @@ BAD = {
         "set spec.priorityClassName of the job instead",
     ),
     "a priority": ({f"{POD}.priority": 7}, f"{POD}.priorityClassName", "set spec.priorityClassName of the job instead"),
+    "a node": ({f"{POD}.nodeName": "node-1"}, f"{POD}.nodeName", "use nodeSelector or affinity instead"),
+    "no grace": (
+        {f"{POD}.terminationGracePeriodSeconds": 0},
+        f"{POD}.terminationGracePeriodSeconds",
+        "greater than or equal to 1",
+    ),
     "gates": ({f"{POD}.schedulingGates": [{"name": "x"}]}, f"{POD}.schedulingGates", "runPolicy.suspend"),
     "endless grace": (
         {f"{POD}.terminationGracePeriodSeconds": 100_000},
@@ -182,6 +188,12 @@ def test_what_kubernetes_knows_of_pods_is_kept(jobs, namespace):
 
 def test_a_limit_stands_for_a_request_as_with_pods(jobs):
     job = make_job(**{f"{CONTAINER}.resources": {"limits": {"cpu": 2, "memory": "1Gi", "nvidia.com/gpu": 1}}})
+    jobs.create_namespaced_custom_object(**GROUP, namespace="default", body=job, dry_run="All")
+
+
+def test_a_whole_pods_requests_stand_for_its_containers(jobs):
+    whole = {"requests": {"cpu": "2", "memory": "4Gi"}}
+    job = make_job(**{f"{CONTAINER}.resources": GONE, f"{POD}.resources": whole})
     jobs.create_namespaced_custom_object(**GROUP, namespace="default", body=job, dry_run="All")
 
 

@@ -32,6 +32,9 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
   resources: [pods/eviction]
   verbs: [create]
 - apiGroups: [""]
+  resources: [pods/log]   # why a pod failed, in its own last words
+  verbs: [get]
+- apiGroups: [""]
   resources: [secrets]   # the token and the certificates of a job; neither listed nor watched
   verbs: [get, create, patch, delete]
 - apiGroups: [""]

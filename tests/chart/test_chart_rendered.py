@@ -1,0 +1,123 @@
+"""The rendered chart is what its goldens say, and every pod in it is restricted."""
+
+import json
+
+import pytest
+
+from tests.chart.golden import GOLDEN, make_pages
+from tests.chart.rendering import CHART, VALUE_SETS, pod_templates, render, render_set, render_text
+
+SETS = pytest.mark.parametrize("name", VALUE_SETS)
+
+
+def test_the_goldens_are_what_the_chart_renders():
+    """After a change that was meant: `python -m tests.chart.golden`, and read the difference."""
+    pages = make_pages()
+    assert {path.name for path in GOLDEN.iterdir()} == set(pages)
+    for name, page in pages.items():
+        assert (GOLDEN / name).read_text(encoding="utf-8") == page, name
+
+
+def test_nothing_may_everything():
+    """No role holds a wildcard, and nobody but the operator may write a status."""
+    for name in VALUE_SETS:
+        for role in (thing for thing in render_set(name) if thing["kind"] in {"Role", "ClusterRole"}):
+            for rule in role["rules"]:
+                words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"], *rule.get("resourceNames", [])]
+                assert not any("*" in word for word in words), role["metadata"]["name"]
+                writes = set(rule["verbs"]) - {"get", "list", "watch"}
+                if writes and "trainingjobs/status" in rule["resources"]:
+                    assert role["metadata"]["name"].endswith("-operator")
+
+
+def test_with_namespaces_nothing_is_written_elsewhere():
+    roles = [thing for thing in render_set("namespaced") if thing["kind"] == "ClusterRole"]
+    (operator,) = (role for role in roles if role["metadata"]["name"] == "edl-operator")
+    assert {verb for rule in operator["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert "secrets" not in {resource for rule in operator["rules"] for resource in rule["resources"]}
+
+
+@SETS
+def test_every_pod_is_restricted(name):
+    """Pod security at the level `restricted`, a root that is read only, and requests and a memory limit."""
+    for pod_name, pod in pod_templates(render_set(name)):
+        security = pod["securityContext"]
+        assert security["runAsNonRoot"] is True, pod_name
+        assert security["runAsUser"] > 0
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+        assert all(next(iter(set(volume) - {"name"})) != "hostPath" for volume in pod.get("volumes", []))
+        for container in pod["containers"]:
+            own = container["securityContext"]
+            assert own["allowPrivilegeEscalation"] is False
+            assert own["readOnlyRootFilesystem"] is True
+            assert own["capabilities"] == {"drop": ["ALL"]}
+            assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+            assert "memory" in container["resources"]["limits"]
+
+
+@SETS
+def test_only_the_operator_has_a_token(name):
+    for pod_name, pod in pod_templates(render_set(name)):
+        assert pod_name.endswith("-operator") or pod["automountServiceAccountToken"] is False
+
+
+@SETS
+def test_every_object_has_the_recommended_labels_and_a_place(name):
+    cluster_wide = {"ClusterRole", "ClusterRoleBinding", "PriorityClass"}
+    for thing in render_set(name):
+        labels = thing["metadata"]["labels"]
+        assert {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version"} <= labels.keys()
+        assert (thing["kind"] in cluster_wide) == ("namespace" not in thing["metadata"])
+
+
+def test_a_pod_that_no_policy_opens_is_closed():
+    policies = [thing["spec"] for thing in render_set("own-etcd") if thing["kind"] == "NetworkPolicy"]
+    closed = [spec for spec in policies if "ingress" not in spec and "egress" not in spec]
+    assert len(closed) == 1
+    for thing in render_set("own-etcd"):
+        labels = thing.get("spec", {}).get("template", {}).get("metadata", {}).get("labels")
+        if labels:
+            assert closed[0]["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("reclaim", ["scheduler", "planner"])
+def test_classes_stand_in_order_and_never_preempt(reclaim):
+    """kubernetes.md 2 to 4; the same classes in both modes, since a class's value cannot be changed."""
+    objects = render({"policy": {"reclaim": reclaim}, "priorityClasses": {"core": 7}})
+    classes = {thing["metadata"]["name"]: thing for thing in objects if thing["kind"] == "PriorityClass"}
+    values = {name: thing["value"] for name, thing in classes.items()}
+    surplus = {f"edl-surplus-{grade}": -grade for grade in range(1, 9)}
+    assert values == {"edl-core": 7, "edl-surplus": 7, "edl-operator": 1_000_000, **surplus}
+    assert all(thing["preemptionPolicy"] == "Never" for name, thing in classes.items() if name != "edl-operator")
+    assert not any(thing.get("globalDefault") for thing in classes.values())
+
+
+def test_the_definition_stays_when_the_chart_goes():
+    text = render_text({}, "--show-only", "templates/crd.yaml")
+    assert "helm.sh/resource-policy: keep" in text
+    assert (CHART / "files" / "trainingjobs.yaml").read_text(encoding="utf-8").strip() in text
+    assert "kind: CustomResourceDefinition" not in render_text({"crd": {"install": False}})
+
+
+def test_members_without_volumes_keep_their_data_in_the_pod():
+    objects = render({"etcd": {"enabled": True, "storage": {"persistent": False, "size": "1Gi"}}})
+    (members,) = (thing["spec"] for thing in objects if thing["kind"] == "StatefulSet")
+    assert "volumeClaimTemplates" not in members
+    assert {"name": "data", "emptyDir": {"sizeLimit": "1Gi"}} in members["template"]["spec"]["volumes"]
+
+
+def test_an_identity_is_made_for_etcd_where_none_is_named():
+    objects = render({"etcd": {"enabled": True}})
+    (secret,) = (thing for thing in objects if thing["kind"] == "Secret")
+    assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key", "root-password"}
+    assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_the_dashboard_is_json_and_asks_for_metrics_of_edl():
+    (board,) = (
+        json.loads(thing["data"]["edl.json"])
+        for thing in render_set("monitored")
+        if thing["metadata"]["name"] == "edl-dashboard"
+    )
+    assert all("edl_" in target["expr"] for panel in board["panels"] for target in panel["targets"])

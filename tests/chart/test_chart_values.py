@@ -1,0 +1,127 @@
+"""What the chart refuses: every key that it does not know, and every value that would render nonsense."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+import yaml
+
+from autoscaler.domain.policy import Policy
+from tests.chart.rendering import CHART, RefusedValuesError, render
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+FREE = {"global", "nodeAffinity", "podAffinity", "podAntiAffinity"} | {
+    "configMapKeyRef",
+    "fieldRef",
+    "resourceFieldRef",
+    "secretKeyRef",
+}
+"""Helm's own, and what the API server judges."""
+
+BAD = {
+    "unknown key": ({"replicas": 2}, "replicas"),
+    "unknown key inside": ({"operator": {"replica": 2}}, "/operator"),
+    "misspelt policy": ({"policy": {"reclaims": "planner"}}, "/policy"),
+    "unknown mode": ({"policy": {"reclaim": "both"}}, "/policy/reclaim"),
+    "negative headroom": ({"policy": {"headroomPercent": -1}}, "/policy/headroomPercent"),
+    "headroom above all": ({"policy": {"headroomPercent": 101}}, "/policy/headroomPercent"),
+    "headroom of nothing": ({"policy": {"headroom": [{"count": 3}]}}, "/policy/headroom/0"),
+    "headroom without count": ({"policy": {"headroom": [{"cpu": "1", "memory": "1Gi"}]}}, "/policy/headroom/0"),
+    "bad quantity": ({"policy": {"headroom": [{"cpu": "much", "count": 1}]}}, "/policy/headroom/0/cpu"),
+    "text for a number": ({"operator": {"replicas": "two"}}, "/operator/replicas"),
+    "half a replica": ({"operator": {"replicas": 1.5}}, "/operator/replicas"),
+    "a hundred replicas": ({"operator": {"replicas": 100}}, "/operator/replicas"),
+    "log level": ({"operator": {"logLevel": "debug"}}, "/operator/logLevel"),
+    "text for yes": ({"rbac": {"create": "yes"}}, "/rbac/create"),
+    "tag in repository": ({"image": {"repository": "edl/operator:1"}}, "/image/repository"),
+    "digest": ({"image": {"digest": "latest"}}, "/image/digest"),
+    "pull policy": ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
+    "namespace": ({"namespaces": ["Research"]}, "/namespaces/0"),
+    "namespace twice": ({"namespaces": ["a", "a"]}, "/namespaces"),
+    "core at surplus": ({"priorityClasses": {"core": -1}}, "/priorityClasses/core"),
+    "core too high": ({"priorityClasses": {"core": 2_000_000_000}}, "/priorityClasses/core"),
+    "peer": ({"networkPolicy": {"metricsFrom": [{"namespace": "monitoring"}]}}, "/networkPolicy/metricsFrom/0"),
+    "empty peer": ({"networkPolicy": {"metricsFrom": [{}]}}, "/networkPolicy/metricsFrom/0"),
+    "port": ({"networkPolicy": {"apiServerPorts": [0]}}, "/networkPolicy/apiServerPorts/0"),
+    "no ports": ({"networkPolicy": {"apiServerPorts": []}}, "/networkPolicy/apiServerPorts"),
+    "interval": ({"metrics": {"serviceMonitor": {"interval": "often"}}}, "/metrics/serviceMonitor/interval"),
+    "endpoint": ({"etcd": {"external": {"endpoints": ["etcd:2379"]}}}, "/etcd/external/endpoints/0"),
+    "endpoint with a password": (
+        {"etcd": {"external": {"endpoints": ["https://root:secret@etcd:2379"]}}},
+        "/etcd/external/endpoints/0",
+    ),
+    "storage": ({"etcd": {"storage": {"size": "big"}}}, "/etcd/storage/size"),
+    "secret's name": ({"etcd": {"existingSecret": "No Name"}}, "/etcd/existingSecret"),
+    "toleration": ({"operator": {"tolerations": [{"effect": "Never"}]}}, "/operator/tolerations/0/effect"),
+    "env without name": ({"operator": {"extraEnv": [{"value": "1"}]}}, "/operator/extraEnv/0"),
+    "two etcds": (
+        {"etcd": {"enabled": True, "external": {"endpoints": ["https://etcd:2379"]}}},
+        "etcd.external.endpoints: stands beside etcd.enabled",
+    ),
+    "promised secret": (
+        {"etcd": {"external": {"endpoints": ["https://etcd:2379"], "password": True}}},
+        "etcd.external.secretName: is missing",
+    ),
+    "no account": ({"serviceAccount": {"create": False}}, "serviceAccount.name: name the account"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_value_is_refused_by_its_path(case):
+    values, words = BAD[case]
+    with pytest.raises(RefusedValuesError) as refused:
+        render(values)
+    assert words in str(refused.value)
+
+
+def test_no_object_takes_unknown_keys():
+    """A key that nobody reads is a slip; maps by a user's own keys tell what their values are."""
+    open_ones = [path for path, node in _objects(SCHEMA, "") if not _is_closed(node)]
+    assert {path.rpartition("/")[2] for path in open_ones} == FREE
+
+
+def test_every_value_is_in_the_schema_and_the_other_way_round():
+    assert _leaves(VALUES, SCHEMA) == set()
+
+
+def test_policy_has_the_settings_of_the_planner():
+    known = {_camel(field.name) for field in dataclasses.fields(Policy)}
+    assert set(SCHEMA["definitions"]["policy"]["properties"]) == known
+
+
+@pytest.mark.parametrize("name", ["reclaim", "admission", "fairness"])
+def test_choices_of_policy_are_the_planners(name):
+    values = {field.name: field.default for field in dataclasses.fields(Policy)}
+    assert set(SCHEMA["definitions"]["policy"]["properties"][name]["enum"]) == set(type(values[name]))
+
+
+def _objects(node, path):
+    if isinstance(node, dict):
+        if node.get("type") == "object":
+            yield path, node
+        for key, inner in node.items():
+            yield from _objects(inner, f"{path}/{key}")
+
+
+def _is_closed(node):
+    return node.get("additionalProperties") not in (None, True)
+
+
+def _leaves(values, node):
+    """Paths that only one of the two knows; of policy the schema knows more, with defaults in the planner."""
+    node = SCHEMA["definitions"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
+    if "properties" not in node or not isinstance(values, dict) or not values:
+        return set()
+    known = node["properties"]
+    wrong = set(values) ^ set(known) - {"global"}
+    if known is SCHEMA["definitions"]["policy"]["properties"] or set(known) <= {"requests", "limits", "claims"}:
+        wrong = set(values) - set(known)
+    return wrong.union(*(_leaves(values[name], known[name]) for name in values if name in known))
+
+
+def _camel(name):
+    """`surplus_grace_s` is surplusGraceSeconds, `is_frozen` is freeze."""
+    name = {"is_frozen": "freeze"}.get(name, re.sub(r"_s$", "_seconds", name))
+    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
