@@ -128,7 +128,11 @@ class Connection:
         connect_s = self.policy.request_timeout_s
         limits = aiohttp.ClientTimeout(total=total_s, connect=connect_s, sock_read=silence_s)
         async with self._answer(request, limits) as answer:
-            yield answer.content.iter_any()
+            try:
+                yield answer.content.iter_any()
+            finally:  # a stream left before its end takes its connection along, without the farewells of TLS
+                if not answer.content.at_eof() and answer.connection and answer.connection.transport:
+                    answer.connection.transport.abort()
 
     async def close(self) -> None:
         """Let go of every connection."""

@@ -1,0 +1,111 @@
+"""Keeps a store fresh: one task a kind lists once and then watches, turn after turn.
+
+A watch that says nothing proves nothing, and the server's own sign of life, a bookmark a minute, comes too seldom for
+a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: the server sends a bookmark 2 s before
+its end, and the next turn goes on from there, a cheap question to its cache.  A healthy kind is heard of every 6 s; one
+that is not for `silence_s` is cut and asked again.  A lost connection needs no new listing; a version that the
+server has forgotten (410) does.
+
+Failures are kept by kind (`problems`), for health and for people; the task goes on with growing, jittered pauses.
+What a stale kind means for writes is decided by who asks the store how old it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.errors import ExpiredError, ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import Kind
+from autoscaler.clusters.kubernetes.api.port import Api, EventType, Scope
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.errors import ClusterError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPolicy:
+    """How a kind is followed."""
+
+    turn_s: float = 8.0  # of one watch: heard of after 6 s by its bookmark, then by its end
+    silence_s: float = 9.0  # longer than a turn by what a slow answer takes, shorter than rule 21's 10 s
+    first_pause_s: float = 0.2  # after a failure, doubling
+    longest_pause_s: float = 10.0
+
+
+class Watching:
+    """Follows `kinds` into `store`.  `jitter` gives a number in [0, 1); `notify` is called after news."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        kinds: Mapping[Kind, Scope],
+        *,
+        now: Callable[[], float],
+        jitter: Callable[[], float],
+        notify: Callable[[], None],
+        policy: WatchPolicy | None = None,
+    ) -> None:
+        self.problems: Final[dict[Kind, str]] = {}  # of the kinds that are not followed at the moment, why
+        self._api = api
+        self._store = store
+        self._kinds = kinds
+        self._now = now
+        self._jitter = jitter
+        self._notify = notify
+        self._policy = policy or WatchPolicy()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind, scope in self._kinds.items():
+                tasks.create_task(self._follow(kind, scope), name=f"watch {kind.plural}")
+
+    async def _follow(self, kind: Kind, scope: Scope) -> None:
+        failures, is_listed = 0, False
+        while True:
+            heard_at_s = self._store.heard_at_s(kind)
+            try:
+                if not is_listed:
+                    await self._list(kind, scope)
+                    is_listed = True
+                await self._turn(kind, scope)
+                self.problems.pop(kind, None)
+                failures = 0
+            except ClusterError as error:
+                self.problems[kind] = str(error)
+                has_come_on = is_listed and self._store.heard_at_s(kind) != heard_at_s
+                failures = 1 if has_come_on else failures + 1
+                is_listed = is_listed and isinstance(error, UnavailableError | ThrottledError)
+                await asyncio.sleep(self._pause_s(failures, error))
+
+    async def _list(self, kind: Kind, scope: Scope) -> None:
+        asked_at_s = self._now()
+        listing = await self._api.list(kind, scope)
+        if not self._store.take_listing(kind, listing, asked_at_s=asked_at_s):
+            message = f"list {kind.plural}: version {listing.resource_version} is older than what is known"
+            raise ExpiredError(message)
+        self._notify()
+
+    async def _turn(self, kind: Kind, scope: Scope) -> None:
+        policy, began_at_s = self._policy, self._now()
+        since = str(self._store.version(kind))
+        watch = self._api.watch(kind, scope, since=since, timeout_s=policy.turn_s, silence_s=policy.silence_s)
+        async with aclosing(watch) as events:
+            async for event in events:
+                self._store.take_event(kind, event, at_s=self._now())
+                if event.type is not EventType.BOOKMARK:
+                    self._notify()
+        if self._now() - began_at_s < policy.turn_s / 2:  # a server on its way down ends every watch at once
+            raise UnavailableError(f"watch {kind.plural}: ended early", may_have_happened=False, retry_after_s=0.0)
+        self._store.hear(kind, at_s=self._now())
+
+    def _pause_s(self, failures: int, error: ClusterError) -> float:
+        """Growing, and scattered so that the kinds and operators do not ask all at once."""
+        policy = self._policy
+        pause_s = min(policy.first_pause_s * 2.0 ** min(failures - 1, 16), policy.longest_pause_s)
+        asked_s = error.retry_after_s if isinstance(error, ThrottledError) else 0.0
+        return max(asked_s, pause_s * (0.5 + self._jitter() / 2))
