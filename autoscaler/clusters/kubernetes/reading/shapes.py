@@ -33,7 +33,7 @@ def shape_of_spec(spec: Raw, status: Raw = EMPTY) -> Shape:
         Shape(
             requests=pod_request(spec, status),
             node_selector=frozenset((k, v) for k, v in part(spec, "nodeSelector").items() if isinstance(v, str)),
-            node_terms=tuple(_term_of(term) for term in _required_terms(spec)),
+            node_terms=_terms(spec),
             tolerations=frozenset(_tolerations(spec)),
         )
     )
@@ -50,12 +50,12 @@ def split_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
     `building.affinity` ties a pod of EDL's to its node by the last requirement of each term.
     """
     last = {term[-1] for term in shape.node_terms if term}
-    if len(last) != 1:
+    if len(last) != 1 or not all(shape.node_terms):
         return shape, None
     pin = last.pop()
     if pin.key != NODE_NAME or pin.operator is not Operator.IN or len(pin.values) != 1:
         return shape, None
-    terms = tuple(term[:-1] for term in shape.node_terms if term)
+    terms = tuple(term[:-1] for term in shape.node_terms)
     free = Shape(
         requests=shape.requests,
         node_selector=shape.node_selector,
@@ -72,6 +72,12 @@ def is_understood(spec: Raw) -> bool:
         for term in _required_terms(spec)
         for line in (*parts(term, "matchExpressions"), *parts(term, "matchFields"))
     ) and all(line.get("operator", "Equal") in {"Equal", "Exists", ""} for line in parts(spec, "tolerations"))
+
+
+def _terms(spec: Raw) -> tuple[Term, ...]:
+    """The alternatives; an empty one matches no node, so it is left out unless there is no other."""
+    found = [_term_of(term) for term in _required_terms(spec)]
+    return tuple(term for term in found if term) or tuple(found[:1])
 
 
 def _required_terms(spec: Raw) -> Iterator[Raw]:
