@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -28,12 +28,31 @@ _DEADLINE_S: Final = 1.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoorTls:
+    """PEM: what the master's certificate must be signed by, and ours.  `host`: the name that its certificate bears."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes = field(repr=False)
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where a master listens and what it asks of those who knock.  `job` is its EDL_JOB, `address` host:port."""
+
+    job: str
+    address: str
+    token: str = field(repr=False)
+    tls: DoorTls | None = None
+
+
 class Masters:
     """A channel to each master.  An async context: they are closed behind it."""
 
-    def __init__(self, token_file: Path) -> None:
-        self._token = token_file.read_text(encoding="utf-8").strip()
-        self._channels: dict[str, grpc.aio.Channel] = {}
+    def __init__(self) -> None:
+        self._channels: dict[tuple[str, str], tuple[Door, grpc.aio.Channel]] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -41,21 +60,44 @@ class Masters:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for channel in self._channels.values():
+        for _, channel in self._channels.values():
             await channel.close()
 
-    async def look(self, job: str, address: str) -> JobProgress | None:
-        """What the master of the job at host:port says; None when it gives no answer within a second."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
-        stub: MasterAsyncStub = MasterStub(channel)
-        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=job, software="edl")))
+    async def look(self, door: Door) -> JobProgress | None:
+        """What the master behind the door says; None when it gives no answer within a second."""
+        stub: MasterAsyncStub = MasterStub(await self._channel(door))
+        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=door.job, software="edl")))
         try:
-            reply = await stub.Status(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, self._token),))
+            reply = await stub.Status(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
             return progress_of(decode_document(JobStatus, reply.job_status_json))
         except grpc.aio.AioRpcError:
             return None  # starting, restarting, or not leading
         except ContractError as error:
-            log.warning("the master of %s answers what this version does not read: %s", job, error)
+            log.warning("the master of %s answers what this version does not read: %s", door.job, error)
             return None
+
+    async def keep_only(self, job: str, addresses: frozenset[str]) -> None:
+        """Close the channels to masters of the job that are no more."""
+        for place in [place for place in self._channels if place[0] == job and place[1] not in addresses]:
+            _, channel = self._channels.pop(place)
+            await channel.close()
+
+    async def _channel(self, door: Door) -> grpc.aio.Channel:
+        place = (door.job, door.address)
+        known = self._channels.get(place)
+        if known is not None and known[0] == door:
+            return known[1]
+        channel = self._channels[place] = (door, _open(door))
+        if known is not None:  # its certificates have been renewed
+            await known[1].close()
+        return channel[1]
+
+
+def _open(door: Door) -> grpc.aio.Channel:
+    if door.tls is None:
+        return grpc.aio.insecure_channel(door.address, options=CLIENT_OPTIONS)
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=door.tls.authority, private_key=door.tls.key, certificate_chain=door.tls.certificate
+    )
+    name = ("grpc.ssl_target_name_override", door.tls.host)
+    return grpc.aio.secure_channel(door.address, credentials, options=(*CLIENT_OPTIONS, name))

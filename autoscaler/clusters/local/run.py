@@ -34,7 +34,7 @@ from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
 from autoscaler.domain import Node, NodeName, Policy, Role
 from autoscaler.jobs.life import STOP_ORDER, Ending
-from autoscaler.jobs.masters import Masters
+from autoscaler.jobs.masters import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests
@@ -110,10 +110,11 @@ class LocalRun:
         )
         self.recorder = self._stack.enter_context(Recorder(self.folder, clock=time.monotonic))
         self._claims = self._stack.enter_context(Claims(run=self.folder.root.name))
-        masters = await self._stack.enter_async_context(Masters(self.folder.token))
+        masters = await self._stack.enter_async_context(Masters())
+        token = self.folder.token.read_text(encoding="utf-8").strip()
 
         async def look_at(record: JobRecord) -> JobProgress | None:
-            return await masters.look(record.name, record.place.master)
+            return await masters.look(Door(job=record.name, address=record.place.master, token=token))
 
         self._launching = Launching(
             folder=self.folder,

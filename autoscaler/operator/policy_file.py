@@ -1,0 +1,130 @@
+"""The policy file of the operator: camelCase names of `domain.Policy`'s fields, durations as `...Seconds`.
+
+    reclaim: scheduler
+    upWindowSeconds: 3
+    headroom: [{cpu: "2", memory: 4Gi, count: 3}]
+
+The names are derived from the fields, so a new field can be set as soon as it exists.  The chart's `policy` values have
+the same names (charts/edl/values.schema.json).  Nothing that this version does not know is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields
+from enum import StrEnum
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+from autoscaler.domain import Headroom, Policy, Reclaim, Resources, Shape
+from autoscaler.errors import InvalidSpecError
+from autoscaler.manifests.documents import read_documents
+from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes
+
+LONGEST_S: Final = 31_536_000.0
+"""A year: longer is a slip."""
+
+_DEFAULTS: Final = Policy(reclaim=Reclaim.SCHEDULER)
+_OWN_NAMES: Final = {"is_frozen": "freeze"}
+_AMOUNTS: Final[Mapping[str, tuple[str, Callable[[Any], int]]]] = {
+    "cpu": ("cpu_milli", parse_cpu_m),
+    "memory": ("memory_bytes", parse_memory_bytes),
+    "gpu": ("gpu_count", parse_count),
+}
+
+
+def read_policy(path: Path) -> Policy:
+    """The policy of a file; what it does not say is as on any Kubernetes cluster.
+
+    Raises InvalidSpecError with the field's path, or the file's.
+    """
+    documents, refusals = read_documents(path)
+    if refusals:
+        only = refusals[0]
+        if only.problem == "holds no document":
+            return _DEFAULTS
+        raise InvalidSpecError(f"{path}:{only.line}", only.problem, only.hint)
+    if len(documents) != 1:
+        raise InvalidSpecError(str(path), f"holds {len(documents)} documents", "write one")
+    return parse_policy(documents[0].content)
+
+
+def parse_policy(content: Mapping[str, Any]) -> Policy:
+    """The policy that the fields say.  Raises InvalidSpecError."""
+    known = {public_name(field.name): field for field in fields(Policy)}
+    if unknown := next((name for name in content if name not in known), None):
+        raise InvalidSpecError(f"policy.{unknown}", "is no field of a policy", f"one of {', '.join(sorted(known))}")
+    types = get_type_hints(Policy)
+    said = {
+        known[name].name: _parse(f"policy.{name}", known[name], types[known[name].name], value)
+        for name, value in content.items()
+    }
+    return Policy(**({"reclaim": _DEFAULTS.reclaim} | said))
+
+
+def public_name(field: str) -> str:
+    """`up_window_s` -> `upWindowSeconds`."""
+    if field in _OWN_NAMES:
+        return _OWN_NAMES[field]
+    words = field.removesuffix("_s").split("_")
+    if field.endswith("_s"):
+        words.append("seconds")
+    return words[0] + "".join(word.capitalize() for word in words[1:])
+
+
+def _parse(path: str, field: Field[Any], kind: Any, value: Any) -> Any:
+    if field.name == "headroom":
+        return _headroom(path, value)
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise InvalidSpecError(path, f"is {value!r}", "true or false")
+        return value
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        if value not in {*kind}:
+            raise InvalidSpecError(path, f"is {value!r}", " or ".join(kind))
+        return kind(value)
+    return _number(path, field.name, value, is_whole=kind is int)
+
+
+def _number(path: str, field: str, value: Any, *, is_whole: bool) -> float:
+    wanted = (int,) if is_whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, wanted) or not isfinite(value):
+        raise InvalidSpecError(path, f"is {value!r}", "a whole number" if is_whole else "a number")
+    most = 100.0 if field.endswith("_percent") else LONGEST_S if field.endswith("_s") else 2.0**31 - 1
+    least = 1.0 if field == "stale_limit_s" else 0.0
+    if not least <= value <= most:
+        raise InvalidSpecError(path, f"is {value:g}", f"{least:g} to {most:.0f}")
+    return value if is_whole else float(value)
+
+
+def _headroom(path: str, value: Any) -> tuple[Headroom, ...]:
+    if not isinstance(value, list):
+        raise InvalidSpecError(path, f"is {value!r}", "a list of {cpu, memory, gpu, count}")
+    return tuple(_room(f"{path}[{number}]", item) for number, item in enumerate(value))
+
+
+def _room(path: str, item: Any) -> Headroom:
+    if not isinstance(item, Mapping):
+        raise InvalidSpecError(path, f"is {item!r}", "cpu, memory, gpu and count")
+    if unknown := next((name for name in item if name not in {*_AMOUNTS, "count"}), None):
+        raise InvalidSpecError(f"{path}.{unknown}", "is no field of headroom", "cpu, memory, gpu and count")
+    count = item.get("count")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= 10_000:
+        raise InvalidSpecError(f"{path}.count", f"is {count!r}", "1 to 10000")
+    amounts: dict[str, int] = {}
+    for name, (field, parse) in _AMOUNTS.items():
+        if name in item:
+            try:
+                amounts[field] = parse(item[name])
+            except QuantityError as error:
+                raise InvalidSpecError(f"{path}.{name}", str(error)) from None
+    if not any(amounts.values()):
+        raise InvalidSpecError(path, "asks for nothing", "cpu, memory or gpu above 0")
+    requests = Resources(
+        cpu_milli=amounts.get("cpu_milli", 0),
+        memory_bytes=amounts.get("memory_bytes", 0),
+        gpu_count=amounts.get("gpu_count", 0),
+        extended=(("pods", 1),),
+    )
+    return Headroom(shape=Shape(requests=requests), count=count)
