@@ -1,10 +1,10 @@
 """Keeps a store fresh: one task a kind lists once and then watches, turn after turn.
 
 A watch that says nothing proves nothing, and the server's own sign of life, a bookmark a minute, comes too seldom for
-a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: the server sends a bookmark 2 s before
-its end, and the next turn goes on from there, a cheap question to its cache.  A healthy kind is heard of every 6 s; one
-that is not for `silence_s` is cut and asked again.  A lost connection needs no new listing; a version that the
-server has forgotten (410) does.
+a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: the server sends a bookmark 2 s
+before its end, and the next turn goes on from there, a cheap question to its cache.  A healthy kind is heard of every
+6 s; one that is not for `silence_s` is cut and asked again.  A lost connection needs no new listing; a version that the
+server has forgotten (410) does, and so does a while without one: what a faulty server has swallowed shows then.
 
 Failures are kept by kind (`problems`), for health and for people; the task goes on with growing, jittered pauses.
 What a stale kind means for writes is decided by who asks the store how old it is.
@@ -31,6 +31,7 @@ class WatchPolicy:
 
     turn_s: float = 8.0  # of one watch: heard of after 6 s by its bookmark, then by its end
     silence_s: float = 9.0  # longer than a turn by what a slow answer takes, shorter than rule 21's 10 s
+    relist_s: float = 600.0  # 10,000 pods cost a second
     first_pause_s: float = 0.2  # after a failure, doubling
     longest_pause_s: float = 10.0
 
@@ -65,11 +66,12 @@ class Watching:
                 tasks.create_task(self._follow(kind, scope), name=f"watch {kind.plural}")
 
     async def _follow(self, kind: Kind, scope: Scope) -> None:
-        failures, is_listed = 0, False
+        failures, is_listed, asked_at_s = 0, False, self._now()
         while True:
             heard_at_s = self._store.heard_at_s(kind)
             try:
-                if not is_listed:
+                if not is_listed or self._now() - asked_at_s > self._policy.relist_s:
+                    asked_at_s = self._now()
                     await self._list(kind, scope)
                     is_listed = True
                 await self._turn(kind, scope)

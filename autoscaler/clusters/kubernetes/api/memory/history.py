@@ -74,6 +74,10 @@ class History:
         self.bookmarks += 1
         self._wake()
 
+    def remembered(self) -> tuple[Change, ...]:
+        """All changes that are not forgotten, in order."""
+        return tuple(self._changes)
+
     def since(self, version: int) -> list[Change]:
         """The changes after `version`.  Raises ExpiredError, or UnavailableError for a version yet to come."""
         if version < self._forgotten:

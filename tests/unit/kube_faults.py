@@ -1,0 +1,157 @@
+"""An `Api` on which things go wrong by a plan: the perturbations of Sieve, kills, and replies that are lost.
+
+`PerturbedApi(inner, plan)` counts its writes, listings and watch events from 0, and does what the plan says at each
+number.  A plan is data, so that a run can be told, repeated and enumerated:
+
+- stale view: an event, and all after it, come late;
+- lost event: the connection breaks before it, or (`EventFault.LOST`) it never comes, as after a fault of the server;
+- time travel: a listing is answered by a server that lags behind by some changes, as after a restart;
+- a kill before or after a write: `Killed` is raised, which nothing may catch;
+- a lost reply: the write stands and its writer hears `UnavailableError(may_have_happened=True)`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from autoscaler.clusters.kubernetes.api.errors import ConflictError, ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.port import ANY, EVERYWHERE, EventType, Listing
+from autoscaler.clusters.kubernetes.store import key_of
+
+LATE_S = 3.0  # on a loop in virtual time
+
+
+class Killed(BaseException):
+    """The process is gone at this point."""
+
+
+class WriteFault(StrEnum):
+    KILLED_BEFORE = "killed-before"
+    KILLED_AFTER = "killed-after"
+    REPLY_LOST = "reply-lost"  # done, and nobody knows
+    NOT_SENT = "not-sent"  # not done, and it is known
+    CONFLICT = "conflict"
+    THROTTLED = "throttled"
+
+
+class EventFault(StrEnum):
+    CUT = "cut"  # the connection breaks before it
+    TWICE = "twice"  # it comes again
+    LOST = "lost"  # it never comes; the stream goes on
+    LATE = "late"  # it comes `LATE_S` later, and all after it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultPlan:
+    """What goes wrong, by number.  `lags`: how many changes the server behind a listing is behind."""
+
+    writes: Mapping[int, WriteFault] = field(default_factory=dict)
+    events: Mapping[int, EventFault] = field(default_factory=dict)
+    lags: Mapping[int, int] = field(default_factory=dict)
+
+
+class PerturbedApi:
+    """`port.Api` over a `MemoryApi` and its server.  `writes` is the story: what was asked, and what became of it."""
+
+    def __init__(self, inner, server, plan):
+        self._inner = inner
+        self._server = server
+        self._plan = plan
+        self._events = 0
+        self._listings = 0
+        self.writes = []
+
+    async def list(self, kind, scope=EVERYWHERE):
+        number, self._listings = self._listings, self._listings + 1
+        listing = await self._inner.list(kind, scope)
+        lag = self._plan.lags.get(number, 0)
+        return self._as_it_stood(kind, listing, lag) if lag else listing
+
+    async def watch(self, kind, scope=EVERYWHERE, *, since, timeout_s, silence_s):
+        stream = self._inner.watch(kind, scope, since=since, timeout_s=timeout_s, silence_s=silence_s)
+        async with aclosing(stream) as events:
+            async for event in events:
+                if event.type is EventType.BOOKMARK:
+                    yield event
+                    continue
+                number, self._events = self._events, self._events + 1
+                match self._plan.events.get(number):
+                    case EventFault.CUT:
+                        raise UnavailableError("watch: connection lost", may_have_happened=False)
+                    case EventFault.TWICE:
+                        yield event
+                        yield event
+                    case EventFault.LOST:
+                        pass
+                    case EventFault.LATE:
+                        await asyncio.sleep(LATE_S)
+                        yield event
+                    case None:
+                        yield event
+
+    async def get(self, kind, name, *, namespace=None, subresource=None):
+        return await self._inner.get(kind, name, namespace=namespace, subresource=subresource)
+
+    async def create(self, kind, body):
+        return await self._write(f"create {kind.plural} {body['metadata']['name']}", self._inner.create(kind, body))
+
+    async def apply(self, kind, body, *, subresource=None, is_forced=True):
+        doing = f"apply {kind.plural} {body['metadata']['name']}"
+        return await self._write(doing, self._inner.apply(kind, body, subresource=subresource, is_forced=is_forced))
+
+    async def patch(self, kind, name, change, *, namespace=None, only=ANY, subresource=None):
+        doing = f"patch {kind.plural} {name}"
+        writing = self._inner.patch(kind, name, change, namespace=namespace, only=only, subresource=subresource)
+        return await self._write(doing, writing)
+
+    async def delete(self, kind, name, *, namespace=None, only=ANY, grace_s=None, propagation=None):
+        doing = f"delete {kind.plural} {name}"
+        writing = self._inner.delete(
+            kind, name, namespace=namespace, only=only, grace_s=grace_s, propagation=propagation
+        )
+        await self._write(doing, writing)
+
+    def log(self, pod, **how):
+        return self._inner.log(pod, **how)
+
+    async def close(self):
+        await self._inner.close()
+
+    async def _write(self, doing, writing):
+        fault = self._plan.writes.get(len(self.writes))
+        self.writes.append(f"{doing}: {fault or 'done'}")
+        match fault:
+            case None:
+                return await writing
+            case WriteFault.KILLED_AFTER:
+                await writing
+                raise Killed(doing)
+            case WriteFault.REPLY_LOST:
+                await writing
+                raise UnavailableError(f"{doing}: connection lost", may_have_happened=True)
+            case _:
+                writing.close()
+        match fault:
+            case WriteFault.KILLED_BEFORE:
+                raise Killed(doing)
+            case WriteFault.NOT_SENT:
+                raise UnavailableError(f"{doing}: connection refused", may_have_happened=False)
+            case WriteFault.CONFLICT:
+                raise ConflictError(f"{doing}: changed meanwhile")
+            case WriteFault.THROTTLED:
+                raise ThrottledError(f"{doing}: too many requests", retry_after_s=1.0)
+
+    def _as_it_stood(self, kind, listing, lag):
+        """The listing before the last `lag` changes that the server remembers, of all kinds."""
+        changes = self._server.history.remembered()[-lag:]
+        items = {key_of(item): item for item in listing.items}
+        for change in reversed(changes):
+            if change.kind != kind:
+                continue
+            items.pop(key_of(change.after or change.before), None)
+            if change.before is not None:
+                items[key_of(change.before)] = change.before
+        version = changes[0].version - 1 if changes else int(listing.resource_version)
+        return Listing(items=tuple(items[key] for key in sorted(items)), resource_version=str(version))

@@ -1,0 +1,49 @@
+"""What to count on until the watch shows it: a pod told to go is leaving, one perhaps made occupies its room."""
+
+import pytest
+
+from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
+from autoscaler.clusters.kubernetes.expectations import PATIENCE_S, Expectations
+
+
+def pod(uid="u1", **metadata):
+    return {"metadata": {"name": "one", "namespace": "n", "uid": uid, **metadata}}
+
+
+def shows(obj):
+    return lambda kind, key: obj if (kind, key) == (PODS, ("n", "one")) else None
+
+
+def test_pod_told_to_go_is_leaving_until_the_watch_says_so():
+    told = Expectations().with_deletion(PODS, pod(), now_s=0.0)
+    assert told.is_leaving(PODS, pod())
+    still = told.settled(shows(pod()), now_s=1.0)
+    assert still.is_leaving(PODS, pod())
+    assert not still.settled(shows(pod(deletionTimestamp="t")), now_s=1.0).deletions
+    assert not still.settled(shows(None), now_s=1.0).deletions
+
+
+def test_its_successor_of_the_same_name_is_not_leaving():
+    told = Expectations().with_deletion(PODS, pod("u1"), now_s=0.0)
+    assert not told.is_leaving(PODS, pod("u2"))
+    assert not told.settled(shows(pod("u2")), now_s=1.0).deletions
+
+
+def test_kinds_of_one_name_are_apart():
+    told = Expectations().with_deletion(CONFIG_MAPS, pod(), now_s=0.0)
+    assert not told.is_leaving(PODS, pod())
+
+
+def test_pod_perhaps_made_counts_until_it_is_seen():
+    sent = Expectations().with_creation(PODS, pod(), now_s=0.0)
+    assert [one.body for one in sent.settled(shows(None), now_s=1.0).creations.values()] == [pod()]
+    assert not sent.settled(shows(pod("any")), now_s=1.0).creations
+
+
+@pytest.mark.parametrize("expect", [Expectations().with_creation, Expectations().with_deletion])
+def test_what_does_not_show_in_time_did_not_happen(expect):
+    """The loop starts from what it sees and decides again."""
+    waiting = expect(PODS, pod(), now_s=5.0)
+    shown = shows(pod()) if waiting.deletions else shows(None)
+    assert waiting.settled(shown, now_s=5.0 + PATIENCE_S - 0.001) is waiting
+    assert waiting.settled(shown, now_s=5.0 + PATIENCE_S) == Expectations()

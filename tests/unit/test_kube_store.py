@@ -1,0 +1,189 @@
+"""The store equals the API server's truth after any listings, events, repetitions and answers to own writes."""
+
+import json
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NODES, PODS
+from autoscaler.clusters.kubernetes.api.port import EventType, Listing, WatchEvent
+from autoscaler.clusters.kubernetes.store import Store, key_of
+from autoscaler.errors import InvariantViolationError
+
+NAMES = st.sampled_from("abcd")
+
+
+def obj(name, version, *, namespace="n", **fields):
+    return {"metadata": {"name": name, "namespace": namespace, "resourceVersion": str(version)}, **fields}
+
+
+def listing(version, *items):
+    return Listing(items=items, resource_version=str(version))
+
+
+def event(type_, what):
+    return WatchEvent(type=type_, object=what)
+
+
+class Truth(RuleBasedStateMachine):
+    """An API server's history on one side; on the other a store that is told parts of it, late, twice and old."""
+
+    def __init__(self):
+        super().__init__()
+        self.store = Store()
+        self.version = 10
+        self.states = {10: {}}  # version -> all objects as they stood
+        self.events = []
+        self.newest = {}  # what the store has shown of each key
+
+    @initialize()
+    def first_listing(self):
+        assert self.store.take_listing(PODS, listing(10), asked_at_s=0.0)
+
+    @rule(name=NAMES, is_deleted=st.booleans())
+    def something_changes(self, name, is_deleted):
+        before = self.states[self.version]
+        self.version += 1
+        after, changed = dict(before), obj(name, self.version)
+        if is_deleted and name in before:
+            del after[name]
+            self.events.append(event(EventType.DELETED, changed))
+        else:
+            after[name] = changed
+            self.events.append(event(EventType.MODIFIED if name in before else EventType.ADDED, changed))
+        self.states[self.version] = after
+
+    @rule(count=st.integers(1, 3))
+    def stream_goes_on(self, count):
+        """From where the store stands, in order: what a watch does."""
+        missing = [one for one in self.events if int(one.resource_version) > self.store.version(PODS)]
+        for one in missing[:count]:
+            self.store.take_event(PODS, one, at_s=0.0)
+
+    @rule(number=st.integers(0, 30))
+    def old_event_comes_again(self, number):
+        known = [one for one in self.events if int(one.resource_version) <= self.store.version(PODS)]
+        if known:
+            self.store.take_event(PODS, known[number % len(known)], at_s=0.0)
+
+    @rule()
+    def bookmark_comes(self):
+        """Of a version that the stream has reached."""
+        if all(int(one.resource_version) <= self.store.version(PODS) for one in self.events):
+            self.store.take_event(PODS, event(EventType.BOOKMARK, obj("", self.version)), at_s=0.0)
+
+    @rule(back=st.integers(0, 30))
+    def relisted_from_a_server_that_lags(self, back):
+        version = max(10, self.version - back)
+        is_older = version < self.store.version(PODS)
+        taken = self.store.take_listing(PODS, listing(version, *self.states[version].values()), asked_at_s=0.0)
+        assert taken is not is_older
+
+    @rule(name=NAMES)
+    def own_write_is_answered(self, name):
+        """The answer is in the store at once, and outlives listings and events from before it."""
+        self.something_changes(name, is_deleted=False)
+        self.store.learn(PODS, self.states[self.version][name])
+        assert self.store.get(PODS, ("n", name)) == self.states[self.version][name]
+
+    @rule(number=st.integers(0, 30))
+    def answer_comes_late(self, number):
+        """Of a write that was answered after the watch had shown more."""
+        made = [one.object for one in self.events if one.type is not EventType.DELETED]
+        known = [one for one in made if int(one["metadata"]["resourceVersion"]) <= self.store.version(PODS)]
+        if known:
+            before = dict(self.store.objects(PODS))
+            self.store.learn(PODS, known[number % len(known)])
+            assert dict(self.store.objects(PODS)) == before
+
+    @invariant()
+    def nothing_goes_back(self):
+        """No object is ever shown older than it was shown before, not even after it was gone."""
+        for key, shown in self.store.objects(PODS).items():
+            version = int(shown["metadata"]["resourceVersion"])
+            assert version >= self.newest.get(key, 0)
+            self.newest[key] = version
+
+    def teardown(self):
+        """What has changed is told, and the whole stream brings the store to the truth."""
+        self.store.take_changes()
+        before = dict(self.store.objects(PODS))
+        self.stream_goes_on(len(self.events))
+        after = dict(self.store.objects(PODS))
+        assert after == {("n", name): one for name, one in self.states[self.version].items()}
+        told = self.store.take_changes().get(PODS, frozenset())
+        assert told >= {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+
+
+TestTruth = Truth.TestCase
+
+
+def test_relisting_brings_back_what_was_swallowed():
+    """A change that the stream lost for good shows in the next listing: come, changed and gone."""
+    store = Store()
+    store.take_listing(PODS, listing(10, obj("changed", 3), obj("gone", 4)), asked_at_s=0.0)
+    store.take_event(PODS, event(EventType.BOOKMARK, obj("", 20)), at_s=1.0)
+    store.take_changes()
+    store.take_listing(PODS, listing(20, obj("changed", 12), obj("come", 13)), asked_at_s=2.0)
+    assert {name for _, name in store.objects(PODS)} == {"changed", "come"}
+    assert store.take_changes() == {PODS: frozenset({("n", "changed"), ("n", "come"), ("n", "gone")})}
+
+
+def test_relisting_of_the_same_changes_nothing():
+    store = Store()
+    same = obj("one", 3)
+    store.take_listing(PODS, listing(10, same), asked_at_s=0.0)
+    store.take_changes()
+    store.take_listing(PODS, listing(11, json.loads(json.dumps(same))), asked_at_s=1.0)
+    assert store.take_changes() == {}
+    assert store.get(PODS, ("n", "one")) is same
+
+
+def test_kinds_are_apart():
+    store = Store()
+    store.take_listing(PODS, listing(10, obj("one", 3)), asked_at_s=5.0)
+    assert store.is_synced([PODS])
+    assert not store.is_synced([PODS, CONFIG_MAPS])
+    assert store.oldest_heard_at_s([PODS, CONFIG_MAPS]) is None
+    store.take_listing(CONFIG_MAPS, listing(10), asked_at_s=3.0)
+    assert store.oldest_heard_at_s([PODS, CONFIG_MAPS]) == 3.0
+    store.hear(CONFIG_MAPS, at_s=9.0)
+    assert store.oldest_heard_at_s([PODS, CONFIG_MAPS]) == 5.0
+    assert store.objects(CONFIG_MAPS) == {}
+
+
+def test_repetition_is_a_sign_of_life():
+    """The server speaks, if only of what is known."""
+    store = Store()
+    store.take_listing(PODS, listing(10), asked_at_s=0.0)
+    store.take_event(PODS, event(EventType.ADDED, obj("one", 9)), at_s=7.0)
+    assert store.objects(PODS) == {}
+    assert store.heard_at_s(PODS) == 7.0
+
+
+def test_event_before_the_first_listing_is_our_bug():
+    with pytest.raises(InvariantViolationError):
+        Store().take_event(PODS, event(EventType.ADDED, obj("one", 9)), at_s=7.0)
+
+
+def test_answer_before_the_first_listing_is_not_kept():
+    """A store that has not been listed must not look as if it had."""
+    store = Store()
+    store.learn(PODS, obj("one", 9))
+    assert store.objects(PODS) == {}
+
+
+def test_objects_of_the_whole_cluster_stand_without_a_namespace():
+    node = {"metadata": {"name": "node", "resourceVersion": "3"}}
+    assert key_of(node) == ("", "node")
+    store = Store()
+    store.take_listing(NODES, listing(10, node), asked_at_s=0.0)
+    assert store.get(NODES, ("", "node")) is node
+
+
+def test_slim_leaves_out_what_nobody_reads():
+    store = Store({PODS: lambda pod: {"metadata": pod["metadata"]}})
+    store.take_listing(PODS, listing(10, obj("one", 3, status={"big": "x"})), asked_at_s=0.0)
+    store.take_event(PODS, event(EventType.ADDED, obj("two", 11, status={"big": "x"})), at_s=0.0)
+    assert all("status" not in pod for pod in store.objects(PODS).values())
