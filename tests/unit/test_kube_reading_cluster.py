@@ -1,0 +1,239 @@
+"""Nodes, workloads, quotas and priority classes as the API server has them."""
+
+import pytest
+
+from autoscaler.clusters.kubernetes.reading.nodes import read_daemonset, read_node, reserve_for_daemons
+from autoscaler.clusters.kubernetes.reading.priorities import class_problems, read_classes
+from autoscaler.clusters.kubernetes.reading.quotas import read_quota
+from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job, hpa_target, job_of_master, read_workload
+from autoscaler.domain import Effect, QuotaLimit, Reclaim, Resources, Taint
+from tests.unit.kube_objects import UID, condition, template
+
+
+def raw_node(name="n1", *, labels=None, ready="True", taints=(), meta=None, **spec):
+    return {
+        "metadata": {"name": name, "labels": labels or {}, **(meta or {})},
+        "spec": {"taints": list(taints), **spec},
+        "status": {
+            "allocatable": {
+                "cpu": "3920m",
+                "memory": "15Gi",
+                "pods": "110",
+                "nvidia.com/gpu": "8",
+                "hugepages-1Gi": "0",
+            },
+            "conditions": [condition("Ready", ready)],
+        },
+    }
+
+
+def test_node_offers_what_is_allocatable():
+    """GPUs by their own count, everything else by its name."""
+    node = read_node(raw_node(labels={"zone": "a"}))
+    assert node.allocatable == Resources(cpu_milli=3920, memory_bytes=15 << 30, gpu_count=8, extended=(("pods", 110),))
+    assert node.labels == {("zone", "a")}
+    assert node.is_open()
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_draining"),
+    [
+        (raw_node(unschedulable=True), False),
+        (raw_node(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), False),
+        (raw_node(labels={"edl.dev/drain": ""}), True),
+        (raw_node(taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]), True),
+        (raw_node(taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]), True),
+    ],
+)
+def test_node_that_takes_nothing_new(raw, is_draining):
+    """Cordoned: no growth; announced as leaving: EDL's pods leave too (rule 13)."""
+    node = read_node(raw)
+    assert node.is_cordoned
+    assert node.is_draining is is_draining
+
+
+def test_readiness_is_the_condition_and_its_taints_are_left_out():
+    """Admission makes every pod tolerate them, so as taints they would say nothing."""
+    taints = [
+        {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"},
+        {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+        {"key": "slow", "effect": "PreferNoSchedule"},
+    ]
+    node = read_node(raw_node(ready="Unknown", taints=taints))
+    assert not node.is_ready
+    assert node.taints == {Taint(key="gpu", value="yes", effect=Effect.NO_SCHEDULE)}
+
+
+def test_new_node_keeps_room_for_daemons_that_have_not_arrived():
+    """For 60 s, and only for those that it accepts (rule 12)."""
+    everywhere = read_daemonset(
+        {
+            "metadata": {"namespace": "kube-system", "name": "log"},
+            "spec": {"template": template(cpu="200m", memory="1Gi")},
+        }
+    )
+    elsewhere = read_daemonset(
+        {
+            "metadata": {"namespace": "kube-system", "name": "arm"},
+            "spec": {"template": template(cpu="3", spec={"nodeSelector": {"arch": "arm"}})},
+        }
+    )
+    node = read_node(raw_node())
+
+    def left(now_s, arrived=frozenset()):
+        daemonsets = [everywhere, elsewhere]
+        kept = reserve_for_daemons(node, created_at_s=100.0, daemonsets=daemonsets, arrived=arrived, now_s=now_s)
+        return kept.allocatable
+
+    assert left(159.0) == node.allocatable - everywhere.shape.requests
+    assert left(159.0, {"kube-system/log"}) == node.allocatable
+    assert left(160.0) == node.allocatable
+
+
+CLASSES = [
+    {"metadata": {"name": "edl-core"}, "value": 0, "preemptionPolicy": "Never"},
+    *({"metadata": {"name": f"edl-surplus-{k}"}, "value": -k, "preemptionPolicy": "Never"} for k in range(1, 9)),
+    {"metadata": {"name": "high"}, "value": 1000},
+]
+
+
+def with_class(name, **fields):
+    return [{**raw, **fields} if raw["metadata"]["name"] == name else raw for raw in CLASSES]
+
+
+def test_classes_of_the_chart_are_right():
+    """Surplus below the default, core level with it, none preempts (rules 3 and 4)."""
+    classes = read_classes(CLASSES)
+    assert class_problems(classes, Reclaim.SCHEDULER) == ()
+    assert (classes.value_of(None), classes.value_of("high"), classes.value_of("no")) == (0, 1000, None)
+    assert classes.value_of("system-node-critical") == 2_000_001_000
+
+
+@pytest.mark.parametrize(
+    ("raws", "said"),
+    [
+        (CLASSES[1:], "edl-core is missing"),
+        (with_class("edl-core", value=5), "edl-core has value 5"),
+        (with_class("edl-core", preemptionPolicy="PreemptLowerPriority"), "edl-core needs preemptionPolicy Never"),
+        (with_class("edl-surplus-1", value=0), "edl-surplus-1 has value 0, pods without a class have 0"),
+        (with_class("edl-surplus-3", value=-2), "edl-surplus-3 has value -2, edl-surplus-2 has -2"),
+        (with_class("edl-surplus-8", value=-11), "below -10 cluster-autoscaler"),
+        (with_class("edl-surplus-4", preemptionPolicy=None), "edl-surplus-4 needs preemptionPolicy Never"),
+        ([*CLASSES, {"metadata": {"name": "low"}, "value": -3, "globalDefault": True}], "pods without a class have -3"),
+    ],
+)
+def test_classes_that_would_let_surplus_stand_above_others_are_refused(raws, said):
+    """Each in words that name the class (rule 3: a condition refuses to run)."""
+    assert said in "\n".join(class_problems(read_classes(raws), Reclaim.SCHEDULER))
+
+
+def test_graded_classes_are_not_asked_for_when_the_planner_reclaims():
+    """Surplus carries edl-core then (rule 1)."""
+    assert class_problems(read_classes(CLASSES[:1]), Reclaim.PLANNER) == ()
+
+
+def quota(hard, used=None, **spec):
+    status = {} if used is None else {"used": used}
+    return {"metadata": {"namespace": "team-a", "name": "q"}, "spec": {"hard": hard, **spec}, "status": status}
+
+
+def test_quota_speaks_of_requests_by_the_domains_names():
+    """cpu is requests.cpu; limits, objects and storage are no matter of rooms."""
+    hard = {"cpu": "10", "requests.memory": "2Gi", "requests.nvidia.com/gpu": "4", "pods": "5", "limits.cpu": "20"}
+    hard |= {"count/deployments.apps": "3", "requests.storage": "1Ti", "count/pods": "9", "services": "2"}
+    hard |= {"gold.storageclass.storage.k8s.io/requests.storage": "1Gi"}
+    used = {"cpu": "2500m", "requests.memory": "1Gi", "requests.nvidia.com/gpu": "1", "pods": "2", "count/pods": "3"}
+    found = read_quota(quota(hard, used))
+    assert sorted(found.limits, key=str) == sorted(
+        [
+            QuotaLimit(resource="cpu", hard=10_000, used=2_500),
+            QuotaLimit(resource="memory", hard=2 << 30, used=1 << 30),
+            QuotaLimit(resource="gpu", hard=4, used=1),
+            QuotaLimit(resource="pods", hard=5, used=2),
+            QuotaLimit(resource="pods", hard=9, used=3),
+        ],
+        key=str,
+    )
+
+
+def test_quota_that_is_not_counted_yet_leaves_nothing():
+    """The API server refuses pods until it has counted."""
+    assert read_quota(quota({"cpu": "10"})).limits == (QuotaLimit(resource="cpu", hard=10_000, used=10_000),)
+
+
+def selector(operator, *values, scope="PriorityClass"):
+    return {"matchExpressions": [{"scopeName": scope, "operator": operator, "values": list(values)}]}
+
+
+OWN = ["edl-core", *(f"edl-surplus-{k}" for k in range(1, 9))]
+
+
+@pytest.mark.parametrize(
+    ("spec", "binds"),
+    [
+        ({"scopes": ["NotBestEffort", "NotTerminating"]}, True),
+        ({"scopes": ["BestEffort"]}, False),
+        ({"scopes": ["Terminating"]}, False),
+        ({"scopeSelector": selector("In", *OWN, "web")}, True),
+        ({"scopeSelector": selector("In", "edl-core")}, False),
+        ({"scopeSelector": selector("NotIn", "high")}, True),
+        ({"scopeSelector": selector("NotIn", "edl-core")}, False),
+        ({"scopeSelector": selector("Exists")}, True),
+        ({"scopeSelector": selector("DoesNotExist")}, False),
+        ({"scopeSelector": selector("Exists", scope="CrossNamespacePodAffinity")}, False),
+    ],
+)
+def test_scoped_quota_binds_when_its_scope_holds_for_every_pod_of_ours(spec, binds):
+    """Others are met at creation (403, reason Quota; rules 9 and 19)."""
+    assert (read_quota(quota({"cpu": "1"}, {"cpu": "0"}, **spec)) is not None) is binds
+
+
+def deployment(replicas=3, **meta):
+    spec = {
+        "template": template(spec={"priorityClassName": "high"}),
+        **({} if replicas is None else {"replicas": replicas}),
+    }
+    return {"metadata": {"namespace": "shop", "name": "web", **meta}, "spec": spec}
+
+
+def hpa(desired=0, most=10, *, kind="Deployment", api="apps/v1", name="web"):
+    return {
+        "metadata": {"namespace": "shop", "name": "h"},
+        "spec": {"maxReplicas": most, "scaleTargetRef": {"apiVersion": api, "kind": kind, "name": name}},
+        "status": {"desiredReplicas": desired},
+    }
+
+
+@pytest.mark.parametrize(
+    ("raw", "scaler", "wanted", "most"),
+    [
+        (deployment(3), None, 3, 0),
+        (deployment(None), None, 1, 0),
+        (deployment(3), hpa(7), 7, 10),  # announced growth
+        (deployment(3), hpa(2), 3, 10),
+        (deployment(0), hpa(7), 0, 10),  # at 0 an autoscaler stops by itself
+    ],
+)
+def test_workload_wants_what_it_will_have_soon(raw, scaler, wanted, most):
+    """Growth that an HPA announces is demand before the pods are there."""
+    found = read_workload(raw, scaler, read_classes(CLASSES))
+    assert (found.name, found.priority) == ("shop/web", 1000)
+    assert (found.desired_replicas, found.max_replicas) == (wanted, most)
+
+
+def test_masters_deployment_is_no_workload():
+    """It is EDL's own; its UID leads to the job."""
+    owner = {"apiVersion": "edl.dev/v1alpha1", "kind": "TrainingJob", "name": "digits", "uid": UID, "controller": True}
+    labels = {"edl.dev/role": "master", "edl.dev/job": "digits"}
+    raw = deployment(ownerReferences=[owner], labels=labels)
+    assert read_workload(raw, None, read_classes(CLASSES)) is None
+    assert job_of_master(raw) == UID
+    assert job_of_master(deployment(labels=labels)) == ""
+
+
+def test_autoscaler_upon_a_job_is_found():
+    """EDL leaves that count alone (A10)."""
+    assert conflicting_job(hpa(kind="TrainingJob", api="edl.dev/v1alpha1", name="digits")) == "shop/digits"
+    assert conflicting_job(hpa()) is None
+    assert hpa_target(hpa()).workload == "shop/web"
+    assert hpa_target(hpa(kind="StatefulSet")).workload is None
