@@ -1,0 +1,221 @@
+"""The chart on a real API server: installed, upgraded, rolled back, uninstalled; jobs and secrets outlive it.
+
+A control plane of its own: the names of priority classes and of the kind TrainingJob are the cluster's.
+"""
+
+import base64
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from cryptography import x509
+from kubernetes import client
+
+from tests.cluster.accounts import open_client, write_account_kubeconfig
+from tests.cluster.control_plane import start_control_plane
+from tests.cluster.errors import ClusterError
+from tests.cluster.trainingjobs import make_job
+from tests.cluster.waiting import wait_for
+
+CHART = Path(__file__).resolve().parents[2] / "charts" / "edl"
+NAMESPACE = "edl-system"
+SURPLUS = {f"edl-surplus-{grade}": -grade for grade in range(1, 9)}
+
+
+@pytest.fixture(scope="module")
+def plane(cluster_tools, tmp_path_factory):
+    with start_control_plane(tmp_path_factory.mktemp("chart"), cluster_tools) as running:
+        running.kubectl("create", "namespace", NAMESPACE)
+        yield running
+
+
+@pytest.fixture
+def helm(plane):
+    """`helm("install", sets...)` on the release `edl`.  Afterwards nothing of it is left, the definition too."""
+
+    def run(what, *more, chart=CHART):
+        place = () if what in {"uninstall", "rollback", "history"} else (str(chart),)
+        return plane.helm(what, "edl", *place, "--namespace", NAMESPACE, *more)
+
+    yield run
+    if "edl" in plane.helm("list", "--short", "--namespace", NAMESPACE):
+        run("uninstall")
+    plane.kubectl("delete", "crd", "trainingjobs.edl.dev", "--ignore-not-found")
+    plane.kubectl("delete", "secret", "edl-etcd", "--ignore-not-found", "--namespace", NAMESPACE)
+
+
+def objects(plane, kind, *more):
+    return {o["metadata"]["name"]: o for o in json.loads(plane.kubectl("get", kind, "-o", "json", *more))["items"]}
+
+
+def classes(plane):
+    return {name: o["value"] for name, o in objects(plane, "priorityclass").items() if name.startswith("edl-")}
+
+
+def policy(plane):
+    return yaml.safe_load(objects(plane, "cm", "-n", NAMESPACE)["edl-policy"]["data"]["policy.yaml"])
+
+
+def test_from_installation_to_uninstallation(plane, helm):
+    """Each step leaves what it says; a job and its definition are there at the end."""
+    notes = helm("install")
+    assert "jobs of every namespace are managed" in notes
+    assert "Masters have no etcd" in notes
+    assert classes(plane) == {"edl-core": 0, "edl-surplus": 0, "edl-operator": 1_000_000, **SURPLUS}
+    plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(make_job()))
+
+    helm("upgrade", "--set", "policy.reclaim=planner,policy.headroomPercent=5,operator.replicas=1")
+    assert (policy(plane)["reclaim"], policy(plane)["headroomPercent"]) == ("planner", 5)
+    assert objects(plane, "deployment", "-n", NAMESPACE)["edl-operator"]["spec"]["replicas"] == 1
+    assert "edl-operator" not in objects(plane, "pdb", "-n", NAMESPACE)
+
+    helm("rollback", "1")
+    assert policy(plane)["reclaim"] == "scheduler"
+    assert "edl-operator" in objects(plane, "pdb", "-n", NAMESPACE)
+
+    helm("uninstall")
+    assert classes(plane) == {}
+    assert not [name for name in objects(plane, "clusterrole") if name.startswith("edl")]
+    assert "digits" in objects(plane, "tj")
+
+    helm("install")  # a definition that was kept is taken over
+    assert "digits" in objects(plane, "tj")
+    plane.kubectl("delete", "tj", "digits")
+
+
+def test_an_upgrade_brings_the_new_definition(plane, helm, tmp_path):
+    """Unlike the definitions in a chart's crds/, which Helm never touches again."""
+    newer = tmp_path / "edl"
+    shutil.copytree(CHART, newer)
+    definition = newer / "files" / "trainingjobs.yaml"
+    definition.write_text(definition.read_text().replace('edl.dev/crd-revision: "1"', 'edl.dev/crd-revision: "2"'))
+    helm("install")
+    helm("upgrade", chart=newer)
+    crd = json.loads(plane.kubectl("get", "crd", "trainingjobs.edl.dev", "-o", "json"))
+    assert crd["metadata"]["annotations"]["edl.dev/crd-revision"] == "2"
+
+
+def test_the_identity_of_etcd_is_made_once(plane, helm):
+    def identity():
+        data = objects(plane, "secret", "-n", NAMESPACE)["edl-etcd"]["data"]
+        return {name: base64.b64decode(value) for name, value in data.items()}
+
+    helm("install", "--set", "etcd.enabled=true")
+    first = identity()
+    certificate = x509.load_pem_x509_certificate(first["tls.crt"])
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "*.edl-etcd.edl-system.svc" in names.get_values_for_type(x509.DNSName)
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(first["ca.crt"]))
+    assert len(first["root-password"]) == 32
+
+    helm("upgrade", "--set", "etcd.enabled=true,operator.logLevel=DEBUG")
+    assert identity() == first
+    helm("upgrade", "--set", "etcd.enabled=false")
+    helm("uninstall")
+    helm("install", "--set", "etcd.enabled=true")
+    assert identity() == first, "the volumes of members that come back know this password only"
+
+
+def test_a_class_whose_value_would_change_is_refused_with_the_way_out(plane, helm):
+    helm("install")
+    with pytest.raises(ClusterError, match=r"edl-core has the value 0, which cannot become 5.*delete priorityclass"):
+        helm("upgrade", "--set", "priorityClasses.core=5")
+    plane.kubectl("delete", "priorityclass", "edl-core", "edl-surplus")
+    helm("upgrade", "--set", "priorityClasses.core=5")
+    assert (classes(plane)["edl-core"], classes(plane)["edl-surplus"]) == (5, 5)
+
+
+def test_notes_name_what_stands_above_core(plane, helm):
+    """kubernetes.md 5: those may take core pods."""
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
+    usual = urgent | {"metadata": {"name": "usual"}, "value": 3, "globalDefault": True}
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(urgent))
+    plane.kubectl("apply", "-f", "-", stdin=json.dumps(usual))
+    plane.kubectl("create", "deployment", "shop", "--image=shop")
+    patch = {"spec": {"template": {"spec": {"priorityClassName": "urgent"}}}}
+    plane.kubectl("patch", "deployment", "shop", "-p", json.dumps(patch))
+    plane.kubectl("create", "deployment", "blog", "--image=blog")
+    notes = helm("install")
+    plane.kubectl("delete", "deployment", "shop", "blog")
+    plane.kubectl("delete", "priorityclass", "urgent", "usual")
+    assert "default/shop (urgent, 9)" in notes
+    assert "blog" not in notes
+    assert "Set priorityClasses.core to 3" in notes
+
+
+def test_everything_in_the_chart_is_accepted_by_the_api_server(plane, helm):
+    """Strictly: a field that it does not know would be refused."""
+    plane.kubectl("create", "namespace", "research")
+    sets = "etcd.enabled=true,namespaces={research},metrics.dashboards.enabled=true,operator.nodeAutoscaler=true"
+    text = plane.helm("template", "edl", str(CHART), "--namespace", NAMESPACE, "--set", sets)
+    plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+    plane.kubectl("delete", "namespace", "research", "--wait=false")
+
+
+def test_the_namespace_may_demand_restricted_pods(plane, helm):
+    plane.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+    helm("install", "--set", "etcd.enabled=true,etcd.storage.persistent=false")
+    wait_for("pods of operator and etcd", lambda: len(objects(plane, "pod", "-n", NAMESPACE)) >= 6)
+    plane.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce-")
+
+
+MAY = [
+    ("list", "pods", True),
+    ("watch", "nodes", True),
+    ("create", "pods", True),
+    ("delete", "pods", True),
+    ("create", "pods/eviction", True),
+    ("patch", "trainingjobs/status.edl.dev", True),
+    ("patch", "deployments.apps", True),
+    ("get", "secrets", True),
+    ("list", "secrets", False),
+    ("update", "nodes", False),
+    ("create", "priorityclasses", False),
+    ("create", "trainingjobs.edl.dev", False),
+    ("patch", "horizontalpodautoscalers", False),
+    ("create", "clusterrolebindings", False),
+    ("create", "pods/exec", False),
+]
+
+
+def test_the_operators_account_may_what_it_needs_and_no_more(plane, helm, tmp_path):
+    helm("install")
+    with open_client(plane.kubeconfig) as admin:
+        kubeconfig = write_account_kubeconfig(
+            tmp_path / "operator", admin, authority=plane.authority, namespace=NAMESPACE, account="edl"
+        )
+    with open_client(kubeconfig) as own:
+        asked = {(verb, resource): _may(own, verb, resource, "default") for verb, resource, _ in MAY}
+    assert asked == {(verb, resource): answer for verb, resource, answer in MAY}
+
+
+def test_with_namespaces_the_account_writes_nowhere_else(plane, helm, tmp_path):
+    plane.kubectl("create", "namespace", "vision")
+    helm("install", "--set", "namespaces={vision}")
+    with open_client(plane.kubeconfig) as admin:
+        kubeconfig = write_account_kubeconfig(
+            tmp_path / "operator", admin, authority=plane.authority, namespace=NAMESPACE, account="edl"
+        )
+    with open_client(kubeconfig) as own:
+        assert _may(own, "create", "pods", "vision")
+        assert not _may(own, "create", "pods", "default")
+        assert _may(own, "list", "pods", "default")
+        assert not _may(own, "get", "secrets", "default")
+    plane.kubectl("delete", "namespace", "vision", "--wait=false")
+
+
+def _may(own, verb, resource, namespace):
+    name, _, group = resource.partition(".")
+    name, _, part = name.partition("/")
+    known = {"priorityclasses": "scheduling.k8s.io", "horizontalpodautoscalers": "autoscaling"}
+    known |= {"clusterrolebindings": "rbac.authorization.k8s.io"}
+    attributes = {"verb": verb, "resource": name, "group": group or known.get(name, ""), "namespace": namespace}
+    if part:
+        attributes["subresource"] = part
+    review = client.AuthorizationV1Api(own).create_self_subject_access_review(
+        {"spec": {"resourceAttributes": attributes}}
+    )
+    return review.status.allowed
