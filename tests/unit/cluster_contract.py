@@ -63,7 +63,7 @@ class ClusterContract:
         pods = await pods_of(stage)
         assert outcome.verdict is Verdict.DONE
         assert set(pods) == {(Role.MASTER, 0), (Role.TRAINER, 0)}
-        assert {pod.node for pod in pods.values()} == {stage.nodes[0]}
+        assert {pod.place for pod in pods.values()} == {stage.nodes[0]}
         assert {pod.tier for pod in pods.values()} == {Tier.CORE}
 
     async def test_writes_repeated_change_nothing(self, stage):
@@ -110,7 +110,7 @@ class ClusterContract:
         pod = (await pods_of(stage))[Role.TRAINER, 1]
         assert (await stage.cluster.apply(leave(stage, pod))).verdict is Verdict.DONE
         left = (await pods_of(stage)).get((Role.TRAINER, 1))
-        assert left is None or (left.phase is PodPhase.TERMINATING and left.node == stage.nodes[1])
+        assert left is None or (left.phase is PodPhase.TERMINATING and left.node in {stage.nodes[1], None})
         await stage.settle()
         assert (Role.TRAINER, 1) not in await pods_of(stage)
         assert (await stage.cluster.apply(leave(stage, pod))).verdict is Verdict.DONE

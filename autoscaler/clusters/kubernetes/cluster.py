@@ -1,0 +1,226 @@
+"""A Kubernetes cluster behind the port: what the planner sees of it, and how its actions are carried out.
+
+The store is fed from outside (`watching`); `views` makes of it what the planner sees, `starts` lets gangs begin,
+`pod_writer` writes.  kube-scheduler places what is un-gated: EDL has proved the room and ties the pod to its node.
+What a job's own life asks for (stop, suspend, forget) is `autoscaler.operator`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, assert_never
+
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Propagation, Raw
+from autoscaler.clusters.kubernetes.building.names import master_name, split_key
+from autoscaler.clusters.kubernetes.building.settings import BuildSettings
+from autoscaler.clusters.kubernetes.gangs import Race
+from autoscaler.clusters.kubernetes.pod_writer import PodWriter
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
+from autoscaler.clusters.kubernetes.reading.raw import controller_of
+from autoscaler.clusters.kubernetes.rooms import find_room_problem
+from autoscaler.clusters.kubernetes.starts import Gangs
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views import Facts, FactsOf, Views
+from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    ClusterView,
+    CreatePod,
+    DeletePod,
+    JobName,
+    JobState,
+    Role,
+)
+from autoscaler.errors import ClusterError, PermanentError
+from autoscaler.manifests.values import Mode
+
+DONE: Final = Outcome(verdict=Verdict.DONE)
+SETTLE_AGAIN_S: Final = 1.0  # after an error
+
+log = logging.getLogger(__name__)
+
+
+class KubernetesCluster:
+    """One cluster.  Whoever feeds the store calls `touch` after each change; `keep` has to run beside the loop.
+
+    `clock` is the cluster's clock, `offset_s` takes Unix time to it.  `api` is fenced: it writes for the leader alone.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        settings: BuildSettings,
+        *,
+        clock: Callable[[], float],
+        offset_s: float,
+        facts_of: FactsOf,
+        prepare: Callable[[KubeJob], Awaitable[None]],
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._writer = PodWriter(api, store, settings, clock=clock)
+        self.views = Views(
+            store,
+            reclaim=settings.reclaim,
+            offset_s=offset_s,
+            facts_of=lambda job: self._held(job, facts_of(job)),
+            expected=self._writer.expected,
+        )
+        self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare)
+        self._news = asyncio.Event()
+        self._unsettled = asyncio.Event()
+
+    # ---- the port -----------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self._clock()
+
+    async def observe(self) -> ClusterView:
+        return self.view()
+
+    def view(self) -> ClusterView:
+        """What `observe` answers, at once."""
+        return self.views.view(self._clock())
+
+    async def apply(self, action: Action) -> Outcome:
+        """Carry out one action, whole or not at all."""
+        try:
+            return await self._carry_out(action)
+        except UnavailableError as error:
+            return Outcome(verdict=Verdict.FAILED, message=str(error))
+        except PermanentError as error:
+            return Outcome(verdict=Verdict.REFUSED, message=str(error))
+        except ClusterError as error:
+            return Outcome(verdict=Verdict.FAILED, message=str(error))
+        finally:
+            self.touch()
+
+    async def changed(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    # ---- beside the port ----------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Something a plan could depend on has changed."""
+        self._news.set()
+        self._unsettled.set()
+
+    async def delete_pod(self, raw: Raw, *, grace_s: float | None = None) -> None:
+        """Tell this very pod to leave; the next view knows.  Raises ClusterError."""
+        await self._writer.delete(raw, grace_s=grace_s)
+        self.touch()
+
+    def race(self, job: JobName) -> Race:
+        """Return which races for its room the job has lost lately."""
+        return self._gangs.starts.race(job)
+
+    async def keep(self) -> None:
+        """Bring masters to gangs that are bound and take away what lost its race, until cancelled."""
+        while True:
+            self._unsettled.clear()
+            wait_s = None
+            try:
+                self.view()
+                await self._gangs.settle(self._clock())
+                if (wake_at_s := self._gangs.starts.wake_at_s) is not None:
+                    wait_s = max(0.0, wake_at_s - self._clock())
+            except ClusterError as error:
+                log.warning("starting gangs: %s; trying again in %g s", error, SETTLE_AGAIN_S)
+                wait_s = SETTLE_AGAIN_S
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._unsettled.wait()
+            except TimeoutError:
+                pass
+
+    # ---- actions ------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, action: Action) -> Outcome:
+        self.view()
+        job = self.views.jobs.known.get(action.job)
+        if job is None and not isinstance(action, DeletePod):
+            return refused(f"there is no job {action.job}")
+        if job is not None and job.spec.mode is Mode.OBSERVE:
+            return refused(f"job {action.job} is only observed")
+        match action:
+            case CreatePod():
+                assert job is not None
+                return await self._create(action, job)
+            case AdmitGang():
+                assert job is not None
+                return await self._admit(action, job)
+            case DeletePod():
+                return await self._delete(action, job)
+            case _:
+                assert_never(action)
+
+    async def _create(self, seat: CreatePod, job: KubeJob) -> Outcome:
+        facts, view = self.views.jobs.facts(job), self.view()
+        if facts.state is not JobState.ACTIVE:
+            return refused(f"job {seat.job} takes no pods")
+        if seat.role is Role.MASTER:
+            return refused("masters are replaced by their Deployment")
+        shape = shapes_of(job, avoid=facts.avoid)[seat.role]
+        mine = frozenset(
+            pod.name for pod in view.pods if (pod.job, pod.role, pod.ordinal) == (seat.job, seat.role, seat.ordinal)
+        )
+        if problem := find_room_problem(view, [(seat.node, shape)], mine):
+            return refused(problem)
+        await self._writer.create_tied(job, seat, avoid=facts.avoid)
+        return DONE
+
+    async def _admit(self, action: AdmitGang, job: KubeJob) -> Outcome:
+        if self.views.jobs.facts(job).state is not JobState.ACTIVE:
+            return refused(f"job {action.job} takes no pods")
+        return await self._gangs.admit(action, self.view, self._clock())
+
+    async def _delete(self, action: DeletePod, job: KubeJob | None) -> Outcome:
+        standing = next((pod for pod in self.view().pods if pod.name == action.pod), None)
+        if standing is not None and standing.job != action.job:
+            return refused(f"pod {action.pod} is no pod of job {action.job}")
+        if action.role is Role.MASTER:
+            return await self._delete_masters(job)
+        raw = self._store.get(PODS, split_key(action.pod))
+        if standing is not None and raw is not None:
+            await self._writer.delete(raw, grace_s=action.grace_s)
+        return DONE
+
+    async def _delete_masters(self, job: KubeJob | None) -> Outcome:
+        """A job's masters leave with their Deployment, all of them."""
+        raw = None if job is None else self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
+        if job is None or raw is None or controller_of(raw).get("uid") != job.uid:
+            return DONE
+        metadata = raw["metadata"]
+        with suppress(NotFoundError):
+            await self._api.delete(
+                DEPLOYMENTS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                only=Preconditions(uid=metadata["uid"]),
+                propagation=Propagation.BACKGROUND,
+            )
+        return DONE
+
+    def _held(self, job: KubeJob, facts: Facts) -> Facts:
+        """A job that has lost its room to others creates nothing for a while."""
+        hold_until_s = max(facts.hold_until_s, self._gangs.starts.race(job.key).hold_until_s)
+        return replace(facts, hold_until_s=hold_until_s)
+
+
+def refused(message: str) -> Outcome:
+    return Outcome(verdict=Verdict.REFUSED, message=message)

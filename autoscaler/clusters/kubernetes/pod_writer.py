@@ -1,0 +1,124 @@
+"""Writes pods so that each write may be lost, repeated or cut short: names are fixed, objects are meant by UID.
+
+What a write answers is put into the store at once, so that the next view contains it.  No decision is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from math import ceil
+
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Raw
+from autoscaler.clusters.kubernetes.building.labels import GATE, MASTER_SEATS, TIER
+from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
+from autoscaler.clusters.kubernetes.building.settings import BuildSettings
+from autoscaler.clusters.kubernetes.expectations import Expectations
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.reading.raw import controller_of, key_of, text
+from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec, split_pin
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.domain import CreatePod, NodeName
+from autoscaler.errors import PermanentError
+
+ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class NameTakenError(PermanentError):
+    """A pod of that name stands already, and it is not the one that was meant: plan again."""
+
+
+class PodWriter:
+    """The pods of all jobs.  Every method raises ClusterError."""
+
+    def __init__(self, api: Api, store: Store, settings: BuildSettings, *, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._expected = Expectations()
+
+    def expected(self) -> Expectations:
+        """Return what the watches have to show yet."""
+        self._expected = self._expected.settled(self._store.get, now_s=self._clock())
+        return self._expected
+
+    async def create_tied(self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName]) -> None:
+        """Let the pod stand, tied to the seat's node: made now, or found as an earlier try left it."""
+        raw = await self._create(job, build_pod(job, seat, self._settings, is_gated=False, avoid=avoid))
+        if GATE in gates_of(raw):
+            await self.ungate(raw, seat.node)
+        elif text(raw, "spec", "nodeName") != seat.node and pinned_node(raw) != seat.node:
+            raise NameTakenError(f"pod {key_of(raw)} stands, tied to another node than {seat.node}")
+
+    async def create_gated(
+        self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], masters: tuple[NodeName, ...]
+    ) -> Raw:
+        """Let the pod stand behind the gang's gate, or as an earlier try left it.  `masters`: their proved seats."""
+        body = build_pod(job, seat, self._settings, is_gated=True, avoid=avoid)
+        if masters:
+            body["metadata"].setdefault("annotations", {})[MASTER_SEATS] = ",".join(masters)
+        return await self._create(job, body)
+
+    async def ungate(self, raw: Raw, node: NodeName) -> None:
+        """Lift the gang's gate and tie the pod to the node, in one write to this very object."""
+        metadata = raw["metadata"]
+        written = await self._api.patch(
+            PODS,
+            metadata["name"],
+            ungate_patch(raw, node),
+            namespace=metadata["namespace"],
+            only=Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"]),
+        )
+        self._store.learn(PODS, written)
+
+    async def delete(self, raw: Raw, *, grace_s: float | None = None) -> None:
+        """Tell this very pod to leave; None: within its own grace.  One that is gone has left.
+
+        Raises ConflictError if it is not as it was when this was decided: it may have been bound meanwhile.
+        """
+        metadata = raw["metadata"]
+        with suppress(NotFoundError):  # gone already: the watch will say so
+            await self._api.delete(
+                PODS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                only=Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"]),
+                grace_s=None if grace_s is None else ceil(grace_s),
+            )
+        self._expected = self._expected.with_deletion(PODS, raw, now_s=self._clock())
+
+    async def _create(self, job: KubeJob, body: Raw) -> Raw:
+        metadata = body["metadata"]
+        try:
+            raw = await self._api.create(PODS, body)
+        except AlreadyExistsError:
+            raw = await self._api.get(PODS, metadata["name"], namespace=metadata["namespace"])
+            check_same(raw, job, body)
+        except UnavailableError as error:
+            if error.may_have_happened:
+                self._expected = self._expected.with_creation(PODS, body, now_s=self._clock())
+            raise
+        self._store.learn(PODS, raw)
+        return raw
+
+
+def check_same(raw: Raw, job: KubeJob, body: Raw) -> None:
+    """Raise NameTakenError unless this is the pod that was to be made, alive and staying."""
+    key = key_of(raw)
+    if controller_of(raw).get("uid") != job.uid:
+        raise NameTakenError(f"pod {key} stands and belongs to somebody else")
+    if raw["metadata"].get("deletionTimestamp"):
+        raise NameTakenError(f"pod {key} is still leaving")
+    if text(raw, "status", "phase") in ENDED:
+        raise NameTakenError(f"pod {key} has ended and is yet to be judged")
+    if text(raw, "metadata", "labels", TIER) != text(body, "metadata", "labels", TIER):
+        raise NameTakenError(f"pod {key} stands in another tier")
+
+
+def pinned_node(raw: Raw) -> NodeName | None:
+    """Return the node to which EDL tied the pod."""
+    return split_pin(shape_of_spec(raw["spec"], raw.get("status") or {}))[1]

@@ -1,0 +1,185 @@
+"""How gangs start (`kubernetes.md` 8 to 11): gated pods, the room proved again, gates lifted, then the masters.
+
+Nothing of it is remembered but who has lost which race (`gangs`): whether a gang is gated, un-gated, bound or half made
+is read from its pods each time, so a crash after any write leaves something that the next look goes on with.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, TypeVar
+
+from autoscaler.clusters.kubernetes import gangs
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from autoscaler.clusters.kubernetes.api.port import Api, Raw
+from autoscaler.clusters.kubernetes.building.labels import GATE, ROLE
+from autoscaler.clusters.kubernetes.building.master import build_master
+from autoscaler.clusters.kubernetes.building.names import master_name, split_key
+from autoscaler.clusters.kubernetes.building.settings import BuildSettings
+from autoscaler.clusters.kubernetes.gangs import Standing, Starts
+from autoscaler.clusters.kubernetes.pod_writer import ENDED, PodWriter
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
+from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.reading.raw import controller_of, key_of, text
+from autoscaler.clusters.kubernetes.rooms import find_room_problem
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views import Views
+from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.domain import AdmitGang, ClusterView, JobName, JobState, PodName, Role
+from autoscaler.errors import PermanentError
+
+Answer = TypeVar("Answer")
+
+AT_ONCE: Final = 8
+"""Writes under way together: a gang of 60 is written in well under a second, and no server feels it."""
+
+
+class Gangs:
+    """The gangs of all jobs.  `prepare` makes what a job owns beside pods, which its pods mount."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        views: Views,
+        writer: PodWriter,
+        settings: BuildSettings,
+        *,
+        prepare: Callable[[KubeJob], Awaitable[None]],
+    ) -> None:
+        self.starts = Starts()
+        self._api = api
+        self._store = store
+        self._views = views
+        self._writer = writer
+        self._settings = settings
+        self._prepare = prepare
+
+    async def admit(self, action: AdmitGang, view: Callable[[], ClusterView], now_s: float) -> Outcome:
+        """Start a gang whole or not at all.  `view` gives the newest view each time it is asked."""
+        job = self._views.jobs.known[action.job]
+        if busy := self._other_start(action.job):
+            return Outcome(verdict=Verdict.REFUSED, message=f"the gang of {busy} is starting")
+        if problem := self._find_problem(view(), action, job):
+            return Outcome(verdict=Verdict.REFUSED, message=problem)
+        await self._prepare(job)
+        seats = [seat for seat in action.pods if seat.role is not Role.MASTER]
+        masters = tuple(seat.node for seat in action.pods if seat.role is Role.MASTER)
+        avoid = self._views.jobs.facts(job).avoid
+        try:
+            made = await each(self._writer.create_gated(job, seat, avoid=avoid, masters=masters) for seat in seats)
+        except PermanentError as error:
+            view()
+            await self._drop_gated(job)
+            self.starts = gangs.refuse(self.starts, job.key, now_s)
+            return Outcome(verdict=Verdict.REFUSED, message=str(error))
+        if problem := self._find_problem(view(), action, job):
+            return Outcome(verdict=Verdict.REFUSED, message=problem)
+        await each(
+            self._writer.ungate(raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw)
+        )
+        return Outcome(verdict=Verdict.DONE)
+
+    async def settle(self, now_s: float) -> None:
+        """Bring masters to gangs that are bound, and take away pods that lost their race."""
+        standing = [self._standing(job) for job in self._views.jobs.known.values()]
+        self.starts, lost = gangs.look(self.starts, standing, now_s)
+        for one in lost:
+            raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(one.pods))
+            await each(self._writer.delete(raw) for raw in raws if raw is not None)
+        given_up = {one.job for one in lost}
+        for found in standing:
+            job = self._views.jobs.known[found.job]
+            if found.is_starting and not found.unbound and found.job not in given_up and self._is_whole(job, found):
+                await self._bring_master(job)
+
+    # ---- what stands --------------------------------------------------------------------------------------------
+
+    def _standing(self, job: KubeJob) -> Standing:
+        bound, unbound = set[PodName](), set[PodName]()
+        for raw in self._members(job):
+            name = PodName(key_of(raw))
+            if text(raw, "spec", "nodeName"):
+                bound.add(name)
+            elif gates_of(raw) <= {GATE}:
+                unbound.add(name)  # behind somebody else's gate it is their business
+        return Standing(
+            job=job.key,
+            is_starting=not self._has_master(job),
+            bound=frozenset(bound),
+            unbound=frozenset(unbound),
+        )
+
+    def _members(self, job: KubeJob) -> list[Raw]:
+        """Return the job's trainers and servers that stand and stay."""
+        return [
+            raw
+            for raw in self._views.pods.of_job(job.key)
+            if controller_of(raw).get("uid") == job.uid
+            and not raw["metadata"].get("deletionTimestamp")
+            and text(raw, "status", "phase") not in ENDED
+        ]
+
+    def _has_master(self, job: KubeJob) -> bool:
+        raw = self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
+        return raw is not None and controller_of(raw).get("uid") == job.uid
+
+    def _is_whole(self, job: KubeJob, standing: Standing) -> bool:
+        """Whether all that the job cannot run without is bound, and the job wants to run."""
+        raws = (self._store.get(PODS, split_key(pod)) for pod in standing.bound)
+        roles = Counter(text(raw, "metadata", "labels", ROLE) for raw in raws if raw is not None)
+        servers = job.spec.server.replicas.minimum if job.spec.server is not None else 0
+        return (
+            self._views.jobs.facts(job).state is JobState.ACTIVE
+            and roles[Role.TRAINER.value] >= job.spec.trainer.replicas.minimum
+            and roles[Role.SERVER.value] >= servers
+        )
+
+    def _other_start(self, name: JobName) -> JobName | None:
+        """Return another job whose gang is un-gated and not complete: one at a time (rule 9)."""
+        for job in self._views.jobs.known.values():
+            if job.key == name or self._has_master(job):
+                continue
+            if any(GATE not in gates_of(raw) for raw in self._members(job)):
+                return job.key
+        return None
+
+    def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
+        shapes = shapes_of(job, avoid=self._views.jobs.facts(job).avoid)
+        mine = frozenset(pod.name for pod in view.pods if pod.job == job.key)
+        return find_room_problem(view, ((seat.node, shapes[seat.role]) for seat in action.pods), mine)
+
+    # ---- writes -------------------------------------------------------------------------------------------------
+
+    async def _bring_master(self, job: KubeJob) -> None:
+        try:
+            raw = await self._api.create(DEPLOYMENTS, build_master(job, self._settings))
+        except AlreadyExistsError:
+            return  # the watch will show it
+        self._store.learn(DEPLOYMENTS, raw)
+
+    async def _drop_gated(self, job: KubeJob) -> None:
+        """Half a gang behind its gate would only fill a quota."""
+        gated = [raw for raw in self._members(job) if GATE in gates_of(raw)]
+        await each(self._writer.delete(raw) for raw in gated)
+
+
+async def each(writes: Iterable[Awaitable[Answer]]) -> list[Answer]:
+    """Do all writes, a few at a time, and return their answers in order; then raise the first error, if there was one.
+
+    All are tried: what one write meets says nothing about the next, and what stands is found again.
+    """
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def do(write: Awaitable[Answer]) -> Answer:
+        async with turn:
+            return await write
+
+    answers = await asyncio.gather(*(do(write) for write in writes), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return [answer for answer in answers if not isinstance(answer, BaseException)]

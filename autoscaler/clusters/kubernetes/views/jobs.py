@@ -1,0 +1,115 @@
+"""TrainingJobs: read once each time they change, planned anew in each view, since their lives go on without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from autoscaler.clusters.kubernetes.api.kinds import POD_AUTOSCALERS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.port import Raw
+from autoscaler.clusters.kubernetes.building.names import job_key
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, planned_job, read_job
+from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
+from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
+from autoscaler.domain import Job, JobName, JobState, NodeName
+from autoscaler.errors import InvalidSpecError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a job's own life adds to what its object says.  Instants on the cluster's clock."""
+
+    state: JobState
+    hold_until_s: float = 0.0
+    checkpoint_age_s: float | None = None
+    remaining_s: float | None = None
+    avoid: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
+
+
+FactsOf: TypeAlias = Callable[[KubeJob], Facts]
+
+
+class Jobs:
+    """The TrainingJobs of the store.
+
+    `known` are those that could be read, `wrong` those that could not, and why; `contested` those whose count somebody
+    else's autoscaler owns (A10).  `by_uid` is what pods are owned by.
+    """
+
+    def __init__(self, store: Store, *, offset_s: float, facts_of: FactsOf) -> None:
+        self.known: dict[JobName, KubeJob] = {}
+        self.wrong: dict[JobName, InvalidSpecError] = {}
+        self.contested: frozenset[JobName] = frozenset()
+        self.by_uid: dict[str, JobName] = {}
+        self._store = store
+        self._offset_s = offset_s
+        self._facts_of = facts_of
+        self._planned: dict[JobName, Job] = {}
+
+    def read(self, changes: Changes) -> set[JobName]:
+        """Read what has changed; return the jobs that came, went or are another one under the old name."""
+        raws, moved = self._store.objects(TRAINING_JOBS), set[JobName]()
+        for key in changes.get(TRAINING_JOBS, ()):
+            name = job_key(*key)
+            before = self.known.pop(name, None)
+            self.wrong.pop(name, None)
+            if (raw := raws.get(key)) is not None:
+                self._read(name, raw)
+            after = self.known.get(name)
+            if (before and before.uid) != (after and after.uid):
+                moved.add(name)
+                if before is not None:
+                    del self.by_uid[before.uid]
+                if after is not None:
+                    self.by_uid[after.uid] = name
+        if changes.get(POD_AUTOSCALERS):
+            scalers = self._store.objects(POD_AUTOSCALERS).values()
+            self.contested = frozenset(job for raw in scalers if (job := conflicting_job(raw)) is not None)
+        return moved
+
+    def plan(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> Brought[Job, JobName]:
+        """Return the planner's jobs that are new or different.  `trainers`: how many stand, of contested jobs."""
+        planned = {name: self._plan(job, classes, trainers.get(name, 0)) for name, job in self.known.items()}
+        before, self._planned = self._planned, planned
+        return Brought(
+            found=[job for name, job in planned.items() if before.get(name) != job],
+            gone=before.keys() - planned.keys(),
+        )
+
+    def active(self) -> dict[JobName, KubeJob]:
+        """Return the jobs that want to run, as of the last `plan`."""
+        return {name: self.known[name] for name, job in self._planned.items() if job.state is JobState.ACTIVE}
+
+    def facts(self, job: KubeJob) -> Facts:
+        """Return what the job's own life says now."""
+        return self._facts_of(job)
+
+    def _read(self, name: JobName, raw: Raw) -> None:
+        try:
+            self.known[name] = read_job(raw)
+        except InvalidSpecError as error:
+            self.wrong[name] = error
+
+    def _plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job:
+        facts = self._facts_of(job)
+        value = classes.value_of(job.spec.priority_class)
+        planned = planned_job(
+            job,
+            priority=classes.default if value is None else value,
+            offset_s=self._offset_s,
+            avoid=facts.avoid,
+        )
+        if job.key in self.contested and not planned.trainer.pinned_replicas:
+            # Its owner has not written a count yet: it stays at the one that it has.
+            pinned = planned.trainer.largest_allowed(trainers)
+            planned = replace(planned, trainer=replace(planned.trainer, pinned_replicas=pinned))
+        return replace(
+            planned,
+            state=facts.state,
+            hold_until_s=facts.hold_until_s,
+            checkpoint_age_s=facts.checkpoint_age_s,
+            remaining_s=facts.remaining_s,
+        )

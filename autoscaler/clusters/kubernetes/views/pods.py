@@ -1,0 +1,198 @@
+"""Pods, EDL's and others': read again when they change, or when what tells whose they are does.
+
+A pod is EDL's if a TrainingJob *owns* it, a master's if that job's Deployment does.  Two things stand in a view that
+the API server does not show like that: own writes stand as done before the watch says so (`expectations`), and the
+seats of a starting gang's masters stand until their Deployment has pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from autoscaler.clusters.kubernetes.api.port import Raw
+from autoscaler.clusters.kubernetes.building.labels import JOB, MASTER_SEATS, ROLE
+from autoscaler.clusters.kubernetes.building.names import job_key, master_name
+from autoscaler.clusters.kubernetes.expectations import Expectations
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
+from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod, seat_masters
+from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.reading.workloads import job_of_master
+from autoscaler.clusters.kubernetes.store import Key, Store
+from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
+from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Tier
+
+MANY_ORDINALS = 10_000  # masters that have gone are forgotten then
+
+SIZED = frozenset({PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY})
+
+
+class Pods:
+    """The pods of the store, and of own writes that the watches have not shown yet."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        jobs_by_uid: Mapping[str, JobName],
+        reclaim: Reclaim,
+        offset_s: float,
+        expected: Callable[[], Expectations],
+    ) -> None:
+        self._store = store
+        self._expected = expected
+        self._counted_on = Expectations()
+        self._masters: dict[str, str] = {}  # NAMESPACE/DEPLOYMENT -> UID of its job
+        self._ordinals: dict[str, int] = {}  # of masters' pods, by UID
+        self._context = PodContext(
+            jobs=jobs_by_uid,
+            masters=self._masters,
+            master_ordinals=self._ordinals,
+            reclaim=reclaim,
+            offset_s=offset_s,
+        )
+        self._said: dict[Key, JobName] = {}  # pod -> the job that its label names
+        self._labelled: dict[JobName, set[Key]] = {}  # the other way round
+        self._read_as: dict[Key, Pod] = {}
+        self._seats: dict[JobName, dict[PodName, Pod]] = {}
+        self._unseated: set[JobName] = set()
+
+    def read(self, changes: Changes, moved: Iterable[JobName]) -> Brought[Pod, PodName]:
+        """Return the pods that are new or different.  `moved`: jobs that came, went or are another one."""
+        touched = set(moved) | self._read_masters(changes)
+        dirty = set(changes.get(PODS, ())) | self._take_expectations()
+        for key in dirty:
+            touched |= self._index(key, self._find(key))
+        for job in touched:
+            self._number_masters(job)
+            dirty |= self._labelled.get(job, set())
+        brought: Brought[Pod, PodName] = Brought()
+        for key in dirty:
+            self._read(key, self._find(key), brought)
+        self._unseated |= touched
+        return brought
+
+    def seat_masters(self, jobs: Mapping[JobName, KubeJob], brought: Brought[Pod, PodName]) -> None:
+        """Add to `brought` the seats of masters that are yet to come, and those that are no longer kept.
+
+        `jobs`: those that want to run.
+        """
+        for job in self._unseated | self._seats.keys():
+            self._seat_masters(job, jobs.get(job), brought)
+        self._unseated.clear()
+
+    def trainers(self, jobs: Iterable[JobName]) -> dict[JobName, int]:
+        """Return how many trainers of each job stand."""
+        return {
+            job: sum(
+                pod.role is Role.TRAINER and pod.phase in SIZED
+                for key in self._labelled.get(job, ())
+                if (pod := self._read_as.get(key)) is not None
+            )
+            for job in jobs
+        }
+
+    def of_job(self, job: JobName) -> list[Raw]:
+        """Return the job's pods as the API server has them, ended and gated ones too, whatever its deletions do."""
+        raws = self._store.objects(PODS)
+        return [raws[key] for key in sorted(self._labelled.get(job, ())) if key in raws]
+
+    def _find(self, key: Key) -> Raw | None:
+        """Return the pod as the watch has shown it, or as it may have been made."""
+        creation = self._counted_on.creations.get((PODS, key))
+        return self._store.get(PODS, key) or (creation.body if creation is not None else None)
+
+    def _take_expectations(self) -> set[Key]:
+        """Count on what is expected now; return the pods of which something else was expected before."""
+        before, self._counted_on = self._counted_on, self._expected()
+        if before is self._counted_on:
+            return set()
+        places = {*before.creations, *before.deletions, *self._counted_on.creations, *self._counted_on.deletions}
+        return {key for kind, key in places if kind == PODS}
+
+    def _read(self, key: Key, raw: Raw | None, brought: Brought[Pod, PodName]) -> None:
+        pod = None if raw is None else read_pod(raw, self._context)
+        if raw is None or pod is None:
+            if self._read_as.pop(key, None) is not None:
+                brought.gone.add(PodName(f"{key[0]}/{key[1]}"))
+            return
+        if pod.phase is not PodPhase.TERMINATING and self._counted_on.is_leaving(PODS, raw):
+            pod = replace(pod, phase=PodPhase.TERMINATING)
+        if self._read_as.get(key) != pod:
+            self._read_as[key] = pod
+            brought.found.append(pod)
+
+    def _index(self, key: Key, raw: Raw | None) -> set[JobName]:
+        """Remember whose pod it says it is; return the jobs concerned."""
+        namespace = key[0]
+        said = text(raw, "metadata", "labels", JOB) if raw is not None else ""
+        after, before = (job_key(namespace, said) if said else None), self._said.pop(key, None)
+        if before is not None and before != after:
+            self._labelled[before].discard(key)
+        if after is not None:
+            self._said[key] = after
+            self._labelled.setdefault(after, set()).add(key)
+        return {job for job in (before, after) if job is not None}
+
+    # ---- masters ------------------------------------------------------------------------------------------------
+
+    def _read_masters(self, changes: Changes) -> set[JobName]:
+        """Bring up to date whose masters the Deployments are; return the jobs concerned."""
+        deployments, touched = self._store.objects(DEPLOYMENTS), set[JobName]()
+        for key in changes.get(DEPLOYMENTS, ()):
+            named = f"{key[0]}/{key[1]}"
+            before = self._masters.pop(named, "")
+            raw = deployments.get(key)
+            after = job_of_master(raw) if raw is not None else ""
+            if after:
+                self._masters[named] = after
+            if before != after:
+                namespace, name = key
+                touched.add(job_key(namespace, name.removesuffix(master_name(""))))
+        return touched
+
+    def _number_masters(self, job: JobName) -> None:
+        """Give each of the masters' pods an ordinal of its own; those that have one keep it."""
+        uids = {text(raw, "metadata", "uid") for raw in self._master_pods(job)}
+        known = {uid: self._ordinals[uid] for uid in uids if uid in self._ordinals}
+        self._ordinals |= seat_masters(known, uids)
+        if len(self._ordinals) > MANY_ORDINALS:
+            alive = {text(raw, "metadata", "uid") for raw in self._store.objects(PODS).values()}
+            for uid in self._ordinals.keys() - alive:
+                del self._ordinals[uid]
+
+    def _master_pods(self, job: JobName) -> list[Raw]:
+        return [raw for raw in self.of_job(job) if text(raw, "metadata", "labels", ROLE) == Role.MASTER.value]
+
+    def _seat_masters(self, job: JobName, known: KubeJob | None, brought: Brought[Pod, PodName]) -> None:
+        """Let the seats of masters that are yet to come stand, or take them away."""
+        seats: dict[PodName, Pod] = {}
+        if known is not None and not self._master_pods(job):
+            told = [text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._standing(job)]
+            nodes = next((line.split(",") for line in told if line), [])
+            shape = shapes_of(known)[Role.MASTER]
+            for ordinal, node in enumerate(nodes):
+                name = PodName(f"{job_key(known.namespace, master_name(known.name))}-seat-{ordinal}")
+                seats[name] = Pod(
+                    name=name,
+                    role=Role.MASTER,
+                    tier=Tier.CORE,
+                    shape=shape,
+                    phase=PodPhase.PENDING,
+                    nominated_node=NodeName(node),
+                    job=job,
+                    ordinal=ordinal,
+                )
+        before = self._seats.pop(job, {})
+        brought.gone.update(before.keys() - seats.keys())
+        brought.found.extend(pod for name, pod in seats.items() if before.get(name) != pod)
+        if seats:
+            self._seats[job] = seats
+
+    def _standing(self, job: JobName) -> Iterable[Raw]:
+        """Yield the job's pods that are in the view and stay."""
+        for key in self._labelled.get(job, ()):
+            pod, raw = self._read_as.get(key), self._find(key)
+            if raw is not None and pod is not None and pod.job == job and pod.phase in SIZED:
+                yield raw

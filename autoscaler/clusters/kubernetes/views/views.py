@@ -1,0 +1,86 @@
+"""Puts views together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.kinds import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    POD_AUTOSCALERS,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    TRAINING_JOBS,
+)
+from autoscaler.clusters.kubernetes.expectations import Expectations
+from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, read_classes
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views.jobs import FactsOf, Jobs
+from autoscaler.clusters.kubernetes.views.nodes import Nodes
+from autoscaler.clusters.kubernetes.views.pods import Pods
+from autoscaler.clusters.kubernetes.views.workloads import Workloads, read_quotas
+from autoscaler.domain import Capabilities, ClusterView, Reclaim
+
+AGEING: Final = (PODS, NODES, TRAINING_JOBS)
+"""The kinds whose age is the view's (A7)."""
+
+KINDS: Final = (*AGEING, DEPLOYMENTS, POD_AUTOSCALERS, DAEMON_SETS, PRIORITY_CLASSES, RESOURCE_QUOTAS)
+"""What a view rests on (`kubernetes.md` 19).  Old news of a class or a quota costs a refused write at worst."""
+
+
+class Views:
+    """The store's content as the planner sees it; `jobs`, `pods` and `classes` are as of the last `view`.
+
+    `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        reclaim: Reclaim,
+        offset_s: float,
+        facts_of: FactsOf,
+        expected: Callable[[], Expectations],
+    ) -> None:
+        self._store = store
+        self.classes = PriorityClasses()
+        self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of)
+        self.pods = Pods(store, jobs_by_uid=self.jobs.by_uid, reclaim=reclaim, offset_s=offset_s, expected=expected)
+        self._nodes = Nodes(store, offset_s=offset_s)
+        self._workloads = Workloads(store)
+        self._view = ClusterView(
+            revision=0, observed_at_s=0.0, is_synced=False, capabilities=Capabilities(replaces_masters=True)
+        )
+
+    def view(self, now_s: float) -> ClusterView:
+        """Return the view of everything that the store holds now.  Its revision rises with each difference."""
+        changes = self._store.take_changes()
+        if changes.get(PRIORITY_CLASSES):
+            self.classes = read_classes(self._store.objects(PRIORITY_CLASSES).values())
+        moved = self.jobs.read(changes)
+        pods = self.pods.read(changes, moved)
+        jobs = self.jobs.plan(self.classes, self.pods.trainers(self.jobs.contested))
+        self.pods.seat_masters(self.jobs.active(), pods)
+        nodes = self._nodes.read(changes, now_s)
+        workloads = self._workloads.read(changes, self.classes)
+        quotas = read_quotas(self._store) if changes.get(RESOURCE_QUOTAS) else None
+        is_new = any((pods, jobs, nodes, workloads, quotas is not None))
+        self._view = self._view.evolve(
+            nodes=nodes.found,
+            gone_nodes=nodes.gone,
+            pods=pods.found,
+            gone_pods=pods.gone,
+            jobs=jobs.found,
+            gone_jobs=jobs.gone,
+            workloads=workloads.found,
+            gone_workloads=workloads.gone,
+            quotas=quotas,
+            revision=self._view.revision + is_new,
+            observed_at_s=self._store.oldest_heard_at_s(AGEING) or 0.0,
+            is_synced=self._store.is_synced(KINDS),
+        )
+        return self._view

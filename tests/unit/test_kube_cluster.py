@@ -1,0 +1,280 @@
+"""The Kubernetes adapter on an API server in memory: the contract of every cluster, and what is Kubernetes' own."""
+
+import pytest
+import pytest_asyncio
+
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS
+from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
+from autoscaler.clusters.kubernetes.building.labels import GATE
+from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S
+from autoscaler.clusters.kubernetes.pod_writer import pinned_node
+from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views import KINDS, Facts
+from autoscaler.clusters.port import Verdict
+from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, PodPhase, Role, Tier
+from tests.unit.cluster_contract import ClusterContract, Stage, gang, leave, pods_of, seat
+from tests.unit.kube_objects import SETTINGS, raw_job, template
+from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+
+JOB = "team-a/digits"
+
+
+class Bench:
+    """A cluster of two nodes, whose store is brought up to date by hand."""
+
+    def __init__(self):
+        self.now_s = 1_000.0
+        self.server = MemoryServer(now=lambda: self.now_s, namespaces=("team-a",))
+        self.rest = RestOfTheCluster(self.server)
+        self.api = MemoryApi(self.server)
+        self.prepared = []
+        self.state = JobState.ACTIVE
+        self.cluster = self.lead()
+        self.rest.add_classes()
+
+    def lead(self):
+        """A leader that knows nothing yet."""
+        self.store = Store()
+        return KubernetesCluster(
+            self.api,
+            self.store,
+            SETTINGS,
+            clock=lambda: self.now_s,
+            offset_s=0.0,
+            facts_of=lambda _job: Facts(state=self.state),
+            prepare=self.prepare,
+        )
+
+    async def prepare(self, job):
+        self.prepared.append(job.key)
+
+    async def refresh(self):
+        """What the watches would bring."""
+        for kind in KINDS:
+            self.store.take_listing(kind, await self.api.list(kind, EVERYWHERE), asked_at_s=self.now_s)
+
+    async def settle(self):
+        """Everybody does what there is to do."""
+        for _ in range(3):
+            self.rest.settle()
+            await self.refresh()
+            self.cluster.view()
+            await self.cluster._gangs.settle(self.now_s)
+            await self.refresh()
+
+    def raw(self, name):
+        return self.server.get(PODS, "team-a", name)
+
+    def names(self):
+        return {pod["metadata"]["name"] for pod in self.server.all(PODS)}
+
+
+@pytest_asyncio.fixture
+async def bench():
+    bench = Bench()
+    bench.rest.add_node("n1", cpu="4")
+    bench.rest.add_node("n2", cpu="4")
+    add_job(bench.server, small_job())
+    await bench.refresh()
+    return bench
+
+
+@pytest_asyncio.fixture
+async def stage(bench):
+    return Stage(cluster=bench.cluster, job=JOB, nodes=("n1", "n2"), per_node=3, settle=bench.settle)
+
+
+class TestContract(ClusterContract):
+    """Every promise of the port."""
+
+
+def small_job(name="digits", **trainer):
+    one = template(cpu="1", memory="256Mi")
+    sizes = {"minReplicas": 1, "maxReplicas": 4, "template": one} | trainer
+    return raw_job(name, trainer=sizes, master={"replicas": 1, "template": template(cpu="1", memory="256Mi")})
+
+
+def gang_of(job, *, trainers=1, node="n1"):
+    stage = Stage(cluster=None, job=job, nodes=(node, node), per_node=0, settle=None)
+    core = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in range(trainers)]
+    return AdmitGang(job=job, pods=(seat(stage, 0, role=Role.MASTER, tier=Tier.CORE, cause=Cause.START), *core))
+
+
+@pytest.mark.asyncio
+class TestGangs:
+    async def test_pods_are_ungated_and_tied_in_the_write_that_starts_them(self, bench, stage):
+        assert (await bench.cluster.apply(gang(stage))).verdict is Verdict.DONE
+        raw = bench.raw("digits-trainer-0")
+        assert (gates_of(raw), pinned_node(raw)) == (frozenset(), "n1")
+        assert bench.prepared == [JOB]
+
+    async def test_masters_come_when_the_gang_is_bound_and_hold_their_seat_until_then(self, bench, stage):
+        await bench.cluster.apply(gang(stage))
+        assert bench.server.all(DEPLOYMENTS) == []
+        master = (await pods_of(stage))[Role.MASTER, 0]
+        assert (master.place, master.phase) == ("n1", PodPhase.PENDING)
+        await bench.settle()
+        assert [raw["metadata"]["name"] for raw in bench.server.all(DEPLOYMENTS)] == ["digits-master"]
+        master = (await pods_of(stage))[Role.MASTER, 0]
+        assert master.phase is PodPhase.READY
+        assert len(await pods_of(stage)) == 2
+
+    async def test_one_gang_starts_at_a_time(self, bench, stage):
+        add_job(bench.server, small_job("other"))
+        await bench.refresh()
+        await bench.cluster.apply(gang(stage))
+        outcome = await bench.cluster.apply(gang_of("team-a/other", node="n2"))
+        assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "the gang of team-a/digits is starting")
+        await bench.settle()
+        assert (await bench.cluster.apply(gang_of("team-a/other", node="n2"))).verdict is Verdict.DONE
+
+    async def test_a_gang_that_is_not_bound_in_time_goes_whole_and_waits(self, bench, stage):
+        bench.rest.holds_back = {"digits-trainer-1"}
+        await bench.cluster.apply(gang_of(JOB, trainers=2))
+        await bench.settle()
+        assert {"digits-trainer-0", "digits-trainer-1"} <= bench.names()
+        bench.now_s += BIND_LIMIT_S
+        await bench.settle()
+        assert bench.names() == set()
+        assert bench.cluster.race(JOB).lost == 1
+        (job,) = (await bench.cluster.observe()).jobs
+        assert job.hold_until_s == bench.now_s + 10.0
+
+    async def test_a_quota_that_refuses_one_pod_deletes_the_set(self, bench, stage):
+        def refuse(kind, wanted, _before):
+            if kind == PODS and wanted["metadata"]["name"] == "digits-trainer-2":
+                raise ForbiddenError("exceeded quota: small", Refusal.QUOTA)
+
+        bench.server.admissions = (refuse,)
+        outcome = await bench.cluster.apply(gang_of(JOB, trainers=3))
+        assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "exceeded quota: small")
+        assert bench.names() == set()
+        assert bench.cluster.race(JOB).hold_until_s == bench.now_s + 10.0
+
+    async def test_room_that_goes_while_the_gang_is_gated_leaves_it_gated(self, bench, stage):
+        made = bench.cluster._writer.create_gated
+
+        async def take_the_room(job, seat, **more):
+            raw = await made(job, seat, **more)
+            node = bench.server.get(NODES, None, "n1")
+            bench.server.rewrite(NODES, node, node | {"spec": {"unschedulable": True}})
+            await bench.refresh()
+            return raw
+
+        bench.cluster._writer.create_gated = take_the_room
+        outcome = await bench.cluster.apply(gang(stage))
+        assert outcome.verdict is Verdict.REFUSED
+        assert gates_of(bench.raw("digits-trainer-0")) == {GATE}
+        assert await pods_of(stage) == {}
+        bench.now_s += BIND_LIMIT_S
+        await bench.settle()
+        bench.now_s += BIND_LIMIT_S
+        await bench.settle()
+        assert bench.names() == set()
+
+    @pytest.mark.parametrize("cut_at", range(6))
+    async def test_a_crash_after_any_write_leaves_a_start_that_goes_on(self, bench, stage, cut_at):
+        """A new leader, with nothing but what stands, ends where the old one would have."""
+        bench.api = CutShort(bench.api, cut_at)
+        bench.cluster = bench.lead()
+        stage.cluster = bench.cluster
+        await bench.refresh()
+        await bench.cluster.apply(gang_of(JOB, trainers=3))
+        bench.api = bench.api.inner
+        stage.cluster = bench.cluster = bench.lead()
+        await bench.refresh()
+        bench.cluster.view()
+        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.DONE
+        await bench.settle()
+        assert set(await pods_of(stage)) == {(Role.MASTER, 0), *((Role.TRAINER, number) for number in range(3))}
+        assert {pod.place for pod in (await bench.cluster.observe()).pods} == {"n1"}
+
+
+class CutShort:
+    """After so many writes the API server answers nothing more, though it does what it is told once again."""
+
+    def __init__(self, inner, writes):
+        self.inner = inner
+        self.left = writes
+
+    async def create(self, *args, **more):
+        return await self._do(self.inner.create, args, more)
+
+    async def patch(self, *args, **more):
+        return await self._do(self.inner.patch, args, more)
+
+    async def _do(self, write, args, more):
+        if self.left < 0:
+            raise UnavailableError("no answer", may_have_happened=False)
+        self.left -= 1
+        answer = await write(*args, **more)
+        if self.left < 0:
+            raise UnavailableError("no answer", may_have_happened=True)
+        return answer
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+@pytest.mark.asyncio
+class TestPods:
+    async def test_a_pod_whose_answer_was_lost_occupies_its_room(self, bench, stage):
+        await bench.cluster.apply(gang(stage))
+        bench.cluster._writer._api = CutShort(bench.api, 0)
+        assert (await bench.cluster.apply(seat(stage, 1))).verdict is Verdict.FAILED
+        assert (await pods_of(stage))[Role.TRAINER, 1].place == "n1"
+        bench.cluster._writer._api = bench.api
+        assert (await bench.cluster.apply(seat(stage, 1))).verdict is Verdict.DONE
+
+    async def test_a_name_held_by_a_pod_of_somebody_else_is_refused(self, bench, stage):
+        await bench.cluster.apply(gang(stage))
+        foreign = {
+            "metadata": {"name": "digits-trainer-1", "namespace": "team-a"},
+            "spec": template(cpu="1")["spec"],
+        }
+        await bench.api.create(PODS, foreign)
+        outcome = await bench.cluster.apply(seat(stage, 1))
+        assert (outcome.verdict, outcome.message) == (
+            Verdict.REFUSED,
+            "pod team-a/digits-trainer-1 stands and belongs to somebody else",
+        )
+
+    async def test_a_pod_that_changed_since_it_was_chosen_is_not_deleted(self, bench, stage):
+        await bench.cluster.apply(gang(stage))
+        await bench.cluster.apply(seat(stage, 1))
+        chosen = (await pods_of(stage))[Role.TRAINER, 1]
+        bench.rest.settle()  # it is bound meanwhile, and the watch has not said so
+        outcome = await bench.cluster.apply(leave(stage, chosen))
+        assert outcome.verdict is Verdict.FAILED
+        assert "deletionTimestamp" not in bench.raw("digits-trainer-1")["metadata"]
+
+    async def test_a_surplus_pod_not_bound_in_time_goes_alone(self, bench, stage):
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        bench.rest.holds_back = {"digits-trainer-1"}
+        await bench.cluster.apply(seat(stage, 1))
+        await bench.settle()
+        bench.now_s += BIND_LIMIT_S
+        await bench.settle()
+        assert set(await pods_of(stage)) == {(Role.MASTER, 0), (Role.TRAINER, 0)}
+
+    async def test_masters_leave_with_their_deployment(self, bench, stage):
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        bench.state = JobState.OVER
+        master = (await pods_of(stage))[Role.MASTER, 0]
+        action = DeletePod(pod=master.name, job=JOB, role=Role.MASTER, node=master.node, cause=Cause.EDIT, grace_s=5.0)
+        assert (await bench.cluster.apply(action)).verdict is Verdict.DONE
+        assert bench.server.all(DEPLOYMENTS) == []
+        await bench.settle()
+        assert set(await pods_of(stage)) == {(Role.TRAINER, 0)}
+
+    async def test_a_job_that_is_only_observed_is_not_touched(self, bench, stage):
+        add_job(bench.server, small_job("watched") | {"spec": small_job("watched")["spec"] | {"mode": "observe"}})
+        await bench.refresh()
+        outcome = await bench.cluster.apply(gang_of("team-a/watched"))
+        assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "job team-a/watched is only observed")
+        assert bench.names() == set()
