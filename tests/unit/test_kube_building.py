@@ -64,7 +64,7 @@ def test_pod_is_owned_and_labelled():
         (Tier.CORE, 0, SETTINGS, "edl-core"),
         (Tier.SURPLUS, 8, SETTINGS, "edl-surplus-8"),
         (Tier.SURPLUS, 1, SETTINGS, "edl-surplus-1"),
-        (Tier.SURPLUS, 8, planner_settings(), "edl-core"),
+        (Tier.SURPLUS, 8, planner_settings(), "edl-surplus"),
         (Tier.CORE, 0, planner_settings(), "edl-core"),
     ],
 )

@@ -128,8 +128,10 @@ def test_classes_that_would_let_surplus_stand_above_others_are_refused(raws, sai
 
 
 def test_graded_classes_are_not_asked_for_when_the_planner_reclaims():
-    """Surplus carries edl-core then (rule 1)."""
-    assert class_problems(read_classes(CLASSES[:1]), Reclaim.PLANNER) == ()
+    """Surplus stands at core's level then (rule 1)."""
+    level = {"metadata": {"name": "edl-surplus"}, "value": 0, "preemptionPolicy": "Never"}
+    assert class_problems(read_classes([CLASSES[0], level]), Reclaim.PLANNER) == ()
+    assert "edl-surplus is missing" in class_problems(read_classes(CLASSES[:1]), Reclaim.PLANNER)[0]
 
 
 def quota(hard, used=None, **spec):

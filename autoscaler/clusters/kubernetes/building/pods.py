@@ -16,11 +16,10 @@ from autoscaler.clusters.kubernetes.building.names import member_secret, pod_nam
 from autoscaler.clusters.kubernetes.building.security import restrict
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.priorities import surplus_class
+from autoscaler.clusters.kubernetes.reading.priorities import LEVEL_SURPLUS, surplus_class
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
 from autoscaler.clusters.kubernetes.reading.templates import RoleTemplate
 from autoscaler.domain import CreatePod, NodeName, Reclaim, Role, Tier
-from autoscaler.manifests.values import CORE_CLASS
 
 _IDENTITY_VOLUME: Final = "edl-identity"
 _SERVER_COMMAND: Final = ("python", "-m", "trainer_sdk.pserver")
@@ -79,11 +78,11 @@ def ungate_patch(pod: Raw, node: NodeName) -> dict[str, Any]:
 def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
     """The PriorityClass of a pod (`kubernetes.md` 1 to 4); its preemption policy comes with it.
 
-    With `reclaim: planner` surplus carries `edl-core`'s value, so that the scheduler never takes it.
+    With `reclaim: planner` surplus carries a class of core's value, so that the scheduler never takes it.
     """
     if seat.tier is not Tier.SURPLUS:
         return job.spec.priority_class
-    return CORE_CLASS if settings.reclaim is Reclaim.PLANNER else surplus_class(max(1, seat.grade))
+    return LEVEL_SURPLUS if settings.reclaim is Reclaim.PLANNER else surplus_class(max(1, seat.grade))
 
 
 def grace_of(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, assert_never
 
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, text, whole
 from autoscaler.domain import Reclaim
@@ -42,6 +42,10 @@ class PriorityClasses:
         return _BUILT_IN.get(name) if found is None else found.value
 
 
+LEVEL_SURPLUS: Final = "edl-surplus"
+"""With `reclaim: planner` surplus stands at core's level: the scheduler takes none of it, the planner chooses."""
+
+
 def surplus_class(grade: int) -> str:
     """The class of a surplus trainer of this grade, 1 to 8."""
     return f"edl-surplus-{grade}"
@@ -65,26 +69,31 @@ def read_classes(raws: Iterable[Raw]) -> PriorityClasses:
 def class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str, ...]:
     """What keeps EDL from running on this cluster, in words; empty: nothing.
 
-    With `reclaim: planner` surplus carries `edl-core`, and the graded classes are not used.
+    With `reclaim: planner` surplus carries `LEVEL_SURPLUS`, and the graded classes are not used.
     """
-    problems = list(_core_problems(classes))
-    if reclaim is Reclaim.SCHEDULER:
-        problems += _surplus_problems(classes)
+    problems = list(_level_problems(classes, CORE_CLASS))
+    match reclaim:
+        case Reclaim.SCHEDULER:
+            problems += _surplus_problems(classes)
+        case Reclaim.PLANNER:
+            problems += _level_problems(classes, LEVEL_SURPLUS)
+        case _:
+            assert_never(reclaim)
     return tuple(problems)
 
 
-def _core_problems(classes: PriorityClasses) -> Iterator[str]:
-    core = classes.by_name.get(CORE_CLASS)
-    if core is None:
-        yield f"PriorityClass {CORE_CLASS} is missing; the chart installs it"
+def _level_problems(classes: PriorityClasses, name: str) -> Iterator[str]:
+    found = classes.by_name.get(name)
+    if found is None:
+        yield f"PriorityClass {name} is missing; the chart installs it"
         return
-    if core.value != classes.default:
+    if found.value != classes.default:
         yield (
-            f"PriorityClass {CORE_CLASS} has value {core.value}, pods without a class have {classes.default}; "
-            "core pods must stand level with them"
+            f"PriorityClass {name} has value {found.value}, pods without a class have {classes.default}; "
+            "its pods must stand level with them"
         )
-    if core.may_preempt:
-        yield f"PriorityClass {CORE_CLASS} needs preemptionPolicy Never: a gang must not take room behind EDL's back"
+    if found.may_preempt:
+        yield f"PriorityClass {name} needs preemptionPolicy Never: EDL's pods must not take room behind its back"
 
 
 def _surplus_problems(classes: PriorityClasses) -> Iterator[str]:

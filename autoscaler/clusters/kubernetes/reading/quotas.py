@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Final
 
 from autoscaler.clusters.kubernetes.reading.amounts import GPU, amount_of
-from autoscaler.clusters.kubernetes.reading.priorities import surplus_class
+from autoscaler.clusters.kubernetes.reading.priorities import LEVEL_SURPLUS, surplus_class
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts, text
 from autoscaler.domain import Quota, QuotaLimit
 from autoscaler.manifests.values import CORE_CLASS
 from autoscaler.planner.grades import GRADES
 
-_OWN_CLASSES: Final = frozenset({CORE_CLASS, *(surplus_class(grade) for grade in range(1, GRADES + 1))})
+_GRADED: Final = frozenset(surplus_class(grade) for grade in range(1, GRADES + 1))
 _PREFIX: Final = "requests."
 _ALSO_REQUESTS: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 _NEVER_OURS: Final = frozenset({"Terminating", "BestEffort", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
@@ -72,9 +72,9 @@ def _selects(line: Raw) -> bool:
     values = frozenset(listed) if isinstance(listed, list) else frozenset()
     match operator:
         case "In":
-            return values >= _OWN_CLASSES
+            return CORE_CLASS in values and (values >= _GRADED or LEVEL_SURPLUS in values)
         case "NotIn":
-            return not values & _OWN_CLASSES
+            return not values & {CORE_CLASS, LEVEL_SURPLUS, *_GRADED}
         case "Exists":
             return True
         case _:
