@@ -1,11 +1,16 @@
 """The client on a real API server keeps the contract that the server in memory keeps."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest_asyncio
 
 from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, Kind
 from tests.unit.kube_api_contract import KubeApiContract, Stage
+
+THINGS = Kind(group="test.edl.dev", plural="things", kind="Thing")
 
 
 @pytest_asyncio.fixture
@@ -15,12 +20,40 @@ async def stage(control_plane, namespace):
 
     async def collected(probe):
         async with asyncio.timeout(60):
-            while not await probe():  # noqa: ASYNC110 - nobody here can tell us
-                await asyncio.sleep(0.1)  # another process does it
+            while not await probe():  # noqa: ASYNC110 - another process does it and tells nobody
+                await asyncio.sleep(0.1)
 
-    yield Stage(api=api, other=other, namespace=namespace, shortest_s=1.0, collect=collected)
+    async def forgotten():
+        """A kind that has come later than that version: its watches know nothing from before."""
+        await api.create(CUSTOM_RESOURCE_DEFINITIONS, definition_of(THINGS))
+
+        async def is_served():
+            try:
+                return (await api.list(THINGS)).resource_version
+            except NotFoundError:
+                return None
+
+        await collected(is_served)
+        return THINGS, "1"
+
+    yield Stage(api=api, other=other, namespace=namespace, shortest_s=1.0, collect=collected, forgotten=forgotten)
+    with suppress(NotFoundError):
+        await api.delete(CUSTOM_RESOURCE_DEFINITIONS, definition_of(THINGS)["metadata"]["name"])
     await api.close()
     await other.close()
+
+
+def definition_of(kind):
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced",
+            "names": {"plural": kind.plural, "kind": kind.kind},
+            "versions": [{"name": kind.version, "served": True, "storage": True, "schema": schema}],
+        },
+    }
 
 
 class TestRealApi(KubeApiContract):

@@ -2,7 +2,7 @@
 
 A stage is an API server with an empty namespace, two doors to it (`api` writes as `edl`, `other` as somebody else),
 `shortest_s`, the shortest time that a watch can last, and `await stage.collect(probe)`, which lets garbage collection
-work until `await probe()` is true.
+work until `await probe()` is true.  `await stage.forgotten()` is a kind and a version that the server has forgotten.
 """
 
 from contextlib import aclosing
@@ -48,6 +48,7 @@ class Stage:
     namespace: str
     shortest_s: float
     collect: Any
+    forgotten: Any
 
     @property
     def scope(self):
@@ -548,8 +549,9 @@ class KubeApiContract:
         assert not cut.value.may_have_happened
 
     async def test_forgotten_version_is_expired(self, stage):
+        kind, since = await stage.forgotten()
         with pytest.raises(ExpiredError):
-            await stage.watched(since="1", count=1)
+            await stage.watched(since=since, count=1, kind=kind)
 
 
 def reference(owner):

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from autoscaler.clusters.kubernetes.api.errors import ConflictError, ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import ConflictError, ExpiredError, ThrottledError, UnavailableError
 from autoscaler.clusters.kubernetes.api.port import ANY, EVERYWHERE, EventType, Listing
 from autoscaler.clusters.kubernetes.store import key_of
 
@@ -60,16 +60,29 @@ class PerturbedApi:
         self._server = server
         self._plan = plan
         self._events = 0
-        self._listings = 0
+        self._is_expired = False
         self.writes = []
+        self.listings = 0
+        self.watches = 0
+        self.refused = 0
+        self.away = None  # an error: every read is answered with it
+        self.ends_at_once = False  # as a server on its way down ends watches
 
     async def list(self, kind, scope=EVERYWHERE):
-        number, self._listings = self._listings, self._listings + 1
+        self._check_away()
+        number, self.listings = self.listings, self.listings + 1
         listing = await self._inner.list(kind, scope)
         lag = self._plan.lags.get(number, 0)
         return self._as_it_stood(kind, listing, lag) if lag else listing
 
     async def watch(self, kind, scope=EVERYWHERE, *, since, timeout_s, silence_s):
+        self._check_away()
+        self.watches += 1
+        if self.ends_at_once:
+            return
+        if self._is_expired:
+            self._is_expired = False
+            raise ExpiredError("too old resource version")
         stream = self._inner.watch(kind, scope, since=since, timeout_s=timeout_s, silence_s=silence_s)
         async with aclosing(stream) as events:
             async for event in events:
@@ -91,7 +104,12 @@ class PerturbedApi:
                     case None:
                         yield event
 
+    def expire(self):
+        """The next watch is told that its version is forgotten."""
+        self._is_expired = True
+
     async def get(self, kind, name, *, namespace=None, subresource=None):
+        self._check_away()
         return await self._inner.get(kind, name, namespace=namespace, subresource=subresource)
 
     async def create(self, kind, body):
@@ -118,6 +136,11 @@ class PerturbedApi:
 
     async def close(self):
         await self._inner.close()
+
+    def _check_away(self):
+        if self.away is not None:
+            self.refused += 1
+            raise self.away
 
     async def _write(self, doing, writing):
         fault = self._plan.writes.get(len(self.writes))

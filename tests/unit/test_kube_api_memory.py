@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer, collect
 from tests.unit.kube_api_contract import KubeApiContract, Stage
 
@@ -28,12 +29,16 @@ def stage(server):
         collect(server)
         assert await probe()
 
+    async def forgotten():
+        return CONFIG_MAPS, "1"
+
     return Stage(
         api=MemoryApi(server),
         other=MemoryApi(server, field_manager="somebody"),
         namespace="test",
         shortest_s=0.01,
         collect=collected,
+        forgotten=forgotten,
     )
 
 
