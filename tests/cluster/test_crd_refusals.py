@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from pathlib import Path
 
 import pytest
 from kubernetes import client
@@ -11,6 +12,7 @@ from tests.cluster.accounts import open_client
 from tests.cluster.trainingjobs import DEFINITION, GONE, GROUP, make_job
 from tests.cluster.waiting import wait_for
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "kubernetes"
 TRAINER = "spec.trainer"
 POD = "spec.trainer.template.spec"
 CONTAINER = f"{POD}.containers.0"
@@ -152,6 +154,12 @@ def test_bad_input_is_refused_with_the_fields_path(jobs, case):
     said = refusal_of(jobs.create_namespaced_custom_object, **GROUP, namespace="default", body=make_job(**edits))
     assert path in said
     assert words in said[path]
+
+
+def test_the_examples_are_accepted(definition, control_plane, namespace):
+    """Strictly, and the same files that `edl run` takes (tests/chart/test_examples_parse.py)."""
+    said = control_plane.kubectl("create", "--dry-run=server", "--namespace", namespace, "-f", str(EXAMPLES))
+    assert said.count("trainingjob.edl.dev/") == 2
 
 
 def test_a_misspelt_field_is_refused_by_whoever_asks_for_it(jobs, control_plane):
