@@ -88,7 +88,9 @@ def _problem(cause: dict[str, Any], *, is_secret: bool) -> FieldProblem:
 def _retry_s(details: dict[str, Any], retry_after: str | None) -> float:
     for told in (retry_after, details.get("retryAfterSeconds")):
         try:
-            return min(max(float(told or ""), 0.0), _LONGEST_RETRY_S)
+            asked_s = float(told or "")
         except (TypeError, ValueError):
             continue
+        if asked_s >= 0:  # and a number
+            return min(asked_s, _LONGEST_RETRY_S)
     return _DEFAULT_RETRY_S

@@ -1,0 +1,282 @@
+"""The client's way to a server that misbehaves: deadlines, further attempts, credentials, streams that fall silent.
+
+The server here is a real HTTP server that answers as told; what a real API server answers is held by
+`tests/cluster/test_kube_api_real.py`.
+"""
+
+import asyncio
+import json
+from contextlib import aclosing
+
+import pytest
+import pytest_asyncio
+import yaml
+from aiohttp import web
+
+from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
+from autoscaler.clusters.kubernetes.api.errors import (
+    ExpiredError,
+    ThrottledError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
+from autoscaler.clusters.kubernetes.api.port import EventType
+from autoscaler.errors import PermanentError
+
+POLICY = ConnectionPolicy(request_timeout_s=0.3, page_timeout_s=0.3, longest_wait_s=0.05)
+OBJECT = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "one", "namespace": "n"}}
+
+
+def refusal(code, **fields):
+    return {"kind": "Status", "code": code, **fields}
+
+
+class Server:
+    """Answers by `script`, a list of answers: the last one for ever."""
+
+    def __init__(self):
+        self.script = [OBJECT]
+        self.requests = []
+        self.bodies = []
+
+    async def handle(self, request):
+        self.requests.append(request)
+        self.bodies.append(await request.read())
+        answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+        if callable(answer):
+            return await answer(request)
+        return web.json_response(answer, status=answer.get("code", 200))
+
+
+async def hang(request):
+    await asyncio.sleep(10)
+
+
+async def cut(request):
+    request.transport.abort()
+    return web.Response()
+
+
+def streaming(*lines, then_hangs=False, then_cuts=False):
+    async def stream(request):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for line in lines:
+            await response.write(line)
+        if then_hangs:
+            await asyncio.sleep(10)
+        if then_cuts:
+            request.transport.abort()
+        return response
+
+    return stream
+
+
+def line(type_, version):
+    event = {"type": type_, "object": {"metadata": {"name": "one", "resourceVersion": str(version)}}}
+    return json.dumps(event).encode() + b"\n"
+
+
+@pytest_asyncio.fixture
+async def server():
+    serving = Server()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", serving.handle)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    serving.url = "http://{}:{}".format(*runner.addresses[0])
+    serving.stop = runner.cleanup
+    yield serving
+    await runner.cleanup()
+
+
+@pytest.fixture
+def kubeconfig(tmp_path, server):
+    (tmp_path / "token").write_text("first")
+    path = tmp_path / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "x",
+                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                "clusters": [{"name": "x", "cluster": {"server": server.url}}],
+                "users": [{"name": "x", "user": {"tokenFile": str(tmp_path / "token")}}],
+            }
+        )
+    )
+    return path
+
+
+@pytest_asyncio.fixture
+async def api(kubeconfig):
+    opened = await connect(kubeconfig, policy=POLICY)
+    yield opened
+    await opened.close()
+
+
+def get(api):
+    return api.get(CONFIG_MAPS, "one", namespace="n")
+
+
+def create(api):
+    return api.create(CONFIG_MAPS, {"metadata": {"name": "one", "namespace": "n"}})
+
+
+async def test_request_says_who_asks_and_until_when(api, server):
+    """The server gives up when we do, so that a write does not land after its deadline."""
+    await create(api)
+    asked = server.requests[0]
+    assert (asked.method, asked.path) == ("POST", "/api/v1/namespaces/n/configmaps")
+    assert asked.query == {"fieldManager": "edl", "timeout": "0.3s"}
+    assert asked.headers["Authorization"] == "Bearer first"
+    assert json.loads(server.bodies[0])["kind"] == "ConfigMap"
+
+
+async def test_token_is_read_again_when_it_has_run_out(api, server, tmp_path):
+    """Also for a write: an unknown caller has done nothing."""
+    server.script = [refusal(401), OBJECT]
+    (tmp_path / "token").write_text("second")
+    await create(api)
+    assert [one.headers["Authorization"] for one in server.requests] == ["Bearer first", "Bearer second"]
+
+
+async def test_token_that_stays_unknown_is_an_error_at_once(api, server):
+    server.script = [refusal(401)]
+    with pytest.raises(UnauthorizedError):
+        await get(api)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("fault", [refusal(500), refusal(503), cut, hang], ids=["500", "503", "cut", "hang"])
+async def test_read_is_asked_again(api, server, fault):
+    server.script = [fault, fault, OBJECT]
+    assert (await get(api))["metadata"]["name"] == "one"
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("fault", [refusal(500), refusal(503), cut, hang], ids=["500", "503", "cut", "hang"])
+async def test_write_without_an_answer_is_not_repeated(api, server, fault):
+    server.script = [fault, OBJECT]
+    with pytest.raises(UnavailableError) as lost:
+        await create(api)
+    assert lost.value.may_have_happened
+    assert len(server.requests) == 1
+
+
+async def test_attempts_are_bounded(api, server):
+    server.script = [refusal(500)]
+    with pytest.raises(UnavailableError):
+        await get(api)
+    assert len(server.requests) == POLICY.attempts
+
+
+async def test_throttled_write_is_sent_again_after_what_the_server_asks_for(api, server):
+    server.script = [refusal(429, details={"retryAfterSeconds": 0.01}), OBJECT]
+    await create(api)
+    assert len(server.requests) == 2
+
+
+async def test_long_wait_is_the_callers(api, server):
+    server.script = [refusal(429, details={"retryAfterSeconds": 30})]
+    with pytest.raises(ThrottledError) as throttled:
+        await create(api)
+    assert throttled.value.retry_after_s == 30.0
+    assert len(server.requests) == 1
+
+
+async def test_write_to_a_server_that_is_gone_has_not_happened(api, server):
+    await server.stop()
+    with pytest.raises(UnavailableError) as refused:
+        await create(api)
+    assert not refused.value.may_have_happened
+
+
+async def test_answer_that_is_no_json_is_no_answer(api, server):
+    async def page(request):
+        return web.Response(text="<html>", content_type="text/html")
+
+    server.script = [page]
+    with pytest.raises(UnavailableError):
+        await get(api)
+
+
+async def test_listing_is_asked_for_in_pages_and_forgotten_between_two(api, server):
+    def page(name, rest):
+        return {"items": [{"metadata": {"name": name}}], "metadata": {"resourceVersion": "7", "continue": rest}}
+
+    server.script = [page("one", "more"), page("two", "")]
+    listing = await api.list(CONFIG_MAPS)
+    assert [item["metadata"]["name"] for item in listing.items] == ["one", "two"]
+    assert listing.items[0]["kind"] == "ConfigMap"
+    assert [one.query.get("continue") for one in server.requests] == [None, "more"]
+    server.script = [page("one", "more"), refusal(410)]
+    with pytest.raises(ExpiredError):
+        await api.list(CONFIG_MAPS)
+
+
+def watch(api, *, silence_s=5.0):
+    return aclosing(api.watch(CONFIG_MAPS, since="1", timeout_s=5.0, silence_s=silence_s))
+
+
+async def test_events_cut_anywhere_are_put_together(api, server):
+    told = line("ADDED", 2) + line("BOOKMARK", 3)
+    server.script = [streaming(told[:7], told[7:90], told[90:])]
+    async with watch(api) as events:
+        found = [event async for event in events]
+    assert [(event.type, event.resource_version) for event in found] == [
+        (EventType.ADDED, "2"),
+        (EventType.BOOKMARK, "3"),
+    ]
+
+
+@pytest.mark.parametrize("end", [line("ADDED", 3)[:20], b""], ids=["in an event", "between two"])
+async def test_stream_that_breaks_is_told_from_one_that_ends(api, server, end):
+    server.script = [streaming(line("ADDED", 2), end, then_cuts=True)]
+    async with watch(api) as events:
+        assert (await anext(events)).resource_version == "2"
+        with pytest.raises(UnavailableError):
+            await anext(events)
+
+
+async def test_stream_that_falls_silent_is_cut(api, server):
+    """Half open: the connection stands and brings nothing."""
+    server.script = [streaming(line("ADDED", 2), then_hangs=True)]
+    async with watch(api, silence_s=0.2) as events:
+        await anext(events)
+        with pytest.raises(UnavailableError):
+            await anext(events)
+
+
+async def test_error_inside_the_stream_is_an_error(api, server):
+    """So a real server tells that a version has been forgotten."""
+    told = {"type": "ERROR", "object": refusal(410, reason="Expired")}
+    server.script = [streaming(json.dumps(told).encode() + b"\n")]
+    async with watch(api) as events:
+        with pytest.raises(ExpiredError):
+            await anext(events)
+
+
+async def test_log_comes_as_it_is_written(api, server):
+    server.script = [streaming(b"one\n", b"two\n")]
+    async with aclosing(api.log("pod", namespace="n", tail_lines=2, is_followed=True)) as lines:
+        assert b"".join([chunk async for chunk in lines]) == b"one\ntwo\n"
+    assert server.requests[0].path == "/api/v1/namespaces/n/pods/pod/log"
+    assert server.requests[0].query == {"tailLines": "2", "follow": "true"}
+
+
+@pytest.mark.parametrize("text", ["", "clusters: []", "not: [a, kubeconfig", "current-context: none"])
+async def test_kubeconfig_that_is_none_is_said_so(tmp_path, text):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(PermanentError, match="give a kubeconfig"):
+        await connect(path)
+
+
+async def test_neither_a_pod_nor_a_kubeconfig_is_said_so(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(PermanentError, match="give a kubeconfig"):
+        await connect()
