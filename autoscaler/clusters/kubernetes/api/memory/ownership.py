@@ -86,7 +86,7 @@ def apply_fields(current: Raw, body: Raw, owners: Owners, owner: Owner, *, is_fo
         raise ConflictError(f"apply: fields of other managers: {names}")
     left = [path for path, whose in owners.items() if whose == frozenset({owner}) and path not in wanted]
     merged = _merge(current, body)
-    for path in left:
+    for path in sorted(left, key=_is_key):  # an item is found by its key, so that one goes last
         _remove(merged, path)
     after = {}
     for path in dict(_fields(merged)):
@@ -141,6 +141,11 @@ def _merge(current: Any, body: Any, path: Path = ()) -> Any:
         kept = [_merge(inner, wanted.pop(inner[key], {}), (*path, Item(key, inner[key]))) for inner in current]
         return kept + list(wanted.values())
     return body
+
+
+def _is_key(path: Path) -> bool:
+    item = path[-2] if len(path) > 1 else None
+    return isinstance(item, Item) and path[-1] == item.key
 
 
 def _remove(obj: Raw, path: Path) -> None:

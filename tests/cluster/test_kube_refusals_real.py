@@ -1,0 +1,142 @@
+"""What a real API server says when it refuses (the words that `refusals` reads), and how its silence is noticed."""
+
+import asyncio
+import signal
+
+import pytest
+import pytest_asyncio
+
+from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, Refusal, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import (
+    CONFIG_MAPS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    PODS,
+    RESOURCE_QUOTAS,
+    SECRETS,
+)
+from autoscaler.clusters.kubernetes.api.port import Scope
+
+
+@pytest_asyncio.fixture
+async def raw(control_plane):
+    opened = await connect(control_plane.kubeconfig)
+    yield opened
+    await opened.close()
+
+
+def pod(namespace, **container):
+    requests = {"cpu": "100m", "memory": "64Mi"}
+    main = {"name": "main", "image": "registry.invalid/none:1", "resources": {"requests": requests}} | container
+    return {
+        "metadata": {"name": "x", "namespace": namespace},
+        "spec": {"containers": [main], "schedulingGates": [{"name": "edl.dev/gang"}]},
+    }
+
+
+async def come(probe):
+    async with asyncio.timeout(30):
+        while not await probe():  # noqa: ASYNC110 - another process does it and tells nobody
+            await asyncio.sleep(0.1)
+
+
+async def refusal_of(api, body):
+    with pytest.raises(ForbiddenError) as refused:
+        await api.create(PODS, body)
+    return refused.value.refusal
+
+
+@pytest.mark.parametrize("hard", [{"pods": "0"}, {"limits.cpu": "1"}], ids=["exceeded", "not named"])
+async def test_quota_is_told(raw, namespace, hard):
+    await raw.create(RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": namespace}, "spec": {"hard": hard}})
+
+    async def is_counted():
+        return "hard" in (await raw.get(RESOURCE_QUOTAS, "q", namespace=namespace)).get("status", {})
+
+    await come(is_counted)
+    assert await refusal_of(raw, pod(namespace)) is Refusal.QUOTA
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        {"type": "Container", "max": {"cpu": "50m"}, "default": {"cpu": "50m"}},
+        {"type": "Container", "min": {"cpu": "200m"}},
+        {"type": "Pod", "max": {"memory": "1Mi"}},
+        {"type": "Container", "maxLimitRequestRatio": {"cpu": "1"}},
+    ],
+    ids=["maximum", "minimum", "pod", "ratio"],
+)
+async def test_limit_range_is_told(raw, namespace, limit):
+    body = {"metadata": {"name": "l", "namespace": namespace}, "spec": {"limits": [limit]}}
+    await raw.create(LIMIT_RANGES, body)
+    limits = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "200m", "memory": "64Mi"}}
+    refused = []
+
+    async def is_refused():  # its cache follows within a moment
+        try:
+            await raw.create(PODS, pod(namespace, resources=limits))
+        except ForbiddenError as error:
+            refused.append(error.refusal)
+            return True
+        await raw.delete(PODS, "x", namespace=namespace, grace_s=0)
+        return False
+
+    await come(is_refused)
+    assert refused == [Refusal.LIMIT_RANGE]
+
+
+async def test_pod_security_is_told(raw, namespace):
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await raw.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
+    assert await refusal_of(raw, pod(namespace, securityContext={"privileged": True})) is Refusal.POD_SECURITY
+
+
+async def test_missing_right_is_told(account, namespace):
+    api = await connect(account("nobody"))
+    try:
+        assert await refusal_of(api, pod(namespace)) is Refusal.RBAC
+        with pytest.raises(ForbiddenError) as refused:
+            await api.list(PODS, Scope(namespace=namespace))
+        assert refused.value.refusal is Refusal.RBAC
+    finally:
+        await api.close()
+
+
+async def test_secret_that_is_refused_is_not_quoted(raw, namespace):
+    body = {"metadata": {"name": "s", "namespace": namespace}, "data": {"a key": "aHVudGVyMg=="}}
+    with pytest.raises(InvalidError) as refused:
+        await raw.create(SECRETS, body)
+    assert "a key" not in str(refused.value)
+    assert [problem.path for problem in refused.value.problems] == ["data[a key]"]
+
+
+async def test_listing_of_more_than_a_page_is_whole(raw, namespace):
+    names = [f"c-{number:04}" for number in range(1_100)]
+
+    async def make(some):
+        for name in some:
+            await raw.create(CONFIG_MAPS, {"metadata": {"name": name, "namespace": namespace}})
+
+    await asyncio.gather(*(make(names[first::10]) for first in range(10)))
+    listing = await raw.list(CONFIG_MAPS, Scope(namespace=namespace))
+    assert [item["metadata"]["name"] for item in listing.items if item["metadata"]["name"] in set(names)] == names
+
+
+async def test_server_that_stands_still_is_noticed(control_plane, raw, namespace):
+    """The kernel still answers for it, so that only silence tells: a watch is cut, a write has its deadline."""
+    since = (await raw.list(CONFIG_MAPS, Scope(namespace=namespace))).resource_version
+    events = raw.watch(CONFIG_MAPS, Scope(namespace=namespace), since=since, timeout_s=60, silence_s=2)
+    server = control_plane.programs["kube-apiserver"]
+    server.send(signal.SIGSTOP)
+    try:
+        with pytest.raises(UnavailableError):
+            await anext(events)
+        with pytest.raises(UnavailableError) as lost:
+            await raw.create(CONFIG_MAPS, {"metadata": {"name": "late", "namespace": namespace}})
+        assert lost.value.may_have_happened
+    finally:
+        server.send(signal.SIGCONT)
+        await events.aclose()
+    assert (await raw.list(CONFIG_MAPS, Scope(namespace=namespace))).items
