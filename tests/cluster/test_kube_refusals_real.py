@@ -90,7 +90,7 @@ async def test_limit_range_is_told(raw, namespace, limit):
 async def test_pod_security_is_told(raw, namespace):
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     await raw.patch(NAMESPACES, namespace, {"metadata": {"labels": labels}})
-    assert await refusal_of(raw, pod(namespace, securityContext={"privileged": True})) is Refusal.POD_SECURITY
+    assert await refusal_of(raw, pod(namespace)) is Refusal.POD_SECURITY
 
 
 async def test_missing_right_is_told(account, namespace):
