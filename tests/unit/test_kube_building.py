@@ -1,5 +1,7 @@
 """The bodies that EDL sends for a job: owner, class, grace, gate, affinity, environment, security."""
 
+from dataclasses import replace
+
 import pytest
 
 from autoscaler.clusters.kubernetes.building.disruption import build_budget
@@ -83,10 +85,14 @@ def test_core_carries_the_users_class():
     assert build_master(job, SETTINGS)["spec"]["template"]["spec"]["priorityClassName"] == "gold"
 
 
-@pytest.mark.parametrize(("tier", "users", "expected"), [("surplus", 60, 10), ("surplus", 4, 4), ("core", 60, 60)])
-def test_grace_of_surplus_is_bounded(tier, users, expected):
+@pytest.mark.parametrize(
+    ("tier", "users", "limit_s", "expected"),
+    [("surplus", 60, 10.0, 10), ("surplus", 4, 10.0, 4), ("core", 60, 10.0, 60), ("surplus", 60, 0.5, 1)],
+)
+def test_grace_of_surplus_is_bounded(tier, users, limit_s, expected):
     """The web waits for it (rule 7); the SDK is told the same."""
-    body = build(seat(tier=Tier(tier), grade=1), spec={"terminationGracePeriodSeconds": users})
+    settings = replace(SETTINGS, surplus_grace_s=limit_s)
+    body = build(seat(tier=Tier(tier), grade=1), spec={"terminationGracePeriodSeconds": users}, settings=settings)
     assert body["spec"]["terminationGracePeriodSeconds"] == expected
     assert variables(body["spec"]["containers"][0])["EDL_GRACE_S"] == str(expected)
 

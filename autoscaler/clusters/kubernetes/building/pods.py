@@ -86,8 +86,12 @@ def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
 
 
 def grace_of(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:
-    """Seconds between SIGTERM and SIGKILL: core keeps the user's, surplus gets at most the cluster's (rule 7)."""
-    return min(template.grace_s, settings.surplus_grace_s) if tier is Tier.SURPLUS else template.grace_s
+    """Seconds between SIGTERM and SIGKILL, whole ones as the API has them, so that a trainer is told what it gets.
+
+    Core keeps the user's, surplus gets at most the cluster's (rule 7).
+    """
+    grace_s = min(template.grace_s, settings.surplus_grace_s) if tier is Tier.SURPLUS else template.grace_s
+    return float(max(1, int(grace_s)))
 
 
 def owner_reference(job: KubeJob) -> dict[str, Any]:
