@@ -11,12 +11,14 @@ number.  A plan is data, so that a run can be told, repeated and enumerated:
 """
 
 import asyncio
+import json
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, ExpiredError, ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.memory.selectors import parse_scope
 from autoscaler.clusters.kubernetes.api.port import ANY, EVERYWHERE, EventType, Listing
 from autoscaler.clusters.kubernetes.store import key_of
 
@@ -71,9 +73,8 @@ class PerturbedApi:
     async def list(self, kind, scope=EVERYWHERE):
         self._check_away()
         number, self.listings = self.listings, self.listings + 1
-        listing = await self._inner.list(kind, scope)
         lag = self._plan.lags.get(number, 0)
-        return self._as_it_stood(kind, listing, lag) if lag else listing
+        return self._as_it_stood(kind, scope, lag) if lag else await self._inner.list(kind, scope)
 
     async def watch(self, kind, scope=EVERYWHERE, *, since, timeout_s, silence_s):
         self._check_away()
@@ -166,15 +167,16 @@ class PerturbedApi:
             case WriteFault.THROTTLED:
                 raise ThrottledError(f"{doing}: too many requests", retry_after_s=1.0)
 
-    def _as_it_stood(self, kind, listing, lag):
+    def _as_it_stood(self, kind, scope, lag):
         """The listing before the last `lag` changes that the server remembers, of all kinds."""
         changes = self._server.history.remembered()[-lag:]
-        items = {key_of(item): item for item in listing.items}
+        items = {key_of(item): item for item in self._server.all(kind)}
         for change in reversed(changes):
-            if change.kind != kind:
-                continue
-            items.pop(key_of(change.after or change.before), None)
-            if change.before is not None:
-                items[key_of(change.before)] = change.before
-        version = changes[0].version - 1 if changes else int(listing.resource_version)
-        return Listing(items=tuple(items[key] for key in sorted(items)), resource_version=str(version))
+            if change.kind == kind:
+                items.pop(key_of(change.after or change.before), None)
+                if change.before is not None:
+                    items[key_of(change.before)] = change.before
+        version = changes[0].version - 1 if changes else self._server.history.version
+        matches = parse_scope(scope)
+        kept = tuple(json.loads(json.dumps(items[key])) for key in sorted(items) if matches(items[key]))
+        return Listing(items=kept, resource_version=str(version))
