@@ -3,7 +3,8 @@
     python -m bench                 all of them
     python -m bench positions sdk   some of them; the figures of the others stay as they were
 
-Writes docs/benchmarks.json (a list of {name, value, unit, goal, met, note, commit, machine}) and docs/benchmarks.md.
+Writes docs/benchmarks.json (a list of {name, value, unit, goal, met, note, commit, machine}), docs/benchmarks.md, and
+the figure of the planner's growth.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from bench.growth import draw_growth
+
 ROOT: Final = Path(__file__).parent.parent
 RAW: Final = ROOT / "docs" / "benchmarks.json"
 TABLE: Final = ROOT / "docs" / "benchmarks.md"
+GROWTH: Final = ROOT / "docs" / "planner-growth.svg"
 LIMIT_S: Final = 900
 
 Figure = dict[str, Any]
@@ -95,6 +99,8 @@ def _save(grouped: dict[str, list[Figure]]) -> None:
     for name, group in grouped.items():
         if group:
             lines += _section(name, group)
+        if draw_growth(group, GROWTH):
+            lines += ["", f"![CPU time of a plan over nodes, jobs and shapes]({GROWTH.name})"]
     TABLE.write_text("\n".join(lines) + "\n")
 
 
