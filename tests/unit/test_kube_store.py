@@ -36,6 +36,7 @@ class Truth(RuleBasedStateMachine):
         self.states = {10: {}}  # version -> all objects as they stood
         self.events = []
         self.newest = {}  # what the store has shown of each key
+        self.learned = {}  # key -> the version that our own write got
 
     @initialize()
     def first_listing(self):
@@ -86,6 +87,7 @@ class Truth(RuleBasedStateMachine):
         self.something_changes(name, is_deleted=False)
         self.store.learn(PODS, self.states[self.version][name])
         assert self.store.get(PODS, ("n", name)) == self.states[self.version][name]
+        self.learned["n", name] = self.version
 
     @rule(number=st.integers(0, 30))
     def answer_comes_late(self, number):
@@ -104,6 +106,13 @@ class Truth(RuleBasedStateMachine):
             version = int(shown["metadata"]["resourceVersion"])
             assert version >= self.newest.get(key, 0)
             self.newest[key] = version
+
+    @invariant()
+    def own_writes_stay(self):
+        """Until the stream has passed them, even when what they replaced was deleted before."""
+        for key, version in self.learned.items():
+            if self.store.version(PODS) < version:
+                assert int(self.store.get(PODS, key)["metadata"]["resourceVersion"]) >= version
 
     def teardown(self):
         """What has changed is told, and the whole stream brings the store to the truth."""
