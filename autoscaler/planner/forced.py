@@ -8,7 +8,8 @@ made for it gets no third one (`kubernetes.md` 15).  Next: `gangs`.
 from __future__ import annotations
 
 from autoscaler.domain import Cause, DemandState, Reclaim
-from autoscaler.planner.draft import Draft, Want
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.draft_state import Want
 from autoscaler.planner.fit import emptiest_room
 from autoscaler.planner.others import answer, urgency
 from autoscaler.planner.victims import Victims, cheapest_victims

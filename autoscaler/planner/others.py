@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from autoscaler.domain import Cause, Demand, DemandState, NodeName, Pod, PodName
-from autoscaler.planner.draft import Draft, Want
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.draft_state import Want
 from autoscaler.planner.fit import fits_an_empty_node, take_emptiest
 from autoscaler.planner.headroom import headroom_of
 from autoscaler.planner.rank import CORE_VALUE, SURPLUS_RANK, full_rank

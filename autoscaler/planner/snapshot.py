@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from math import inf, lcm
 
 from autoscaler.domain import ClusterView, Job, JobName, Pod, PodName, PodPhase, Role, Shape, Tier
-from autoscaler.planner.draft import SupplyKey
+from autoscaler.planner.draft_state import SupplyKey
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes, unit_of
