@@ -1,0 +1,111 @@
+"""The autoscaler in this process on a real control plane: adapter, planner and loop, without the operator around them.
+
+Jobs live here for ever and own nothing but pods: what is under test is how EDL and kube-scheduler get on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from autoscaler.clusters.kubernetes.api.client import KubernetesApi, connect
+from autoscaler.clusters.kubernetes.api.port import Scope
+from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views import KINDS, Facts
+from autoscaler.clusters.kubernetes.watching import Watching
+from autoscaler.clusters.port import Verdict
+from autoscaler.domain import ClusterView, JobState, Pod, PodPhase, Policy, Role
+from autoscaler.loop import Loop, Step
+
+POLL_S: Final = 0.05
+
+
+class Autoscaling:
+    """An async context: inside it the loop runs.  `applied` counts writes by kind of action and verdict."""
+
+    def __init__(self, kubeconfig: Path, policy: Policy) -> None:
+        self.policy = policy
+        self.applied: Counter[tuple[str, Verdict]] = Counter()
+        self.problems: list[str] = []
+        self._kubeconfig = kubeconfig
+        self._api: KubernetesApi | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._api = await connect(self._kubeconfig)
+        store = Store()
+        self.cluster = KubernetesCluster(
+            self._api,
+            store,
+            BuildSettings(
+                image="edl:test",
+                etcd=EtcdAccess(endpoints="http://etcd:2379"),
+                reclaim=self.policy.reclaim,
+                surplus_grace_s=self.policy.surplus_grace_s,
+            ),
+            clock=time.monotonic,
+            offset_s=time.monotonic() - time.time(),
+            facts_of=lambda _job: Facts(state=JobState.ACTIVE),
+            prepare=self._prepare,
+        )
+        watching = Watching(
+            self._api,
+            store,
+            dict.fromkeys(KINDS, Scope()),
+            now=time.monotonic,
+            jitter=random.random,
+            notify=self.cluster.touch,
+        )
+        self.loop = Loop(self.cluster, self.policy, listener=self._listen)
+        work = (watching.run(), self.cluster.keep(), self.loop.run())
+        self._tasks = [asyncio.create_task(one) for one in work]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        ends = await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._api is not None:
+            await self._api.close()
+        for end in ends:
+            if isinstance(end, Exception) and error is None:
+                raise end
+
+    async def wait(self, what: str, holds: Callable[[ClusterView], bool], *, budget_s: float = 30.0) -> ClusterView:
+        """The first view of which this holds.  Raises AssertionError, which tells the last one."""
+        until_s = time.monotonic() + budget_s
+        while not holds(view := self.cluster.view()):
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            if time.monotonic() > until_s:
+                decisions = self.loop.last_plan.decisions if self.loop.last_plan is not None else ()
+                told = [f"{d.job}: {d.now} -> {d.target}, {d.bottleneck}: {d.message}" for d in decisions]
+                raise AssertionError(f"{what}: not within {budget_s:g} s; {told}; {self.problems[-5:]}")
+            await asyncio.sleep(POLL_S)
+        return view
+
+    def _listen(self, step: Step) -> None:
+        for action, outcome in step.applied:
+            self.applied[type(action).__name__, outcome.verdict] += 1
+            if outcome.verdict is not Verdict.DONE:
+                self.problems.append(f"{type(action).__name__}: {outcome.message}")
+
+    async def _prepare(self, job: KubeJob) -> None:
+        """Pods of stand-in nodes mount nothing."""
+
+
+def trainers(view: ClusterView, job: str) -> list[Pod]:
+    """Those that run."""
+    return [pod for pod in view.pods if pod.job == job and pod.role is Role.TRAINER and pod.phase is PodPhase.READY]

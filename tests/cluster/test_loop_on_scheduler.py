@@ -1,0 +1,102 @@
+"""EDL beside the real kube-scheduler: gangs, growth, the web's rise and fall, in both modes of reclaim."""
+
+import pytest
+from kubernetes import client
+
+from autoscaler.domain import PodPhase, Policy, Reclaim, Role
+from tests.cluster.autoscaling import Autoscaling, trainers
+from tests.cluster.stand_ins import Life, NodeShape
+from tests.cluster.trainingjobs import DEFINITION, GROUP, make_job
+
+
+@pytest.fixture
+def ground(control_plane, api):
+    """The definition of TrainingJob and EDL's classes."""
+    control_plane.kubectl("apply", "-f", str(DEFINITION))
+    control_plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev", "--timeout=20s")
+    scheduling = client.SchedulingV1Api(api)
+    names = {"edl-core": 0, "edl-surplus": 0, **{f"edl-surplus-{grade}": -grade for grade in range(1, 9)}}
+    made = []
+    present = {found.metadata.name for found in scheduling.list_priority_class().items}
+    for name, value in names.items():
+        if name not in present:
+            scheduling.create_priority_class(
+                {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never", "description": "EDL's"}
+            )
+            made.append(name)
+    yield control_plane
+    for name in made:
+        scheduling.delete_priority_class(name)
+
+
+def job_of(name, *, minimum=2, maximum=20, cpu="1"):
+    pod = {
+        "metadata": {"annotations": Life(leave_after_s=0.2).annotations()},
+        "spec": {
+            "terminationGracePeriodSeconds": 5,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "edl/trainer",
+                    "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}},
+                }
+            ],
+        },
+    }
+    return make_job(
+        **{
+            "metadata.name": name,
+            "spec.trainer": {"minReplicas": minimum, "maxReplicas": maximum, "template": pod},
+            "spec.parameterServer": {"minReplicas": 1, "template": pod},
+            "spec.master": {"replicas": 1, "template": pod},
+        }
+    )
+
+
+def web_of(name, *, replicas, cpu="1"):
+    labels = {"app": name}
+    container = {"name": "nginx", "image": "nginx", "resources": {"requests": {"cpu": cpu, "memory": "128Mi"}}}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+def web_running(view, name):
+    return [pod for pod in view.pods if pod.workload == name and pod.phase is PodPhase.READY]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("reclaim", list(Reclaim))
+async def test_training_fills_what_the_web_leaves(ground, api, namespace, nodes, reclaim):
+    nodes(*[NodeShape(cpu="4", memory="16Gi")] * 4)
+    custom, apps = client.CustomObjectsApi(api), client.AppsV1Api(api)
+    job, web = f"{namespace}/digits", f"{namespace}/web"
+    policy = Policy(
+        reclaim=reclaim,
+        up_window_s=0.5,
+        down_window_s=1.0,
+        quiet_window_s=0.2,
+        surplus_grace_s=2.0,
+        preempted_pause_s=2.0,
+        victim_age_s=0.0,
+    )
+    async with Autoscaling(ground.kubeconfig, policy) as edl:
+        custom.create_namespaced_custom_object(namespace=namespace, body=job_of("digits"), **GROUP)
+        full = await edl.wait("16 cpu filled", lambda view: len(trainers(view, job)) == 14)
+        masters = [pod for pod in full.pods if pod.job == job and pod.role is Role.MASTER]
+        assert [pod.phase for pod in masters] == [PodPhase.READY]
+
+        apps.create_namespaced_deployment(namespace, web_of("web", replicas=5))
+        await edl.wait("the web runs", lambda view: len(web_running(view, web)) == 5)
+        await edl.wait("room shared", lambda view: len(trainers(view, job)) == 9)
+
+        apps.delete_namespaced_deployment("web", namespace)
+        await edl.wait("training takes the room back", lambda view: len(trainers(view, job)) == 14, budget_s=60.0)
+        custom.delete_namespaced_custom_object(name="digits", namespace=namespace, **GROUP)
+        await edl.wait("gone", lambda view: not any(pod.job == job for pod in view.pods))
+    assert [problem for problem in edl.problems if "is taken" not in problem] == []
