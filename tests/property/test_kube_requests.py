@@ -138,7 +138,10 @@ templates = st.builds(
         "spec": {
             **spec,
             **extra,
-            "containers": [{**spec["containers"][0], "resources": {"requests": requests}}, *spec["containers"][1:]],
+            "containers": [
+                {**c, "resources": {**c["resources"], "limits": {**requests, **c["resources"].get("limits", {})}}}
+                for c in spec["containers"]
+            ],
         }
     },
     specs,

@@ -132,7 +132,7 @@ def test_users_template_stays_but_for_what_is_edls():
         command=["python", "train.py"],
         spec={"volumes": [{"name": "data", "emptyDir": {}}], "tolerations": [{"operator": "Exists"}]},
     )
-    own["spec"]["containers"].append({"name": "log", "image": "log:1"})
+    own["spec"]["containers"].append({**template("log")["spec"]["containers"][0], "image": "log:1"})
     own["metadata"] = {"labels": {"team": "a", "edl.dev/role": "master"}, "annotations": {"note": "x"}}
     body = build_pod(kube_job(trainer={"template": own}), seat(), SETTINGS, is_gated=False)
     main, log = body["spec"]["containers"]

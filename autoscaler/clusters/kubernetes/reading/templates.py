@@ -66,7 +66,8 @@ def check_template(template: Raw, role: Role, path: str) -> RoleTemplate:
         _check_quantity(f"{path}.spec.{where}", quantity)
     own = next((index for index, found in enumerate(containers) if found.get("name") == role.value), 0)
     if role is not Role.MASTER:
-        _check_requests(spec, containers[own], f"{path}.spec.containers[{own}]")
+        for index, container in enumerate(containers):
+            _check_requests(spec, container, f"{path}.spec.containers[{index}]")
     return RoleTemplate(raw=template, container=own, grace_s=_grace_s(spec, path))
 
 
