@@ -107,7 +107,8 @@ def test_the_identity_of_etcd_is_made_once(plane, helm):
     first = identity()
     certificate = x509.load_pem_x509_certificate(first["tls.crt"])
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert "*.edl-etcd.edl-system.svc" in names.get_values_for_type(x509.DNSName)
+    members = {f"edl-etcd-{number}.edl-etcd.edl-system.svc" for number in range(3)}
+    assert members < set(names.get_values_for_type(x509.DNSName))
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(first["ca.crt"]))
     assert len(first["root-password"]) == 32
 
