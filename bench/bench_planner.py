@@ -25,9 +25,12 @@ from bench.rows import Row, print_rows
 from experiments.bounds import Worth, pattern_bound, upper_bound
 
 NODES, JOBS, SHAPES = 10_000, 1_000, 60
+REPEATS: Final = 7
 CALIBRATION_MS: Final = 45.0  # of the machine on which the goals were set
 POLICY: Final = Policy()
-SPENT: Final = replace(POLICY, transfers_per_minute=0)  # as in most plans: this minute's moves are made
+SPENT: Final = replace(
+    POLICY, transfers_per_minute=0, transfers_percent_per_minute=0
+)  # as in most plans: this minute's moves are made
 DECADES: Final = (1, 10, 100, 1_000)
 GROWTH: Final = {  # what grows: nodes, jobs and shapes for each decade
     "nodes": lambda many: (10 * many, many, 10),  # with a job to ten of them
@@ -36,16 +39,12 @@ GROWTH: Final = {  # what grows: nodes, jobs and shapes for each decade
 }
 
 
-def cpu_ms(action: Callable[[], object], *, repeats: int = 5) -> float:
-    """Median CPU milliseconds of a call, after one that is not counted."""
+def cpu_ms(action: Callable[[], object]) -> float:
+    """CPU milliseconds of a call."""
+    gc.collect()
+    begun = time.process_time()
     action()
-    times = []
-    for _ in range(repeats):
-        gc.collect()
-        begun = time.process_time()
-        action()
-        times.append((time.process_time() - begun) * 1e3)
-    return median(times)
+    return (time.process_time() - begun) * 1e3
 
 
 def calibration() -> None:
@@ -55,11 +54,12 @@ def calibration() -> None:
 
 
 class Clock:
-    """Rows of CPU time with their ratio to the calibration loop, which is run again for each."""
+    """Rows of CPU time, medians, with their ratio to the calibration loop, which is run before each call."""
 
     def row(self, name: str, action: Callable[[], object], *, goal_ms: float | None = None, note: str = "") -> Row:
-        calibrated_ms = cpu_ms(calibration, repeats=3)
-        taken_ms = cpu_ms(action)
+        action()
+        pairs = [(cpu_ms(calibration), cpu_ms(action)) for _ in range(REPEATS)]
+        calibrated_ms, taken_ms = median(loop for loop, _ in pairs), median(taken for _, taken in pairs)
         goal = "" if goal_ms is None else f"<= {goal_ms * calibrated_ms / CALIBRATION_MS:.4g}"
         ratio = f"{taken_ms / calibrated_ms:.2f} x the calibration loop ({calibrated_ms:.0f} ms)"
         return Row(name=name, value=taken_ms, unit="ms CPU", goal=goal, note=f"{ratio}{'; ' if note else ''}{note}")
@@ -127,12 +127,14 @@ def rows_of_growth() -> Iterator[Row]:
 def memory_mib() -> float:
     """Peak memory of a process that makes the cluster and plans for it."""
     code = (
-        "import resource\n"
+        "from pathlib import Path\n"
+        "from autoscaler.domain import Policy\n"
         "from autoscaler.planner import Memo, plan\n"
-        "from bench.bench_planner import NODES, JOBS, NOW_S, SPENT, at_rest\n"
-        "view, memo = at_rest(NODES, JOBS, 1_000), Memo()\n"
-        "plan(view, SPENT, NOW_S, memo=memo)\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        "from bench.planner_clusters import NOW_S, at_rest\n"
+        f"view, memo = at_rest({NODES}, {JOBS}, 1_000), Memo()\n"
+        "plan(view, Policy(transfers_per_minute=0), NOW_S, memo=memo)\n"
+        # not ru_maxrss: that begins with what this process had when it forked
+        "print(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     return float(done.stdout) / 1024
