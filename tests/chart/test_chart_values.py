@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-import re
 
 import pytest
 import yaml
 
 from autoscaler.domain.policy import Policy
-from tests.chart.rendering import CHART, RefusedValuesError, render
+from autoscaler.operator.policy_file import parse_policy, public_name
+from tests.chart.rendering import CHART, VALUE_SETS, RefusedValuesError, render, render_set
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -87,8 +87,22 @@ def test_every_value_is_in_the_schema_and_the_other_way_round():
 
 
 def test_policy_has_the_settings_of_the_planner():
-    known = {_camel(field.name) for field in dataclasses.fields(Policy)}
+    known = {public_name(field.name) for field in dataclasses.fields(Policy)}
     assert set(SCHEMA["definitions"]["policy"]["properties"]) == known
+
+
+def test_settings_of_policy_have_the_planners_types():
+    wanted = {bool: "boolean", int: "integer", float: "number", tuple: "array"}
+    for field in dataclasses.fields(Policy):
+        given = SCHEMA["definitions"]["policy"]["properties"][public_name(field.name)]["type"]
+        assert given == wanted.get(type(field.default), "string"), field.name
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_the_operator_reads_the_policy_that_the_chart_writes(name):
+    (page,) = (thing["data"]["policy.yaml"] for thing in render_set(name) if thing["metadata"]["name"] == "edl-policy")
+    policy = parse_policy(yaml.safe_load(page))
+    assert policy.reclaim == VALUE_SETS[name].get("policy", {}).get("reclaim", "scheduler")
 
 
 @pytest.mark.parametrize("name", ["reclaim", "admission", "fairness"])
@@ -119,9 +133,3 @@ def _leaves(values, node):
     if known is SCHEMA["definitions"]["policy"]["properties"] or set(known) <= {"requests", "limits", "claims"}:
         wrong = set(values) - set(known)
     return wrong.union(*(_leaves(values[name], known[name]) for name in values if name in known))
-
-
-def _camel(name):
-    """`surplus_grace_s` is surplusGraceSeconds, `is_frozen` is freeze."""
-    name = {"is_frozen": "freeze"}.get(name, re.sub(r"_s$", "_seconds", name))
-    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
