@@ -53,10 +53,14 @@ def place_servers(draft: Draft, job: JobDraft, trainers: int, cause: Cause) -> b
 
 
 def complete_servers(draft: Draft) -> None:
-    """Give running jobs the servers that the trainers they have lack: one was lost, or the ratio was changed."""
+    """Give jobs the servers that the trainers they have lack: one was lost, the ratio was changed, or a job starts.
+
+    A gang starts with its minimum of servers; those that its minimum of trainers needs beyond it follow (`emit`).
+    """
     if draft.view.capabilities.servers_elastic:
         for job in draft.stirred_jobs():
-            if job.is_running and job.job.state is JobState.ACTIVE and draft.now_s >= job.job.hold_until_s:
+            is_there = (job.is_running or job.is_starting) and job.job.state is JobState.ACTIVE
+            if is_there and draft.now_s >= job.job.hold_until_s:
                 place_servers(draft, job, job.size, Cause.REFILL)
 
 

@@ -30,6 +30,7 @@ from autoscaler.planner.explain import decide
 from autoscaler.planner.grades import grade_of
 from autoscaler.planner.job_draft import JobDraft, Leaving
 from autoscaler.planner.memory import next_history
+from autoscaler.planner.story import counted
 from autoscaler.planner.thirst import thirst
 from autoscaler.planner.transfer import STARVED
 from autoscaler.planner.windows import changes_left, growth_opens_at, is_old_enough, next_change_at, shrink_opens_at
@@ -150,9 +151,9 @@ def waits_of(job: JobDraft) -> Iterator[Wait]:
     if job.held and job.bottleneck is not None:
         yield Wait(job=name, bottleneck=job.bottleneck, message=job.message, until_s=job.until_s)
     if job.is_starting:
-        surplus = sum(pod.tier is Tier.SURPLUS for pod in job.created)
-        if surplus:
-            yield Wait(job=name, bottleneck=Bottleneck.GANG, message=f"{surplus} trainers follow once it runs")
+        following = [pod.role for pod in job.created if pod.cause is not Cause.START]
+        if following:
+            yield Wait(job=name, bottleneck=Bottleneck.GANG, message=f"{counted(following)} more once it runs")
     if job.promised:
         text = ", ".join(f"{role} on {node}" for role, node in sorted((pod.role, pod.node) for pod in job.promised))
         reason = job.bottleneck if job.bottleneck is Bottleneck.GANG else Bottleneck.ROOM_LEAVING

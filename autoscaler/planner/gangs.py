@@ -25,8 +25,10 @@ from autoscaler.domain import (
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fairness import before_share
 from autoscaler.planner.fit import fits_an_empty_node
+from autoscaler.planner.forced import make_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.node_arrays import Mask
+from autoscaler.planner.others import keep_headroom
 from autoscaler.planner.preempting import preempted_seats
 from autoscaler.planner.seating import (
     Force,
@@ -39,6 +41,7 @@ from autoscaler.planner.seating import (
     seat_on,
 )
 from autoscaler.planner.share import fill_shares
+from autoscaler.planner.thirst import is_thirsty
 from autoscaler.planner.words import describe
 
 
@@ -51,7 +54,7 @@ def admit_gangs(draft: Draft) -> None:
     for name in queue(draft):
         job = draft.jobs[name]
         if draft.policy.admission is Admission.STRICT_CLASS:
-            fill_shares(draft, above_priority=job.job.priority)
+            finish_classes_above(draft, job.job.priority)
         if not may_be_admitted(draft, job):
             continue
         kind = kind_of(draft, job)
@@ -68,6 +71,23 @@ def admit_gangs(draft: Draft) -> None:
         if is_aged(draft, job) and job.job.priority not in reserved:
             reserved.add(job.job.priority)
             barred |= bar_nodes(draft, name, barred)
+
+
+def finish_classes_above(draft: Draft, priority: int) -> None:
+    """Give higher classes their surplus before a gang its minimum.
+
+    Headroom stands above all surplus, so here it comes before the gang too.
+    """
+    if any(job.job.priority > priority and is_thirsty(draft, job) for job in draft.jobs.values()):
+        settle_headroom(draft)
+        fill_shares(draft, above_priority=priority)
+
+
+def settle_headroom(draft: Draft) -> None:
+    """Settle the room that the policy keeps free, by force where surplus stands in it; once a plan."""
+    if not any(demand.cause is Cause.HEADROOM for demand in draft.demands):
+        keep_headroom(draft)
+        make_room(draft)
 
 
 def kind_of(draft: Draft, job: JobDraft) -> object:

@@ -8,10 +8,10 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.elastic import complete_servers
 from autoscaler.planner.emit import emit
 from autoscaler.planner.forced import make_room
-from autoscaler.planner.gangs import admit_gangs
+from autoscaler.planner.gangs import admit_gangs, settle_headroom
 from autoscaler.planner.keep import keep_running_jobs
 from autoscaler.planner.memo import Memo
-from autoscaler.planner.others import keep_headroom, place_others
+from autoscaler.planner.others import place_others
 from autoscaler.planner.stale import stand_still, why_stale
 from autoscaler.planner.transfer import share_out
 
@@ -37,8 +37,7 @@ def decide_on(draft: Draft) -> Plan:
     keep_running_jobs(draft)  # P2
     make_room(draft)  # P3
     admit_gangs(draft)  # P4
-    keep_headroom(draft)
-    make_room(draft)
+    settle_headroom(draft)
     share_out(draft)  # P5, P6
     restore_cores(draft)
     complete_servers(draft)

@@ -11,7 +11,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from autoscaler.domain import NOTHING, Job, Node, NodeName, PodPhase, Quota, Resources, Shape
+from autoscaler.domain import (
+    NOTHING,
+    Job,
+    Labels,
+    Node,
+    NodeName,
+    Operator,
+    PodPhase,
+    Quota,
+    Resources,
+    Shape,
+)
 from autoscaler.planner.counterfactual.amounts import RUNGS, only, tell, unit_for
 from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
 
@@ -141,9 +152,23 @@ def node_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladde
         model = next(n for n in fitting if (n.allocatable, n.labels, n.taints) == kind)
         like = replace(model, is_ready=True, is_cordoned=False, is_draining=False)
         yield [MoreNodes(like=like, count=count, model=model.name) for count in range(1, MOST_NODES + 1)]
-    made = Node(name=NodeName("new"), allocatable=missing, labels=shape.node_selector)
+    made = Node(name=NodeName("new"), allocatable=missing, labels=labels_for(shape))
     if not fitting and made.accepts(shape):
         yield [MoreNodes(like=made, count=count, model="") for count in range(1, MOST_NODES + 1)]
+
+
+def labels_for(shape: Shape) -> Labels:
+    """Return labels with which a node suits the shape's selector, and what its affinity asks for first, if any do."""
+    for term in shape.node_terms:
+        asked = {
+            requirement.key: requirement.values[0] if requirement.values else "true"
+            for requirement in term
+            if requirement.operator in {Operator.IN, Operator.EXISTS}
+        }
+        labels = shape.node_selector | frozenset(asked.items())
+        if Node(name=NodeName("new"), allocatable=NOTHING, labels=labels).accepts(shape):
+            return labels
+    return shape.node_selector
 
 
 def open_ladders(moment: Moment, job: Job) -> Iterator[Ladder]:

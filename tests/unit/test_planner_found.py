@@ -1,0 +1,40 @@
+"""What the properties found, pinned: one case each."""
+
+from dataclasses import replace
+
+from autoscaler.domain import Admission, Capabilities, DemandState, Headroom, Operator, Requirement, Role
+from autoscaler.planner.counterfactual import Moment, explain
+from tests.property.planner_cases import Driver
+from tests.unit.memory_cluster import MemoryCluster
+from tests.unit.planner_setups import CALM, decision, demand, job, node, shape
+
+
+def test_class_that_is_finished_first_leaves_headroom_alone():
+    """`StrictClass`, a waiting gang of a lower class: surplus of the higher one does not come and go with headroom."""
+    kept = replace(CALM, admission=Admission.STRICT_CLASS, headroom=(Headroom(shape=shape(500), count=1),))
+    upper = job("upper", low=1, high=2, cpu_milli=500, priority=5)
+    driver = Driver(MemoryCluster([node("a", 1_000)], [job("lower", low=1, high=1, gpu=1), upper]), kept)
+    assert decision(driver.settle(), "upper").now == 1
+    assert demand(driver.plan(), "headroom-0-0").state is DemandState.ROOM_FREE
+
+
+def test_servers_beyond_the_minimum_follow_a_start_as_it_said():
+    """A5: two trainers need two servers, the gang starts with one, and the plan says that another one follows."""
+    spec = job("j", low=2, high=2, servers=1)
+    spec = replace(spec, servers=replace(spec.servers, max_replicas=2, trainers_per_server=1))
+    cluster = MemoryCluster([node("a")], [spec])
+    cluster.capabilities = Capabilities(servers_elastic=True)
+    driver = Driver(cluster, CALM)
+    first = driver.turn()
+    assert [(wait.job, wait.message) for wait in first.waits] == [("j", "1 server more once it runs")]
+    assert [action.role for action in driver.plan().actions] == [Role.SERVER]
+
+
+def test_node_that_would_help_carries_the_label_that_affinity_asks_for():
+    """A8: no node has the label, so the answer is a node with it."""
+    spec = job("j")
+    wanted = Requirement(key="disk", operator=Operator.IN, values=("fast",))
+    spec = replace(spec, trainer=replace(spec.trainer, shape=replace(spec.trainer.shape, node_terms=((wanted,),))))
+    moment = Moment(view=MemoryCluster([node("a")], [spec]).view(), policy=CALM, now_s=1_000.0)
+    answers = explain(moment, "j").answers
+    assert [answer.changes[0].like.labels for answer in answers] == [frozenset({("disk", "fast")})]
