@@ -294,11 +294,13 @@ class KubeApiContract:
         forced = await stage.api.apply(CONFIG_MAPS, stage.config("one", data={"a": "2"}))
         assert forced["data"] == {"a": "2"}
 
-    async def test_apply_of_two_managers_shares_an_equal_field(self, stage):
-        await stage.api.apply(CONFIG_MAPS, stage.config("one", data={"a": "1"}))
-        await stage.other.apply(CONFIG_MAPS, stage.config("one", data={"a": "1"}), is_forced=False)
-        left = await stage.api.apply(CONFIG_MAPS, stage.config("one"))
-        assert left["data"] == {"a": "1"}
+    async def test_field_applied_alike_by_two_is_shared(self, stage):
+        """It stays until both have left it, and whoever left has no say in it."""
+        await stage.api.apply(CONFIG_MAPS, stage.config("one", data={"a": "1", "b": "1"}))
+        await stage.other.apply(CONFIG_MAPS, stage.config("one", data={"a": "1", "b": "1"}), is_forced=False)
+        await stage.api.apply(CONFIG_MAPS, stage.config("one", data={"b": "1"}))
+        await stage.other.apply(CONFIG_MAPS, stage.config("one", data={"a": "2"}), is_forced=False)
+        assert (await stage.get(CONFIG_MAPS, "one"))["data"] == {"a": "2", "b": "1"}
 
     async def test_apply_by_uid_makes_nothing(self, stage):
         """A status written late does not bring a deleted object back."""
@@ -467,6 +469,19 @@ class KubeApiContract:
             return not {"owner", "owned"} & {item["metadata"]["name"] for item in listing.items}
 
         await stage.collect(are_gone)
+
+    async def test_object_of_two_owners_stays_with_the_one_left(self, stage):
+        owners = [await stage.api.create(CONFIG_MAPS, stage.config(name)) for name in ("first", "second")]
+        await stage.api.create(CONFIG_MAPS, stage.config("both", ownerReferences=list(map(reference, owners))))
+        await stage.api.create(CONFIG_MAPS, stage.config("one", ownerReferences=[reference(owners[0])]))
+        await stage.api.delete(CONFIG_MAPS, "first", namespace=stage.namespace)
+
+        async def is_collected():
+            names = {item["metadata"]["name"] for item in (await stage.api.list(CONFIG_MAPS, stage.scope)).items}
+            return "one" not in names
+
+        await stage.collect(is_collected)
+        await stage.get(CONFIG_MAPS, "both")
 
     async def test_orphans_stay(self, stage):
         owner = await stage.api.create(CONFIG_MAPS, stage.config("owner"))

@@ -48,6 +48,6 @@ async def test_reads_pass_without_the_right(stage):
     assert [item["metadata"]["name"] for item in listing.items] == ["one"]
     assert (await api.get(CONFIG_MAPS, "one", namespace="n"))["kind"] == "ConfigMap"
     ended = [
-        event async for event in api.watch(CONFIG_MAPS, since=listing.resource_version, timeout_s=0.0, silence_s=1.0)
+        event async for event in api.watch(CONFIG_MAPS, since=listing.resource_version, timeout_s=0.01, silence_s=1.0)
     ]
     assert len(ended) == 1

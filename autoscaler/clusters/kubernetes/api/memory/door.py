@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.api.errors import (
     ConflictError,
@@ -32,6 +33,9 @@ from autoscaler.clusters.kubernetes.api.port import (
     with_preconditions,
 )
 
+_LAST_SIGN_S: Final = 2.0  # before its end a watch is sent a bookmark, as by a real server
+_SOON_S: Final = 1e-6  # finer than that no clock of a loop is
+
 
 class MemoryApi:
     """`port.Api` on a `MemoryServer`."""
@@ -54,6 +58,7 @@ class MemoryApi:
         cuts, bookmarks = history.cuts, history.bookmarks
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + timeout_s
+        signs_at = ends_at - min(_LAST_SIGN_S, timeout_s / 2)
         with history.waiting() as woken:
             while True:
                 woken.clear()
@@ -68,19 +73,18 @@ class MemoryApi:
                 if changes:
                     continue  # more may have come while these were told
                 version = history.version
-                if history.bookmarks != bookmarks:
-                    bookmarks = history.bookmarks
+                if history.bookmarks != bookmarks or signs_at - _SOON_S <= loop.time() < ends_at - _SOON_S:
+                    bookmarks, signs_at = history.bookmarks, math.inf
                     yield _bookmark(kind, version)
-                left_s = ends_at - loop.time()
+                if loop.time() >= ends_at - _SOON_S:
+                    return
+                left_s = min(signs_at, ends_at) - loop.time()
                 try:
                     await asyncio.wait_for(woken.wait(), max(0.0, min(left_s, silence_s)))
                 except TimeoutError:
                     if silence_s < left_s:
-                        raise UnavailableError(
-                            f"watch {kind.plural}: nothing for {silence_s:g} s", may_have_happened=False
-                        ) from None
-                    yield _bookmark(kind, version)
-                    return
+                        message = f"watch {kind.plural}: nothing for {silence_s:g} s"
+                        raise UnavailableError(message, may_have_happened=False) from None
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
