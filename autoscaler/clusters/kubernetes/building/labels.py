@@ -25,6 +25,9 @@ OPT_OUT: Final = "edl.dev/opt-out"
 DRAIN: Final = "edl.dev/drain"
 """On a node, with any value: EDL's pods leave it."""
 
+MASTER_SEATS: Final = "edl.dev/master-seats"
+"""An annotation on a gang's pods: the nodes where room was proved for the masters, who come when the gang is bound."""
+
 API_GROUP: Final = "edl.dev"
 API_VERSION: Final = "edl.dev/v1alpha1"
 
