@@ -193,6 +193,26 @@ def test_the_operators_account_may_what_it_needs_and_no_more(plane, helm, tmp_pa
     assert asked == {(verb, resource): answer for verb, resource, answer in MAY}
 
 
+def test_the_clusters_own_roles_include_jobs_but_nobodys_status(plane, helm):
+    """Aggregated: whoever may edit Deployments may edit jobs."""
+    wanted = {
+        "view": {"list": True, "create": False, "deletecollection": False},
+        "edit": {"list": True, "create": True, "deletecollection": False},
+        "admin": {"list": True, "create": True, "deletecollection": True},
+    }
+    helm("install")
+    for role, answers in wanted.items():
+        plane.kubectl("create", "rolebinding", role, f"--clusterrole={role}", f"--user={role}")
+        for verb, answer in answers.items():
+            question = ("auth", "can-i", verb, "trainingjobs.edl.dev", f"--as={role}")
+            wait_for(f"{role} {verb}: {answer}", lambda q=question, a=answer: _says_yes(plane, *q) == a)
+        status = ("trainingjobs.edl.dev", "--subresource=status", f"--as={role}")
+        assert _says_yes(plane, "auth", "can-i", "get", *status)
+        for verb in ("update", "patch"):
+            assert not _says_yes(plane, "auth", "can-i", verb, *status)
+    plane.kubectl("delete", "rolebinding", *wanted)
+
+
 def test_with_namespaces_the_account_writes_nowhere_else(plane, helm, tmp_path):
     plane.kubectl("create", "namespace", "vision")
     helm("install", "--set", "namespaces={vision}")
@@ -206,6 +226,13 @@ def test_with_namespaces_the_account_writes_nowhere_else(plane, helm, tmp_path):
         assert _may(own, "list", "pods", "default")
         assert not _may(own, "get", "secrets", "default")
     plane.kubectl("delete", "namespace", "vision", "--wait=false")
+
+
+def _says_yes(plane, *question):
+    try:
+        return plane.kubectl(*question).strip() == "yes"
+    except ClusterError:  # kubectl's way to say no
+        return False
 
 
 def _may(own, verb, resource, namespace):

@@ -1,6 +1,7 @@
 """A TrainingJob as a user writes it, and how a test bends it."""
 
 import copy
+import json
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ JOB: Final[dict[str, Any]] = {
 
 def make_job(**edits: Any) -> dict[str, Any]:
     """JOB with some fields set: `make_job(**{"spec.trainer.minReplicas": 3})`; GONE takes one away."""
-    job = copy.deepcopy(JOB)
+    job: dict[str, Any] = json.loads(json.dumps(JOB))  # not a deep copy: that would keep one template for both roles
     for path, value in edits.items():
         *steps, last = (int(step) if step.isdigit() else step for step in path.split("."))
         place: Any = job
