@@ -10,6 +10,7 @@ import click
 from autoscaler.cli import changing, files, looking, planning, snapshots
 from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
+from autoscaler.cli.operating import operator
 from autoscaler.cli.running import run
 from autoscaler.cli.streams import replace_what_cannot_be_shown
 
@@ -67,6 +68,7 @@ for command in (
     files.bundle,
     files.completion,
     files.version,
+    operator,
 ):
     edl.add_command(command)
 

@@ -1,0 +1,52 @@
+"""What the planner's passes have said of one job: its decision, the write that was refused last, its changes of size.
+
+Pure values; `report` collects them, `status` shows them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autoscaler.domain import Bottleneck, Decision, Reason
+from autoscaler.operator.resizes import Resize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The last write for a job that the API server did not want.  `reason`: one word."""
+
+    at_s: float
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """What is known of one job."""
+
+    decision: Decision | None = None
+    refusal: Refusal | None = None
+    resizes: tuple[Resize, ...] = ()
+
+
+def is_news(decision: Decision) -> bool:
+    """Whether people should read of it: a size that stays, and a job that has none any more, are not."""
+    return decision.reason is not Reason.KEPT and decision.bottleneck is not Bottleneck.NOT_ACTIVE
+
+
+def reason_of(refusal: str) -> str:
+    """One word for what the API server had against a write."""
+    for words, reason in (
+        ("exceeded quota", "Quota"),
+        ("failed quota", "Quota"),
+        ("LimitRange", "LimitRange"),
+        ("usage per", "LimitRange"),
+        ("violates PodSecurity", "PodSecurity"),
+        ("no PriorityClass", "PriorityClassMissing"),
+        ("cannot create", "Forbidden"),
+        ("cannot delete", "Forbidden"),
+        ("is only observed", "Observed"),
+    ):
+        if words in refusal:
+            return reason
+    return "Refused"

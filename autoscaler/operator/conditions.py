@@ -1,0 +1,80 @@
+"""The conditions of a TrainingJob, by Kubernetes' convention.  Pure.
+
+A condition's `lastTransitionTime` moves only with its status.  Reasons are one word; messages name the bottleneck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.port import Raw
+from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
+from autoscaler.clusters.kubernetes.reading.raw import parts, text
+
+LONGEST_MESSAGE: Final = 1024
+
+
+class Kind(StrEnum):
+    ADMITTED = "Admitted"  # its gang has been given room
+    READY = "Ready"  # all that it cannot run without serves
+    SCALED = "Scaled"  # it has the size that EDL wants for it now
+    PROGRESSING = "Progressing"  # samples are being trained
+    DEGRADED = "Degraded"  # it has started and runs with less than its minimum
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    SUSPENDED = "Suspended"
+
+
+class Truth(StrEnum):
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    kind: Kind
+    truth: Truth
+    reason: str
+    message: str = ""
+
+
+def is_true(kind: Kind, reason: str, message: str = "") -> Condition:
+    return Condition(kind=kind, truth=Truth.TRUE, reason=reason, message=message)
+
+
+def is_false(kind: Kind, reason: str, message: str = "") -> Condition:
+    return Condition(kind=kind, truth=Truth.FALSE, reason=reason, message=message)
+
+
+def is_unknown(kind: Kind, reason: str, message: str = "") -> Condition:
+    return Condition(kind=kind, truth=Truth.UNKNOWN, reason=reason, message=message)
+
+
+def written(conditions: Iterable[Condition], before: RawRead, *, generation: int, now_unix_s: float) -> list[Raw]:
+    """As the API has them.  `before`: the status as it stands, whose times are kept where nothing has turned."""
+    standing = {text(one, "type"): one for one in parts({"status": before}, "status", "conditions")}
+    return [_write(one, standing.get(one.kind), generation, now_unix_s) for one in conditions]
+
+
+def _write(condition: Condition, before: RawRead | None, generation: int, now_unix_s: float) -> Raw:
+    since = text(before, "lastTransitionTime") if before is not None else ""
+    has_turned = before is None or before.get("status") != condition.truth or not since
+    return {
+        "type": condition.kind.value,
+        "status": condition.truth.value,
+        "reason": condition.reason,
+        "message": condition.message[:LONGEST_MESSAGE],
+        "observedGeneration": generation,
+        "lastTransitionTime": to_time(now_unix_s) if has_turned else since,
+    }
+
+
+def to_time(unix_s: float) -> str:
+    """As the API writes an instant: RFC 3339, whole seconds."""
+    at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=int(unix_s))
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

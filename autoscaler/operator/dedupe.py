@@ -1,0 +1,77 @@
+"""Which events are said anew, which are one more of a series, and which are kept back.  Pure.
+
+The same reason with the same words about the same job is one event whose count rises, as `events.k8s.io` has it; its
+count is written at most every half minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+SERIES_S: Final = 600.0
+"""After so long without one the next is a new event; the API server keeps events for an hour."""
+
+WRITE_EVERY_S: Final = 30.0
+MOST: Final = 2_000
+"""Remembered: an event about each of 500 jobs, several times over."""
+
+Subject: TypeAlias = tuple[str, str, str]  # UID of the job, reason, words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One event as it was said.  `written`: its count as the API server has it."""
+
+    name: str
+    count: int
+    last_at_s: float
+    written: int
+    written_at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What has been said lately, the oldest first."""
+
+    series: Mapping[Subject, Series] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Say it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raise:
+    """Raise the count of what was said."""
+
+    name: str
+    count: int
+
+
+def say(said: Said, subject: Subject, name: str, now_s: float) -> tuple[Said, Create | Raise | None]:
+    """One more event; `name` is for a new one."""
+    before = said.series.get(subject)
+    if before is None or now_s - before.last_at_s > SERIES_S:
+        new = Series(name=name, count=1, last_at_s=now_s, written=1, written_at_s=now_s)
+        return _remember(said, subject, new), Create(name=name)
+    series = replace(before, count=before.count + 1, last_at_s=now_s)
+    if now_s - before.written_at_s < WRITE_EVERY_S:
+        return _remember(said, subject, series), None
+    series = replace(series, written=series.count, written_at_s=now_s)
+    return _remember(said, subject, series), Raise(name=series.name, count=series.count)
+
+
+def unsay(said: Said, subject: Subject) -> Said:
+    """It could not be written: the next one is a new event."""
+    return Said(series={known: series for known, series in said.series.items() if known != subject})
+
+
+def _remember(said: Said, subject: Subject, series: Series) -> Said:
+    kept = {known: one for known, one in said.series.items() if known != subject}
+    kept[subject] = series
+    return Said(series=dict(list(kept.items())[-MOST:]))

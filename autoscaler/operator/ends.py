@@ -1,0 +1,124 @@
+"""How a pod of a job came to its end, told from the pod alone: who wanted it, or what went wrong.  Pure.
+
+Nobody's memory is needed: a pod that was told to leave has a `deletionTimestamp`, whoever told it; a disruption names
+its author in a condition; what the kubelet ended says so in `status.reason`.  What is left ended by itself, and of a
+trainer that is a failure while there is data to train (`jobs.life`).
+
+What EDL itself told to leave is known to who told it (`told`), so that a person's `kubectl delete` is not put down to
+EDL; after a change of leader such a pod counts as a person's.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from autoscaler.clusters.kubernetes.reading.raw import Raw, condition_of, key_of, part, parts, text, whole
+from autoscaler.domain import NodeName
+
+ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+_DISRUPTIONS: Final = {
+    "PreemptionByScheduler": "scheduler",
+    "EvictionByEvictionAPI": "drain",
+    "DeletionByTaintManager": "drain",
+    "TerminationByKubelet": "node",
+    "DeletionByPodGC": "node",
+}
+_SIGNALLED: Final = 128  # a shell's way to say that a signal ended the process
+_TOLD_REASONS: Final = frozenset({"Completed", "Error"})  # these say no more than the exit code
+
+
+class By(StrEnum):
+    """Who made a pod leave."""
+
+    EDL = "edl"
+    SCHEDULER = "scheduler"  # it preempted the pod for another one
+    DRAIN = "drain"  # the eviction API, or a taint
+    NODE = "node"  # the kubelet was short of something, shut down, or is gone
+    USER = "user"  # deleted by somebody, who does not say why
+    ITSELF = "itself"  # nobody asked it to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEnd:
+    """A pod that is leaving or has ended.  `code` None: not known, or not over yet."""
+
+    pod: str  # NAMESPACE/NAME
+    uid: str
+    by: By
+    has_ended: bool
+    node: NodeName | None
+    code: int | None = None
+    story: str = ""  # how it ended, for people
+
+    @property
+    def is_failure(self) -> bool:
+        """It ended unasked."""
+        return self.by is By.ITSELF and self.has_ended
+
+
+def end_of(raw: Raw, told: Iterable[str] = ()) -> PodEnd | None:
+    """The end of a pod, at hand or past; None while it stays.  `told`: UIDs of pods that EDL told to leave."""
+    has_ended = text(raw, "status", "phase") in ENDED
+    by = _author(raw, told)
+    if by is By.ITSELF and not has_ended:
+        return None
+    code, story = _story(raw)
+    return PodEnd(
+        pod=key_of(raw),
+        uid=text(raw, "metadata", "uid"),
+        by=by,
+        has_ended=has_ended,
+        node=NodeName(text(raw, "spec", "nodeName")) or None,
+        code=code,
+        story=story,
+    )
+
+
+def _author(raw: Raw, told: Iterable[str]) -> By:
+    if text(raw, "metadata", "uid") in told:
+        return By.EDL
+    disruption = condition_of(raw, "DisruptionTarget")
+    if disruption.get("status") == "True" and (by := _DISRUPTIONS.get(text(disruption, "reason"))):
+        return By(by)
+    if text(raw, "metadata", "deletionTimestamp"):
+        return By.USER
+    if text(raw, "status", "reason"):  # Evicted, Shutdown, NodeLost, OutOfcpu, NodeAffinity, UnexpectedAdmissionError
+        return By.NODE
+    return By.ITSELF
+
+
+def _story(raw: Raw) -> tuple[int | None, str]:
+    """The exit code of the container that went wrong first, and the story in words."""
+    if reason := text(raw, "status", "reason"):
+        message = text(raw, "status", "message")
+        return None, f"was ended by its node: {reason}" + (f" ({message})" if message else "")
+    statuses = [*parts(raw, "status", "initContainerStatuses"), *parts(raw, "status", "containerStatuses")]
+    over = [(text(status, "name"), part(status, "state", "terminated")) for status in statuses]
+    over = [(name, ended) for name, ended in over if ended]
+    if not over:
+        return None, "ended, and its node does not say how"
+    failed = [(name, ended) for name, ended in over if whole(ended, "exitCode")]
+    name, ended = min(failed or over, key=lambda item: text(item[1], "finishedAt"))
+    code = whole(ended, "exitCode")
+    told = _code_in_words(code)
+    if (why := text(ended, "reason")) and why not in _TOLD_REASONS:
+        told += f" ({why}: it asked for more memory than its limit)" if why == "OOMKilled" else f" ({why})"
+    if len(statuses) > 1:
+        told = f"ended: its container {name} {told}"
+    if message := text(ended, "message").strip():
+        told += f"; it left the message: {message}"
+    return code, told
+
+
+def _code_in_words(code: int) -> str:
+    if code > _SIGNALLED:
+        try:
+            return f"was killed by {signal.Signals(code - _SIGNALLED).name}"
+        except ValueError:
+            pass
+    return f"exited with code {code}"

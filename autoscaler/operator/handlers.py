@@ -1,0 +1,164 @@
+"""kopf's part: it brings edits of TrainingJobs at once, field by field; what follows from them is decided elsewhere.
+
+Thin on purpose.  Nothing depends on a handler being called or being in time: lives, sizes and owned objects are made to
+stand from what the store shows (`jobs`, `objects`).  kopf writes nothing here, so that there is nothing to fence: its
+progress and what it saw last stay in memory, it posts no events, and no handler of ours asks for a finalizer (no timer,
+no daemon, deletions are optional).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import kopf
+
+from autoscaler.clusters.kubernetes.building.labels import API_GROUP
+from autoscaler.clusters.kubernetes.building.names import job_key
+from autoscaler.domain import JobName
+from autoscaler.operator.jobs import Note
+
+RESOURCE: Final = (API_GROUP, "v1alpha1", "trainingjobs")
+
+log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Who is told.  None of it may raise or block."""
+
+    def wake(self, job: JobName) -> None:
+        """Something about the job has changed."""
+        ...
+
+    def edited(self, job: JobName, note: Note) -> None:
+        """A user has changed what the job may have."""
+        ...
+
+
+class MemoryProgress(kopf.ProgressStorage):
+    """How far kopf is with an object; handlers here are one step, so there is nothing to remember."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+    def purge(self, **_: Any) -> None:
+        pass
+
+    def touch(self, **_: Any) -> None:
+        pass
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+
+class MemoryDiffBase(kopf.DiffBaseStorage):
+    """What kopf saw last of each object, by UID."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, Any] = {}
+
+    def fetch(self, *, body: Any) -> Any:
+        return self._seen.get(body.metadata.uid)
+
+    def store(self, *, body: Any, patch: Any, essence: Any) -> None:  # noqa: ARG002 - nothing is written
+        self._seen[body.metadata.uid] = essence
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._seen.pop(uid, None)
+
+
+def make_registry(listener: Listener, seen: MemoryDiffBase, login: Callable[..., Any]) -> kopf.OperatorRegistry:
+    """The handlers of one leader."""
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry)(login)
+
+    @kopf.on.create(*RESOURCE, registry=registry)
+    @kopf.on.resume(*RESOURCE, registry=registry)
+    @kopf.on.delete(*RESOURCE, registry=registry, optional=True)
+    async def wake(*, namespace: str | None, name: str, **_: Any) -> None:
+        listener.wake(job_key(namespace or "", name))
+
+    @kopf.on.update(*RESOURCE, registry=registry, field="spec")
+    async def edit(*, namespace: str | None, name: str, diff: Any, **_: Any) -> None:
+        job = job_key(namespace or "", name)
+        listener.wake(job)
+        for _, path, before, after in diff:
+            if (note := note_of(tuple(path), before, after)) is not None:
+                listener.edited(job, note)
+
+    @kopf.on.event(*RESOURCE, registry=registry)
+    async def follow(*, event: Any, meta: Any, **_: Any) -> None:
+        if event["type"] == "DELETED":
+            seen.forget(meta.uid)
+
+    return registry
+
+
+def note_of(path: tuple[str, ...], before: Any, after: Any) -> Note | None:
+    """What is worth an event of its own; suspending and resuming are told by the job's life."""
+    match path:
+        case ("trainer", "replicas"):
+            if after:
+                return Note(reason="Pinned", message=f"spec.trainer.replicas pins the job to {after} trainers")
+            return Note(reason="Unpinned", message="EDL decides the number of trainers again")
+        case ("trainer", "minReplicas" | "maxReplicas" | "step") | ("weight",) | ("mode",):
+            return Note(reason="Edited", message=f"spec.{'.'.join(path)}: {before} -> {after}")
+        case _:
+            return None
+
+
+def make_settings(seen: MemoryDiffBase) -> kopf.OperatorSettings:
+    """Make kopf a reader that writes nothing."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True  # the one kind is known
+    settings.persistence.progress_storage = MemoryProgress()
+    settings.persistence.diffbase_storage = seen
+    settings.watching.server_timeout = 60
+    settings.watching.client_timeout = 70
+    return settings
+
+
+def make_login(kubeconfig: Path | None) -> Callable[..., kopf.ConnectionInfo | None]:
+    """Make kopf's way to the API server: the service account, or what KUBECONFIG names (set by `main`)."""
+
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        if kubeconfig is None:
+            return kopf.login_with_service_account(**kwargs)
+        return kopf.login_with_kubeconfig(**kwargs)
+
+    return login
+
+
+async def run_kopf(
+    listener: Listener,
+    *,
+    kubeconfig: Path | None,
+    namespaces: Collection[str],
+    restore_signals: Callable[[], None],
+) -> None:
+    """Listen until cancelled.  kopf takes the process's signals when it starts; `restore_signals` takes them back."""
+    seen = MemoryDiffBase()
+    stop = asyncio.Event()
+    tasks = await kopf.spawn_tasks(
+        registry=make_registry(listener, seen, make_login(kubeconfig)),
+        settings=make_settings(seen),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=list(namespaces),
+        stop_flag=stop,
+    )
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.remove_signal_handler(number)
+    restore_signals()
+    await kopf.run_tasks(tasks)

@@ -1,0 +1,154 @@
+"""What each condition of a job says now.  Pure; `conditions` writes them, `status` puts the rest beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.domain import Bottleneck, Role
+from autoscaler.jobs.life import Ending, Stage
+from autoscaler.operator.conditions import Condition, Kind, is_false, is_true, is_unknown
+from autoscaler.operator.standing import is_ready, standing
+from master.api.status import JobPhase
+
+if TYPE_CHECKING:
+    from autoscaler.operator.status import Seen
+
+_GETTING_ON: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING})
+
+
+def judge(seen: Seen) -> tuple[Condition, ...]:
+    """All conditions, in the order in which people read them."""
+    return (
+        _admitted(seen),
+        _ready(seen),
+        _scaled(seen),
+        _progressing(seen),
+        _degraded(seen),
+        _ended(seen, Kind.COMPLETED, Ending.COMPLETED),
+        _ended(seen, Kind.FAILED, Ending.FAILED),
+        _suspended(seen),
+    )
+
+
+def has_started(seen: Seen) -> bool:
+    """Whether its gang stands: the master comes when the rest is bound."""
+    return seen.has_master
+
+
+def _admitted(seen: Seen) -> Condition:
+    life, decision, report = seen.record.life, seen.report.decision, seen.report
+    if life.ending is not None:
+        return is_false(Kind.ADMITTED, "Over", "the job has ended")
+    if life.stage in {Stage.SUSPENDING, Stage.SUSPENDED}:
+        return is_false(Kind.ADMITTED, "Suspended", "spec.runPolicy.suspend is true")
+    if has_started(seen):
+        return is_true(Kind.ADMITTED, "Started", "all that it cannot run without has room")
+    if seen.priority is None:
+        name = seen.job.spec.priority_class
+        return is_false(Kind.ADMITTED, "PriorityClassMissing", f"spec.priorityClassName: there is no class {name!r}")
+    for reason, message in seen.problems.items():
+        return is_false(Kind.ADMITTED, reason, message)
+    if seen.is_observed:
+        why = decision.message if decision is not None else ""
+        return is_false(Kind.ADMITTED, "Observed", f"spec.mode is observe: EDL writes nothing. {why}".strip())
+    if seen.race.is_taken:
+        told = f"{seen.race.lost} times in a row others took the room that was proved for it"
+        return is_false(Kind.ADMITTED, "RoomTaken", told)
+    if report.refusal is not None:
+        return is_false(Kind.ADMITTED, report.refusal.reason, report.refusal.message)
+    if decision is None:
+        return is_unknown(Kind.ADMITTED, "NotPlanned", "no plan has been made with it yet")
+    return is_false(Kind.ADMITTED, decision.bottleneck.value, decision.message)
+
+
+def _ready(seen: Seen) -> Condition:
+    spec = seen.job.spec
+    wanted = {Role.TRAINER: spec.trainer.replicas.minimum, Role.MASTER: 1}
+    if spec.server is not None:
+        wanted[Role.SERVER] = spec.server.replicas.minimum
+    there = {role: sum(is_ready(raw) for raw in standing(seen.pods, role)) for role in wanted}
+    missing = [f"{there[role]} of {count} {role.value}s" for role, count in wanted.items() if there[role] < count]
+    if missing:
+        return is_false(Kind.READY, "NotReady", f"ready: {', '.join(missing)}")
+    return is_true(Kind.READY, "AllReady", f"{there[Role.TRAINER]} trainers are ready")
+
+
+def _scaled(seen: Seen) -> Condition:
+    decision = seen.report.decision
+    if seen.record.life.stage is not Stage.ACTIVE or decision is None:
+        return is_unknown(Kind.SCALED, "NotActive", "no size is wanted for it now")
+    if seen.is_contested:
+        told = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
+        return is_false(Kind.SCALED, "ConflictingAutoscaler", told)
+    there = len(standing(seen.pods, Role.TRAINER))
+    notice = f"; {decision.notice}" if decision.notice else ""
+    message = f"{there} of {decision.target} trainers: {decision.message}{notice}"
+    if seen.is_observed:
+        return is_false(Kind.SCALED, "Observed", f"EDL would want {message}")
+    if there < decision.target:
+        return is_false(Kind.SCALED, "Growing", message)
+    if there > decision.target:
+        return is_false(Kind.SCALED, "Shrinking", message)
+    return is_true(Kind.SCALED, decision.bottleneck.value, message)
+
+
+def _progressing(seen: Seen) -> Condition:
+    progress, life = seen.record.progress, seen.record.life
+    if life.ending is not None or life.stage in {Stage.SUSPENDING, Stage.SUSPENDED}:
+        return is_false(Kind.PROGRESSING, "NotActive")
+    if not has_started(seen):
+        return is_false(Kind.PROGRESSING, "Waiting", "it waits for its minimum")
+    if progress is None:
+        return is_unknown(Kind.PROGRESSING, "NoAnswer", "its master has not answered yet")
+    if progress.problem:
+        return is_false(Kind.PROGRESSING, "Problem", progress.problem)
+    if progress.phase in _GETTING_ON:
+        return is_true(Kind.PROGRESSING, "Training", f"the master says: {progress.phase}")
+    reason = "".join(word.capitalize() for word in progress.phase.split("-"))
+    return is_false(Kind.PROGRESSING, reason, f"the master says: {progress.phase}")
+
+
+def _degraded(seen: Seen) -> Condition:
+    life, decision = seen.record.life, seen.report.decision
+    if life.stage is not Stage.ACTIVE or not has_started(seen):
+        return is_false(Kind.DEGRADED, "NotActive" if life.stage is not Stage.ACTIVE else "NotStarted")
+    minimum = seen.job.spec.trainer.replicas.minimum
+    there = len(standing(seen.pods, Role.TRAINER))
+    if there < minimum or (decision is not None and decision.is_degraded):
+        why = decision.message if decision is not None else "they are being replaced"
+        reason = decision.bottleneck.value if decision is not None else "BelowMinimum"
+        if decision is not None and decision.bottleneck in {Bottleneck.MAX, Bottleneck.PINNED}:
+            reason = "BelowMinimum"
+        return is_true(Kind.DEGRADED, reason, f"{there} trainers of at least {minimum}: {why}")
+    return is_false(Kind.DEGRADED, "AsWanted")
+
+
+def _ended(seen: Seen, kind: Kind, ending: Ending) -> Condition:
+    life = seen.record.life
+    if life.ending is not ending:
+        return is_false(kind, "NotSo")
+    at_work = [raw for raw in standing(seen.pods, Role.TRAINER) if text(raw, "metadata", "uid") not in seen.record.told]
+    if at_work:
+        return is_false(kind, "Stopping", life.message)
+    reason = {Ending.COMPLETED: "AllTrained", Ending.FAILED: failure_reason(life.message)}.get(ending, ending.value)
+    return is_true(kind, reason, life.message)
+
+
+def failure_reason(message: str) -> str:
+    """One word for why a job was given up."""
+    if "backoffLimit" in message:
+        return "BackoffLimitExceeded"
+    if "activeDeadlineSeconds" in message:
+        return "DeadlineExceeded"
+    return "GivenUp"
+
+
+def _suspended(seen: Seen) -> Condition:
+    match seen.record.life.stage:
+        case Stage.SUSPENDED:
+            return is_true(Kind.SUSPENDED, "Suspended", "spec.runPolicy.suspend is true; all pods leave")
+        case Stage.SUSPENDING:
+            return is_false(Kind.SUSPENDED, "Suspending", "trainers finish their batches")
+        case _:
+            return is_false(Kind.SUSPENDED, "NotSo")

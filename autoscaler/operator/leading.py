@@ -1,0 +1,274 @@
+"""All that runs while this operator leads: one task group over one store, begun afresh with every term.
+
+    watches -> store -> views -> loop -> writes            (clusters.kubernetes, loop)
+                  + -> lives of jobs -> writes, events      (jobs, objects)
+                            + -> status, metrics            (statuses, report)
+    kopf -> a nudge for the jobs concerned                  (handlers)
+
+Lives begin when everything has been listed: what a job's status says is judged by the pods that stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
+from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.priorities import class_problems
+from autoscaler.clusters.kubernetes.reading.raw import part, whole
+from autoscaler.clusters.kubernetes.views import AGEING, KINDS
+from autoscaler.clusters.kubernetes.watching import Watching
+from autoscaler.domain import JobName, Role
+from autoscaler.jobs.masters import Masters
+from autoscaler.loop import Loop, Step
+from autoscaler.manifests.values import Mode
+from autoscaler.operator.asking import Asking
+from autoscaler.operator.ends import By, PodEnd
+from autoscaler.operator.events import Events
+from autoscaler.operator.following import FollowedStore
+from autoscaler.operator.ground import Ground
+from autoscaler.operator.handlers import run_kopf
+from autoscaler.operator.hands import Hands
+from autoscaler.operator.jobs import Ears, Jobs, Note
+from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.objects import Objects
+from autoscaler.operator.record import JobRecord
+from autoscaler.operator.report import Reports
+from autoscaler.operator.resizes import Author
+from autoscaler.operator.settings import OperatorSettings
+from autoscaler.operator.standing import standing
+from autoscaler.operator.status import Seen, status_of, wrong_status
+from autoscaler.operator.statuses import Statuses
+
+SYNC_POLL_S: Final = 0.05
+
+_OF_JOBS: Final = tuple(kind for kind in KINDS if kind.is_namespaced and kind != PODS)
+"""What the chart's roles let be read in the namespaces of `--namespaces` alone; pods and nodes are everybody's room."""
+
+_AUTHORS: Final = {
+    By.SCHEDULER: (Author.SCHEDULER, "Preempted", "kube-scheduler took it for a pod of higher priority"),
+    By.DRAIN: (Author.DRAIN, "Drained", "it was evicted: its node is being drained"),
+    By.NODE: (Author.NODE, "NodeEnded", "its node ended it"),
+    By.USER: (Author.USER, "Deleted", "somebody deleted it"),
+    By.ITSELF: (Author.FAILURE, "TrainerFailed", "it ended by itself"),
+}
+
+log = logging.getLogger(__name__)
+
+
+class Leading:
+    """One term.  `api` is fenced; `restore_signals` takes the process's signals back from kopf."""
+
+    def __init__(
+        self,
+        api: Api,
+        settings: OperatorSettings,
+        metrics: Metrics,
+        masters: Masters,
+        *,
+        restore_signals: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._restore_signals = restore_signals
+        self._clock = clock
+        self._offset_s = clock() - wall_s()
+        self._passed_at_s = clock()
+        self.store = FollowedStore()
+        self.events = Events(api, identity=settings.identity, wall_s=wall_s)
+        self.objects = Objects(
+            api, settings.build.etcd, now=lambda: datetime.fromtimestamp(wall_s(), UTC), namespaces=settings.namespaces
+        )
+        self.cluster = KubernetesCluster(
+            api,
+            self.store,
+            settings.build,
+            clock=clock,
+            offset_s=self._offset_s,
+            facts_of=lambda job: self.jobs.facts(job),  # noqa: PLW0108 - `jobs` is made of what the cluster shows
+            prepare=self.objects.prepare,
+        )
+        self.ground = Ground(self.store, self.cluster.views)
+        self.jobs = Jobs(
+            self.ground,
+            Hands(api, delete_pod=self.cluster.delete_pod),
+            Ears(say=self.events.say, left=self._take_left, changed=self._take_changed, touched=self.cluster.touch),
+            ask=Asking(masters, self.objects.identity_of).ask,
+            clock=clock,
+            offset_s=self._offset_s,
+            is_frozen=settings.policy.is_frozen,
+        )
+        self.reports = Reports(
+            clock=clock,
+            say=self._say,
+            changed=self._take_changed,
+            told=self.jobs.note_told,
+            count_resize=metrics.count_resize,
+        )
+        self.statuses = Statuses(api, self.store, raw_of=self.ground.raw, status_of=self.status_of, clock=clock)
+        self.store.follow = self.jobs.wake
+        self.loop = Loop(self.cluster, settings.policy, listener=self._listen)
+        self.watching = Watching(
+            api,
+            self.store,
+            dict.fromkeys(KINDS, Scope()) | dict.fromkeys(_OF_JOBS, _scope(settings.namespaces)),
+            now=clock,
+            jitter=random.random,
+            notify=self.cluster.touch,
+        )
+
+    async def run(self) -> None:
+        """Lead until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.watching.run(), name="watching")
+            await self._wait_synced()
+            self.cluster.view()
+            tasks.create_task(self.cluster.keep(), name="gangs")
+            tasks.create_task(self.loop.run(), name="planner loop")
+            tasks.create_task(self.jobs.run(), name="jobs")
+            tasks.create_task(self.objects.keep(self._owners), name="objects")
+            tasks.create_task(self.statuses.run(), name="statuses")
+            tasks.create_task(self.events.run(), name="events")
+            tasks.create_task(self._listen_to_users(), name="kopf")
+
+    # ---- what is known ------------------------------------------------------------------------------------------
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything has been listed once."""
+        return self.store.is_synced(KINDS)
+
+    @property
+    def passed_s(self) -> float | None:
+        """How long ago the loop last went round; None before its first time."""
+        return self._clock() - self._passed_at_s if self.loop.last_plan is not None else None
+
+    @property
+    def view_age_s(self) -> float:
+        """How old the picture is on which decisions rest."""
+        heard_at_s = self.store.oldest_heard_at_s(AGEING)
+        return self._clock() - (self._passed_at_s if heard_at_s is None else heard_at_s)
+
+    @property
+    def problem(self) -> str:
+        """Why a kind is not followed at the moment."""
+        return next(iter(self.watching.problems.values()), "")
+
+    def status_of(self, name: JobName) -> Raw | None:
+        """The job's status as it should stand; None: there is no such job."""
+        raw = self.ground.raw(name)
+        if raw is None:
+            return None
+        before = part(raw, "status")
+        if (error := self.ground.wrong.get(name)) is not None:
+            generation, now_unix_s = whole(raw, "metadata", "generation"), self._clock() - self._offset_s
+            return wrong_status(error, before, generation=generation, now_unix_s=now_unix_s)
+        record = self.jobs.records.get(name)
+        if record is None:
+            return None
+        status = status_of(self._seen(record, before), now_s=self._clock(), offset_s=self._offset_s)
+        self._show(name, record, status)
+        return status
+
+    # ---- the inside ---------------------------------------------------------------------------------------------
+
+    async def _wait_synced(self) -> None:
+        while not self.is_synced:  # noqa: ASYNC110 - once a term, for a second
+            await asyncio.sleep(SYNC_POLL_S)
+
+    def _seen(self, record: JobRecord, before: Raw | object) -> Seen:
+        job = record.job
+        return Seen(
+            record=record,
+            report=self.reports.of(job.key),
+            race=self.cluster.race(job.key),
+            pods=self.ground.pods(job),
+            has_master=self.ground.master(job) is not None,
+            before=before if isinstance(before, dict) else {},
+            priority=self.ground.priority(job),
+            is_contested=self.ground.is_contested(job.key),
+            is_observed=job.spec.mode is Mode.OBSERVE or self._settings.policy.is_frozen,
+            problems=self._problems(),
+        )
+
+    def _problems(self) -> dict[str, str]:
+        found = class_problems(self.cluster.views.classes, self._settings.build.reclaim)
+        return {"PriorityClasses": "; ".join(found)} if found else {}
+
+    def _show(self, name: JobName, record: JobRecord, status: Raw) -> None:
+        self._metrics.show_job(name, status, checkpoint_every_s=record.job.spec.checkpoint.every_s)
+        progress = record.progress
+        if progress is not None and progress.checkpoint_age_s is not None:
+            committed_at_s = record.progress_at_s - progress.checkpoint_age_s
+            self._metrics.show_checkpoint(name, committed_at_s - self._offset_s)
+
+    def _listen(self, step: Step) -> None:
+        now_s = self._clock()
+        self._passed_at_s = now_s
+        self._metrics.decision_s.observe(max(0.0, now_s - step.plan.planned_at_s))
+        self._metrics.count_writes(step.applied)
+        self.reports.take(step)
+
+    def _say(self, name: JobName, note: Note) -> None:
+        record = self.jobs.records.get(name)
+        if record is not None:
+            self.events.say(record.job, note)
+
+    def _take_changed(self, name: JobName) -> None:
+        self.statuses.touch(name)
+        if name not in self.jobs.records and self.ground.raw(name) is None:
+            self.reports.forget(name)
+            self.objects.forget(name)
+            self._metrics.forget_job(name)
+
+    def _take_left(self, job: KubeJob, role: Role, end: PodEnd) -> None:
+        """A pod leaves, or has ended; what EDL sends away is told by its decision."""
+        self._metrics.count_eviction(end.by.value, role.value)
+        if end.by not in _AUTHORS:
+            return
+        author, reason, words = _AUTHORS[end.by]
+        if end.by is not By.ITSELF:
+            self.events.say(job, Note(reason=reason, message=f"{role.value} {end.pod}: {words}", pod=end.pod))
+        if role is Role.TRAINER:
+            before = len(standing(self.ground.pods(job), Role.TRAINER)) + 1
+            self.reports.resize(job.key, author, reason, before=before, message=f"{end.pod}: {words}")
+
+    def _owners(self) -> Iterable[KubeJob]:
+        """The jobs that have pods, and that EDL acts on."""
+        jobs = tuple(self.ground.jobs.values())
+        return [job for job in jobs if self.jobs.may_write(job) and self.ground.pods(job) and not job.is_deleting]
+
+    async def _listen_to_users(self) -> None:
+        """Let kopf bring edits; without it they come a moment later, through the store."""
+        try:
+            await run_kopf(
+                self,
+                kubeconfig=self._settings.kubeconfig,
+                namespaces=self._settings.namespaces,
+                restore_signals=self._restore_signals,
+            )
+        except Exception:
+            log.exception("kopf has ended; edits are still seen by the watches")
+
+    def wake(self, job: JobName) -> None:
+        """See `handlers.Listener`."""
+        self.jobs.wake(job)
+
+    def edited(self, job: JobName, note: Note) -> None:
+        """See `handlers.Listener`."""
+        self._say(job, note)
+        self.objects.look_again(job)
+
+
+def _scope(namespaces: tuple[str, ...]) -> Scope:
+    return Scope(namespace=namespaces[0]) if namespaces else Scope()

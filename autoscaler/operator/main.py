@@ -1,0 +1,150 @@
+"""One operator process: health first, then the campaign for the Lease, and while it holds, everything in `leading`.
+
+A deposed leader drops all work at once and campaigns again with nothing in its memory; only a bug ends the process.
+SIGTERM ends it in order: the work, then the Lease is given back, so that another one leads at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.fenced import FencedApi
+from autoscaler.clusters.kubernetes.api.port import Api
+from autoscaler.jobs.masters import Masters
+from autoscaler.operator.health import HealthServer, State
+from autoscaler.operator.leading import Leading
+from autoscaler.operator.lease import Lease
+from autoscaler.operator.metered import MeteredApi
+from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.settings import OperatorSettings
+
+log = logging.getLogger(__name__)
+
+
+def uptime_s() -> float:
+    """Seconds of a clock that runs on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+async def run(settings: OperatorSettings) -> None:
+    """Run until SIGTERM or SIGINT.  Raises PermanentError when there is no way to the API server."""
+    if settings.kubeconfig is not None:
+        os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # where kopf looks for it
+    stop = asyncio.Event()
+    take_signals = make_signal_taker(stop)
+    take_signals()
+    async with contextlib.AsyncExitStack() as stack:
+        metrics = Metrics()
+        api = MeteredApi(await connect(settings.kubeconfig), metrics.count_call)
+        stack.push_async_callback(api.close)
+        operator = Operator(api, settings, metrics, take_signals=take_signals)
+        await stack.enter_async_context(
+            HealthServer(settings.listen, state=operator.state, render=operator.render_metrics)
+        )
+        work = asyncio.create_task(operator.run(), name="operator")
+        stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, stopping):
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+
+
+def make_signal_taker(stop: asyncio.Event) -> Callable[[], None]:
+    """What makes SIGTERM and SIGINT set `stop`; to be called again when a library has taken them away."""
+
+    def take() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+
+    return take
+
+
+class Operator:
+    """A candidate for the Lease, and a leader now and then."""
+
+    def __init__(
+        self, api: Api, settings: OperatorSettings, metrics: Metrics, *, take_signals: Callable[[], None]
+    ) -> None:
+        self._api = api
+        self._settings = settings
+        self._metrics = metrics
+        self._take_signals = take_signals
+        self._leading: Leading | None = None
+        self._lease = Lease(
+            api,
+            namespace=settings.lease_namespace,
+            name=settings.lease_name,
+            identity=settings.identity,
+            timing=settings.timing,
+            clock=uptime_s,
+            wall_s=time.time,
+        )
+
+    async def run(self) -> None:
+        """Campaign, lead, campaign again, until cancelled; then give the Lease back."""
+        async with asyncio.TaskGroup() as tasks:
+            campaign = tasks.create_task(self._lease.run(), name="lease")
+            try:
+                while True:
+                    await self._lease.wait_won()
+                    await self._lead()
+            finally:
+                campaign.cancel()  # after the work: what it writes is still ours
+
+    def state(self) -> State:
+        """What probes are told."""
+        leading = self._leading
+        if leading is None:
+            return State(knows_leader=bool(self._lease.holder), is_leading=False)
+        return State(
+            knows_leader=True,
+            is_leading=True,
+            is_synced=leading.is_synced,
+            passed_s=leading.passed_s,
+            problem=leading.problem,
+        )
+
+    def render_metrics(self) -> bytes:
+        """What Prometheus reads."""
+        leading = self._leading
+        self._metrics.leading.set(self._lease.may_write())
+        self._metrics.view_age_s.set(leading.view_age_s if leading is not None else 0.0)
+        self._metrics.events_dropped.set(leading.events.dropped if leading is not None else 0)
+        return self._metrics.render()
+
+    async def _lead(self) -> None:
+        """One term; returns when it is lost."""
+        fenced = FencedApi(self._api, self._lease.may_write)
+        async with Masters() as masters:
+            self._leading = Leading(fenced, self._settings, self._metrics, masters, restore_signals=self._take_signals)
+            work = asyncio.create_task(self._leading.run(), name="leading")
+            lost = asyncio.create_task(self._lease.wait_lost(), name="wait for the end of the term")
+            try:
+                await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._leading = None
+                await _end(work, lost)
+            if lost.done() and not lost.cancelled():
+                log.warning("the lease %s/%s is lost; nothing is written from now on", *self._where)
+
+    @property
+    def _where(self) -> tuple[str, str]:
+        return self._settings.lease_namespace, self._settings.lease_name
+
+
+async def _end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel and wait; what ended by an error of its own raises it."""
+    for task in tasks:
+        task.cancel()
+    for end in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(end, Exception):
+            raise end

@@ -1,0 +1,117 @@
+"""What Prometheus is told; charts/edl draws it and warns of it.
+
+A registry of its own for each operator.  Labels are bounded: namespace and job are the widest, and a job that has gone
+takes its series along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from autoscaler.clusters.port import Outcome
+from autoscaler.domain import Action, JobName
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+JOB: Final = ("namespace", "job")
+_TRAINERS: Final = ("ready", "target", "min", "max", "surplus")
+
+
+class Metrics:
+    """All of one operator."""
+
+    def __init__(self) -> None:
+        self.registry: Final = CollectorRegistry()
+        self.leading: Final = self._gauge("edl_operator_leading", "1 while this operator holds the lease.")
+        self.view_age_s: Final = self._gauge("edl_view_age_seconds", "Age of the picture on which decisions rest.")
+        self.decision_s: Final = Histogram(
+            "edl_decision_seconds",
+            "One pass of the loop: view, plan and writes.",
+            buckets=PLAN_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.events_dropped: Final = self._gauge("edl_events_dropped", "Events that could not be written.")
+        self._calls = self._counter("edl_api_calls", "Requests to the API server.", ("verb", "kind", "outcome"))
+        self._writes = self._counter("edl_writes", "The planner's actions.", ("action", "verdict"))
+        self._resizes = self._counter("edl_resizes", "Changes of a job's size by EDL.", ("cause",))
+        self._evictions = self._counter("edl_evictions", "Pods of jobs that were made to leave.", ("by", "role"))
+        self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "what"))
+        self._share = self._gauge("edl_job_share", "Weighted dominant share of a job.", JOB)
+        self._committed = self._gauge("edl_job_samples_committed", "Samples in the last checkpoint.", JOB)
+        self._condition = self._gauge("edl_job_condition", "1 for a job's condition.", (*JOB, "type", "status"))
+        self._checkpoint_at = self._gauge("edl_job_last_checkpoint_timestamp_seconds", "When it was committed.", JOB)
+        self._checkpoint_every = self._gauge("edl_job_checkpoint_every_seconds", "How often there should be one.", JOB)
+        self._conditions: dict[JobName, set[tuple[str, str]]] = {}
+
+    def render(self) -> bytes:
+        """The text that Prometheus reads."""
+        return generate_latest(self.registry)
+
+    def count_call(self, verb: str, kind: str, outcome: str) -> None:
+        """One request to the API server and how it ended."""
+        self._calls.labels(verb, kind, outcome).inc()
+
+    def count_writes(self, applied: Iterable[tuple[Action, Outcome]]) -> None:
+        """What became of the planner's actions."""
+        for action, outcome in applied:
+            self._writes.labels(type(action).__name__, outcome.verdict.value).inc()
+
+    def count_resize(self, cause: str) -> None:
+        """A job's size was changed by EDL."""
+        self._resizes.labels(cause).inc()
+
+    def count_eviction(self, by: str, role: str) -> None:
+        """A pod was made to leave."""
+        self._evictions.labels(by, role).inc()
+
+    def show_job(self, name: JobName, status: Mapping[str, Any], *, checkpoint_every_s: float) -> None:
+        """A job as its status tells it."""
+        where = _where(name)
+        for what in _TRAINERS:
+            self._trainers.labels(*where, what).set(status.get("trainers", {}).get(what, 0))
+        self._share.labels(*where).set(float(status.get("share") or 0))
+        self._committed.labels(*where).set(status.get("progress", {}).get("samplesCommitted", 0))
+        self._checkpoint_every.labels(*where).set(checkpoint_every_s)
+        self._show_conditions(name, {(one["type"], one["status"]) for one in status.get("conditions", ())})
+
+    def show_checkpoint(self, name: JobName, committed_unix_s: float) -> None:
+        """When the job's last checkpoint was committed."""
+        self._checkpoint_at.labels(*_where(name)).set(committed_unix_s)
+
+    def forget_job(self, name: JobName) -> None:
+        """The job is gone."""
+        self._show_conditions(name, set())
+        self._conditions.pop(name, None)
+        where = _where(name)
+        for what in _TRAINERS:
+            _remove(self._trainers, *where, what)
+        for gauge in (self._share, self._committed, self._checkpoint_at, self._checkpoint_every):
+            _remove(gauge, *where)
+
+    def _show_conditions(self, name: JobName, now: set[tuple[str, str]]) -> None:
+        where, before = _where(name), self._conditions.get(name, set())
+        for kind, status in before - now:
+            _remove(self._condition, *where, kind, status)
+        for kind, status in now:
+            self._condition.labels(*where, kind, status).set(1)
+        self._conditions[name] = now
+
+    def _gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
+        return Gauge(name, text, labels, registry=self.registry)
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(name, text, labels, registry=self.registry)
+
+
+def _where(name: JobName) -> tuple[str, str]:
+    namespace, _, job = name.partition("/")
+    return namespace, job
+
+
+def _remove(gauge: Gauge, *labels: str) -> None:
+    with suppress(KeyError):  # never shown
+        gauge.remove(*labels)

@@ -1,0 +1,190 @@
+"""Keeps what a job owns beside pods and master: three Secrets, a headless Service, a PodDisruptionBudget.
+
+`prepare` makes them before the first pod, which mounts them; after that they are healed when somebody has deleted or
+changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
+certificates are renewed long before they end (`building.identity`).  All writes are server-side applies of the whole
+object, so doing it twice is doing it once.
+
+An identity that stands is never replaced while it is whole: running pods are known by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
+from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
+from autoscaler.clusters.kubernetes.building.disruption import build_budget
+from autoscaler.clusters.kubernetes.building.identity import Identity, is_due, issue, read_identity, renewed, secrets_of
+from autoscaler.clusters.kubernetes.building.master import build_service
+from autoscaler.clusters.kubernetes.building.names import (
+    authority_secret,
+    budget_name,
+    master_name,
+    master_secret,
+    member_secret,
+)
+from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, text, whole
+from autoscaler.errors import ClusterError
+
+HEAL_EVERY_S: Final = 60.0
+SECRETS_EVERY: Final = 10  # rounds of healing
+OURS: Final = "app.kubernetes.io/managed-by=edl"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What was made for a job.  Another spec, or another job under the name, calls for making it again."""
+
+    uid: str
+    core_pods: int
+    identity: Identity
+
+
+class Objects:
+    """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all."""
+
+    def __init__(
+        self, api: Api, etcd: EtcdAccess, *, now: Callable[[], datetime], namespaces: tuple[str, ...] = ()
+    ) -> None:
+        self._api = api
+        self._etcd = etcd
+        self._now = now
+        self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
+        self._kept: dict[str, Kept] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._edited: set[str] = set()
+        self._news = asyncio.Event()
+
+    async def prepare(self, job: KubeJob) -> None:
+        """Make all of it stand as the job's spec wants it.  Raises ClusterError."""
+        async with self._turns.setdefault(job.key, asyncio.Lock()):
+            kept = self._kept.get(job.key)
+            if kept is not None and (kept.uid, kept.core_pods) == (job.uid, core_pods(job)):
+                return
+            identity = await self._keep_identity(job)
+            await self._api.apply(SERVICES, build_service(job))
+            await self._api.apply(DISRUPTION_BUDGETS, build_budget(job, core_pods(job)))
+            self._kept[job.key] = Kept(uid=job.uid, core_pods=core_pods(job), identity=identity)
+
+    async def identity_of(self, job: KubeJob) -> Identity | None:
+        """What the job's members are known by; None while there is none.  Raises ClusterError."""
+        kept = self._kept.get(job.key)
+        if kept is not None and kept.uid == job.uid:
+            return kept.identity
+        identity = await self._read_identity(job)
+        if identity is not None:  # known, but not yet looked through: `prepare` makes the rest stand
+            self._kept[job.key] = Kept(uid=job.uid, core_pods=-1, identity=identity)
+        return identity
+
+    def look_again(self, key: str) -> None:
+        """The job was edited: its budget may count other pods now, which the next round of healing finds."""
+        self._news.set()
+        self._edited.add(key)
+
+    def forget(self, key: str) -> None:
+        """The job is gone; the garbage collector takes what it owned."""
+        self._kept.pop(key, None)
+        self._turns.pop(key, None)
+
+    async def keep(self, jobs: Callable[[], Iterable[KubeJob]]) -> None:
+        """Heal what `jobs` own, until cancelled: those that have pods."""
+        rounds = 0
+        while True:
+            try:
+                async with asyncio.timeout(HEAL_EVERY_S):
+                    await self._news.wait()
+            except TimeoutError:
+                rounds += 1
+            try:
+                if self._news.is_set():
+                    await self._prepare_edited(jobs())
+                else:
+                    await self.heal(tuple(jobs()), with_secrets=rounds % SECRETS_EVERY == 0)
+            except ClusterError as error:
+                log.warning("what jobs own could not be looked through: %s", error)
+
+    async def _prepare_edited(self, jobs: Iterable[KubeJob]) -> None:
+        self._news.clear()
+        edited, self._edited = self._edited, set()
+        for job in jobs:
+            if job.key in edited:
+                await self.prepare(job)
+
+    async def heal(self, jobs: Iterable[KubeJob], *, with_secrets: bool) -> None:
+        """Make again what is not as it should be.  Raises ClusterError; every job is tried."""
+        services, budgets = await self._listed(SERVICES), await self._listed(DISRUPTION_BUDGETS)
+        problem: ClusterError | None = None
+        for job in jobs:
+            service = services.get((job.namespace, master_name(job.name)))
+            budget = budgets.get((job.namespace, budget_name(job.name)))
+            if with_secrets or not _is_whole(job, service, budget):
+                self._kept.pop(job.key, None)
+            try:
+                await self.prepare(job)
+            except ClusterError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    # ---- identities ---------------------------------------------------------------------------------------------
+
+    async def _keep_identity(self, job: KubeJob) -> Identity:
+        found, now = await self._read_identity(job), self._now()
+        if found is None:
+            identity = issue(job, now)
+        elif is_due(found, now):
+            identity = renewed(found, job, now)
+        else:
+            identity = found
+        for body in secrets_of(job, identity, self._etcd):  # applied also when it stands: etcd's files may be new
+            await self._api.apply(SECRETS, body)
+        return identity
+
+    async def _read_identity(self, job: KubeJob) -> Identity | None:
+        names = (authority_secret(job.name), member_secret(job.name), master_secret(job.name))
+        found = [await self._secret(job, name) for name in names]
+        authority, member, master = found
+        if authority is None or member is None or master is None:
+            return None
+        return read_identity(authority, member, master)
+
+    async def _secret(self, job: KubeJob, name: str) -> Raw | None:
+        """The Secret, if it belongs to this very job: a name alone proves nothing."""
+        try:
+            raw = await self._api.get(SECRETS, name, namespace=job.namespace)
+        except NotFoundError:
+            return None
+        return raw if controller_of(raw).get("uid") == job.uid else None
+
+    async def _listed(self, kind: Kind) -> dict[tuple[str, str], Raw]:
+        listings = [await self._api.list(kind, scope) for scope in self._scopes]
+        items = (item for listing in listings for item in listing.items)
+        return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
+
+
+def core_pods(job: KubeJob) -> int:
+    """How many pods the job cannot run without."""
+    servers = 0 if job.spec.server is None else job.spec.server.replicas.minimum
+    return job.spec.trainer.replicas.minimum + servers + job.spec.master.replicas
+
+
+def _is_whole(job: KubeJob, service: Raw | None, budget: Raw | None) -> bool:
+    if service is None or budget is None:
+        return False
+    if any(controller_of(raw).get("uid") != job.uid for raw in (service, budget)):
+        return False
+    wanted = build_budget(job, core_pods(job))["spec"]
+    is_same_budget = whole(budget, "spec", "minAvailable", default=-1) == wanted["minAvailable"]
+    selects = part(service, "spec", "selector") == build_service(job)["spec"]["selector"]
+    return is_same_budget and selects and text(service, "spec", "clusterIP") in {"None", ""}

@@ -1,0 +1,122 @@
+"""What the operator keeps of one job beside its object, and what the planner is told of it.  Pure.
+
+All of it can be lost: `restoring` makes it anew from what stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf, log2
+from typing import Final
+
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.views import Facts
+from autoscaler.domain import Role
+from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
+from autoscaler.jobs.life import STOP_ORDER, Ending, Life, Stage
+from autoscaler.jobs.progress import JobProgress
+from autoscaler.operator.trouble import Trouble, avoided
+
+RESYNC_S: Final = 30.0  # a job of which nothing is heard is looked at that often
+SOON_S: Final = 1.0  # one that is on its way somewhere
+SHORTEST_AGE_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """Instants on the cluster's clock.  Sets hold UIDs of pods that still stand."""
+
+    job: KubeJob
+    life: Life
+    trouble: Trouble = field(default_factory=Trouble)
+    progress: JobProgress | None = None
+    progress_at_s: float = -inf
+    leader: str = ""  # the master's pod that answered last
+    server_failures: int = 0  # of servers, in a row
+    server_failed_at_s: float = -inf
+    told: frozenset[str] = frozenset()  # told to leave by EDL
+    counted: frozenset[str] = frozenset()  # whose leaving has been accounted for
+    judged: frozenset[str] = frozenset()  # ended, and it is known why
+
+    @property
+    def hold_until_s(self) -> float:
+        """No pod is created before: the pause after failures of trainers, or of servers."""
+        servers_s = self.server_failed_at_s + pause_s(self.server_failures)
+        return max(self.life.hold_until_s, servers_s if self.server_failures else 0.0)
+
+
+def facts_of(record: JobRecord, now_s: float) -> Facts:
+    """What the planner is told.  Ages and times are coarse: a view must not change with every word of a master."""
+    progress = record.progress
+    return Facts(
+        state=record.life.state,
+        hold_until_s=record.hold_until_s,
+        checkpoint_age_s=None if progress is None else _coarse_age_s(progress.checkpoint_age_s),
+        remaining_s=None if progress is None else _remaining_s(progress),
+        avoid=avoided(record.trouble, now_s),
+    )
+
+
+def count_server_failure(record: JobRecord, now_s: float) -> JobRecord:
+    """One more server ended by itself; the first one after a while is a first one again."""
+    is_first = now_s - record.server_failed_at_s > pause_s(record.server_failures) + STEADY_AFTER_S
+    failures = 1 if is_first else record.server_failures + 1
+    return replace(record, server_failures=failures, server_failed_at_s=now_s)
+
+
+def leaving_roles(life: Life) -> frozenset[Role]:
+    """The roles whose pods have to leave now, in the order of `jobs.life`; a suspended job's rest is the planner's."""
+    match life.stage:
+        case Stage.SUSPENDING:
+            return frozenset({Role.TRAINER})
+        case Stage.STOPPING:
+            return frozenset(STOP_ORDER[: life.stopped])
+        case Stage.OVER:
+            return frozenset(STOP_ORDER)
+        case _:
+            return frozenset()
+
+
+def next_look_at_s(life: Life, now_s: float) -> float:
+    """When time alone may change something."""
+    policy = life.policy
+    if life.stage in {Stage.SUSPENDING, Stage.FAREWELL, Stage.STOPPING}:
+        return now_s + SOON_S
+    due_s = inf
+    if life.stage is Stage.OVER:
+        if policy.ttl_after_finished_s is not None and life.ended_at_s is not None:
+            due_s = life.ended_at_s + policy.ttl_after_finished_s
+    elif policy.active_deadline_s is not None and life.started_at_s is not None:
+        due_s = life.started_at_s + policy.active_deadline_s
+    return min(max(due_s, now_s + SOON_S), now_s + RESYNC_S)
+
+
+def is_failed(life: Life) -> bool:
+    """Whether it has been given up."""
+    return life.ending is Ending.FAILED
+
+
+def news_of(before: JobProgress | None, now: JobProgress) -> tuple[tuple[str, str], ...]:
+    """What only the master knows and the user must not miss: reason and message."""
+    news: list[tuple[str, str]] = []
+    if now.problem and not (before is not None and before.problem) and not now.has_failed:
+        news.append(("Problem", now.problem))
+    fresh = now.quarantined - (before.quarantined if before is not None else 0)
+    if fresh > 0:
+        news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
+    return tuple(news)
+
+
+def _coarse_age_s(age_s: float | None) -> float | None:
+    """Down to 5, 10, 20, 40, ... s."""
+    if age_s is None or age_s < SHORTEST_AGE_S:
+        return None if age_s is None else 0.0
+    return float(SHORTEST_AGE_S * 2 ** int(log2(age_s / SHORTEST_AGE_S)))
+
+
+def _remaining_s(progress: JobProgress) -> float | None:
+    left = progress.total - progress.done - progress.quarantined
+    if progress.samples_per_s <= 0 or progress.total <= 0:
+        return None
+    seconds = max(0.0, left / progress.samples_per_s)
+    return float(f"{seconds:.1g}")

@@ -1,0 +1,128 @@
+"""What the planner's passes mean for each job, kept for status, events and metrics: the last decision, the last refusal
+of a write, the last changes of size.
+
+A listener of `loop.Loop`; it writes nothing and blocks nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    CreatePod,
+    Decision,
+    DeletePod,
+    JobName,
+    Role,
+)
+from autoscaler.loop import Step, gist
+from autoscaler.operator import resizes
+from autoscaler.operator.account import JobReport, Refusal, is_news, reason_of
+from autoscaler.operator.jobs import Note
+from autoscaler.operator.resizes import Author, Resize
+
+
+class Reports:
+    """By job.  `say` gets what a user should read, `changed` the jobs whose status may differ now."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        say: Callable[[JobName, Note], None],
+        changed: Callable[[JobName], None],
+        told: Callable[[JobName, list[str]], None],
+        count_resize: Callable[[str], None],
+    ) -> None:
+        self._reports: dict[JobName, JobReport] = {}
+        self._clock = clock
+        self._say = say
+        self._changed = changed
+        self._told = told
+        self._count_resize = count_resize
+
+    def of(self, job: JobName) -> JobReport:
+        """What is known of the job."""
+        return self._reports.get(job, JobReport())
+
+    def forget(self, job: JobName) -> None:
+        """The job is gone."""
+        self._reports.pop(job, None)
+
+    def take(self, step: Step) -> None:
+        """One pass of the loop."""
+        for decision in step.plan.decisions:
+            self._take_decision(decision)
+        for job, applied in _by_job(step.applied).items():
+            self._take_applied(job, applied)
+
+    def resize(self, job: JobName, by: Author, cause: str, *, before: int, message: str) -> None:
+        """A trainer has gone that the planner did not send away."""
+        change = Resize(
+            at_s=self._clock(), before=before, after=max(0, before - 1), cause=cause, by=by, message=message
+        )
+        self._add(job, change)
+
+    def _take_decision(self, decision: Decision) -> None:
+        report = self.of(decision.job)
+        if decision == report.decision:
+            return
+        self._reports[decision.job] = replace(report, decision=decision)
+        self._changed(decision.job)
+        if gist(decision) != gist(report.decision) and is_news(decision):
+            self._say(decision.job, Note(reason=decision.reason, message=decision.message))
+
+    def _take_applied(self, job: JobName, applied: list[tuple[Action, Outcome]]) -> None:
+        done = [action for action, outcome in applied if outcome.verdict is Verdict.DONE]
+        refused = [outcome.message for _, outcome in applied if outcome.verdict is not Verdict.DONE]
+        report = self.of(job)
+        if refused:
+            reason = reason_of(refused[-1])
+            refusal = Refusal(at_s=self._clock(), reason=reason, message=refused[-1])
+            if report.refusal is None or report.refusal.reason != reason:
+                self._say(job, Note(reason=reason, message=refused[-1], is_warning=True))
+            self._reports[job] = replace(report, refusal=refusal)
+        elif report.refusal is not None:
+            self._reports[job] = replace(report, refusal=None)
+        self._told(job, [action.pod for action in done if isinstance(action, DeletePod)])
+        change = self._resize_of(job, done)
+        if change is not None:
+            self._count_resize(change.cause)
+            self._add(job, change)
+        self._changed(job)
+
+    def _resize_of(self, job: JobName, done: list[Action]) -> Resize | None:
+        decision = self.of(job).decision
+        trainers = [
+            one
+            for action in done
+            for one in (action.pods if isinstance(action, AdmitGang) else (action,))
+            if one.role is Role.TRAINER
+        ]
+        difference = sum(1 if isinstance(one, CreatePod) else -1 for one in trainers)
+        if decision is None or not difference:
+            return None
+        return Resize(
+            at_s=self._clock(),
+            before=decision.now,
+            after=max(0, decision.now + difference),
+            cause=resizes.cause_in_words(one.cause for one in trainers),
+            by=Author.EDL,
+            message=decision.message,
+        )
+
+    def _add(self, job: JobName, change: Resize) -> None:
+        report = self.of(job)
+        self._reports[job] = replace(report, resizes=resizes.add(report.resizes, change))
+        self._changed(job)
+
+
+def _by_job(applied: Iterable[tuple[Action, Outcome]]) -> dict[JobName, list[tuple[Action, Outcome]]]:
+    found: dict[JobName, list[tuple[Action, Outcome]]] = {}
+    for action, outcome in applied:
+        found.setdefault(action.job, []).append((action, outcome))
+    return found

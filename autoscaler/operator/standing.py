@@ -1,0 +1,75 @@
+"""Which of a job's pods stand, and in which roles it is present.  Pure.
+
+A pod counts only if the job owns it, as everywhere (`reading.pods`): labels alone can be anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from autoscaler.clusters.kubernetes.building.labels import GATE, ROLE
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.reading.raw import Raw, condition_of, controller_of, text
+from autoscaler.domain import Role
+from autoscaler.operator.ends import ENDED
+
+Pod = TypeVar("Pod", bound=Mapping[str, Any])
+
+_ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.MASTER)}
+
+
+def own_pods(job: KubeJob, pods: Iterable[Pod]) -> list[Pod]:
+    """Those that belong to this very job.  A master's owner is a ReplicaSet: its label is believed."""
+    return [raw for raw in pods if _is_own(job, raw)]
+
+
+def role_of(raw: Raw) -> Role | None:
+    """What the pod is for."""
+    return _ROLES.get(text(raw, "metadata", "labels", ROLE))
+
+
+def is_leaving(raw: Raw) -> bool:
+    """Whether somebody told it to go."""
+    return bool(text(raw, "metadata", "deletionTimestamp"))
+
+
+def has_ended(raw: Raw) -> bool:
+    """Whether it occupies nothing any more."""
+    return text(raw, "status", "phase") in ENDED
+
+
+def is_gated(raw: Raw) -> bool:
+    """Whether it still waits behind the gate of its gang."""
+    return GATE in gates_of(raw)
+
+
+def is_ready(raw: Raw) -> bool:
+    """Whether it serves."""
+    return condition_of(raw, "Ready").get("status") == "True" and not is_leaving(raw) and not has_ended(raw)
+
+
+def standing(pods: Iterable[Pod], role: Role) -> list[Pod]:
+    """The pods of a role that are there to stay: neither ended, nor leaving, nor gated."""
+    return [
+        raw for raw in pods if role_of(raw) is role and not has_ended(raw) and not is_leaving(raw) and not is_gated(raw)
+    ]
+
+
+def has_standing_trainer(pods: Collection[Raw]) -> bool:
+    """Whether a trainer is at work that nobody told to leave."""
+    return bool(standing(pods, Role.TRAINER))
+
+
+def roles_of(pods: Iterable[Raw], *, has_master: bool) -> frozenset[Role]:
+    """The roles in which the job has pods, leaving ones too.  `has_master`: its Deployment stands."""
+    found = {role for raw in pods if not has_ended(raw) and not is_gated(raw) and (role := role_of(raw)) is not None}
+    return frozenset(found | ({Role.MASTER} if has_master else set()))
+
+
+def _is_own(job: KubeJob, raw: Raw) -> bool:
+    role = role_of(raw)
+    if role is Role.MASTER:
+        return controller_of(raw).get("kind") == "ReplicaSet"
+    return role is not None and controller_of(raw).get("uid") == job.uid

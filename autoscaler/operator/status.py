@@ -1,0 +1,204 @@
+"""The status of a TrainingJob: what is known of a job -> what its object says.  Pure.
+
+The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the cluster's clock, out the time of day;
+`offset_s` lies between.  What of all this is ever read back says `restoring`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.port import Raw
+from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
+from autoscaler.clusters.kubernetes.gangs import Race
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
+from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.domain import Role, Tier
+from autoscaler.errors import InvalidSpecError
+from autoscaler.jobs.life import Ending, Stage
+from autoscaler.operator import conditions
+from autoscaler.operator.account import JobReport
+from autoscaler.operator.conditions import Condition, Kind, to_time
+from autoscaler.operator.judging import judge
+from autoscaler.operator.record import JobRecord
+from autoscaler.operator.resizes import Resize
+from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, standing
+
+MOST_NAMES: Final = 100
+SHORTEST_STEP_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """All that a status is made of.  `problems`: one-word reason to message, of what keeps EDL from doing its work."""
+
+    record: JobRecord
+    report: JobReport
+    race: Race
+    pods: Sequence[RawRead]
+    has_master: bool
+    before: RawRead  # the status as it stands
+    priority: int | None  # None: there is no such class
+    is_contested: bool = False
+    is_observed: bool = False
+    problems: Mapping[str, str]
+
+    @property
+    def job(self) -> KubeJob:
+        return self.record.job
+
+
+def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
+    """The status; values that are not known are left out."""
+    record, job = seen.record, seen.job
+    told = judge(seen)
+    status: Raw = {
+        "observedGeneration": job.generation,
+        "conditions": conditions.written(told, seen.before, generation=job.generation, now_unix_s=now_s - offset_s),
+        "reason": chief_reason(told),
+        "selector": f"{JOB}={job.name},{ROLE}={Role.TRAINER.value}",
+        "failures": record.life.failures if record.life.advances == record.life.advances_at_failure else 0,
+        "trainers": _trainers(seen),
+        "master": _master(seen),
+        "resizes": [_resize(one, offset_s) for one in seen.report.resizes],
+    }
+    if job.spec.server is not None:
+        status["servers"] = _servers(seen)
+    if seen.priority is not None:
+        status["priority"] = seen.priority
+    if seen.report.decision is not None:
+        status["share"] = f"{seen.report.decision.share:.3f}"
+    if record.progress is not None:
+        status["progress"] = _progress(record, offset_s)
+    elif (standing_progress := seen.before.get("progress")) is not None:
+        status["progress"] = standing_progress  # of an earlier master, until this one answers
+    life = record.life
+    has_begun = bool(seen.pods) or life.ending is not None or "startTime" in seen.before
+    if life.started_at_s is not None and life.stage is not Stage.SUSPENDED and has_begun:
+        status["startTime"] = _kept_time(seen.before, "startTime", life.started_at_s - offset_s)
+    if life.ended_at_s is not None and is_over(seen):
+        status["completionTime"] = _kept_time(seen.before, "completionTime", life.ended_at_s - offset_s)
+    return status
+
+
+def wrong_status(error: InvalidSpecError, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
+    """Of a job that EDL cannot read: why, with the field's path; what was known of it stands no more."""
+    told = (conditions.is_false(Kind.ADMITTED, "InvalidSpec", str(error)),)
+    return {
+        "observedGeneration": generation,
+        "conditions": conditions.written(told, before, generation=generation, now_unix_s=now_unix_s),
+        "reason": "InvalidSpec",
+    }
+
+
+def is_over(seen: Seen) -> bool:
+    """Whether the job's ending may be told: no trainer is at work that was not told to leave (ADR 0151)."""
+    at_work = [raw for raw in standing(seen.pods, Role.TRAINER) if text(raw, "metadata", "uid") not in seen.record.told]
+    return seen.record.life.ending in {Ending.COMPLETED, Ending.FAILED} and not at_work
+
+
+def chief_reason(told: Sequence[Condition]) -> str:
+    """The reason that says most, for a column of a table."""
+    by_kind = {one.kind: one for one in told}
+    for kind in (Kind.FAILED, Kind.COMPLETED, Kind.SUSPENDED, Kind.DEGRADED):
+        one = by_kind.get(kind)
+        if one is not None and one.truth is conditions.Truth.TRUE:
+            return one.reason if kind in {Kind.FAILED, Kind.DEGRADED} else kind.value
+    admitted, scaled = by_kind.get(Kind.ADMITTED), by_kind.get(Kind.SCALED)
+    if admitted is not None and admitted.truth is conditions.Truth.FALSE:
+        return admitted.reason
+    return scaled.reason if scaled is not None else ""
+
+
+def same(one: RawRead, other: RawRead) -> bool:
+    """Whether writing `one` over `other` would tell nobody anything new but how far the job is."""
+    return _less_progress(one) == _less_progress(other)
+
+
+def _less_progress(status: RawRead) -> RawRead:
+    return {name: value for name, value in status.items() if name != "progress"}
+
+
+# ---- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _trainers(seen: Seen) -> Raw:
+    sizes, decision = seen.job.spec.trainer.replicas, seen.report.decision
+    there = standing(seen.pods, Role.TRAINER)
+    leaving = [raw for raw in seen.pods if role_of(raw) is Role.TRAINER and is_leaving(raw) and not has_ended(raw)]
+    surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
+    return {
+        "ready": sum(is_ready(raw) for raw in there),
+        "target": decision.target if decision is not None and seen.record.life.stage is Stage.ACTIVE else 0,
+        "min": sizes.minimum,
+        "max": sizes.maximum,
+        "core": len(there) - surplus,
+        "surplus": surplus,
+        "leaving": len(leaving),
+        "names": _names(there),
+    }
+
+
+def _servers(seen: Seen) -> Raw:
+    there, decision = standing(seen.pods, Role.SERVER), seen.report.decision
+    target = decision.servers_target if decision is not None and seen.record.life.stage is Stage.ACTIVE else 0
+    return {"ready": sum(is_ready(raw) for raw in there), "target": target, "names": _names(there)}
+
+
+def _master(seen: Seen) -> Raw:
+    there = standing(seen.pods, Role.MASTER)
+    master: Raw = {"ready": sum(is_ready(raw) for raw in there)}
+    if any(text(raw, "metadata", "name") == seen.record.leader for raw in there):
+        master["leader"] = seen.record.leader
+    return master
+
+
+def _names(raws: Sequence[RawRead]) -> list[str]:
+    return sorted((text(raw, "metadata", "name") for raw in raws), key=_by_number)[:MOST_NAMES]
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    stem, _, number = name.rpartition("-")
+    return (stem, int(number)) if number.isdigit() else (name, 0)
+
+
+def _progress(record: JobRecord, offset_s: float) -> Raw:
+    progress = record.progress
+    assert progress is not None
+    told: Raw = {
+        "epoch": progress.epoch,
+        "epochs": progress.epochs,
+        "samplesCommitted": progress.committed,
+        "samplesTotal": progress.total,
+        "samplesQuarantined": progress.quarantined,
+        "lineage": progress.lineage,
+    }
+    if progress.total:
+        told["percent"] = f"{100 * progress.done / progress.total:.1f}%"
+    if progress.checkpoint_age_s is not None:
+        told["lastCheckpointTime"] = to_time(record.progress_at_s - progress.checkpoint_age_s - offset_s)
+    return told
+
+
+def _resize(resize: Resize, offset_s: float) -> Raw:
+    return {
+        "time": to_time(resize.at_s - offset_s),
+        "from": resize.before,
+        "to": resize.after,
+        "cause": resize.cause[:64],
+        "by": resize.by.value,
+        "message": resize.message[:1024],
+    }
+
+
+def _kept_time(before: RawRead, field: str, unix_s: float) -> str:
+    """The instant; one second of rounding is no news."""
+    standing_text, wanted = text(before, field), to_time(unix_s)
+    return standing_text if standing_text and _differs_little(standing_text, unix_s) else wanted
+
+
+def _differs_little(standing_text: str, unix_s: float) -> bool:
+    return standing_text in {to_time(unix_s - SHORTEST_STEP_S), to_time(unix_s), to_time(unix_s + SHORTEST_STEP_S)}

@@ -1,0 +1,103 @@
+"""Writes the status of every TrainingJob, by server-side apply on its subresource, when it differs from what stands.
+
+Bounded: at most `MOST_PER_S` writes, a job's own at most once a second, and where only its progress has moved at most
+every ten seconds.  A status that somebody else has changed differs too, and is put right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.port import Api, Raw, Subresource
+from autoscaler.clusters.kubernetes.building.names import split_key
+from autoscaler.clusters.kubernetes.reading.raw import part
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.domain import JobName
+from autoscaler.errors import ClusterError
+from autoscaler.operator.status import same
+
+MOST_PER_S: Final = 50.0
+AGAIN_S: Final = 1.0
+PROGRESS_EVERY_S: Final = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class Statuses:
+    """`status_of` makes a job's status anew; None: there is no such job any more."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        *,
+        raw_of: Callable[[JobName], Raw | None],
+        status_of: Callable[[JobName], Raw | None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._raw_of = raw_of
+        self._status_of = status_of
+        self._clock = clock
+        self._dirty: dict[JobName, float] = {}  # from when on it may be written
+        self._written_at_s: dict[JobName, float] = {}
+        self._news = asyncio.Event()
+
+    def touch(self, job: JobName) -> None:
+        """The job's status may be another one now."""
+        if job not in self._dirty:
+            self._dirty[job] = max(self._clock(), self._written_at_s.get(job, 0.0) + AGAIN_S)
+            self._news.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            for job in self._due():
+                if await self.write(job):
+                    await asyncio.sleep(1 / MOST_PER_S)
+            left_s = min(self._dirty.values(), default=None)
+            try:
+                async with asyncio.timeout(None if left_s is None else max(0.02, left_s - self._clock())):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+
+    async def write(self, job: JobName) -> bool:
+        """Write the job's status if it tells something new; whether it was tried."""
+        self._dirty.pop(job, None)
+        raw, status = self._raw_of(job), self._status_of(job)
+        if raw is None or status is None or raw["metadata"].get("deletionTimestamp"):
+            self._written_at_s.pop(job, None)
+            return False
+        standing, now_s = part(raw, "status"), self._clock()
+        if status == standing:
+            return False
+        due_s = self._written_at_s.get(job, -PROGRESS_EVERY_S) + PROGRESS_EVERY_S
+        if same(status, standing) and now_s < due_s:
+            self._dirty[job] = due_s
+            return False
+        self._written_at_s[job] = now_s
+        try:
+            await self._apply(job, raw, status)
+        except (NotFoundError, ConflictError):
+            return True  # it has gone, or is another one now: the watch will tell
+        except ClusterError as error:
+            log.warning("status of job %s: %s; trying again", job, error)
+            self._dirty[job] = now_s + PROGRESS_EVERY_S
+        return True
+
+    async def _apply(self, job: JobName, raw: Raw, status: Raw) -> None:
+        namespace, name = split_key(job)
+        body = {"metadata": {"name": name, "namespace": namespace, "uid": raw["metadata"]["uid"]}, "status": status}
+        self._store.learn(TRAINING_JOBS, await self._api.apply(TRAINING_JOBS, body, subresource=Subresource.STATUS))
+
+    def _due(self) -> list[JobName]:
+        now_s = self._clock()
+        return [job for job, from_s in self._dirty.items() if from_s <= now_s]

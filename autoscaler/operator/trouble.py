@@ -1,0 +1,46 @@
+"""Nodes where a job's pods keep failing, which it avoids for a while.  Pure.
+
+One failure says nothing about a node; three of one job on the same node in ten minutes do (a broken GPU, a full disk).
+What is remembered is lost with the leader: three more failures then, at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from autoscaler.domain import NodeName
+
+FAILURES: Final = 3
+WINDOW_S: Final = 600.0
+AVOID_S: Final = 600.0
+MOST_NODES: Final = 32
+"""Avoided at once: a job that fails on more of them is broken itself, and its required node affinity stays short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """By node, when the job's pods failed there, the oldest first."""
+
+    failed_at_s: Mapping[NodeName, tuple[float, ...]] = field(default_factory=dict)
+
+
+def blame(trouble: Trouble, node: NodeName, now_s: float) -> Trouble:
+    """One more pod failed there."""
+    kept = {
+        name: recent
+        for name, times in trouble.failed_at_s.items()
+        if (recent := tuple(at_s for at_s in times if now_s - at_s < max(WINDOW_S, AVOID_S)))
+    }
+    kept[node] = (*kept.pop(node, ())[-(FAILURES - 1) :], now_s)
+    return Trouble(failed_at_s=dict(list(kept.items())[-MOST_NODES:]))
+
+
+def avoided(trouble: Trouble, now_s: float) -> frozenset[NodeName]:
+    """The nodes where the job starts no pod now."""
+    return frozenset(node for node, times in trouble.failed_at_s.items() if _is_bad(times, now_s))
+
+
+def _is_bad(times: tuple[float, ...], now_s: float) -> bool:
+    return len(times) == FAILURES and times[-1] - times[0] <= WINDOW_S and now_s < times[-1] + AVOID_S
