@@ -33,7 +33,12 @@ from autoscaler.planner import Memo, plan
 GI: Final = 2**30
 NOW_S: Final = 10_000.0
 OPEN: Final = Policy(
-    up_window_s=0.0, down_window_s=0.0, quiet_window_s=0.0, victim_age_s=0.0, transfers_per_minute=10_000
+    up_window_s=0.0,
+    down_window_s=0.0,
+    quiet_window_s=0.0,
+    burst_window_s=0.0,
+    victim_age_s=0.0,
+    transfers_per_minute=10_000,
 )
 ROUNDS: Final = 30  # of the fill and the transfers after it
 

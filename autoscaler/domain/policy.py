@@ -61,11 +61,23 @@ class Policy:
     quiet_window_s: float = 1.0
     """No voluntary change after a submission or a new pod of others: a burst is answered once, not pod by pod."""
 
+    burst_window_s: float = 6.0
+    """So long after a submission more of them are expected: until then no job takes more than `burst_part`.  People and
+    pipelines submit in rows; what the first of a row would have grown into is taken back from it at once."""
+
+    burst_part: int = 20
+    """One part in so many of the cluster, times the job's weight over the usual one.  Where jobs are smaller than that
+    nothing is ever held back."""
+
     victim_age_s: float = 30.0
     """A trainer runs at least this long before a voluntary removal."""
 
     transfers_per_minute: int = 6
-    """Most removals used to be fairness moved twice; this caps what fairness may cost."""
+    """Most removals used to be fairness moved twice; this caps what fairness may cost, with the next setting: the
+    larger of the two counts."""
+
+    transfers_percent_per_minute: int = 25
+    """Of all trainers.  A trainer that moves stands still for some 5 s, so this is 2 % of the work at the most."""
 
     resizes_per_minute: int = 0
     """Voluntary changes of size per minute, all jobs together; 0: as many as their windows allow."""

@@ -76,6 +76,7 @@ class DraftState:
     is_gang_binding: bool = False  # core pods of an earlier start are still without a node
     held_on: Mapping[int, Sequence[JobName | None]] = field(default_factory=dict)  # of surplus, by node
     preempted_now: Collection[JobName] = ()  # jobs of which a trainer is leaving because the scheduler took it
+    burst_until_s: float = 0.0  # from when on no more submissions are expected in a row
     quiet_from_s: float = 0.0  # when the newest submission and the newest pod of others came
     unserved: list[Want] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)

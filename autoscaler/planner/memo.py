@@ -60,6 +60,7 @@ class Memo:
             held_on=snapshot.held_on,
             is_gang_binding=bool(snapshot.unbound_core),
             preempted_now=set(snapshot.preempted.values()),
+            burst_until_s=snapshot.newest_job_s + policy.burst_window_s,
             quiet_from_s=max(snapshot.newest_job_s, snapshot.newest_other_s) + policy.quiet_window_s,
         )
 

@@ -15,7 +15,7 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.rank import full_rank
-from autoscaler.planner.victims import Victims, cheapest_victims
+from autoscaler.planner.victims import Harm, Victims, cheapest_victims
 from autoscaler.planner.waste import waste_of
 from autoscaler.planner.whole_nodes import Piece, pieces_of, rooms_for
 
@@ -138,12 +138,12 @@ def vacate_for(draft: Draft, job: JobDraft, shape: int, force: Force, avoid: Mas
     return victims.at
 
 
-def harm_of_swap(draft: Draft, shape: int) -> Callable[[Victims], float] | None:
+def harm_of_swap(draft: Draft, shape: int) -> Callable[[Victims], Harm] | None:
     """Return what it costs a node to have the pod in place of these trainers; None where waste is not weighed."""
     waste = waste_of(draft)
     if not waste.is_weighed:
         return None
-    return lambda victims: waste.cost(victims.at, shape, stays=True)
+    return lambda victims: (0, waste.cost(victims.at, shape, stays=True))
 
 
 def take_seat(draft: Draft, job: JobDraft, role: Role, node: NodeName, *, now: bool) -> None:

@@ -15,7 +15,7 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.elastic import place_servers, servers_held, servers_wanted
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft
-from autoscaler.planner.thirst import Queue, may_grow, step_of
+from autoscaler.planner.thirst import Queue, is_held_back, may_grow, step_of
 from autoscaler.planner.waste import least_waste
 from autoscaler.planner.whole_nodes import Piece, pieces_of, rooms_for
 from autoscaler.planner.words import describe
@@ -40,7 +40,8 @@ def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
         if rooms.tightest(job.shapes[Role.TRAINER], now=False) < 0:
             wet = rooms.fit_somewhere(wet)
         else:
-            queue.pass_on(still_thirsty=take_step(draft, job) and step_of(job) > 0)
+            has_grown = take_step(draft, job)
+            queue.pass_on(still_thirsty=has_grown and step_of(job) > 0 and not is_held_back(draft, job))
 
 
 def take_step(draft: Draft, job: JobDraft) -> bool:
@@ -128,6 +129,11 @@ def note_bottlenecks(draft: Draft) -> None:
             per_node = job.job.trainer.per_node
             if count == 0:
                 block_at_ceiling(job)
+            elif is_held_back(draft, job):
+                message = (
+                    f"none grows beyond 1/{draft.policy.burst_part} of the cluster while jobs are submitted in a row"
+                )
+                job.block(Bottleneck.COOLDOWN, message, until_s=draft.burst_until_s)
             elif count > 1 or draft.quotas is not None:
                 job.block(*why_no_room(draft, job, count, fits=shape in wet))
             else:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 from typing import Final
 
-from autoscaler.domain import Bottleneck, Fairness, JobState, Role
+from autoscaler.domain import DEFAULT_WEIGHT, Bottleneck, Fairness, JobState, Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fairness import claim_of
 from autoscaler.planner.job_draft import JobDraft, Thirst
@@ -62,7 +62,8 @@ class Queue:
 
     def _push_next(self, line: Iterator[JobDraft]) -> None:
         """The next one who is as in the view: the stirred ones stand for themselves."""
-        job = next((job for job in line if job.job.name not in self._draft.stirred), None)
+        draft = self._draft
+        job = next((job for job in line if job.job.name not in draft.stirred and not is_held_back(draft, job)), None)
         if job is not None and self._is_asked(job):  # lower classes stand behind, so if not, nobody who follows is
             heappush(self._fronts, (thirst(self._draft, job), job, line))
 
@@ -83,9 +84,18 @@ def line_of(draft: Draft, shape: int) -> Sequence[JobDraft]:
 
 def is_thirsty(draft: Draft, job: JobDraft) -> bool:
     """Whether the job has its minimum, or the promise of it, and may take its next size."""
+    if is_held_back(draft, job):
+        return False
     if job.job.name not in draft.stirred:
         return job.may_drink
     return step_of(job) > 0 and may_grow(draft, job)
+
+
+def is_held_back(draft: Draft, job: JobDraft) -> bool:
+    """Whether its next size is too large while jobs are submitted in a row (`Policy.burst_window_s`)."""
+    if draft.now_s >= draft.burst_until_s:
+        return False
+    return share_after_step(draft, job) * DEFAULT_WEIGHT * draft.policy.burst_part > draft.unit
 
 
 def may_grow(draft: Draft, job: JobDraft) -> bool:

@@ -27,8 +27,15 @@ from autoscaler.planner.payoff import gain_of, pays_off
 from autoscaler.planner.reach import Reach
 from autoscaler.planner.rooms import copies_that_fit
 from autoscaler.planner.share import fill_shares, is_starved, note_bottlenecks
-from autoscaler.planner.thirst import share_after_step, step_of, thirst
-from autoscaler.planner.windows import changes_left, is_old_enough, next_change_at, shrink_opens_at, transfers_left
+from autoscaler.planner.thirst import is_held_back, share_after_step, step_of, thirst
+from autoscaler.planner.windows import (
+    changes_left,
+    is_old_enough,
+    next_change_at,
+    shrink_opens_at,
+    transfers_allowed,
+    transfers_left,
+)
 
 STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
 
@@ -44,7 +51,8 @@ PAIRS_WHILE_CLOSED: Final = 16  # with no move left in this minute: only to say 
 class Search:
     """What one plan has looked at so far, and what its windows have turned away."""
 
-    left: int  # trainers that may still be moved within this minute
+    allowed: int  # trainers that may be moved in a minute
+    left: int  # that may still be moved within this one
     changes: float  # jobs that may still change their size within this minute
     pairs: int = PAIRS_LOOKED_AT
     trials: int = TRIALS
@@ -53,7 +61,7 @@ class Search:
 
 def share_out(draft: Draft) -> None:
     """Write growth and transfers on the kept state (P5 and P6 together), and say what keeps each job where it is."""
-    search = Search(left=transfers_left(draft), changes=changes_left(draft))
+    search = Search(allowed=transfers_allowed(draft), left=transfers_left(draft), changes=changes_left(draft))
     kept = draft.mark()
     fill_shares(draft)
     while unpaid := {job.job.name for job in draft.stirred_jobs() if not is_paid(draft, job)}:
@@ -102,26 +110,40 @@ def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:
     for taker, first in askers:
         helpers = reach.who(taker.shapes[Role.TRAINER], first) if search.left else rich[:GIVERS_LOOKED_AT]
         search.pairs -= 1  # looking for givers costs as much as a pair
-        for giver in islice(givers(draft, taker, helpers, shares), GIVERS_LOOKED_AT):
-            search.pairs -= 1
-            if search.pairs < 0 or not search.trials:
+        for giver, victims in chances(draft, search, taker, helpers, shares):
+            if not search.trials:
                 return None
-            victims = victims_of(draft, taker, giver)
             names = tuple(pod.name for pod in victims)
-            if not victims or taker.job.name not in winners.get(names, {taker.job.name}):
-                continue
-            if not is_open(draft, search, taker, giver, victims):
-                if not search.left:
-                    break
+            if taker.job.name not in winners.get(names, {taker.job.name}):
                 continue
             grown = try_transfer(draft, kept, taker, giver, victims)
             if grown is None:
-                search.left -= len(victims)
+                search.left = max(0, search.left - len(victims))
                 search.changes -= 1
                 return draft.trial_from
             winners[names] = grown
             search.trials -= 1
     return None
+
+
+def chances(
+    draft: Draft, search: Search, taker: JobDraft, helpers: Sequence[JobDraft], shares: Mapping[JobName, int]
+) -> Iterator[tuple[JobDraft, list[Pod]]]:
+    """Yield who may give the taker a step now, and which trainers that takes."""
+    owed = 0  # the most that a job has after a step down who will give only later
+    for giver in islice(givers(draft, taker, helpers, shares), GIVERS_LOOKED_AT):
+        search.pairs -= 1
+        if search.pairs < 0:
+            return
+        victims = [] if is_owed(draft, taker, giver, owed) else victims_of(draft, taker, giver)
+        if not victims:
+            continue
+        if is_open(draft, search, taker, giver, victims):
+            yield giver, victims
+        elif not search.left:
+            return
+        elif giver.job.priority == taker.job.priority and draft.now_s < gives_from(draft, giver, victims):
+            owed = max(owed, share_below(draft, giver))
 
 
 def how_many_richer(draft: Draft, taker: JobDraft, ranked: Sequence[tuple[int, int, str]]) -> int:
@@ -185,6 +207,8 @@ def takers(draft: Draft) -> list[JobDraft]:
         for job in draft.stirred_jobs()
         if fits_an_empty_node(draft, job.shapes[Role.TRAINER]) and is_starved(draft, job)
     ]
+    if draft.now_s < draft.burst_until_s:
+        poor = [job for job in poor if not is_held_back(draft, job)]
     if draft.quotas is not None:
         poor = [job for job in poor if not draft.quota_lack(job, [Role.TRAINER] * step_of(job), now=False)]
     return sorted(poor, key=lambda job: thirst(draft, job))
@@ -290,11 +314,12 @@ def with_node(
 
 
 def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, victims: list[Pod]) -> bool:
-    """Whether windows and cap allow the transfer now; if not, the taker's bottleneck says which one."""
+    """Whether windows and cap allow the transfer now; if not, the taker's bottleneck says which one.
+
+    A step of more trainers than may move in a minute is a minute's only one: steps of powers of two would never move.
+    """
     policy, now_s = draft.policy, draft.now_s
-    opens_at_s = shrink_opens_at(draft, giver.job)
-    young = [pod for pod in victims if not is_old_enough(policy, pod, now_s)]
-    opens_at_s = max([opens_at_s, *(pod.created_at_s + policy.victim_age_s for pod in young)])
+    opens_at_s = gives_from(draft, giver, victims)
     step = f"gets a step of {giver.job.name} in"
     if now_s < opens_at_s:
         message = f"{step} {ceil(opens_at_s - now_s)} s (calm time after a change)"
@@ -307,13 +332,29 @@ def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, vict
         return False
     if not is_worth_it(draft, taker, giver):
         return False
-    if len(victims) > search.left:
+    if len(victims) > search.left and (search.left < search.allowed or not search.allowed):
         oldest_s = min(draft.history.transfers_at_s, default=now_s)
         opens_at_s = max(now_s + 1.0, oldest_s + 60.0)
-        message = f"{step} {ceil(opens_at_s - now_s)} s (at most {policy.transfers_per_minute} moves a minute)"
+        message = f"{step} {ceil(opens_at_s - now_s)} s (at most {search.allowed} moves a minute)"
         search.closed[taker.job.name] = (Bottleneck.BUDGET, message, opens_at_s)
         return False
     return True
+
+
+def gives_from(draft: Draft, giver: JobDraft, victims: list[Pod]) -> float:
+    """When the windows allow the giver its step down."""
+    policy = draft.policy
+    young = [pod for pod in victims if not is_old_enough(policy, pod, draft.now_s)]
+    return max([shrink_opens_at(draft, giver.job), *(pod.created_at_s + policy.victim_age_s for pod in young)])
+
+
+def is_owed(draft: Draft, taker: JobDraft, giver: JobDraft, owed: int) -> bool:
+    """Whether the giver, a step down, would be entitled to a step of a richer job that will give only later.
+
+    Then the richer one is waited for: what such a giver gave would be moved twice.
+    """
+    is_between_jobs = draft.policy.fairness is Fairness.JOB and giver.job.priority == taker.job.priority
+    return is_between_jobs and draft.share(giver) < owed
 
 
 def is_worth_it(draft: Draft, taker: JobDraft, giver: JobDraft) -> bool:

@@ -27,6 +27,11 @@ CHOICES_TRIED = 5_000
 
 Cost = tuple[int, tuple[Price, ...]]
 
+Harm = tuple[int, float]
+"""Trainers that will be moved back for the sake of fairness, and what a choice does to its node."""
+
+NO_HARM: Harm = (0, -inf)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Victims:
@@ -82,12 +87,12 @@ def cheapest_victims(
     *,
     avoid: Mask | None = None,
     spare_priority: int | None = None,
-    harm: Callable[[Victims], float] | None = None,
+    harm: Callable[[Victims], Harm] | None = None,
 ) -> Victims | None:
     """Return the cheapest choice over all open nodes that accept the shape, or None if no surplus helps.
 
-    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).  `harm`: what a choice does to
-    its node; between choices of as many trainers of the same priorities it decides before fairness.
+    `spare_priority`: jobs of this priority and above keep their surplus (`StrictClass`).  `harm`: trainers that
+    will be moved back count as taken; between as many trainers of the same priorities harm to the node comes first.
     """
     supply = supply_for(draft, rank, spare_priority)
     floors = supply.floors(shape, avoid)
@@ -95,7 +100,7 @@ def cheapest_victims(
     least: tuple[Any, ...] = ()
     while len(floors) and (floor := int(floors[at := int(floors.argmin())])) != NOWHERE:
         cost = supply.floor_cost(floor)
-        if best is not None and order_of(cost, at, -inf if harm else None) > least:
+        if best is not None and order_of(cost, at, NO_HARM if harm else None) > least:
             break
         floors[at] = NOWHERE
         found = fewest_on(spot_at(draft, at, shape), candidates(draft, supply, at))
@@ -106,12 +111,13 @@ def cheapest_victims(
     return best
 
 
-def order_of(cost: Cost, at: int, harm: float | None) -> tuple[Any, ...]:
+def order_of(cost: Cost, at: int, harm: Harm | None) -> tuple[Any, ...]:
     """Return the sort key of a choice: how many, whose priority, what harm, whose share, which node."""
     removed, prices = cost
     if harm is None:
         return (removed, prices, at)
-    return (removed, tuple(priority for priority, _, _ in prices), harm, prices, at)
+    moved_back, waste = harm
+    return (removed + moved_back, tuple(priority for priority, _, _ in prices), waste, prices, at)
 
 
 def spot_at(draft: Draft, at: int, shape: int) -> Spot:

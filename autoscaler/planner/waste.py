@@ -13,6 +13,7 @@ belongs to the rest of the plan (docs/adr/0113).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from math import inf
 from typing import Final
 
@@ -20,18 +21,21 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import JobState, Resources, Role, Shape
+from autoscaler.planner.ahead import Ahead
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.fit import rooms_by_tightness
 from autoscaler.planner.gpu_rooms import spoiled_rooms
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.node_arrays import Mask
-from autoscaler.planner.patterns import Patterns, Vector
+from autoscaler.planner.patterns import Patterns, Vector, copies
 from autoscaler.planner.wanted import most_wanted, worths_of
 
 WEIGHED_NODES: Final = 1_000
 
 GRAINS: Final = 1_000
 """Waste is compared in thousandths of the largest pod; less is a tie, and the tighter room wins."""
+
+BATCH: Final = 6  # pods of one shape that are thought of as coming together
 
 ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for each resource
 
@@ -48,6 +52,8 @@ class Waste:
         accepted = [draft.rooms.accepted(number) for number, _ in self._kinds]
         self._sides = list(zip(*(mask.tolist() for mask in accepted), strict=True))  # by node: which kinds it accepts
         self._patterns: dict[tuple[bool, ...], Patterns] = {}
+        self._lasting: dict[tuple[bool, ...], Patterns] = {}  # of trainers alone
+        self._wanted = {draft.shapes.number(shape): count for shape, count in wanted_pods(draft).items()}
         self._worths: dict[int, int] = dict(self._kinds)
         self._costs: dict[tuple[int, bool], npt.NDArray[np.float64]] = {}
         self._seen: dict[tuple[int, bool], int] = {}
@@ -59,14 +65,34 @@ class Waste:
 
     def cost(self, at: int, shape: int, *, stays: bool) -> float:
         """What one such pod costs this node, in grains."""
-        free = self._room(at, stays=stays)
-        growth = self._patterns_at(at).growth(free, self._asked(shape), self._worth(shape))
+        growth = self._lasting_growth(at, shape) if stays else self._growth(at, shape)
         return round(growth * GRAINS / self._scale) * ABOVE_SLACK
+
+    def _growth(self, at: int, shape: int) -> float:
+        return self._patterns_at(at).growth(self._room(at, stays=False), self._asked(shape), self._worth(shape))
+
+    def _lasting_growth(self, at: int, shape: int) -> float:
+        """For a pod that stays: on the average over what the web may leave, and over the pods that come with it.
+
+        Only trainers fill the rest.  Five servers of 4 cores take the place of four trainers of 5 and waste nothing,
+        where one alone wastes a core: so every number of them that may come is tried, and the best one counts.
+        """
+        asked, worth, patterns = self._asked(shape), self._worth(shape), self._trainers_at(at)
+        free = self._room(at, stays=True)
+        rooms = self._ahead.rooms(at, free)
+        total = sum(weight for weight, _ in rooms)
+        best = inf
+        for count in range(1, max(1, min(copies(asked, free), self._wanted.get(shape, 1), BATCH)) + 1):
+            batch = tuple(count * amount for amount in asked)
+            growth = sum(weight * patterns.growth(room, batch, count * worth) for weight, room in rooms)
+            best = min(best, growth / (total * count))
+        return best
 
     def is_least(self, at: int, shape: int, *, stays: bool) -> bool:
         """Whether no node can cost less."""
         worth = self._worth(shape)
-        least = self._patterns_at(at).least_growth(self._asked(shape), worth)
+        patterns = self._trainers_at(at) if stays else self._patterns_at(at)
+        least = patterns.least_growth(self._asked(shape), worth)
         return self.cost(at, shape, stays=stays) <= round(least * GRAINS / self._scale) * ABOVE_SLACK
 
     def costs(self, shape: int, *, stays: bool) -> npt.NDArray[np.float64]:
@@ -84,6 +110,10 @@ class Waste:
         self._seen[shape, stays] = len(touched)
         return costs
 
+    @cached_property
+    def _ahead(self) -> Ahead:
+        return Ahead(self._draft)
+
     def _room(self, at: int, *, stays: bool) -> Vector:
         """What pods may fill: for one that stays all that can be free once surplus has made way."""
         rooms = self._draft.rooms
@@ -96,6 +126,18 @@ class Waste:
         if patterns is None:
             there = [kind for kind, is_accepted in zip(self._kinds, side, strict=True) if is_accepted]
             patterns = self._patterns[side] = Patterns([(self._asked(number), worth) for number, worth in there])
+        return patterns
+
+    def _trainers_at(self, at: int) -> Patterns:
+        side = self._sides[at]
+        patterns = self._lasting.get(side)
+        if patterns is None:
+            trainers = [
+                (self._asked(number), worth)
+                for (number, worth), is_accepted in zip(self._kinds, side, strict=True)
+                if is_accepted and number in self._draft.by_trainer
+            ]
+            patterns = self._lasting[side] = Patterns(trainers)
         return patterns
 
     def _asked(self, shape: int) -> Vector:

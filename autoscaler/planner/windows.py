@@ -35,7 +35,14 @@ def is_old_enough(policy: Policy, pod: Pod, now_s: float) -> bool:
 def transfers_left(draft: Draft) -> int:
     """How many trainers may still be moved for fairness within this minute."""
     recent = sum(at_s > draft.now_s - 60.0 for at_s in draft.history.transfers_at_s)
-    return max(0, draft.policy.transfers_per_minute - recent)
+    return max(0, transfers_allowed(draft) - recent)
+
+
+def transfers_allowed(draft: Draft) -> int:
+    """How many trainers may be moved for fairness in a minute: a number, or a part of all that there are."""
+    percent = draft.policy.transfers_percent_per_minute
+    trainers = sum(len(job.trainers) for job in draft.jobs.values()) if percent else 0
+    return max(draft.policy.transfers_per_minute, trainers * percent // 100)
 
 
 def changes_left(draft: Draft) -> float:

@@ -42,7 +42,9 @@ def make_policy(setting: Setting) -> Policy:
     if given.quiet_window_s is not None:
         policy = replace(policy, quiet_window_s=given.quiet_window_s)
     if given.transfers_per_minute is not None:
-        policy = replace(policy, transfers_per_minute=given.transfers_per_minute)
+        policy = replace(policy, transfers_per_minute=given.transfers_per_minute, transfers_percent_per_minute=0)
+    if given.burst_window_s is not None:
+        policy = replace(policy, burst_window_s=given.burst_window_s)
     if given.victim_age_s is not None:
         policy = replace(policy, victim_age_s=given.victim_age_s)
     return policy

@@ -18,8 +18,8 @@ HEADROOM: Final = {0: PLANNER, 5: f"{PLANNER}+headroom-5", 10: f"{PLANNER}+headr
 DRAIN: Final = {2: PLANNER, 10: f"{PLANNER}+drain-10s", 30: f"{PLANNER}+drain-30s"}
 TRANSFERS: Final = {
     0: f"{PLANNER}+transfers-0",
-    6: PLANNER,
     30: f"{PLANNER}+transfers-30",
+    90: PLANNER,  # a quarter of some 360 trainers
     120: f"{PLANNER}+transfers-120",
     600: f"{PLANNER}+transfers-600",
 }

@@ -152,6 +152,8 @@ class PolicySpec(Strict):
 
     quiet_window_s: Seconds | None = None
     transfers_per_minute: Count | None = None
+    """This number and no part of the trainers."""
+    burst_window_s: Seconds | None = None
     victim_age_s: Seconds | None = None
     headroom_percent: Annotated[float, Field(ge=0, le=50)] = 0.0
     """Of the cluster's CPU, kept free in pods of the first web's shape."""

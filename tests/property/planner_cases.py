@@ -32,7 +32,14 @@ from autoscaler.domain import (
 from autoscaler.planner import plan, record_applied
 from tests.unit.memory_cluster import MemoryCluster
 
-NO_GATES = Policy(up_window_s=0.0, down_window_s=0.0, quiet_window_s=0.0, victim_age_s=0.0, transfers_per_minute=10_000)
+NO_GATES = Policy(
+    up_window_s=0.0,
+    down_window_s=0.0,
+    quiet_window_s=0.0,
+    burst_window_s=0.0,
+    victim_age_s=0.0,
+    transfers_per_minute=10_000,
+)
 
 
 def amounts(cpu, memory, gpu):

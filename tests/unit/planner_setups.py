@@ -3,7 +3,7 @@
 from autoscaler.domain import Job, MasterSpec, Node, Pod, PodPhase, Policy, Resources, Role, ServerSpec, Shape, Tier
 from autoscaler.domain import TrainerSpec as Trainers
 
-CALM = Policy(up_window_s=0.0, down_window_s=0.0, quiet_window_s=0.0, victim_age_s=0.0)
+CALM = Policy(up_window_s=0.0, down_window_s=0.0, quiet_window_s=0.0, burst_window_s=0.0, victim_age_s=0.0)
 
 
 def shape(cpu_milli, *, gpu=0):

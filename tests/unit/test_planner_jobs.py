@@ -212,7 +212,7 @@ def test_giver_that_finds_other_room_gives_all_the_same():
 
 def test_transfers_stay_within_the_minute():
     """The cap on what fairness may cost."""
-    policy = replace(CALM, transfers_per_minute=1)
+    policy = replace(CALM, transfers_per_minute=1, transfers_percent_per_minute=0)
     driver = settled([node("a", 8_000)], [job("old", high=8)], policy)
     driver.cluster.put(job("new", high=8))
     moved = []

@@ -106,6 +106,7 @@ def without_windows(policy: Policy) -> Policy:
         up_window_s=0.0,
         down_window_s=0.0,
         quiet_window_s=0.0,
+        burst_window_s=0.0,
         victim_age_s=0.0,
         transfers_per_minute=NO_CAP,
         resizes_per_minute=0,

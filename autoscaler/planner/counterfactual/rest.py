@@ -50,7 +50,7 @@ def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
     view = moment.view.evolve(observed_at_s=moment.now_s, is_synced=True, gone_pods=leaving_of(moment.view))
     moment = replace(moment, view=view)
     # Fairness last, as it is in life: each transfer tries the whole filling again, and early ones are moved twice.
-    without_transfers = replace(policy, transfers_per_minute=0)
+    without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)
     for _ in range(rounds):
         view = carried_out(moment, plan(moment.view, without_transfers, moment.now_s, memo=memo))
         if view is moment.view:
