@@ -41,8 +41,9 @@ def pattern_bound(view: ClusterView, worth: Worth = Worth.CPU) -> float:
     best = float("inf")
     for _ in range(ROUNDS):
         solved = programme.solve()
-        best = min(best, -solved.fun + programme.add_patterns(solved))
-        if best <= -solved.fun * (1 + CLOSE):
+        reached = float(-solved.fun)
+        best = min(best, reached + programme.add_patterns(solved))
+        if best <= reached * (1 + CLOSE):
             return best
     raise UnsolvedError(f"no close bound in {ROUNDS} rounds")
 

@@ -42,6 +42,8 @@ from autoscaler.snapshots import Snapshot
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0
+LOCAL_POLICY: Final = Policy(burst_window_s=0.0)
+"""The jobs of a run are submitted by one command, before the first plan: there is no row of them to wait for."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class RunSettings:
     parent: Path = Path("runs")
     working_dir: Path = field(default_factory=Path.cwd)
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = LOCAL_POLICY
     with_etcd: bool = True
     etcd: str = ""  # endpoints of one that runs already, for `with_etcd=False`
     described: Mapping[str, Any] = field(default_factory=dict)  # more for run.json: the command line, say
