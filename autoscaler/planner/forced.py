@@ -104,6 +104,9 @@ def harm_of_shrink(draft: Draft, shape: int, alike: int) -> Callable[[Victims], 
 
 def is_left_to_scheduler(draft: Draft, want: Want) -> bool:
     """Whether a scheduler must have its say first: no verdict yet, or it may free the room by itself."""
+    if want.cause is Cause.ANNOUNCED_GROWTH:
+        # Its pods stand milliseconds from now.  A scheduler that preempts chooses for them then, whoever left before.
+        return draft.policy.reclaim is Reclaim.SCHEDULER
     pod = want.pod
     if pod is None or want.cause is not Cause.POD:
         return False

@@ -173,6 +173,7 @@ def test_preemption_is_told_from_other_ends():
     pod = own()
     pod["status"]["conditions"] = [condition("DisruptionTarget", "True", reason="PreemptionByScheduler")]
     assert read_pod(pod, CONTEXT).is_preempted
+    assert read_pod(pod, CONTEXT).phase is PodPhase.TERMINATING  # its deletion follows
     pod["status"]["conditions"][0]["reason"] = "EvictionByEvictionAPI"
     assert not read_pod(pod, CONTEXT).is_preempted
 

@@ -159,6 +159,15 @@ def test_announced_growth_and_headroom_make_room_ahead():
     assert driver.plan().actions == ()
 
 
+def test_scheduler_mode_leaves_announced_growth_to_the_scheduler():
+    """Its pods come in a moment and preempt; a trainer that left for them before that would be lost in addition."""
+    driver = settled([node("a")], [job("j")], replace(CALM, reclaim=Reclaim.SCHEDULER))
+    driver.cluster.put(Workload(name="web", shape=shape(1_000), desired_replicas=1))
+    plan = driver.plan()
+    assert deletions(plan) == []
+    assert demand(plan, "web+1").state is DemandState.LEFT_TO_SCHEDULER
+
+
 def test_web_pod_with_memory_takes_from_the_node_where_memory_is_short():
     """Every resource counts, not the sum of them."""
     shapes = Resources(cpu_milli=4_000, memory_bytes=4)

@@ -79,6 +79,9 @@ def read_pod(raw: Raw, context: PodContext) -> Pod | None:
         shape, pin = split_pin(shape)
     node = NodeName(text(spec, "nodeName")) or None
     disruption = condition_of(raw, "DisruptionTarget")
+    is_preempted = disruption.get("status") == "True" and disruption.get("reason") == "PreemptionByScheduler"
+    if is_preempted:
+        phase = PodPhase.TERMINATING  # the scheduler says so first and deletes it a moment later
     return Pod(
         name=PodName(key_of(raw)),
         role=seat.role,
@@ -92,7 +95,7 @@ def read_pod(raw: Raw, context: PodContext) -> Pod | None:
         ordinal=seat.ordinal,
         created_at_s=created_at_s(raw) + context.offset_s,
         unschedulable_since_s=_unschedulable_since(raw, phase, context),
-        is_preempted=disruption.get("status") == "True" and disruption.get("reason") == "PreemptionByScheduler",
+        is_preempted=is_preempted,
     )
 
 
