@@ -34,6 +34,9 @@ def operator(
     The chart in charts/edl starts it.  From the environment: EDL_NAME, EDL_IMAGE and EDL_ETCD_*.
     """
     import asyncio  # noqa: PLC0415 - not for --help
+    import os  # noqa: PLC0415 - with it
+
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it tells of every master that is not there yet
 
     from autoscaler.errors import AutoscalerError, InvalidSpecError  # noqa: PLC0415 - with it
     from autoscaler.operator.logs import set_up_logs  # noqa: PLC0415 - with it

@@ -9,8 +9,8 @@ no daemon, deletions are optional).
 from __future__ import annotations
 
 import asyncio
-import logging
-import signal
+import contextlib
+import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -23,8 +23,8 @@ from autoscaler.domain import JobName
 from autoscaler.operator.jobs import Note
 
 RESOURCE: Final = (API_GROUP, "v1alpha1", "trainingjobs")
-
-log = logging.getLogger(__name__)
+GOODBYE_S: Final = 10.0
+"""kopf has nothing to finish; it may be in a request."""
 
 
 class Listener(Protocol):
@@ -139,26 +139,49 @@ def make_login(kubeconfig: Path | None) -> Callable[..., kopf.ConnectionInfo | N
     return login
 
 
-async def run_kopf(
-    listener: Listener,
-    *,
-    kubeconfig: Path | None,
-    namespaces: Collection[str],
-    restore_signals: Callable[[], None],
-) -> None:
-    """Listen until cancelled.  kopf takes the process's signals when it starts; `restore_signals` takes them back."""
-    seen = MemoryDiffBase()
-    stop = asyncio.Event()
-    tasks = await kopf.spawn_tasks(
-        registry=make_registry(listener, seen, make_login(kubeconfig)),
-        settings=make_settings(seen),
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=list(namespaces),
-        stop_flag=stop,
-    )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.remove_signal_handler(number)
-    restore_signals()
-    await kopf.run_tasks(tasks)
+class _Relay:
+    """Takes what is told in kopf's thread to the loop of the listener."""
+
+    def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
+        self._listener = listener
+        self._loop = loop
+
+    def wake(self, job: JobName) -> None:
+        """See `Listener`."""
+        with contextlib.suppress(RuntimeError):  # that loop has ended
+            self._loop.call_soon_threadsafe(self._listener.wake, job)
+
+    def edited(self, job: JobName, note: Note) -> None:
+        """See `Listener`."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._listener.edited, job, note)
+
+
+async def run_kopf(listener: Listener, *, kubeconfig: Path | None, namespaces: Collection[str]) -> None:
+    """Listen until cancelled.
+
+    In a thread and a loop of its own: when kopf ends it cancels every task of its loop, whoever started it, and in the
+    main thread it would take the process's signals.
+    """
+    stop = threading.Event()
+    relay = _Relay(listener, asyncio.get_running_loop())
+
+    def serve() -> None:
+        seen = MemoryDiffBase()
+        asyncio.run(
+            kopf.operator(
+                registry=make_registry(relay, seen, make_login(kubeconfig)),
+                settings=make_settings(seen),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=list(namespaces),
+                stop_flag=stop,
+            )
+        )
+
+    served = asyncio.get_running_loop().run_in_executor(None, serve)
+    try:
+        await asyncio.shield(served)
+    finally:
+        stop.set()
+        await asyncio.wait([served], timeout=GOODBYE_S)

@@ -45,6 +45,7 @@ from autoscaler.operator.trouble import blame
 TICK_S: Final = 0.5
 ASK_EVERY_S: Final = 2.0
 LONGEST_ASK_PAUSE_S: Final = 16.0  # of a master that does not answer
+AGAIN_S: Final = 5.0  # a deletion that has not shown by then is told once more
 AT_ONCE: Final = 16  # masters asked, or ends judged, at the same time
 
 Ask: TypeAlias = Callable[[KubeJob, Sequence[Raw]], Awaitable[tuple[str, JobProgress] | None]]
@@ -100,6 +101,7 @@ class Jobs:
         self._ask_at_s: dict[JobName, tuple[float, float]] = {}  # when, and the pause after that
         self._turn = asyncio.Semaphore(AT_ONCE)
         self._judging: set[str] = set()  # UIDs of ended pods
+        self._sent_away_s: dict[str, float] = {}  # by UID, those of the last seconds
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- what others ask ----------------------------------------------------------------------------------------
@@ -204,7 +206,9 @@ class Jobs:
         return JobRecord(job=job, life=life)
 
     def _forget(self, name: JobName) -> None:
-        self.records.pop(name, None)
+        record = self.records.pop(name, None)
+        if record is not None:
+            self._spawn(self._hang_up(record.job), f"hang up on the master of {name}")
         self._look_at_s.pop(name, None)
         self._ask_at_s.pop(name, None)
         self._ears.changed(name)
@@ -303,15 +307,22 @@ class Jobs:
         life = self.records[job.key].life
         roles = leaving_roles(life)
         for raw in pods:
-            if is_leaving(raw) or has_ended(raw) or _uid(raw) in self.records[job.key].told:
-                continue
             is_idle = is_gated(raw) and life.state is not JobState.ACTIVE
-            if is_idle or (role_of(raw) in roles and role_of(raw) is not Role.MASTER):
-                await self._hands.delete_pod(raw)
-                record = self.records[job.key]
-                self.records[job.key] = replace(record, told=record.told | {_uid(raw)})
+            is_unwanted = is_idle or (role_of(raw) in roles and role_of(raw) is not Role.MASTER)
+            if is_unwanted and not is_leaving(raw) and not has_ended(raw):
+                await self._send_away(job, raw)
         if master is not None and Role.MASTER in roles:
             await self._hands.delete_master(master)
+
+    async def _send_away(self, job: KubeJob, raw: Raw) -> None:
+        """Tell a pod to leave; again only if that has not shown for a while."""
+        uid, now_s = _uid(raw), self._clock()
+        if now_s < self._sent_away_s.get(uid, -AGAIN_S) + AGAIN_S:
+            return
+        record = self.records[job.key]
+        self.records[job.key] = replace(record, told=record.told | {uid})
+        await self._hands.delete_pod(raw)
+        self._sent_away_s[uid] = now_s
 
     async def _clear_away(self, job: KubeJob, pods: Sequence[Raw]) -> None:
         """Take away the pods that have ended and are judged; while a failure is untold, those of trainers stay."""
@@ -321,7 +332,7 @@ class Jobs:
             if not has_ended(raw) or is_leaving(raw) or _uid(raw) not in record.judged:
                 continue
             if not (keeps_proof and role_of(raw) is Role.TRAINER):
-                await self._hands.delete_pod(raw)
+                await self._send_away(job, raw)
 
     def _is_failure_told(self, job: KubeJob) -> bool:
         conditions = parts(self._ground.raw(job.key) or {}, "status", "conditions")
@@ -333,6 +344,9 @@ class Jobs:
         if raw is None or raw["metadata"]["uid"] != job.uid or is_leaving(raw) or not self.may_write(job):
             return
         await self._hands.delete_job(raw)
+
+    async def _hang_up(self, job: KubeJob) -> None:
+        await self._ask(job, ())
 
     # ---- tasks --------------------------------------------------------------------------------------------------
 
@@ -353,6 +367,7 @@ class Jobs:
 
     def _due(self) -> list[JobName]:
         now_s = self._clock()
+        self._sent_away_s = {uid: at_s for uid, at_s in self._sent_away_s.items() if now_s < at_s + AGAIN_S}
         names, self._awake = self._awake, set()
         names |= {name for name, at_s in self._look_at_s.items() if now_s >= at_s}
         return sorted(names)

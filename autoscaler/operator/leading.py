@@ -47,6 +47,7 @@ from autoscaler.operator.settings import OperatorSettings
 from autoscaler.operator.standing import standing
 from autoscaler.operator.status import Seen, status_of, wrong_status
 from autoscaler.operator.statuses import Statuses
+from autoscaler.operator.told import Told
 
 SYNC_POLL_S: Final = 0.05
 
@@ -65,7 +66,7 @@ log = logging.getLogger(__name__)
 
 
 class Leading:
-    """One term.  `api` is fenced; `restore_signals` takes the process's signals back from kopf."""
+    """One term.  `api` is fenced."""
 
     def __init__(
         self,
@@ -74,13 +75,11 @@ class Leading:
         metrics: Metrics,
         masters: Masters,
         *,
-        restore_signals: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
-        self._restore_signals = restore_signals
         self._clock = clock
         self._offset_s = clock() - wall_s()
         self._passed_at_s = clock()
@@ -112,12 +111,11 @@ class Leading:
             clock=clock,
             say=self._say,
             changed=self._take_changed,
-            told=self.jobs.note_told,
             count_resize=metrics.count_resize,
         )
         self.statuses = Statuses(api, self.store, raw_of=self.ground.raw, status_of=self.status_of, clock=clock)
         self.store.follow = self.jobs.wake
-        self.loop = Loop(self.cluster, settings.policy, listener=self._listen)
+        self.loop = Loop(Told(self.cluster, self.jobs.note_told), settings.policy, listener=self._listen)
         self.watching = Watching(
             api,
             self.store,
@@ -255,7 +253,6 @@ class Leading:
                 self,
                 kubeconfig=self._settings.kubeconfig,
                 namespaces=self._settings.namespaces,
-                restore_signals=self._restore_signals,
             )
         except Exception:
             log.exception("kopf has ended; edits are still seen by the watches")

@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
 
 from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.fenced import FencedApi
@@ -38,16 +37,16 @@ async def run(settings: OperatorSettings) -> None:
     if settings.kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # where kopf looks for it
     stop = asyncio.Event()
-    take_signals = make_signal_taker(stop)
-    take_signals()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         metrics = Metrics()
         api = MeteredApi(await connect(settings.kubeconfig), metrics.count_call)
         stack.push_async_callback(api.close)
-        operator = Operator(api, settings, metrics, take_signals=take_signals)
-        await stack.enter_async_context(
-            HealthServer(settings.listen, state=operator.state, render=operator.render_metrics)
-        )
+        operator = Operator(api, settings, metrics)
+        server = HealthServer(settings.listen, state=operator.state, render=operator.render_metrics)
+        await stack.enter_async_context(server)
+        log.info("listens on port %d", server.port)
         work = asyncio.create_task(operator.run(), name="operator")
         stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -57,27 +56,13 @@ async def run(settings: OperatorSettings) -> None:
             await work
 
 
-def make_signal_taker(stop: asyncio.Event) -> Callable[[], None]:
-    """What makes SIGTERM and SIGINT set `stop`; to be called again when a library has taken them away."""
-
-    def take() -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-
-    return take
-
-
 class Operator:
     """A candidate for the Lease, and a leader now and then."""
 
-    def __init__(
-        self, api: Api, settings: OperatorSettings, metrics: Metrics, *, take_signals: Callable[[], None]
-    ) -> None:
+    def __init__(self, api: Api, settings: OperatorSettings, metrics: Metrics) -> None:
         self._api = api
         self._settings = settings
         self._metrics = metrics
-        self._take_signals = take_signals
         self._leading: Leading | None = None
         self._lease = Lease(
             api,
@@ -125,7 +110,7 @@ class Operator:
         """One term; returns when it is lost."""
         fenced = FencedApi(self._api, self._lease.may_write)
         async with Masters() as masters:
-            self._leading = Leading(fenced, self._settings, self._metrics, masters, restore_signals=self._take_signals)
+            self._leading = Leading(fenced, self._settings, self._metrics, masters)
             work = asyncio.create_task(self._leading.run(), name="leading")
             lost = asyncio.create_task(self._lease.wait_lost(), name="wait for the end of the term")
             try:

@@ -15,7 +15,6 @@ from autoscaler.domain import (
     AdmitGang,
     CreatePod,
     Decision,
-    DeletePod,
     JobName,
     Role,
 )
@@ -35,14 +34,12 @@ class Reports:
         clock: Callable[[], float],
         say: Callable[[JobName, Note], None],
         changed: Callable[[JobName], None],
-        told: Callable[[JobName, list[str]], None],
         count_resize: Callable[[str], None],
     ) -> None:
         self._reports: dict[JobName, JobReport] = {}
         self._clock = clock
         self._say = say
         self._changed = changed
-        self._told = told
         self._count_resize = count_resize
 
     def of(self, job: JobName) -> JobReport:
@@ -88,7 +85,6 @@ class Reports:
             self._reports[job] = replace(report, refusal=refusal)
         elif report.refusal is not None:
             self._reports[job] = replace(report, refusal=None)
-        self._told(job, [action.pod for action in done if isinstance(action, DeletePod)])
         change = self._resize_of(job, done)
         if change is not None:
             self._count_resize(change.cause)

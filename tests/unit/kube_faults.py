@@ -6,7 +6,7 @@ number.  A plan is data, so that a run can be told, repeated and enumerated:
 - stale view: an event, and all after it, come late;
 - lost event: the connection breaks before it, or (`EventFault.LOST`) it never comes, as after a fault of the server;
 - time travel: a listing is answered by a server that lags behind by some changes, as after a restart;
-- a kill before or after a write: `Killed` is raised, which nothing may catch;
+- a kill before or after a write: `Killed` is raised, which nothing may catch, and by every later call until `revive`;
 - a lost reply: the write stands and its writer hears `UnavailableError(may_have_happened=True)`.
 """
 
@@ -17,7 +17,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from autoscaler.clusters.kubernetes.api.errors import ConflictError, ExpiredError, ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import (
+    ConflictError,
+    ExpiredError,
+    ForbiddenError,
+    Refusal,
+    ThrottledError,
+    UnavailableError,
+)
 from autoscaler.clusters.kubernetes.api.memory.selectors import parse_scope
 from autoscaler.clusters.kubernetes.api.port import ANY, EVERYWHERE, EventType, Listing
 from autoscaler.clusters.kubernetes.store import key_of
@@ -34,8 +41,11 @@ class WriteFault(StrEnum):
     KILLED_AFTER = "killed-after"
     REPLY_LOST = "reply-lost"  # done, and nobody knows
     NOT_SENT = "not-sent"  # not done, and it is known
+    SERVER_ERROR = "server-error"  # not done, and nobody knows
     CONFLICT = "conflict"
     THROTTLED = "throttled"
+    FORBIDDEN = "forbidden"  # RBAC
+    QUOTA = "quota"
 
 
 class EventFault(StrEnum):
@@ -61,13 +71,14 @@ class PerturbedApi:
         self._inner = inner
         self._server = server
         self._plan = plan
-        self._events = 0
+        self.events = 0
         self._is_expired = False
         self.writes = []
         self.listings = 0
         self.watches = 0
         self.refused = 0
-        self.away = None  # an error: every read is answered with it
+        self.away = None  # an error: every call is answered with it
+        self.killed = asyncio.Event()
         self.ends_at_once = False  # as a server on its way down ends watches
 
     async def list(self, kind, scope=EVERYWHERE):
@@ -90,7 +101,7 @@ class PerturbedApi:
                 if event.type is EventType.BOOKMARK:
                     yield event
                     continue
-                number, self._events = self._events, self._events + 1
+                number, self.events = self.events, self.events + 1
                 match self._plan.events.get(number):
                     case EventFault.CUT:
                         raise UnavailableError("watch: connection lost", may_have_happened=False)
@@ -104,6 +115,10 @@ class PerturbedApi:
                         yield event
                     case None:
                         yield event
+
+    def revive(self):
+        """Another process goes on, with the same numbers."""
+        self.killed.clear()
 
     def expire(self):
         """The next watch is told that its version is forgotten."""
@@ -139,11 +154,18 @@ class PerturbedApi:
         await self._inner.close()
 
     def _check_away(self):
+        if self.killed.is_set():
+            raise Killed
         if self.away is not None:
             self.refused += 1
             raise self.away
 
     async def _write(self, doing, writing):
+        try:
+            self._check_away()
+        except BaseException:
+            writing.close()
+            raise
         fault = self._plan.writes.get(len(self.writes))
         self.writes.append(f"{doing}: {fault or 'done'}")
         match fault:
@@ -151,6 +173,7 @@ class PerturbedApi:
                 return await writing
             case WriteFault.KILLED_AFTER:
                 await writing
+                self.killed.set()
                 raise Killed(doing)
             case WriteFault.REPLY_LOST:
                 await writing
@@ -159,7 +182,14 @@ class PerturbedApi:
                 writing.close()
         match fault:
             case WriteFault.KILLED_BEFORE:
+                self.killed.set()
                 raise Killed(doing)
+            case WriteFault.SERVER_ERROR:
+                raise UnavailableError(f"{doing}: internal error", may_have_happened=True)
+            case WriteFault.FORBIDDEN:
+                raise ForbiddenError(f"{doing}: forbidden", Refusal.RBAC)
+            case WriteFault.QUOTA:
+                raise ForbiddenError(f"{doing}: exceeded quota", Refusal.QUOTA)
             case WriteFault.NOT_SENT:
                 raise UnavailableError(f"{doing}: connection refused", may_have_happened=False)
             case WriteFault.CONFLICT:

@@ -20,6 +20,8 @@ from autoscaler.domain import (
     Node,
     Pod,
     PodPhase,
+    Quota,
+    QuotaLimit,
     Role,
     Tier,
     Workload,
@@ -27,13 +29,17 @@ from autoscaler.domain import (
 
 
 class MemoryCluster:
-    """Nodes, jobs, workloads and pods by name; `drain_s` is how long a pod really takes to leave, grace at most."""
+    """Nodes, jobs, workloads and pods by name; `drain_s` is how long a pod really takes to leave, grace at most.
+
+    `hard`: what the jobs of a namespace may ask for, by namespace; what is above that is refused.
+    """
 
     def __init__(self, nodes=(), jobs=(), workloads=(), pods=(), *, drain_s=1.0, now_s=1_000.0):
         self.nodes = {node.name: node for node in nodes}
         self.jobs = {job.name: job for job in jobs}
         self.workloads = {workload.name: workload for workload in workloads}
         self.pods = {pod.name: pod for pod in pods}
+        self.hard = {}
         self.leaves_at_s = {}
         self.capabilities = Capabilities()
         self.drain_s = drain_s
@@ -77,8 +83,26 @@ class MemoryCluster:
             jobs=tuple(self.jobs.values()),
             workloads=tuple(self.workloads.values()),
             capabilities=self.capabilities,
-            **fields,
+            **{"quotas": self.quotas(), **fields},
         )
+
+    def quotas(self):
+        """A quota for each namespace that has one, with what its pods ask for until they are gone."""
+        return tuple(
+            Quota(
+                namespace=namespace,
+                name="team",
+                limits=tuple(
+                    QuotaLimit(resource=name, hard=amount, used=self.used_in(namespace).amount(name))
+                    for name, amount in hard.amounts()
+                ),
+            )
+            for namespace, hard in self.hard.items()
+        )
+
+    def used_in(self, namespace):
+        owned = {job.name for job in self.jobs.values() if job.namespace == namespace}
+        return sum((pod.requests for pod in self.pods.values() if pod.job in owned), start=NOTHING)
 
     def touch(self):
         self.revision += 1
@@ -155,6 +179,12 @@ class MemoryCluster:
             coming = sum((other.requests for other in made.values() if other.node == want.node), start=NOTHING)
             if not self.nodes[want.node].is_open() or not coming.fits_into(self.free_on(want.node)):
                 return Outcome(verdict=Verdict.REFUSED, message=f"{want.node}: no room")
+        hard = self.hard.get(self.jobs[wanted[0].job].namespace)
+        total = sum((pod.requests for pod in made.values()), start=NOTHING)
+        if made and hard is not None:
+            used = self.used_in(self.jobs[wanted[0].job].namespace)
+            if any(total.amount(name) > max(0, amount - used.amount(name)) for name, amount in hard.amounts()):
+                return Outcome(verdict=Verdict.REFUSED, message=f"{wanted[0].job}: over its quota")
         if made:
             self.pods |= made
             self.touch()

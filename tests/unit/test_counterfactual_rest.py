@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from autoscaler.domain import PodPhase, Policy, Resources, Role, Workload
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import Moment, come_to_rest, edits, without_windows
-from tests.property.planner_cases import Driver, clusters, stories
+from tests.property.planner_cases import Driver
+from tests.property.planner_draws import clusters, stories
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import decision, job, node, shape
 

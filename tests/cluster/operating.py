@@ -1,0 +1,93 @@
+"""`edl operator` as a process, with the token of the chart's ServiceAccount: RBAC refuses it what it refuses a pod."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tests.cluster.waiting import wait_for
+
+STOP_BUDGET_S: Final = 20.0
+
+
+class OperatorProcess:
+    """A context: inside it the process lives.  `log` is what it writes."""
+
+    def __init__(self, name: str, folder: Path, kubeconfig: Path, *, lease: str, policy: str = "") -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._policy = folder / f"{name}.yaml"
+        self._policy.write_text(policy or "reclaim: scheduler\n", encoding="utf-8")
+        self._kubeconfig = kubeconfig
+        self._lease = lease
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def start(self) -> None:
+        """Begin, or begin again."""
+        command = [str(Path(sys.executable).with_name("edl")), "operator", "--lease", self._lease]
+        command += ["--policy", str(self._policy), "--kubeconfig", str(self._kubeconfig)]
+        command += ["--listen", "127.0.0.1:0"]
+        environment = {
+            **os.environ,
+            "EDL_NAME": self.name,
+            "EDL_IMAGE": "edl:test",
+            "EDL_ETCD_ENDPOINTS": "http://etcd.invalid:2379",
+        }
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to the process."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Its exit code."""
+        assert self._process is not None
+        return self._process.wait(STOP_BUDGET_S)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """An answer of its own server."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port()}{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def is_leading(self) -> bool:
+        """Whether it holds the lease, by its own word."""
+        try:
+            return "edl_operator_leading 1.0" in self.get("/metrics")[1]
+        except OSError:
+            return False
+
+    def wait_leading(self) -> None:
+        """Until it leads and has seen the cluster."""
+        wait_for(f"{self.name} leads", lambda: self.is_leading() and self.get("/readyz")[0] == 200, budget_s=40)
+
+    def _port(self) -> int:
+        found = re.findall(r"listens on port (\d+)", self.log.read_text(encoding="utf-8"))
+        if not found:
+            raise ConnectionRefusedError(f"{self.name} does not listen yet")
+        return int(found[-1])

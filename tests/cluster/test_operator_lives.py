@@ -1,0 +1,184 @@
+"""The operator as the chart installs it, on a real control plane: one process, the chart's ServiceAccount."""
+
+import json
+import signal
+
+import pytest
+from kubernetes import client
+
+from tests.cluster.accounts import open_client, write_account_kubeconfig
+from tests.cluster.control_plane import start_control_plane
+from tests.cluster.operating import OperatorProcess
+from tests.cluster.stand_ins import Life, NodeShape, create_nodes
+from tests.cluster.test_chart_lifecycle import CHART, NAMESPACE
+from tests.cluster.trainingjobs import make_job
+from tests.cluster.waiting import wait_for
+
+LEASE = f"{NAMESPACE}/edl-operator"
+JOBS = "team-a"
+
+
+@pytest.fixture(scope="module")
+def plane(cluster_tools, tmp_path_factory):
+    """A control plane of its own with the chart on it and three nodes."""
+    with start_control_plane(tmp_path_factory.mktemp("operator"), cluster_tools) as running:
+        running.kubectl("create", "namespace", NAMESPACE)
+        running.kubectl("create", "namespace", JOBS)
+        running.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--set", "operator.replicas=1")
+        running.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
+        running.kubectl("delete", "deployment", "edl-operator", "--namespace", NAMESPACE)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(plane):
+    with open_client(plane.kubeconfig) as api:
+        create_nodes(api, {f"n{number}": NodeShape(cpu="4", memory="16Gi") for number in range(3)})
+        yield api
+
+
+@pytest.fixture
+def kubeconfig(plane, admin, tmp_path):
+    return write_account_kubeconfig(
+        tmp_path / "operator.kubeconfig",
+        admin,
+        authority=plane.authority,
+        namespace=NAMESPACE,
+        account="edl",
+        lifetime_s=3600,
+    )
+
+
+@pytest.fixture
+def operator(kubeconfig, tmp_path, request):
+    with OperatorProcess("one", tmp_path, kubeconfig, lease=LEASE) as process:
+        yield process
+    print(process.log.read_text(encoding="utf-8")[-6000:])
+
+
+@pytest.fixture
+def submit(plane, admin):
+    """Create jobs; all are gone after the test."""
+
+    def create(name, **edits):
+        plane.kubectl("apply", "-n", JOBS, "-f", "-", stdin=json.dumps(job_of(name, **edits)))
+
+    yield create
+    plane.kubectl("delete", "trainingjobs", "--all", "-n", JOBS, "--ignore-not-found")
+    plane.kubectl("delete", "pods", "--all", "-n", JOBS, "--grace-period=0", "--force", "--ignore-not-found")
+    wait_for("no pods", lambda: not pods(admin))
+
+
+def job_of(name, *, minimum=2, maximum=4, cpu="1", life=None, **edits):
+    pod = {
+        "metadata": {"annotations": (life or Life(leave_after_s=0.2)).annotations()},
+        "spec": {
+            "terminationGracePeriodSeconds": 5,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "edl/trainer",
+                    "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}},
+                }
+            ],
+        },
+    }
+    calm = {**pod, "metadata": {"annotations": Life(leave_after_s=0.2).annotations()}}
+    return make_job(
+        **{
+            "metadata.name": name,
+            "spec.trainer": {"minReplicas": minimum, "maxReplicas": maximum, "template": pod},
+            "spec.parameterServer": {"minReplicas": 1, "template": calm},
+            "spec.master": {"replicas": 1, "template": calm},
+            **edits,
+        }
+    )
+
+
+def pods(admin, job=None):
+    selector = f"edl.dev/job={job}" if job else "edl.dev/job"
+    return client.CoreV1Api(admin).list_namespaced_pod(JOBS, label_selector=selector).items
+
+
+def job(plane, name):
+    return json.loads(plane.kubectl("get", "tj", name, "-n", JOBS, "-o", "json"))
+
+
+def condition(plane, name, kind):
+    conditions = job(plane, name).get("status", {}).get("conditions", [])
+    found = next((one for one in conditions if one["type"] == kind), {})
+    return found.get("status"), found.get("reason")
+
+
+def ready(plane, name):
+    return job(plane, name).get("status", {}).get("trainers", {}).get("ready", 0)
+
+
+def names(plane, kind):
+    return set(plane.kubectl("get", kind, "-n", JOBS, "-o", "jsonpath={.items[*].metadata.name}").split())
+
+
+def test_a_job_starts_grows_is_healed_suspended_resumed_and_deleted(plane, admin, operator, submit):
+    """One job's whole life, told by its status."""
+    operator.wait_leading()
+    submit("digits")
+    wait_for("all trainers", lambda: ready(plane, "digits") == 4, budget_s=40)
+    wait_for("started", lambda: condition(plane, "digits", "Admitted") == ("True", "Started"))
+    wait_for("at its size", lambda: condition(plane, "digits", "Scaled") == ("True", "Max"))
+    assert condition(plane, "digits", "Ready") == ("True", "AllReady")
+    assert {"digits-authority", "digits-member", "digits-master"} <= names(plane, "secrets")
+    assert "digits-master" in names(plane, "services")
+    assert "digits-core" in names(plane, "pdb")
+    assert "4/4" in plane.kubectl("get", "tj", "digits", "-n", JOBS) or "4" in plane.kubectl("get", "tj", "-n", JOBS)
+    events = plane.kubectl("get", "events.events.k8s.io", "-n", JOBS, "-o", "jsonpath={.items[*].reason}")
+    assert "Started" in events
+
+    plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", '{"spec":{"runPolicy":{"suspend":true}}}')
+    wait_for("suspended", lambda: condition(plane, "digits", "Suspended")[0] == "True" and not pods(admin, "digits"))
+    plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", '{"spec":{"runPolicy":{"suspend":false}}}')
+    wait_for("back", lambda: ready(plane, "digits") == 4, budget_s=40)
+
+    plane.kubectl("delete", "tj", "digits", "-n", JOBS)
+    wait_for("nothing is left", lambda: not pods(admin, "digits"), budget_s=40)
+    status, metrics = operator.get("/metrics")
+    assert status == 200
+    assert "edl_decision_seconds_bucket" in metrics
+    assert 'verb="create"' in metrics
+    assert "Traceback" not in operator.log.read_text(encoding="utf-8")
+
+    operator.send(signal.SIGTERM)
+    assert operator.wait() == 0
+    lease = json.loads(plane.kubectl("get", "lease", "edl-operator", "-n", NAMESPACE, "-o", "json"))
+    assert lease["spec"]["holderIdentity"] == ""
+
+
+def test_a_job_whose_trainers_fail_fails(plane, admin, operator, submit):
+    """backoffLimit failures in a row, with the last one told; nothing runs after it."""
+    operator.wait_leading()
+    submit(
+        "broken",
+        life=Life(fail_after_s=0.3, exit_code=3),
+        **{"spec.runPolicy.backoffLimit": 2},
+    )
+    wait_for("failed", lambda: condition(plane, "broken", "Failed")[0] == "True", budget_s=60)
+    assert condition(plane, "broken", "Failed") == ("True", "BackoffLimitExceeded")
+    wait_for("nothing runs", lambda: not pods(admin, "broken"), budget_s=30)
+    plane.kubectl("wait", "--for=condition=Failed", "tj/broken", "-n", JOBS, "--timeout=5s")
+
+
+def test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on(plane, admin, kubeconfig, tmp_path, submit):
+    """SIGSTOP, another one leads, SIGCONT: the first one stands by."""
+    with (
+        OperatorProcess("first", tmp_path, kubeconfig, lease=LEASE) as first,
+        OperatorProcess("second", tmp_path, kubeconfig, lease=LEASE) as second,
+    ):
+        wait_for("one leads", lambda: first.is_leading() or second.is_leading(), budget_s=40)
+        old, new = (first, second) if first.is_leading() else (second, first)
+        old.send(signal.SIGSTOP)
+        wait_for("the other one leads", new.is_leading, budget_s=60)
+        submit("digits")
+        wait_for("all trainers", lambda: ready(plane, "digits") == 4, budget_s=40)
+        old.send(signal.SIGCONT)
+        wait_for("it knows", lambda: old.get("/readyz")[1].startswith("stands by"), budget_s=20)
+        assert new.is_leading()
+        assert not old.is_leading()

@@ -1,0 +1,128 @@
+"""What an operator is told: each wrong value is refused with its path, nothing unknown is passed over."""
+
+from dataclasses import fields
+
+import pytest
+
+from autoscaler.domain import Fairness, Policy, Reclaim
+from autoscaler.errors import InvalidSpecError
+from autoscaler.operator.policy_file import parse_policy, public_name, read_policy
+from autoscaler.operator.settings import read_settings
+
+ENVIRONMENT = {"EDL_IMAGE": "edl:1", "EDL_ETCD_ENDPOINTS": "http://etcd:2379", "EDL_NAME": "edl-0"}
+
+
+def settings(**options):
+    environ = options.pop("environ", ENVIRONMENT)
+    return read_settings(**({"listen": "0.0.0.0:8080", "lease": "edl/edl"} | options), environ=environ)
+
+
+def test_what_is_not_said_is_as_on_kubernetes():
+    assert parse_policy({}) == Policy(reclaim=Reclaim.SCHEDULER)
+
+
+def test_each_field_can_be_said_by_its_public_name():
+    names = {public_name(field.name) for field in fields(Policy)}
+    assert {"upWindowSeconds", "freeze", "reclaim", "headroomPercent", "transfersPerMinute"} <= names
+    assert len(names) == len(fields(Policy))
+
+
+def test_what_is_said_holds():
+    policy = parse_policy(
+        {
+            "reclaim": "planner",
+            "fairness": "Namespace",
+            "freeze": True,
+            "upWindowSeconds": 5,
+            "transfersPerMinute": 2,
+            "headroom": [{"cpu": "500m", "memory": "1Gi", "gpu": 1, "count": 3}],
+        }
+    )
+    assert (policy.reclaim, policy.fairness, policy.is_frozen) == (Reclaim.PLANNER, Fairness.NAMESPACE, True)
+    assert (policy.up_window_s, policy.transfers_per_minute) == (5.0, 2)
+    [room] = policy.headroom
+    assert (room.count, room.shape.requests.cpu_milli, room.shape.requests.gpu_count) == (3, 500, 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "path"),
+    [
+        ({"upWindow": 3}, "policy.upWindow"),
+        ({"up_window_s": 3}, "policy.up_window_s"),
+        ({"upWindowSeconds": -1}, "policy.upWindowSeconds"),
+        ({"upWindowSeconds": "3"}, "policy.upWindowSeconds"),
+        ({"upWindowSeconds": True}, "policy.upWindowSeconds"),
+        ({"upWindowSeconds": float("nan")}, "policy.upWindowSeconds"),
+        ({"upWindowSeconds": float("inf")}, "policy.upWindowSeconds"),
+        ({"upWindowSeconds": 1e12}, "policy.upWindowSeconds"),
+        ({"staleLimitSeconds": 0}, "policy.staleLimitSeconds"),
+        ({"transfersPerMinute": 1.5}, "policy.transfersPerMinute"),
+        ({"transfersPerMinute": 2**31}, "policy.transfersPerMinute"),
+        ({"headroomPercent": 101}, "policy.headroomPercent"),
+        ({"freeze": "yes"}, "policy.freeze"),
+        ({"reclaim": "Scheduler"}, "policy.reclaim"),
+        ({"reclaim": None}, "policy.reclaim"),
+        ({"headroom": {"cpu": 1}}, "policy.headroom"),
+        ({"headroom": [3]}, "policy.headroom[0]"),
+        ({"headroom": [{"cpu": "1"}]}, "policy.headroom[0].count"),
+        ({"headroom": [{"cpu": "1", "count": 0}]}, "policy.headroom[0].count"),
+        ({"headroom": [{"cpu": "one", "count": 1}]}, "policy.headroom[0].cpu"),
+        ({"headroom": [{"cpu": "0", "count": 1}]}, "policy.headroom[0]"),
+        ({"headroom": [{"disk": "1", "count": 1}]}, "policy.headroom[0].disk"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(content, path):
+    with pytest.raises(InvalidSpecError) as refusal:
+        parse_policy(content)
+    assert refusal.value.path == path
+
+
+def test_an_empty_file_says_nothing(tmp_path):
+    file = tmp_path / "policy.yaml"
+    file.write_text("")
+    assert read_policy(file) == parse_policy({})
+
+
+@pytest.mark.parametrize("text", ["- a\n", "a: [\n", "freeze: true\nfreeze: false\n", "a: 1\n---\nb: 2\n"])
+def test_a_file_of_another_shape_is_refused(tmp_path, text):
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    with pytest.raises(InvalidSpecError, match=r"policy\.yaml"):
+        read_policy(file)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(InvalidSpecError, match="cannot be read"):
+        read_policy(tmp_path / "none.yaml")
+
+
+def test_the_options_become_settings(tmp_path):
+    (tmp_path / "ca").write_text("CA")
+    (tmp_path / "password").write_text("secret\n")
+    files = {"EDL_ETCD_CA_FILE": str(tmp_path / "ca"), "EDL_ETCD_PASSWORD_FILE": str(tmp_path / "password")}
+    read = settings(namespaces="team-a", environ=ENVIRONMENT | files | {"EDL_ETCD_USER": "root"})
+    assert (read.lease_namespace, read.lease_name, read.identity) == ("edl", "edl", "edl-0")
+    assert (read.listen.host, read.listen.port, read.namespaces) == ("0.0.0.0", 8080, ("team-a",))
+    assert (read.build.etcd.ca, read.build.etcd.user) == ("CA", "root")
+    assert "secret" not in repr(read)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"lease": "edl"}, "--lease"),
+        ({"lease": "a/b/c"}, "--lease"),
+        ({"lease": "/edl"}, "--lease"),
+        ({"listen": "8080"}, "--listen"),
+        ({"listen": "0.0.0.0:99999"}, "--listen"),
+        ({"namespaces": "a,,b"}, "--namespaces"),
+        ({"log_level": "loud"}, "--log-level"),
+        ({"environ": {}}, "EDL_IMAGE"),
+        ({"environ": ENVIRONMENT | {"EDL_ETCD_CA_FILE": "/nowhere"}}, "EDL_ETCD_CA_FILE"),
+        ({"environ": ENVIRONMENT | {"EDL_ETCD_USER": "root"}}, "EDL_ETCD_USER"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_its_name(options, path):
+    with pytest.raises(InvalidSpecError) as refusal:
+        settings(**options)
+    assert refusal.value.path == path
