@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,7 @@ from master.etcd_server.build import find_go, go_environment
 from master.etcd_server.cache import exclusive
 from master.etcd_server.finder import find_etcd
 from tests.cluster.errors import ClusterError, ToolsBuildError
-from tests.cluster.families import FAMILIES, Family
+from tests.cluster.families import FAMILIES, NODE_FAMILIES, Family
 from tests.cluster.toolbox import Tools, built_folder, cluster_cache, find_elsewhere, find_tools, with_assets
 
 GO_CACHES: Final = "go"
@@ -38,22 +38,22 @@ NEEDED_GIB: Final = 7.0
 Say = Callable[[str], None]
 
 
-def ensure_tools(environ: Mapping[str, str], say: Say) -> Tools:
-    """Finds or builds everything.  Raises ToolsBuildError, or the MasterError of what keeps etcd or Go away."""
+def ensure_tools(environ: Mapping[str, str], say: Say, families: Sequence[Family] = FAMILIES) -> Tools:
+    """Finds or builds etcd and these.  Raises ToolsBuildError, or the MasterError of what keeps etcd or Go away."""
     find_etcd(allow_demo_version=False, environ=with_assets(environ), say=say)
-    for family in FAMILIES:
+    for family in families:
         target = built_folder(family, environ)
         if _wanted(family, target, environ):
             with exclusive(cluster_cache(environ), say, budget_s=LOCK_BUDGET_S):
                 if wanted := _wanted(family, target, environ):  # another process may have built it meanwhile
                     _build_family(family, wanted, target, environ, say)
-    return find_tools(environ)
+    return find_tools(environ, families)
 
 
 def trim(environ: Mapping[str, str], say: Say) -> None:
     """Removes what no run needs: downloaded modules, objects, and the programs of older pins."""
     folder = cluster_cache(environ)
-    keep = {built_folder(family, environ) for family in FAMILIES}
+    keep = {built_folder(family, environ) for family in (*FAMILIES, *NODE_FAMILIES)}
     with exclusive(folder, say, budget_s=LOCK_BUDGET_S):
         for entry in sorted(folder.iterdir()):
             if entry.is_dir() and entry not in keep:
@@ -174,11 +174,14 @@ def say_on_stderr(line: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.build", description=__doc__)
     parser.add_argument("--trim", action="store_true", help="remove Go's caches and the programs of older pins instead")
+    parser.add_argument("--nodes", action="store_true", help="also what real nodes need (make e2e)")
+    arguments = parser.parse_args()
     try:
-        if parser.parse_args().trim:
+        if arguments.trim:
             trim(os.environ, say_on_stderr)
         else:
-            ensure_tools(os.environ, say_on_stderr)
+            wanted = (*FAMILIES, *NODE_FAMILIES) if arguments.nodes else FAMILIES
+            ensure_tools(os.environ, say_on_stderr, wanted)
     except (ClusterError, MasterError) as error:
         say_on_stderr(str(error))
         return 1

@@ -42,10 +42,12 @@ class Layout:
     serving: Pair
     accounts: Pair
     kubeconfigs: Mapping[str, Path]
+    address: str = HOST  # of the API server
+    kubelet_client: Pair | None = None  # who the API server is to kubelets, where there are any
 
     @property
     def server(self) -> str:
-        return f"https://{HOST}:{self.ports.api}"
+        return f"https://{self.address}:{self.ports.api}"
 
 
 def data_folder(layout: Layout) -> Path:
@@ -72,9 +74,9 @@ def api_server_command(layout: Layout) -> list[str]:
     return [
         str(layout.tools["kube-apiserver"]),
         f"--etcd-servers=http://{HOST}:{layout.ports.etcd}",
-        f"--bind-address={HOST}",
+        f"--bind-address={layout.address}",
         f"--secure-port={layout.ports.api}",
-        "--endpoint-reconciler-type=none",  # the Service `kubernetes` may not lead to loopback
+        *_reach_flags(layout),
         f"--tls-cert-file={layout.serving.certificate}",
         f"--tls-private-key-file={layout.serving.key}",
         f"--client-ca-file={layout.authority}",
@@ -114,6 +116,20 @@ def kwok_command(layout: Layout) -> list[str]:
         "--node-lease-duration-seconds=40",
         "--v=WARN",
         *[f"--config={stages}" for stages in (STAGES, *layout.tools.files.values())],
+    ]
+
+
+def _reach_flags(layout: Layout) -> list[str]:
+    """How pods reach the API server by the Service `kubernetes`, and how it reaches kubelets for logs and exec."""
+    if layout.kubelet_client is None:
+        return ["--endpoint-reconciler-type=none"]  # that Service may not lead to loopback
+    return [
+        f"--advertise-address={layout.address}",
+        f"--kubelet-client-certificate={layout.kubelet_client.certificate}",
+        f"--kubelet-client-key={layout.kubelet_client.key}",
+        f"--kubelet-certificate-authority={layout.authority}",
+        "--kubelet-preferred-address-types=InternalIP",
+        "--allow-privileged",
     ]
 
 

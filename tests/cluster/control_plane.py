@@ -3,8 +3,9 @@
     with start_control_plane(folder, tools) as control_plane:
         control_plane.kubectl("get", "nodes")
 
-About five seconds.  Everything listens on loopback, at free ports; data, certificates and logs lie in the folder.  The
-data is gone afterwards, the rest stays.  Its processes also die with this one.
+About five seconds.  Everything listens on loopback, at free ports; with an `address` the API server listens there, for
+kubelets.  Data, certificates and logs lie in the folder.  The data is gone afterwards, the rest stays.  Its processes
+also die with this one.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ from tests.cluster.toolbox import Tools
 READY_BUDGET_S: Final = 60.0
 STOP_BUDGET_S: Final = 3.0  # of each program
 KUBECTL_BUDGET_S: Final = 60.0
+ADMINISTRATORS: Final = "system:masters"
 IDENTITIES: Final = {
-    "admin": ("admin", ("system:masters",)),
+    "admin": ("admin", (ADMINISTRATORS,)),
     "controllers": ("system:kube-controller-manager", ()),
     "scheduler": ("system:kube-scheduler", ()),
 }
@@ -54,6 +56,7 @@ class ControlPlane:
     """One that runs."""
 
     layout: Layout
+    signer: Authority
     programs: dict[str, Program] = field(default_factory=dict)
 
     @property
@@ -82,8 +85,15 @@ class ControlPlane:
         """The end of every log."""
         return "\n\n".join(program.last_words() for program in self.programs.values())
 
+    def kubectl_command(self, *arguments: str) -> list[str]:
+        """For a caller who starts it: to follow a log."""
+        return self._command("kubectl", arguments, None)
+
+    def _command(self, program: str, arguments: Sequence[str], kubeconfig: Path | None) -> list[str]:
+        return [str(self.layout.tools[program]), "--kubeconfig", str(kubeconfig or self.kubeconfig), *arguments]
+
     def _run(self, program: str, arguments: Sequence[str], stdin: str, kubeconfig: Path | None) -> str:
-        command = [str(self.layout.tools[program]), "--kubeconfig", str(kubeconfig or self.kubeconfig), *arguments]
+        command = self._command(program, arguments, kubeconfig)
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, check=False, timeout=KUBECTL_BUDGET_S, cwd=self.folder
         )
@@ -94,13 +104,13 @@ class ControlPlane:
 
 @contextmanager
 def start_control_plane(
-    folder: Path, tools: Tools, *, more_flags: Mapping[str, Sequence[str]] | None = None
+    folder: Path, tools: Tools, *, address: str = HOST, more_flags: Mapping[str, Sequence[str]] | None = None
 ) -> Iterator[ControlPlane]:
     """One that is ready, and gone again afterwards.  From the main thread; `more_flags` by the program's name.
 
     Raises StartError with the end of the log of what did not start.
     """
-    control_plane = ControlPlane(layout=_prepare(folder, tools))
+    control_plane = _prepare(folder, tools, address)
     try:
         _start(control_plane, more_flags or {})
         yield control_plane
@@ -108,7 +118,7 @@ def start_control_plane(
         _stop(control_plane)
 
 
-def _prepare(folder: Path, tools: Tools) -> Layout:
+def _prepare(folder: Path, tools: Tools, address: str) -> ControlPlane:
     """Ports, certificates and kubeconfigs."""
     folder.mkdir(parents=True, exist_ok=True)
     first, second = free_ports(2)
@@ -126,15 +136,19 @@ def _prepare(folder: Path, tools: Tools) -> Layout:
         tools=tools,
         ports=ports,
         authority=authority.certificate,
-        serving=authority.issue("api-server", "kube-apiserver", addresses=SERVER_NAMES),
+        serving=authority.issue("api-server", "kube-apiserver", addresses=(*SERVER_NAMES, address)),
         accounts=make_signing_key(folder / "certificates"),
         kubeconfigs={name: folder / f"{name}.kubeconfig" for name in IDENTITIES},
+        address=address,
+        kubelet_client=None
+        if address == HOST
+        else authority.issue("kubelet-client", "admin", groups=(ADMINISTRATORS,)),
     )
     for name, path in layout.kubeconfigs.items():
         user, groups = IDENTITIES[name]
         pair = authority.issue(name, user, groups=groups)
         write_certificate_kubeconfig(path, server=layout.server, authority=authority.certificate, pair=pair)
-    return layout
+    return ControlPlane(layout=layout, signer=authority)
 
 
 def _start(control_plane: ControlPlane, more_flags: Mapping[str, Sequence[str]]) -> None:

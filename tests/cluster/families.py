@@ -27,17 +27,19 @@ class Family:
 
     `stamps` are the linker's variables that tell a program its version, where `{version}` (v1.2.3), `{major}` and
     `{minor}` stand for the pinned one.  `files` are taken from `pinned_by` as they are: name here -> path there.
+    `module` is the folder of the Go module where that is not called like the family.
     """
 
     name: str
     pinned_by: str
     programs: Mapping[str, str]  # -> Go package
+    module: str = ""
     stamps: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
-        return MODULES / self.name
+        return MODULES / (self.module or self.name)
 
     def version(self) -> Version:
         """The pinned one, out of go.mod."""
@@ -52,8 +54,8 @@ class Family:
     def key(self) -> str:
         """Changes with whatever changes what is built."""
         digest = hashlib.sha256()
-        for name in ("go.mod", "go.sum"):
-            digest.update((self.folder / name).read_bytes())
+        for file in (self.folder / "go.mod", self.folder / "go.sum", *sorted(self.folder.glob("*.go"))):
+            digest.update(file.read_bytes())
         digest.update(repr((self.programs, self.stamps, self.files)).encode())
         return digest.hexdigest()[:KEY_LENGTH]
 
@@ -96,11 +98,22 @@ HELM: Final = Family(
     programs={"helm": "helm.sh/helm/v4/cmd/helm"},
     stamps=("helm.sh/helm/v4/internal/version.version={version}",),
 )
+NODE: Final = Family(
+    name="node",
+    module=KUBERNETES.name,
+    pinned_by=KUBERNETES.pinned_by,
+    programs={program: f"k8s.io/kubernetes/cmd/{program}" for program in ("kubelet", "kube-proxy")},
+    stamps=KUBERNETES.stamps,
+)
+DNS: Final = Family(name="dns", pinned_by="github.com/coredns/coredns", programs={"coredns": "edl.dev/cluster/coredns"})
 FAMILIES: Final = (KUBERNETES, KWOK, HELM)
+NODE_FAMILIES: Final = (NODE, DNS)
+"""What real nodes need besides: `make e2e`."""
 
 VERSION_QUESTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "kubectl": ("version", "--client"),
     "helm": ("version", "--short"),
+    "coredns": ("-version",),
 }
 """The arguments that make a program tell its version, where `--version` does not."""
 

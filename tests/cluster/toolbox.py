@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,8 +33,8 @@ class Tools:
         return self.programs[program]
 
 
-def find_tools(environ: Mapping[str, str]) -> Tools:
-    """Raises ToolsMissingError, which names what is missing."""
+def find_tools(environ: Mapping[str, str], families: Sequence[Family] = FAMILIES) -> Tools:
+    """etcd and the families' programs.  Raises ToolsMissingError, which names what is missing."""
     programs: dict[str, Path] = {}
     files: dict[str, Path] = {}
     missing = []
@@ -43,7 +43,7 @@ def find_tools(environ: Mapping[str, str]) -> Tools:
         missing.append(ETCD)
     else:
         programs[ETCD] = etcd.path
-    for family in FAMILIES:
+    for family in families:
         built = built_folder(family, environ)
         files.update({name: built / name for name in family.files})
         programs.update({program: built / program for program in family.programs})

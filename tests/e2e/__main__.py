@@ -1,0 +1,82 @@
+"""`python -m tests.e2e [PYTEST ARGUMENTS]`, which `make e2e` runs: the tests that need real containers.
+
+Builds what is missing, enters namespaces of its own, and runs pytest in them as their first process: when it ends,
+however it ends, everything that it started is gone.  Exit codes: pytest's own; CANNOT_RUN when this machine lacks
+something, which is named; CANNOT_BUILD when programs or images cannot be made; CHANGED_MACHINE when all tests passed
+and something of the machine is not as it was before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from master.errors import MasterError
+from tests.cluster.build import ensure_tools
+from tests.cluster.errors import ClusterError
+from tests.cluster.families import FAMILIES, NODE_FAMILIES
+from tests.cluster.toolbox import cluster_cache
+from tests.e2e import cgroups
+from tests.e2e.images import build_images
+from tests.e2e.machine import differences, read_state
+from tests.e2e.prerequisites import missing
+from tests.e2e.surroundings import Surroundings, enter_command
+
+CANNOT_RUN: Final = 64
+CANNOT_BUILD: Final = 65
+CHANGED_MACHINE: Final = 66
+HERE: Final = Path(__file__).parent
+CHECKOUT: Final = HERE.parents[1]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
+    parser.add_argument("--build-only", action="store_true", help="build programs and images, run nothing")
+    options, arguments = parser.parse_known_args()
+    cache = cluster_cache(os.environ)
+    cache.mkdir(parents=True, exist_ok=True)
+    if problems := missing(cache, os.environ):
+        for problem in problems:
+            say(f"cannot run here: {problem}")
+        return CANNOT_RUN
+    try:
+        tools = ensure_tools(os.environ, say, (*FAMILIES, *NODE_FAMILIES))
+        images = build_images(tools, os.environ, say)
+    except (ClusterError, MasterError) as error:
+        say(str(error))
+        return CANNOT_BUILD
+    if options.build_only:
+        return 0
+    return run_inside(Surroundings(run=f"{os.getpid()}-{secrets.token_hex(2)}", images=images), arguments)
+
+
+def run_inside(surroundings: Surroundings, arguments: Sequence[str]) -> int:
+    """Pytest in fresh namespaces; its exit code, or CHANGED_MACHINE."""
+    cgroups.remove_stale(lambda run: Path(f"/proc/{run.split('-')[0]}").exists())
+    before = read_state(surroundings.images.system)
+    pytest = [sys.executable, "-m", "pytest", f"--rootdir={CHECKOUT}", str(HERE), *arguments]
+    command = enter_command(pytest)
+    child = subprocess.Popen(command, cwd=CHECKOUT, env={**os.environ, **surroundings.variables()})
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to pytest too, which ends by it
+    code = child.wait()
+    cgroups.remove_groups(surroundings.run)
+    changes = differences(before, read_state(surroundings.images.system))
+    for change in changes:
+        say(f"the machine is not as it was: {change}")
+    return code or (CHANGED_MACHINE if changes else 0)
+
+
+def say(line: str) -> None:
+    print(f"e2e {time.strftime('%H:%M:%S')}: {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
