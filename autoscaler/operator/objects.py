@@ -5,7 +5,8 @@ changed them: Services and budgets are listed once a minute, Secrets (which EDL 
 certificates are renewed long before they end (`building.identity`).  All writes are server-side applies of the whole
 object, so doing it twice is doing it once.
 
-An identity that stands is never replaced while it is whole: running pods are known by it.
+An identity that stands is never replaced while it is whole: running pods are known by it.  Of one that has lost a part,
+token and authority are kept if anything of them is left.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Objects:
         kept = self._kept.get(job.key)
         if kept is not None and kept.uid == job.uid:
             return kept.identity
-        identity = await self._read_identity(job)
+        identity = _identity(*await self._secrets(job))
         if identity is not None:  # known, but not yet looked through: `prepare` makes the rest stand
             self._kept[job.key] = Kept(uid=job.uid, core_pods=-1, identity=identity)
         return identity
@@ -140,24 +141,24 @@ class Objects:
     # ---- identities ---------------------------------------------------------------------------------------------
 
     async def _keep_identity(self, job: KubeJob) -> Identity:
-        found, now = await self._read_identity(job), self._now()
-        if found is None:
-            identity = issue(job, now)
-        elif is_due(found, now):
-            identity = renewed(found, job, now)
-        else:
-            identity = found
+        authority, member, master = await self._secrets(job)
+        now = self._now()
+        whole_one = _identity(authority, member, master)
+        if whole_one is not None:
+            identity = renewed(whole_one, job, now) if is_due(whole_one, now) else whole_one
+        else:  # what is left keeps token and authority, by which running pods know each other
+            left = _identity(authority, member, member) or _identity(authority, master, master)
+            identity = issue(job, now) if left is None else renewed(left, job, now)
         for body in secrets_of(job, identity, self._etcd):  # applied also when it stands: etcd's files may be new
             await self._api.apply(SECRETS, body)
         return identity
 
-    async def _read_identity(self, job: KubeJob) -> Identity | None:
-        names = (authority_secret(job.name), member_secret(job.name), master_secret(job.name))
-        found = [await self._secret(job, name) for name in names]
-        authority, member, master = found
-        if authority is None or member is None or master is None:
-            return None
-        return read_identity(authority, member, master)
+    async def _secrets(self, job: KubeJob) -> tuple[Raw | None, Raw | None, Raw | None]:
+        return (
+            await self._secret(job, authority_secret(job.name)),
+            await self._secret(job, member_secret(job.name)),
+            await self._secret(job, master_secret(job.name)),
+        )
 
     async def _secret(self, job: KubeJob, name: str) -> Raw | None:
         """The Secret, if it belongs to this very job: a name alone proves nothing."""
@@ -171,6 +172,12 @@ class Objects:
         listings = [await self._api.list(kind, scope) for scope in self._scopes]
         items = (item for listing in listings for item in listing.items)
         return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
+
+
+def _identity(authority: Raw | None, member: Raw | None, master: Raw | None) -> Identity | None:
+    if authority is None or member is None or master is None:
+        return None
+    return read_identity(authority, member, master)
 
 
 def core_pods(job: KubeJob) -> int:

@@ -1,0 +1,130 @@
+"""What a job owns is there before its pods, and again when somebody has deleted or changed it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES
+from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
+from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
+from autoscaler.operator.objects import Objects
+from tests.unit.kube_objects import kube_job
+
+KINDS = (SECRETS, SERVICES, DISRUPTION_BUDGETS)
+
+
+class Bench:
+    def __init__(self):
+        self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.server = MemoryServer(now=self.wall_s, namespaces=("team-a",))
+        self.api = MemoryApi(self.server)
+        self.objects = self.keeper()
+
+    def wall_s(self):
+        return self.now.timestamp()
+
+    def keeper(self):
+        return Objects(self.api, EtcdAccess(endpoints="http://etcd"), now=lambda: self.now)
+
+    def names(self):
+        return {one["metadata"]["name"] for kind in KINDS for one in self.server.all(kind)}
+
+    def versions(self):
+        return {
+            one["metadata"]["name"]: one["metadata"]["resourceVersion"] for k in KINDS for one in self.server.all(k)
+        }
+
+    def secret(self, name):
+        return self.server.get(SECRETS, "team-a", name)["data"]
+
+
+ALL = {"digits-authority", "digits-member", "digits-master", "digits-core"}
+
+
+@pytest.fixture
+async def bench():
+    bench = Bench()
+    await bench.objects.prepare(kube_job())
+    return bench
+
+
+async def test_all_of_it_is_made(bench):
+    assert bench.names() == ALL
+    budget = bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")
+    assert budget["spec"]["minAvailable"] == 2  # two trainers and a master, one may go
+
+
+async def test_making_it_again_changes_nothing(bench):
+    before = bench.versions()
+    await bench.objects.prepare(kube_job())
+    assert bench.versions() == before
+    await bench.keeper().prepare(kube_job())  # another leader
+    assert bench.versions() == before
+
+
+async def test_an_identity_that_stands_is_kept_by_the_next_leader(bench):
+    token, keeper = bench.secret("digits-member")["token"], bench.keeper()
+    identity = await keeper.identity_of(kube_job())
+    assert identity is not None
+    await keeper.prepare(kube_job())
+    assert bench.secret("digits-member")["token"] == token
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (SERVICES, "digits-master"),
+        (DISRUPTION_BUDGETS, "digits-core"),
+    ],
+)
+async def test_what_somebody_deletes_is_made_again(bench, kind, name):
+    await bench.api.delete(kind, name, namespace="team-a")
+    await bench.objects.heal([kube_job()], with_secrets=False)
+    assert bench.server.get(kind, "team-a", name)
+
+
+@pytest.mark.parametrize("name", ["digits-member", "digits-master"])
+async def test_a_deleted_secret_is_made_again_with_the_token_that_pods_know(bench, name):
+    token, authority = bench.secret("digits-member")["token"], bench.secret("digits-authority")
+    await bench.api.delete(SECRETS, name, namespace="team-a")
+    await bench.objects.heal([kube_job()], with_secrets=True)
+    assert bench.names() == ALL
+    assert bench.secret(name)["token"] == token
+    assert bench.secret("digits-authority") == authority
+
+
+async def test_without_its_authority_the_identity_is_another_one(bench):
+    """All three tell one story: a lone new certificate would be worth nothing."""
+    await bench.api.delete(SECRETS, "digits-authority", namespace="team-a")
+    await bench.objects.heal([kube_job()], with_secrets=True)
+    assert bench.secret("digits-member")["token"] == bench.secret("digits-master")["token"]
+    assert bench.secret("digits-member")["ca.crt"] == bench.secret("digits-authority")["ca.crt"]
+
+
+async def test_a_budget_that_somebody_changed_is_put_right(bench):
+    await bench.api.patch(DISRUPTION_BUDGETS, "digits-core", {"spec": {"minAvailable": 0}}, namespace="team-a")
+    await bench.objects.heal([kube_job()], with_secrets=False)
+    assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 2
+
+
+async def test_an_edited_minimum_moves_the_budget(bench):
+    await bench.objects.prepare(kube_job(trainer={"minReplicas": 5}))
+    assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
+
+
+async def test_certificates_are_renewed_before_they_end(bench):
+    before = bench.secret("digits-member")
+    bench.now += timedelta(days=300)
+    await bench.objects.heal([kube_job()], with_secrets=True)
+    after = bench.secret("digits-member")
+    assert after["tls.crt"] != before["tls.crt"]
+    assert (after["token"], after["ca.crt"]) == (before["token"], before["ca.crt"])
+
+
+async def test_a_secret_of_somebody_else_is_no_identity(bench):
+    """A job made again under its name gets its own."""
+    keeper = bench.keeper()
+    raw = bench.server.get(SECRETS, "team-a", "digits-member")
+    other = [{**raw["metadata"]["ownerReferences"][0], "uid": "another"}]
+    bench.server.rewrite(SECRETS, raw, raw | {"metadata": raw["metadata"] | {"ownerReferences": other}})
+    assert await keeper.identity_of(kube_job()) is None

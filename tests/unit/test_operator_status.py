@@ -1,0 +1,324 @@
+"""What a TrainingJob's status says, and when it is written."""
+
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
+from autoscaler.clusters.kubernetes.gangs import Race
+from autoscaler.domain import Bottleneck, Decision, Reason
+from autoscaler.errors import InvalidSpecError
+from autoscaler.jobs.life import Ending, Life, Stage
+from autoscaler.jobs.progress import JobProgress
+from autoscaler.operator.account import JobReport, Refusal, reason_of
+from autoscaler.operator.conditions import Kind
+from autoscaler.operator.record import JobRecord, facts_of, next_look_at_s
+from autoscaler.operator.resizes import Author, Resize
+from autoscaler.operator.status import Seen, chief_reason, status_of, wrong_status
+from autoscaler.operator.statuses import PROGRESS_EVERY_S, Statuses
+from master.api.status import JobPhase
+from tests.cluster.trainingjobs import DEFINITION
+from tests.unit.kube_objects import UID, condition, kube_job, raw_pod
+from tests.unit.operator_bench import JOB, OperatorBench
+
+OFFSET_S = -1_700_000_000.0
+NOW_S = 1_000.0
+PROGRESS = JobProgress(
+    phase=JobPhase.TRAINING, total=200, done=50, committed=40, epochs=2, lineage=1, checkpoint_age_s=30.0
+)
+OWNER = {"kind": "TrainingJob", "apiVersion": "edl.dev/v1alpha1", "uid": UID, "controller": True, "name": "digits"}
+
+
+def decision(now=2, target=3, **fields):
+    return Decision(
+        **{
+            "job": JOB,
+            "now": now,
+            "target": target,
+            "min": 2,
+            "max": 8,
+            "servers": 0,
+            "servers_target": 0,
+            "reason": Reason.GROWN,
+            "bottleneck": Bottleneck.FAIR_SHARE,
+            "message": "others have less",
+        }
+        | fields
+    )
+
+
+def pod(number, role="trainer", tier="core", *, is_ready=True):
+    status = {"conditions": [condition("Ready", "True" if is_ready else "False")]}
+    labels = {"edl.dev/job": "digits", "edl.dev/role": role, "edl.dev/tier": tier}
+    return raw_pod(f"digits-{role}-{number}", node="n1", labels=labels, owner=OWNER, status=status)
+
+
+def seen(*pods, life=None, **fields):
+    job = kube_job()
+    record = JobRecord(job=job, life=life or Life(policy=job.spec.run_policy, started_at_s=900.0))
+    values = {
+        "record": replace(record, **fields.pop("record", {})),
+        "report": JobReport(decision=decision()),
+        "race": Race(),
+        "pods": pods,
+        "has_master": bool(pods),
+        "before": {},
+        "priority": 0,
+        "problems": {},
+    }
+    return Seen(**values | fields)
+
+
+def status(what):
+    return status_of(what, now_s=NOW_S, offset_s=OFFSET_S)
+
+
+def told(what):
+    return {one["type"]: (one["status"], one["reason"]) for one in status(what)["conditions"]}
+
+
+RUNNING = (pod(0), pod(1), pod(2, tier="surplus", is_ready=False), pod(0, "master"))
+
+
+def test_counts_and_names_are_those_of_the_pods():
+    trainers = status(seen(*RUNNING))["trainers"]
+    assert (trainers["ready"], trainers["target"], trainers["core"], trainers["surplus"]) == (2, 3, 2, 1)
+    assert trainers["names"] == ["digits-trainer-0", "digits-trainer-1", "digits-trainer-2"]
+
+
+def test_progress_is_told_as_far_as_it_is_known():
+    what = seen(*RUNNING, record={"progress": PROGRESS, "progress_at_s": NOW_S})
+    progress = status(what)["progress"]
+    assert (progress["samplesCommitted"], progress["samplesTotal"], progress["percent"]) == (40, 200, "25.0%")
+    assert progress["lastCheckpointTime"] == "2023-11-14T22:29:30Z"
+    assert "progress" not in status(seen(*RUNNING))
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "expected"),
+    [
+        ({}, "Admitted", ("False", "FairShare")),
+        ({"priority": None}, "Admitted", ("False", "PriorityClassMissing")),
+        ({"problems": {"PriorityClasses": "edl-core is missing"}}, "Admitted", ("False", "PriorityClasses")),
+        ({"race": Race(lost=3)}, "Admitted", ("False", "RoomTaken")),
+        ({"is_observed": True}, "Admitted", ("False", "Observed")),
+        ({"report": JobReport()}, "Admitted", ("Unknown", "NotPlanned")),
+        (
+            {"report": JobReport(refusal=Refusal(at_s=0.0, reason="Quota", message="exceeded quota"))},
+            "Admitted",
+            ("False", "Quota"),
+        ),
+        ({"pods": RUNNING, "has_master": True}, "Admitted", ("True", "Started")),
+        ({"pods": RUNNING, "has_master": True}, "Ready", ("True", "AllReady")),
+        ({"pods": RUNNING[:1], "has_master": True}, "Ready", ("False", "NotReady")),
+        ({"pods": RUNNING, "has_master": True}, "Scaled", ("True", "FairShare")),
+        ({"pods": RUNNING[:2], "has_master": True}, "Scaled", ("False", "Growing")),
+        ({"is_contested": True}, "Scaled", ("False", "ConflictingAutoscaler")),
+        ({"pods": RUNNING[:1], "has_master": True}, "Degraded", ("True", "FairShare")),
+        ({"pods": RUNNING, "has_master": True}, "Degraded", ("False", "AsWanted")),
+        ({"pods": RUNNING, "has_master": True}, "Progressing", ("Unknown", "NoAnswer")),
+        ({}, "Progressing", ("False", "Waiting")),
+        (
+            {"pods": RUNNING, "has_master": True, "record": {"progress": PROGRESS, "progress_at_s": 0.0}},
+            "Progressing",
+            ("True", "Training"),
+        ),
+        (
+            {
+                "pods": RUNNING,
+                "has_master": True,
+                "record": {"progress": replace(PROGRESS, problem="disk full"), "progress_at_s": 0.0},
+            },
+            "Progressing",
+            ("False", "Problem"),
+        ),
+        ({}, "Suspended", ("False", "NotSo")),
+    ],
+)
+def test_conditions(fields, kind, expected):
+    assert told(seen(**fields))[kind] == expected
+
+
+def failed(**fields):
+    policy = kube_job().spec.run_policy
+    words = "2 trainer failures in a row (backoffLimit 2)"
+    return Life(policy=policy, stage=Stage.STOPPING, ending=Ending.FAILED, message=words, ended_at_s=950.0, **fields)
+
+
+def test_a_failure_is_told_once_no_trainer_stands():
+    """So that beside a standing trainer it can only be forged (ADR 0151)."""
+    assert told(seen(*RUNNING, life=failed()))["Failed"] == ("False", "Stopping")
+    over = seen(pod(0, "server"), life=failed())
+    assert told(over)["Failed"] == ("True", "BackoffLimitExceeded")
+    assert status(over)["completionTime"] == "2023-11-14T22:29:10Z"
+    assert status(over)["reason"] == "BackoffLimitExceeded"
+
+
+def test_a_trainer_that_edl_told_to_leave_does_not_stand():
+    what = seen(pod(0), life=failed(), record={"told": frozenset({"uid-digits-trainer-0"})})
+    assert told(what)["Failed"][0] == "True"
+
+
+def test_a_suspended_job_has_no_start():
+    life = Life(policy=kube_job().spec.run_policy, stage=Stage.SUSPENDED, started_at_s=900.0)
+    assert "startTime" not in status(seen(life=life))
+    assert told(seen(life=life))["Suspended"][0] == "True"
+
+
+def test_a_transition_keeps_its_time_until_it_turns():
+    first = status(seen(*RUNNING))
+    again = status_of(seen(*RUNNING, before=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
+    assert again == first
+    turned = status_of(seen(*RUNNING[:2], before=first), now_s=NOW_S + 100, offset_s=OFFSET_S)
+    times = {one["type"]: one["lastTransitionTime"] for one in turned["conditions"]}
+    assert times["Scaled"] == "2023-11-14T22:31:40Z"
+    assert times["Admitted"] == "2023-11-14T22:30:00Z"
+
+
+def test_a_job_that_cannot_be_read_says_where_it_is_wrong():
+    error = InvalidSpecError("spec.trainer.minReplicas", "is 9, maxReplicas is 8")
+    written = wrong_status(error, {}, generation=3, now_unix_s=0.0)
+    [one] = written["conditions"]
+    assert (one["type"], one["status"], one["reason"]) == ("Admitted", "False", "InvalidSpec")
+    assert "spec.trainer.minReplicas" in one["message"]
+
+
+def test_refusals_have_one_word():
+    assert reason_of('pods "x" is forbidden: exceeded quota: q') == "Quota"
+    assert reason_of("something else") == "Refused"
+
+
+def check(value, schema, path="status"):
+    """Every field is one that the definition knows: others would be pruned."""
+    kind = schema.get("type")
+    if kind == "object":
+        for name, inner in value.items():
+            assert name in schema["properties"], f"{path}.{name}"
+            check(inner, schema["properties"][name], f"{path}.{name}")
+        assert set(schema.get("required", ())) <= value.keys(), path
+    elif kind == "array":
+        assert len(value) <= schema.get("maxItems", len(value)), path
+        for item in value:
+            check(item, schema["items"], f"{path}[]")
+    elif kind == "string":
+        assert len(value) <= schema.get("maxLength", len(value)), path
+        assert value in schema.get("enum", [value]), path
+    else:
+        assert isinstance(value, int), path
+
+
+lives = st.builds(
+    Life,
+    policy=st.just(kube_job().spec.run_policy),
+    stage=st.sampled_from(Stage),
+    ending=st.sampled_from([None, *Ending]),
+    message=st.text(max_size=2000),
+    started_at_s=st.sampled_from([None, 900.0]),
+    ended_at_s=st.sampled_from([None, 950.0]),
+    failures=st.integers(0, 5),
+)
+resizes = st.lists(
+    st.builds(
+        Resize,
+        at_s=st.just(1.0),
+        before=st.integers(0, 9),
+        after=st.integers(0, 9),
+        cause=st.text(max_size=99),
+        by=st.sampled_from(Author),
+        message=st.text(max_size=2000),
+    ),
+    max_size=10,
+)
+
+
+@given(
+    lives,
+    st.sampled_from([(), RUNNING, RUNNING[:1]]),
+    st.sampled_from([None, decision(), decision(is_degraded=True, notice="x")]),
+    resizes,
+    st.sampled_from([None, PROGRESS, replace(PROGRESS, total=0, phase=JobPhase.WAITING_FOR_SERVERS)]),
+)
+def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resized, progress):
+    what = seen(
+        *pods,
+        life=life,
+        report=JobReport(decision=decided, resizes=tuple(resized)),
+        record={"progress": progress, "progress_at_s": NOW_S},
+    )
+    written = status(what)
+    version = yaml.safe_load(DEFINITION.read_text())["spec"]["versions"][0]
+    check(written, version["schema"]["openAPIV3Schema"]["properties"]["status"])
+    assert {one["type"] for one in written["conditions"]} == {*Kind}
+    assert not (told(what)["Completed"][0] == "True" and told(what)["Failed"][0] == "True")
+    assert chief_reason(()) == ""
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_what_the_planner_is_told_changes_seldom(age_s, more_s):
+    record = seen(record={"progress": replace(PROGRESS, checkpoint_age_s=age_s)}).record
+    told_s = facts_of(record, NOW_S).checkpoint_age_s
+    assert told_s <= age_s
+    assert age_s < max(5.0, 2 * told_s + 1e-6 * age_s) or told_s == 0.0
+    assert next_look_at_s(record.life, more_s) > more_s
+
+
+class Writing:
+    """Statuses of one job on an API server in memory."""
+
+    def __init__(self):
+        self.bench = OperatorBench()
+        self.wanted = {"observedGeneration": 1, "failures": 0}
+        self.statuses = Statuses(
+            self.bench.api,
+            self.bench.store,
+            raw_of=self.bench.ground.raw,
+            status_of=lambda _: dict(self.wanted),
+            clock=self.now,
+        )
+
+    def now(self):
+        return self.bench.now_s
+
+    async def write(self):
+        await self.bench.refresh()
+        await self.statuses.write(JOB)
+        await self.bench.refresh()
+        raw = self.bench.server.get(TRAINING_JOBS, "team-a", "digits")
+        return raw.get("status"), int(raw["metadata"]["resourceVersion"])
+
+
+async def test_a_status_is_written_when_it_differs():
+    writing = Writing()
+    standing, version = await writing.write()
+    assert standing == writing.wanted
+    assert await writing.write() == (standing, version)
+    writing.wanted["failures"] = 1
+    assert (await writing.write())[0]["failures"] == 1
+
+
+async def test_progress_alone_is_written_now_and_then():
+    writing = Writing()
+    await writing.write()
+    writing.wanted["progress"] = {"epoch": 1}
+    writing.bench.now_s += 1
+    assert "progress" not in (await writing.write())[0]
+    writing.bench.now_s += PROGRESS_EVERY_S
+    assert (await writing.write())[0]["progress"] == {"epoch": 1}
+
+
+async def test_what_somebody_else_wrote_is_put_right():
+    writing = Writing()
+    await writing.write()
+    writing.bench.write_status({"failures": 99, "observedGeneration": 1})
+    assert (await writing.write())[0]["failures"] == 0
+
+
+async def test_a_job_that_is_gone_is_no_error():
+    writing = Writing()
+    await writing.write()
+    await writing.bench.api.delete(TRAINING_JOBS, "digits", namespace="team-a")
+    await writing.statuses.write(JOB)  # before the watch has shown it
+    assert writing.bench.names(TRAINING_JOBS) == set()
