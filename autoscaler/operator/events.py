@@ -20,8 +20,8 @@ from autoscaler.clusters.kubernetes.building.names import split_key
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.errors import ClusterError
 from autoscaler.operator.dedupe import Create, Raise, Said, say, unsay
-from autoscaler.operator.jobs import Note
 from autoscaler.operator.lease import to_micro_time
+from autoscaler.operator.records import Note
 
 CONTROLLER: Final = "edl.dev/operator"
 MOST_WAITING: Final = 1_000

@@ -20,11 +20,9 @@ import kopf
 from autoscaler.clusters.kubernetes.building.labels import API_GROUP
 from autoscaler.clusters.kubernetes.building.names import job_key
 from autoscaler.domain import JobName
-from autoscaler.operator.jobs import Note
+from autoscaler.operator.records import Note
 
 RESOURCE: Final = (API_GROUP, "v1alpha1", "trainingjobs")
-GOODBYE_S: Final = 10.0
-"""kopf has nothing to finish; it may be in a request."""
 
 
 class Listener(Protocol):
@@ -183,5 +181,4 @@ async def run_kopf(listener: Listener, *, kubeconfig: Path | None, namespaces: C
     try:
         await asyncio.shield(served)
     finally:
-        stop.set()
-        await asyncio.wait([served], timeout=GOODBYE_S)
+        stop.set()  # and nobody waits for it: it has nothing to finish

@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.priorities import class_problems
-from autoscaler.clusters.kubernetes.reading.raw import part, whole
+from autoscaler.clusters.kubernetes.reading.raw import key_of, part, whole
 from autoscaler.clusters.kubernetes.views import AGEING, KINDS
 from autoscaler.clusters.kubernetes.watching import Watching
 from autoscaler.domain import JobName, Role
@@ -37,10 +37,11 @@ from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.handlers import run_kopf
 from autoscaler.operator.hands import Hands
-from autoscaler.operator.jobs import Ears, Jobs, Note
+from autoscaler.operator.jobs import Jobs
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.objects import Objects
 from autoscaler.operator.record import JobRecord
+from autoscaler.operator.records import Ears, Note
 from autoscaler.operator.report import Reports
 from autoscaler.operator.resizes import Author
 from autoscaler.operator.settings import OperatorSettings
@@ -238,7 +239,7 @@ class Leading:
         if end.by is not By.ITSELF:
             self.events.say(job, Note(reason=reason, message=f"{role.value} {end.pod}: {words}", pod=end.pod))
         if role is Role.TRAINER:
-            before = len(standing(self.ground.pods(job), Role.TRAINER)) + 1
+            before = 1 + sum(key_of(raw) != end.pod for raw in standing(self.ground.pods(job), Role.TRAINER))
             self.reports.resize(job.key, author, reason, before=before, message=f"{end.pod}: {words}")
 
     def _owners(self) -> Iterable[KubeJob]:

@@ -21,7 +21,7 @@ from autoscaler.domain import (
 from autoscaler.loop import Step, gist
 from autoscaler.operator import resizes
 from autoscaler.operator.account import JobReport, Refusal, is_news, reason_of
-from autoscaler.operator.jobs import Note
+from autoscaler.operator.records import Note
 from autoscaler.operator.resizes import Author, Resize
 
 

@@ -1,6 +1,6 @@
 """The life of a job as an operator that has just begun to lead finds it: out of its object, its status and its pods.
 
-What stands decides; the status is believed where nothing that stands speaks against it (ADR 0151):
+What stands decides; the status is believed where nothing that stands speaks against it (ADR 0152):
 
 - An ending (Completed, Failed) is believed only while no trainer stands that was not told to leave: EDL writes it only
   then.  Beside standing trainers it is forged or somebody's mistake, and the job goes on.

@@ -25,6 +25,11 @@ def own_pods(job: KubeJob, pods: Iterable[Pod]) -> list[Pod]:
     return [raw for raw in pods if _is_own(job, raw)]
 
 
+def uid_of(raw: Raw) -> str:
+    """Which object it is, whatever its name."""
+    return text(raw, "metadata", "uid")
+
+
 def role_of(raw: Raw) -> Role | None:
     """What the pod is for."""
     return _ROLES.get(text(raw, "metadata", "labels", ROLE))

@@ -22,10 +22,10 @@ from autoscaler.jobs.life import Ending, Stage
 from autoscaler.operator import conditions
 from autoscaler.operator.account import JobReport
 from autoscaler.operator.conditions import Condition, Kind, to_time
-from autoscaler.operator.judging import judge
 from autoscaler.operator.record import JobRecord
 from autoscaler.operator.resizes import Resize
 from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, standing
+from autoscaler.operator.verdicts import judge
 
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
@@ -95,7 +95,7 @@ def wrong_status(error: InvalidSpecError, before: RawRead, *, generation: int, n
 
 
 def is_over(seen: Seen) -> bool:
-    """Whether the job's ending may be told: no trainer is at work that was not told to leave (ADR 0151)."""
+    """Whether the job's ending may be told: no trainer is at work that was not told to leave (ADR 0152)."""
     at_work = [raw for raw in standing(seen.pods, Role.TRAINER) if text(raw, "metadata", "uid") not in seen.record.told]
     return seen.record.life.ending in {Ending.COMPLETED, Ending.FAILED} and not at_work
 

@@ -11,8 +11,9 @@ from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.hands import Hands
-from autoscaler.operator.jobs import Ears, Jobs
+from autoscaler.operator.jobs import Jobs
 from autoscaler.operator.objects import Objects
+from autoscaler.operator.records import Ears
 from tests.unit.kube_objects import raw_job, template
 from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
 
@@ -80,8 +81,8 @@ class OperatorBench:
         self.rest.settle()
         await self.refresh()
         await self.jobs.look(JOB)
-        while self.jobs._tasks:
-            for task in tuple(self.jobs._tasks):
+        while self.jobs.failures.tasks:
+            for task in tuple(self.jobs.failures.tasks):
                 await task
         await self.refresh()
 

@@ -1,4 +1,4 @@
-"""A new leader's picture of a job's life: what stands decides, and no forged status speaks against it (ADR 0151)."""
+"""A new leader's picture of a job's life: what stands decides, and no forged status speaks against it (ADR 0152)."""
 
 import pytest
 from hypothesis import given

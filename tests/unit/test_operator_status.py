@@ -149,7 +149,7 @@ def failed(**fields):
 
 
 def test_a_failure_is_told_once_no_trainer_stands():
-    """So that beside a standing trainer it can only be forged (ADR 0151)."""
+    """So that beside a standing trainer it can only be forged (ADR 0152)."""
     assert told(seen(*RUNNING, life=failed()))["Failed"] == ("False", "Stopping")
     over = seen(pod(0, "server"), life=failed())
     assert told(over)["Failed"] == ("True", "BackoffLimitExceeded")

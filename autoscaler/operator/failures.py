@@ -1,0 +1,118 @@
+"""Why a job's pod ended by itself, and what follows.
+
+A trainer is judged after one more question to the job's master, since one that ends because the data has ended has not
+failed.  Each pod is judged once: its UID is remembered until it is gone.  A crash can forget a failure that was counted
+and not yet written into the status; none is ever counted twice by one leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.port import Raw
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.raw import parts, text
+from autoscaler.domain import JobName, JobState, Role
+from autoscaler.errors import ClusterError
+from autoscaler.jobs import life as lives
+from autoscaler.operator.ends import PodEnd, end_of
+from autoscaler.operator.hands import Hands
+from autoscaler.operator.record import count_server_failure
+from autoscaler.operator.records import Ears, Note, Records
+from autoscaler.operator.standing import role_of, uid_of
+from autoscaler.operator.trouble import blame
+
+AT_ONCE: Final = 16  # judged at the same time
+
+log = logging.getLogger(__name__)
+
+
+class Failures:
+    """`ask` brings a job's progress up to date; `wake` hears when a pod has been judged."""
+
+    def __init__(
+        self,
+        records: Records,
+        hands: Hands,
+        ears: Ears,
+        *,
+        ask: Callable[[KubeJob], Awaitable[bool]],
+        clock: Callable[[], float],
+        wake: Callable[[JobName], None],
+    ) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._records = records
+        self._hands = hands
+        self._ears = ears
+        self._ask = ask
+        self._clock = clock
+        self._wake = wake
+        self._judging: set[str] = set()  # UIDs
+        self._turn = asyncio.Semaphore(AT_ONCE)
+
+    def take(self, job: KubeJob, raw: Raw) -> None:
+        """A pod has ended, and nobody told it to leave."""
+        record, role, uid = self._records.of(job), role_of(raw), uid_of(raw)
+        if uid in record.judged or uid in self._judging or role is None:
+            return
+        end = end_of(raw, record.told)
+        if end is None or not end.is_failure or role is Role.MASTER or record.life.state is not JobState.ACTIVE:
+            self._records.change(job, judged=record.judged | {uid})
+            return
+        if role is Role.TRAINER:
+            self._records.tell(job, lives.TrainerEnded())
+        self._judging.add(uid)
+        task = asyncio.ensure_future(self._judge(job, raw, role, end))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def close(self) -> None:
+        """Judge nothing more."""
+        for task in tuple(self.tasks):
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> None:
+        try:
+            async with self._turn:
+                if role is Role.TRAINER:
+                    await self._ask(job)
+                story = await self._story(job, raw, role, end)
+            self._conclude(job, raw, role, end, story)
+        except ClusterError as error:
+            log.warning("the end of %s could not be judged: %s; tried again", end.pod, error)
+        finally:
+            self._judging.discard(end.uid)
+            self._wake(job.key)
+
+    def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd, story: str) -> None:
+        record, now_s = self._records.find(job), self._clock()
+        if record is None:
+            return
+        trouble = blame(record.trouble, end.node, now_s) if end.node is not None else record.trouble
+        self._records.change(job, trouble=trouble, judged=record.judged | {end.uid})
+        if record.life.state is not JobState.ACTIVE:
+            return  # it has ended while its master was asked
+        name: str = raw["metadata"]["name"]
+        self._ears.left(job, role, end)
+        if role is Role.TRAINER:
+            self._records.tell(job, lives.TrainerFailed(pod=name, story=story))
+            return
+        counted = count_server_failure(record, now_s)
+        self._records.change(
+            job, server_failures=counted.server_failures, server_failed_at_s=counted.server_failed_at_s
+        )
+        message = f"parameter server {name} {story}"
+        self._ears.say(job, Note(reason="ServerFailed", message=message, is_warning=True, pod=end.pod))
+
+    async def _story(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> str:
+        story = end.story
+        if end.code == 0 and role is Role.TRAINER:
+            story += ", but data is left to train: a script ends when its loop over the session's data set ends"
+        template = job.template(role)
+        containers = parts(template.raw, "spec", "containers")
+        lines = await self._hands.tail(raw, text(containers[template.container], "name"))
+        return f"{story}; its last lines:\n{lines}" if lines else story
