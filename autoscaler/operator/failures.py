@@ -1,8 +1,8 @@
 """Why a job's pod ended by itself, and what follows.
 
 A trainer is judged after one more question to the job's master, since one that ends because the data has ended has not
-failed.  Each pod is judged once: its UID is remembered until it is gone.  A crash can forget a failure that was counted
-and not yet written into the status; none is ever counted twice by one leader.
+failed.  Each pod is judged once by one leader, which remembers its UID until it is gone.  The next one judges again
+what still stands, and the status does not count that (`status`): a crash can forget a failure, none is counted twice.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -22,9 +23,9 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.priorities import class_problems
+from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems
 from autoscaler.clusters.kubernetes.reading.raw import key_of, part, whole
-from autoscaler.clusters.kubernetes.views import AGEING, KINDS
+from autoscaler.clusters.kubernetes.views import AGEING, KINDS, Facts
 from autoscaler.clusters.kubernetes.watching import Watching
 from autoscaler.domain import JobName, Role
 from autoscaler.jobs.masters import Masters
@@ -51,6 +52,9 @@ from autoscaler.operator.statuses import Statuses
 from autoscaler.operator.told import Told
 
 SYNC_POLL_S: Final = 0.05
+KOPF_AGAIN_S: Final = 30.0
+NEVER_S: Final = 1e15
+"""An instant that does not come."""
 
 _OF_JOBS: Final = tuple(kind for kind in KINDS if kind.is_namespaced and kind != PODS)
 """What the chart's roles let be read in the namespaces of `--namespaces` alone; pods and nodes are everybody's room."""
@@ -84,6 +88,7 @@ class Leading:
         self._clock = clock
         self._offset_s = clock() - wall_s()
         self._passed_at_s = clock()
+        self._judged: tuple[PriorityClasses | None, Mapping[str, str]] = (None, {})
         self.store = FollowedStore()
         self.events = Events(api, identity=settings.identity, wall_s=wall_s)
         self.objects = Objects(
@@ -95,7 +100,7 @@ class Leading:
             settings.build,
             clock=clock,
             offset_s=self._offset_s,
-            facts_of=lambda job: self.jobs.facts(job),  # noqa: PLW0108 - `jobs` is made of what the cluster shows
+            facts_of=self._facts,
             prepare=self.objects.prepare,
         )
         self.ground = Ground(self.store, self.cluster.views)
@@ -200,9 +205,17 @@ class Leading:
             problems=self._problems(),
         )
 
-    def _problems(self) -> dict[str, str]:
-        found = class_problems(self.cluster.views.classes, self._settings.build.reclaim)
-        return {"PriorityClasses": "; ".join(found)} if found else {}
+    def _facts(self, job: KubeJob) -> Facts:
+        """What the planner is told; nothing is created while the cluster's classes would make EDL do harm (rule 3)."""
+        facts = self.jobs.facts(job)
+        return replace(facts, hold_until_s=NEVER_S) if self._problems() else facts
+
+    def _problems(self) -> Mapping[str, str]:
+        classes = self.cluster.views.classes
+        if self._judged[0] is not classes:
+            found = class_problems(classes, self._settings.build.reclaim)
+            self._judged = (classes, {"PriorityClasses": "; ".join(found)} if found else {})
+        return self._judged[1]
 
     def _show(self, name: JobName, record: JobRecord, status: Raw) -> None:
         self._metrics.show_job(name, status, checkpoint_every_s=record.job.spec.checkpoint.every_s)
@@ -249,14 +262,12 @@ class Leading:
 
     async def _listen_to_users(self) -> None:
         """Let kopf bring edits; without it they come a moment later, through the store."""
-        try:
-            await run_kopf(
-                self,
-                kubeconfig=self._settings.kubeconfig,
-                namespaces=self._settings.namespaces,
-            )
-        except Exception:
-            log.exception("kopf has ended; edits are still seen by the watches")
+        while True:
+            try:
+                await run_kopf(self, kubeconfig=self._settings.kubeconfig, namespaces=self._settings.namespaces)
+            except Exception:
+                log.exception("kopf has ended; edits are seen by the watches; it begins again in %g s", KOPF_AGAIN_S)
+            await asyncio.sleep(KOPF_AGAIN_S)
 
     def wake(self, job: JobName) -> None:
         """See `handlers.Listener`."""

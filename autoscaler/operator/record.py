@@ -50,7 +50,7 @@ def facts_of(record: JobRecord, now_s: float) -> Facts:
     progress = record.progress
     return Facts(
         state=record.life.state,
-        hold_until_s=record.hold_until_s,
+        hold_until_s=record.hold_until_s if record.hold_until_s > now_s else 0.0,
         checkpoint_age_s=None if progress is None else _coarse_age_s(progress.checkpoint_age_s),
         remaining_s=None if progress is None else _remaining_s(progress),
         avoid=avoided(record.trouble, now_s),

@@ -65,6 +65,8 @@ class Records:
         record = self.all.get(job.key)
         if record is None or record.job.uid != job.uid:
             self.all[job.key] = self._begin(job)
+            if job.is_deleting:
+                self.tell(job, lives.DeleteAsked())
             self._wake(job.key)
         elif record.job is not job:
             policy = job.spec.run_policy

@@ -22,9 +22,10 @@ from autoscaler.jobs.life import Ending, Stage
 from autoscaler.operator import conditions
 from autoscaler.operator.account import JobReport
 from autoscaler.operator.conditions import Condition, Kind, to_time
+from autoscaler.operator.ends import end_of
 from autoscaler.operator.record import JobRecord
 from autoscaler.operator.resizes import Resize
-from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, standing
+from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, standing, uid_of
 from autoscaler.operator.verdicts import judge
 
 MOST_NAMES: Final = 100
@@ -60,7 +61,7 @@ def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
         "conditions": conditions.written(told, seen.before, generation=job.generation, now_unix_s=now_s - offset_s),
         "reason": chief_reason(told),
         "selector": f"{JOB}={job.name},{ROLE}={Role.TRAINER.value}",
-        "failures": record.life.failures if record.life.advances == record.life.advances_at_failure else 0,
+        "failures": _failures(seen),
         "trainers": _trainers(seen),
         "master": _master(seen),
         "resizes": [_resize(one, offset_s) for one in seen.report.resizes],
@@ -123,6 +124,23 @@ def _less_progress(status: RawRead) -> RawRead:
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _failures(seen: Seen) -> int:
+    """Failures in a row, less those whose pods still stand: whoever leads next judges these again (ADR 0152)."""
+    life, record = seen.record.life, seen.record
+    if life.advances != life.advances_at_failure:
+        return 0
+    proofs = [
+        raw
+        for raw in seen.pods
+        if role_of(raw) is Role.TRAINER
+        and uid_of(raw) in record.judged
+        and not is_leaving(raw)
+        and (end := end_of(raw, record.told)) is not None
+        and end.is_failure
+    ]
+    return max(0, life.failures - len(proofs))
 
 
 def _trainers(seen: Seen) -> Raw:

@@ -22,6 +22,7 @@ from autoscaler.errors import ClusterError
 from autoscaler.operator.status import same
 
 MOST_PER_S: Final = 50.0
+SETTLE_S: Final = 0.25  # what comes together is one write
 AGAIN_S: Final = 1.0
 PROGRESS_EVERY_S: Final = 10.0
 
@@ -52,7 +53,7 @@ class Statuses:
     def touch(self, job: JobName) -> None:
         """The job's status may be another one now."""
         if job not in self._dirty:
-            self._dirty[job] = max(self._clock(), self._written_at_s.get(job, 0.0) + AGAIN_S)
+            self._dirty[job] = max(self._clock() + SETTLE_S, self._written_at_s.get(job, 0.0) + AGAIN_S)
             self._news.set()
 
     async def run(self) -> None:

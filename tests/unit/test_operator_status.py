@@ -162,6 +162,16 @@ def test_a_trainer_that_edl_told_to_leave_does_not_stand():
     assert told(what)["Failed"][0] == "True"
 
 
+def test_a_failure_whose_pod_still_stands_is_not_counted_yet():
+    """The next leader judges that pod again: counted in both it would be two."""
+    life = Life(policy=kube_job().spec.run_policy, failures=2)
+    dead = pod(1) | {"status": {"phase": "Failed"}}
+    judged = {"judged": frozenset({"uid-digits-trainer-1"})}
+    assert status(seen(dead, life=life))["failures"] == 2  # not judged: counted by nobody yet
+    assert status(seen(dead, life=life, record=judged))["failures"] == 1
+    assert status(seen(life=life, record=judged))["failures"] == 2
+
+
 def test_a_suspended_job_has_no_start():
     life = Life(policy=kube_job().spec.run_policy, stage=Stage.SUSPENDED, started_at_s=900.0)
     assert "startTime" not in status(seen(life=life))
