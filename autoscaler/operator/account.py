@@ -35,7 +35,7 @@ def is_news(decision: Decision) -> bool:
 
 
 def reason_of(refusal: str) -> str:
-    """One word for what the API server had against a write."""
+    """One word for what the API server had against a write; empty for what is part of normal life (room just taken)."""
     for words, reason in (
         ("exceeded quota", "Quota"),
         ("failed quota", "Quota"),
@@ -45,8 +45,7 @@ def reason_of(refusal: str) -> str:
         ("no PriorityClass", "PriorityClassMissing"),
         ("cannot create", "Forbidden"),
         ("cannot delete", "Forbidden"),
-        ("is only observed", "Observed"),
     ):
         if words in refusal:
             return reason
-    return "Refused"
+    return ""

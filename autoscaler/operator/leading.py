@@ -249,6 +249,8 @@ class Leading:
         if end.by not in _AUTHORS:
             return
         author, reason, words = _AUTHORS[end.by]
+        if end.by is By.USER and self.cluster.race(job.key).hold_until_s > self._clock():
+            author, reason, words = Author.EDL, "RoomTaken", "its proved room was taken by others; it starts again"
         if end.by is not By.ITSELF:
             self.events.say(job, Note(reason=reason, message=f"{role.value} {end.pod}: {words}", pod=end.pod))
         if role is Role.TRAINER:

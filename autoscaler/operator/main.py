@@ -118,6 +118,7 @@ class Operator:
             finally:
                 self._leading = None
                 await _end(work, lost)
+                self._metrics.forget_jobs()
             if lost.done() and not lost.cancelled():
                 log.warning("the lease %s/%s is lost; nothing is written from now on", *self._where)
 

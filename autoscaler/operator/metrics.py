@@ -92,6 +92,11 @@ class Metrics:
         for gauge in (self._share, self._committed, self._checkpoint_at, self._checkpoint_every):
             _remove(gauge, *where)
 
+    def forget_jobs(self) -> None:
+        """Another operator tells of them now."""
+        for name in tuple(self._conditions):
+            self.forget_job(name)
+
     def _show_conditions(self, name: JobName, now: set[tuple[str, str]]) -> None:
         where, before = _where(name), self._conditions.get(name, set())
         for kind, status in before - now:
