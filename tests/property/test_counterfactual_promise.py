@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from autoscaler.domain import Bottleneck, JobState, PodPhase, Policy, Role
+from autoscaler.domain import Bottleneck, JobState, PodPhase, Policy, Role, Tier
 from autoscaler.planner import plan
 from autoscaler.planner.counterfactual import Kind, Moment, explain, size_after, without_windows
 from autoscaler.planner.counterfactual.amounts import unit_for
 from autoscaler.planner.counterfactual.claims import weight_unit
 from autoscaler.planner.counterfactual.search import missing_of
-from tests.property.planner_cases import NO_GATES, Driver, clusters, free_on, stories
+from tests.property.planner_cases import Driver
+from tests.property.planner_checks import can_seat, free_on, is_over_quota, pods_of_step
+from tests.property.planner_draws import clusters, gated_policies, open_policies, policies, stories
 
 DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
 
@@ -73,10 +75,10 @@ def lived(cluster, story, policy):
 
 
 @settings(max_examples=40 * DEPTH)
-@given(clusters(), stories())
-def test_every_answer_is_exact(cluster, story):
+@given(clusters(), stories(), gated_policies)
+def test_every_answer_is_exact(cluster, story, policy):
     """A8, with windows on: singles, pairs and time."""
-    moment = lived(cluster, story, Policy())
+    moment = lived(cluster, story, policy)
     for job in moment.view.jobs:
         explanation = explain(moment, job.name)
         assert explanation.decision in plan(moment.view, moment.policy, moment.now_s).decisions
@@ -86,55 +88,65 @@ def test_every_answer_is_exact(cluster, story):
 
 
 @settings(max_examples=40 * DEPTH)
-@given(clusters(), stories())
-def test_an_active_job_has_an_answer(cluster, story):
-    """With room for everybody and a larger maximum every job would be larger; so something is always named."""
-    moment = lived(cluster, story, NO_GATES)
+@given(clusters(has_limits=False), stories(), open_policies)
+def test_an_active_job_has_an_answer(cluster, story, policy):
+    """With room for everybody and a larger maximum every job would be larger; so something is always named.
+
+    A8 allows that nothing helps: a job in its pause, one whose namespace lacks more than one thing, and one that is
+    over are left out, and so is one whose change of size would never be paid.
+    """
+    moment = lived(cluster, story, policy)
     for job in moment.view.jobs:
-        explanation = explain(moment, job.name)
-        assert explanation.answers, explanation
+        if job.state in {JobState.ACTIVE, JobState.SUSPENDED} and moment.now_s >= job.hold_until_s:
+            explanation = explain(moment, job.name)
+            assert explanation.answers, explanation
 
 
 @settings(max_examples=60 * DEPTH)
-@given(clusters(), stories())
-def test_every_bottleneck_is_true(cluster, story):
+@given(clusters(), stories(), policies(has_gates=False, gpus_keep_room=False))
+def test_every_bottleneck_is_true(cluster, story, policy):
     """At rest one more step really fails, for the reason that is named."""
-    moment = lived(cluster, story, NO_GATES)
+    moment = lived(cluster, story, policy)
     decided = plan(moment.view, moment.policy, moment.now_s)
     for decision in decided.decisions:
         job = moment.job(decision.job)
         if decision.target == 0 or decision.target != decision.now or job.state is not JobState.ACTIVE:
             continue
-        step = (job.trainer.next_size(decision.now) or decision.now) - decision.now
-        places = places_for(moment.view, job.trainer.shape)
+        following = job.trainer.next_size(decision.now)
+        step = (following or decision.now) - decision.now
+        pods = pods_of_step(moment.view, job, decision.now, step) if step else []
         match decision.bottleneck:
             case Bottleneck.MAX:
                 assert step == 0
                 assert decision.now == job.trainer.largest_allowed(job.trainer.max_replicas)
             case Bottleneck.PINNED:
                 assert decision.now == job.trainer.pinned_replicas
+            case Bottleneck.QUOTA:
+                assert is_over_quota(moment.view, job, pods)
             case Bottleneck.STEP:
-                assert 0 < places < step
+                assert step > 1
+                assert can_seat([job.trainer.shape], rooms_left(moment.view, decided))
+                assert not can_seat(pods, rooms_left(moment.view, decided)), decision
             case Bottleneck.NODE_FIT | Bottleneck.FAIR_SHARE | Bottleneck.PRIORITY:
                 assert step > 0
-                assert places == 0 or places < step, decision
+                assert not can_seat(pods, rooms_left(moment.view, decided)), decision
             case Bottleneck.NEVER_FITS:
                 empty = [n for n in moment.view.nodes if n.accepts(job.trainer.shape)]
                 assert not any(job.trainer.shape.requests.fits_into(node.allocatable) for node in empty)
         if decision.bottleneck in {Bottleneck.FAIR_SHARE, Bottleneck.PRIORITY}:
             others = [p for p in moment.view.pods if p.role is Role.TRAINER and p.job != job.name]
-            gone = {p.name for p in others if p.tier == "surplus"}
-            without = moment.view.evolve(gone_pods=gone)
-            assert places_for(without, job.trainer.shape) > 0, decision
+            without = moment.view.evolve(gone_pods={p.name for p in others if p.tier is Tier.SURPLUS})
+            assert can_seat([job.trainer.shape], rooms_left(without, decided)), decision
 
 
-def places_for(view, shape):
-    """How many more such pods fit into what is free now."""
+def rooms_left(view, decided):
+    """What open nodes have free beside the room that is kept for others: headroom, and growth that is announced."""
     assert not any(pod.phase is PodPhase.TERMINATING for pod in view.pods)
-    nodes = [node for node in view.nodes if node.is_open() and node.accepts(shape)]
-    if not any(amount for _, amount in shape.requests.amounts()):
-        return 10**9 if nodes else 0
-    return sum(shape.requests.copies_that_fit(free_on(view, node)) for node in nodes)
+    rooms = {node.name: free_on(view, node) for node in view.nodes if node.is_open()}
+    for demand in decided.demands:
+        if demand.node is not None:
+            rooms[demand.node] -= demand.shape.requests
+    return {node: rooms[node.name] for node in view.nodes if node.is_open()}
 
 
 @pytest.mark.parametrize("name", ["up_window_s", "down_window_s", "quiet_window_s", "victim_age_s", "payoff_s"])

@@ -6,26 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain import Admission, JobState, Node, PodPhase, Policy, Reclaim, Resources, Shape
+from autoscaler.domain import Node, PodPhase, Resources, Shape
 from autoscaler.planner import Memo, plan, still_valid
-from tests.property.planner_cases import NO_GATES, Driver, clusters, happen, jobs, shapes, stories, web
+from tests.property.planner_cases import Driver, happen, web
+from tests.property.planner_draws import clusters, gated_policies, jobs, numbers, open_policies, shapes, stories
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, job, node
 
-policies = st.sampled_from(
-    [
-        Policy(),
-        NO_GATES,
-        replace(NO_GATES, reclaim=Reclaim.SCHEDULER, admission=Admission.STRICT_CLASS),
-    ]
-)
 odd_events = st.lists(
     st.one_of(
         st.tuples(st.just("web"), shapes),
         st.tuples(st.just("submit"), jobs("late")),
         st.tuples(
             st.sampled_from(["edit", "drain", "cordon", "kill", "node", "unready", "label", "gone", "over", "licence"]),
-            st.integers(0, 30),
+            numbers,
         ),
     ),
     max_size=8,
@@ -46,7 +40,7 @@ class Twins(Driver):
         return kept
 
 
-@given(clusters(), stories(), odd_events, policies)
+@given(clusters(), stories(), odd_events, st.one_of(gated_policies, open_policies))
 def test_plan_with_a_memo_is_the_plan_without_one(cluster, story, events, policy):
     """Every kind of change, those that force a new start too; revalidation in between uses the same memo."""
     twins = Twins(cluster, policy)
@@ -65,7 +59,6 @@ def befall(cluster, event):
     """More than `happen` knows: nodes that change in every way, jobs that end, resources that nobody had."""
     kind, what = event
     name = sorted(cluster.nodes)[what % len(cluster.nodes)] if isinstance(what, int) else ""
-    owner = sorted(cluster.jobs)[what % len(cluster.jobs)] if isinstance(what, int) and cluster.jobs else ""
     match kind:
         case "node":
             cluster.put(Node(name=f"m{what}", allocatable=Resources(cpu_milli=what * 500, memory_bytes=what << 28)))
@@ -76,15 +69,13 @@ def befall(cluster, event):
         case "gone" if len(cluster.nodes) > 1 and not any(pod.node == name for pod in cluster.pods.values()):
             del cluster.nodes[name]
             cluster.touch()
-        case "over" if owner:
-            cluster.put(replace(cluster.jobs[owner], state=JobState.OVER))
         case "licence":
             wanted = Resources(cpu_milli=500, extended=(("licence", 1),))
             node = cluster.nodes[name]
             held = cluster.occupied_on(name).amount("licence")
             more = replace(node.allocatable, extended=(("licence", max(held, what % 3)),))
             cluster.put(replace(node, allocatable=more), web(what + 900, Shape(requests=wanted)))
-        case "gone" | "over":
+        case "gone":
             pass
         case _:
             happen(cluster, event)

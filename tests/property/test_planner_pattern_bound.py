@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from experiments.bounds import Worth, best_whole, pattern_bound, upper_bound
 from experiments.bounds.configured import CLOSE
-from tests.property.planner_cases import clusters, jobs
+from tests.property.planner_draws import clusters, jobs
 
 ROUNDING = 1e-6
 

@@ -31,7 +31,8 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.planner import plan
 from autoscaler.snapshots import Snapshot, format_document, parse_document, to_document
 from autoscaler.snapshots.codec import decode, encode
-from tests.property.planner_cases import Driver, clusters, jobs, stories
+from tests.property.planner_cases import Driver
+from tests.property.planner_draws import clusters, jobs, stories
 
 DEPTH = settings.default.max_examples // 100  # 10 in the deep profile
 SCALARS = {
