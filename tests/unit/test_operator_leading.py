@@ -3,77 +3,12 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, PRIORITY_CLASSES, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import EVERYWHERE, Subresource
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.views import KINDS
+from autoscaler.clusters.kubernetes.api.port import Subresource
 from autoscaler.domain import JobState, Policy, Reclaim
-from autoscaler.jobs.masters import Masters
-from autoscaler.operator.leading import NEVER_S, Leading
-from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.settings import Address, OperatorSettings
+from autoscaler.operator.leading import NEVER_S
 from tests.unit.kube_objects import condition
-from tests.unit.operator_bench import JOB, OperatorBench
-
-
-class Term:
-    """A leader and the rest of the cluster, in steps of a second."""
-
-    def __init__(self, *, policy=None, spec=None, job=None):
-        self.bench = OperatorBench(**(spec or {}))
-        self.metrics = Metrics()
-        if job is not None:
-            self.bench.edit(**job)
-        self.leading = Leading(
-            self.bench.api,
-            OperatorSettings(
-                listen=Address(host="127.0.0.1", port=0),
-                lease_namespace="edl",
-                lease_name="edl",
-                identity="edl-0",
-                policy=policy or Policy(reclaim=Reclaim.SCHEDULER, quiet_window_s=0.0, up_window_s=0.0),
-                build=BuildSettings(image="edl:1", etcd=EtcdAccess(endpoints="http://etcd:2379")),
-            ),
-            self.metrics,
-            Masters(),
-            clock=lambda: self.bench.now_s,
-            wall_s=lambda: self.bench.now_s,
-        )
-
-    @property
-    def server(self):
-        return self.bench.server
-
-    async def watch(self):
-        for kind in KINDS:
-            listing = await self.bench.api.list(kind, EVERYWHERE)
-            self.leading.store.take_listing(kind, listing, asked_at_s=self.bench.now_s)
-        self.leading.cluster.view()
-
-    async def step(self, times=1):
-        for _ in range(times):
-            self.bench.rest.settle()
-            await self.watch()
-            await self.leading.loop.step()
-            await self.leading.cluster._gangs.settle(self.bench.now_s)
-            await self.leading.jobs.look(JOB)
-            while self.leading.jobs.failures.tasks:
-                for task in tuple(self.leading.jobs.failures.tasks):
-                    await task
-            await self.watch()
-            await self.leading.statuses.write(JOB)
-            await self.leading.events.write_all()
-            await self.watch()
-            self.bench.now_s += 1.0
-
-    def status(self):
-        return self.server.get(TRAINING_JOBS, "team-a", "digits").get("status") or {}
-
-    def told(self, kind):
-        found = next((one for one in self.status().get("conditions", ()) if one["type"] == kind), {})
-        return found.get("status"), found.get("reason")
-
-    def reasons(self):
-        return [event["reason"] for event in self.bench.events()]
+from tests.unit.operator_bench import JOB
+from tests.unit.operator_term import Term
 
 
 async def test_a_job_starts_and_its_status_tells_it():
