@@ -234,6 +234,7 @@ class Jobs:
                 except ClusterError as error:
                     log.warning("job %s: %s; trying again in %g s", name, error, TICK_S)
                     self._look_at_s[name] = self._clock()
+                await asyncio.sleep(0)  # others have their turn
             try:
                 async with asyncio.timeout(TICK_S):
                     await self._news.wait()

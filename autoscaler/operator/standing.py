@@ -62,6 +62,16 @@ def standing(pods: Iterable[Pod], role: Role) -> list[Pod]:
     ]
 
 
+def standing_by_role(pods: Iterable[Pod]) -> dict[Role, list[Pod]]:
+    """The same for all roles at once."""
+    found: dict[Role, list[Pod]] = {role: [] for role in _ROLES.values()}
+    for raw in pods:
+        role = role_of(raw)
+        if role is not None and not has_ended(raw) and not is_leaving(raw) and not is_gated(raw):
+            found[role].append(raw)
+    return found
+
+
 def has_standing_trainer(pods: Collection[Raw]) -> bool:
     """Whether a trainer is at work that nobody told to leave."""
     return bool(standing(pods, Role.TRAINER))

@@ -7,7 +7,7 @@ The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.port import Raw
@@ -25,7 +25,7 @@ from autoscaler.operator.conditions import Condition, Kind, to_time
 from autoscaler.operator.ends import end_of
 from autoscaler.operator.record import JobRecord
 from autoscaler.operator.resizes import Resize
-from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, standing, uid_of
+from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, standing_by_role, uid_of
 from autoscaler.operator.verdicts import judge
 
 MOST_NAMES: Final = 100
@@ -46,6 +46,10 @@ class Seen:
     is_contested: bool = False
     is_observed: bool = False
     problems: Mapping[str, str]
+    there: Mapping[Role, Sequence[RawRead]] = field(init=False)  # the pods that stand, by role
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "there", standing_by_role(self.pods))
 
     @property
     def job(self) -> KubeJob:
@@ -97,7 +101,7 @@ def wrong_status(error: InvalidSpecError, before: RawRead, *, generation: int, n
 
 def is_over(seen: Seen) -> bool:
     """Whether the job's ending may be told: no trainer is at work that was not told to leave (ADR 0152)."""
-    at_work = [raw for raw in standing(seen.pods, Role.TRAINER) if text(raw, "metadata", "uid") not in seen.record.told]
+    at_work = [raw for raw in seen.there[Role.TRAINER] if text(raw, "metadata", "uid") not in seen.record.told]
     return seen.record.life.ending in {Ending.COMPLETED, Ending.FAILED} and not at_work
 
 
@@ -134,8 +138,8 @@ def _failures(seen: Seen) -> int:
     proofs = [
         raw
         for raw in seen.pods
-        if role_of(raw) is Role.TRAINER
-        and uid_of(raw) in record.judged
+        if uid_of(raw) in record.judged
+        and role_of(raw) is Role.TRAINER
         and not is_leaving(raw)
         and (end := end_of(raw, record.told)) is not None
         and end.is_failure
@@ -145,7 +149,7 @@ def _failures(seen: Seen) -> int:
 
 def _trainers(seen: Seen) -> Raw:
     sizes, decision = seen.job.spec.trainer.replicas, seen.report.decision
-    there = standing(seen.pods, Role.TRAINER)
+    there = seen.there[Role.TRAINER]
     leaving = [raw for raw in seen.pods if role_of(raw) is Role.TRAINER and is_leaving(raw) and not has_ended(raw)]
     surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
     return {
@@ -161,13 +165,13 @@ def _trainers(seen: Seen) -> Raw:
 
 
 def _servers(seen: Seen) -> Raw:
-    there, decision = standing(seen.pods, Role.SERVER), seen.report.decision
+    there, decision = seen.there[Role.SERVER], seen.report.decision
     target = decision.servers_target if decision is not None and seen.record.life.stage is Stage.ACTIVE else 0
     return {"ready": sum(is_ready(raw) for raw in there), "target": target, "names": _names(there)}
 
 
 def _master(seen: Seen) -> Raw:
-    there = standing(seen.pods, Role.MASTER)
+    there = seen.there[Role.MASTER]
     master: Raw = {"ready": sum(is_ready(raw) for raw in there)}
     if any(text(raw, "metadata", "name") == seen.record.leader for raw in there):
         master["leader"] = seen.record.leader

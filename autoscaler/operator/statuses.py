@@ -60,8 +60,8 @@ class Statuses:
         """Write until cancelled."""
         while True:
             for job in self._due():
-                if await self.write(job):
-                    await asyncio.sleep(1 / MOST_PER_S)
+                was_tried = await self.write(job)
+                await asyncio.sleep(1 / MOST_PER_S if was_tried else 0.0)  # others have their turn in any case
             left_s = min(self._dirty.values(), default=None)
             try:
                 async with asyncio.timeout(None if left_s is None else max(0.02, left_s - self._clock())):

@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.operator.conditions import Condition, Kind, is_false, is_true, is_unknown
-from autoscaler.operator.standing import is_ready, standing
+from autoscaler.operator.standing import is_ready
 from master.api.status import JobPhase
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _ready(seen: Seen) -> Condition:
     wanted = {Role.TRAINER: spec.trainer.replicas.minimum, Role.MASTER: 1}
     if spec.server is not None:
         wanted[Role.SERVER] = spec.server.replicas.minimum
-    there = {role: sum(is_ready(raw) for raw in standing(seen.pods, role)) for role in wanted}
+    there = {role: sum(is_ready(raw) for raw in seen.there[role]) for role in wanted}
     missing = [f"{there[role]} of {count} {role.value}s" for role, count in wanted.items() if there[role] < count]
     if missing:
         return is_false(Kind.READY, "NotReady", f"ready: {', '.join(missing)}")
@@ -81,7 +81,7 @@ def _scaled(seen: Seen) -> Condition:
     if seen.is_contested:
         told = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
         return is_false(Kind.SCALED, "ConflictingAutoscaler", told)
-    there = len(standing(seen.pods, Role.TRAINER))
+    there = len(seen.there[Role.TRAINER])
     notice = f"; {decision.notice}" if decision.notice else ""
     message = f"{there} of {decision.target} trainers: {decision.message}{notice}"
     if seen.is_observed:
@@ -114,7 +114,7 @@ def _degraded(seen: Seen) -> Condition:
     if life.stage is not Stage.ACTIVE or not has_started(seen):
         return is_false(Kind.DEGRADED, "NotActive" if life.stage is not Stage.ACTIVE else "NotStarted")
     minimum = seen.job.spec.trainer.replicas.minimum
-    there = len(standing(seen.pods, Role.TRAINER))
+    there = len(seen.there[Role.TRAINER])
     if there < minimum or (decision is not None and decision.is_degraded):
         why = decision.message if decision is not None else "they are being replaced"
         reason = decision.bottleneck.value if decision is not None else "BelowMinimum"
@@ -128,7 +128,7 @@ def _ended(seen: Seen, kind: Kind, ending: Ending) -> Condition:
     life = seen.record.life
     if life.ending is not ending:
         return is_false(kind, "NotSo")
-    at_work = [raw for raw in standing(seen.pods, Role.TRAINER) if text(raw, "metadata", "uid") not in seen.record.told]
+    at_work = [raw for raw in seen.there[Role.TRAINER] if text(raw, "metadata", "uid") not in seen.record.told]
     if at_work:
         return is_false(kind, "Stopping", life.message)
     reason = {Ending.COMPLETED: "AllTrained", Ending.FAILED: failure_reason(life.message)}.get(ending, ending.value)
