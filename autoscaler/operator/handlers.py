@@ -1,9 +1,9 @@
 """kopf's part: it brings edits of TrainingJobs at once, field by field; what follows from them is decided elsewhere.
 
-Thin on purpose.  Nothing depends on a handler being called or being in time: lives, sizes and owned objects are made to
-stand from what the store shows (`jobs`, `objects`).  kopf writes nothing here, so that there is nothing to fence: its
-progress and what it saw last stay in memory, it posts no events, and no handler of ours asks for a finalizer (no timer,
-no daemon, deletions are optional).
+Thin on purpose.  An edit may come here before the watches show it, and nothing depends on a handler being called or
+being in time: lives, sizes and owned objects are made to stand from what the store shows (`jobs`, `objects`).  kopf
+writes nothing here, so that there is nothing to fence: its progress and what it saw last stay in memory, it posts no
+events, and no handler of ours asks for a finalizer (no timer, no daemon, deletions are optional).
 """
 
 from __future__ import annotations

@@ -238,6 +238,8 @@ class Leading:
 
     def _take_changed(self, name: JobName) -> None:
         self.statuses.touch(name)
+        if (job := self.ground.jobs.get(name)) is not None:
+            self.objects.follow(job)
         if name not in self.jobs.records and self.ground.raw(name) is None:
             self.reports.forget(name)
             self.objects.forget(name)
@@ -278,7 +280,6 @@ class Leading:
     def edited(self, job: JobName, note: Note) -> None:
         """See `handlers.Listener`."""
         self._say(job, note)
-        self.objects.look_again(job)
 
 
 def _scope(namespaces: tuple[str, ...]) -> Scope:

@@ -88,10 +88,12 @@ class Objects:
             self._kept[job.key] = Kept(uid=job.uid, core_pods=-1, identity=identity)
         return identity
 
-    def look_again(self, key: str) -> None:
-        """The job was edited: its budget may count other pods now, which the next round of healing finds."""
-        self._news.set()
-        self._edited.add(key)
+    def follow(self, job: KubeJob) -> None:
+        """Have what the job owns made anew, if its spec calls for another budget than was made."""
+        kept = self._kept.get(job.key)
+        if kept is not None and kept.uid == job.uid and kept.core_pods != core_pods(job):
+            self._edited.add(job.key)
+            self._news.set()
 
     def forget(self, key: str) -> None:
         """The job is gone; the garbage collector takes what it owned."""

@@ -213,8 +213,8 @@ def test_a_job_that_is_only_observed_is_told_what_would_be(plane, admin, operato
     assert not {name for name in names(plane, "secrets") if name.startswith("shown")}
 
 
-def test_what_a_job_owns_comes_back(plane, admin, operator, submit):
-    """A deleted budget is made again when the job is edited, without waiting for the minute's round."""
+def test_the_budget_follows_an_edit(plane, admin, operator, submit):
+    """Another minimum, another number of pods that must stay, without waiting for the minute's round."""
     operator.wait_leading()
     submit("digits")
     wait_for("all trainers", lambda: ready(plane, "digits") == 4, budget_s=60)

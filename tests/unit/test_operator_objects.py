@@ -112,6 +112,15 @@ async def test_an_edited_minimum_moves_the_budget(bench):
     assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
 
 
+async def test_an_edit_is_followed_by_whoever_keeps(bench):
+    edited = kube_job(trainer={"minReplicas": 5})
+    bench.objects.follow(kube_job())
+    assert not bench.objects._edited
+    bench.objects.follow(edited)
+    await bench.objects._prepare_edited([edited])
+    assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
+
+
 async def test_certificates_are_renewed_before_they_end(bench):
     before = bench.secret("digits-member")
     bench.now += timedelta(days=300)
