@@ -1,4 +1,7 @@
-"""What the shell offers behind <tab>: the things of the live run, as TYPE/NAME."""
+"""What the shell offers behind <tab>: the things that are there, as TYPE/NAME; contexts and namespaces of a kubeconfig.
+
+A cluster gets one second (`kube.offering`); what goes wrong offers nothing.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,42 @@ _TYPES: Final = ("tj", "deployment", "node", "pod")
 
 
 def complete_target(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """TYPE/NAME of everything there that begins so; nothing when no run is live."""
+    """TYPE/NAME of everything there that begins so; nothing when no place can be asked."""
+    from autoscaler.cli.where import Side, choose, look_around, where_of  # noqa: PLC0415 - imports this module
+
     kind, slash, _name = incomplete.partition("/")
+    kinds = [known for known in _TYPES if known == kind or (not slash and known.startswith(kind))]
+    where = where_of(dict(context.params))
     try:
-        folder = find_run(context.params.get("run"), is_quiet=True)
-        names = [
-            f"{known}/{found['metadata']['name']}"
-            for known in _TYPES
-            if known == kind or (not slash and known.startswith(kind))
-            for found in ask(folder, "get", type=known)
-        ]
+        if choose(where, look_around()).side is Side.LOCAL:
+            folder = find_run(where.run, is_quiet=True)
+            names = [
+                f"{known}/{found['metadata']['name']}" for known in kinds for found in ask(folder, "get", type=known)
+            ]
+        else:
+            from autoscaler.cli.kube.offering import offer_names  # noqa: PLC0415 - not for runs
+
+            names = offer_names(where.kubeconfig, where.context, where.namespace, kinds)
+    except click.ClickException:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_context(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The contexts of the kubeconfig."""
+    from autoscaler.cli.kube.contexts import read_kubeconfig  # noqa: PLC0415 - not for runs
+
+    try:
+        known = read_kubeconfig(context.params.get("kubeconfig")).contexts
     except CommandError:
         return []
+    return [name for name in known if name.startswith(incomplete)]
+
+
+def complete_namespace(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The namespaces of the cluster."""
+    from autoscaler.cli.kube.offering import offer_namespaces  # noqa: PLC0415 - not for runs
+
+    params = context.params
+    names = offer_namespaces(params.get("kubeconfig"), params.get("context"))
     return [name for name in names if name.startswith(incomplete)]

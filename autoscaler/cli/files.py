@@ -15,11 +15,10 @@ from typing import Final
 
 import click
 
-from autoscaler.cli.client import ask
 from autoscaler.cli.completing import COMPLETION_VARIABLE, complete_target
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.options import run_option
-from autoscaler.cli.words import RUNS, find_run
+from autoscaler.cli.where import Where, where_options
+from autoscaler.cli.words import RUNS
 from autoscaler.clusters.local.folder import RunFolder, find_runs
 
 _SHOWN: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
@@ -57,11 +56,11 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("place", metavar="URI|tj/NAME", shell_complete=complete_target)
+@click.argument("checkpoint", metavar="URI|tj/NAME", shell_complete=complete_target)
 @click.option("--no-files", is_flag=True, help="Believe the manifest and do not read the files again.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object.")
-@run_option
-def audit(place: str, no_files: bool, is_json: bool, run: Path | None) -> None:
+@where_options
+def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: Where) -> None:
     """Say which samples a checkpoint holds: per epoch trained, quarantined, missing; and whether its files are whole.
 
     \b
@@ -72,9 +71,10 @@ def audit(place: str, no_files: bool, is_json: bool, run: Path | None) -> None:
     from master.api.audit import read_checkpoint  # noqa: PLC0415 - with it
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
 
-    uri = place
-    if place.startswith("tj/"):
-        (job,) = ask(find_run(run), "get", type="tj", name=place.removeprefix("tj/"))
+    uri = checkpoint
+    if checkpoint.startswith("tj/"):
+        with where.open() as place:
+            (job,) = place.get("tj", checkpoint.removeprefix("tj/")).objects
         uri = job["spec"]["checkpoint"]["uri"]
     try:
         found = read_checkpoint(uri, verifies_files=not no_files)

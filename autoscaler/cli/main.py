@@ -1,4 +1,4 @@
-"""The command `edl`, and what its --help says."""
+"""The command `edl`, what its --help says, and the same as kubectl's plug-in: `kubectl edl`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.operating import operator
 from autoscaler.cli.running import run
 from autoscaler.cli.streams import replace_what_cannot_be_shown
+from autoscaler.cli.where import PLUGIN
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
 
@@ -21,7 +22,7 @@ Start here:
   edl validate job.yaml                  check a file
   edl run job.yaml web.yaml              run it on this machine, with a live view
 \b
-From another terminal, while it runs:
+From another terminal, while it runs; the same on a Kubernetes cluster:
   edl get tj                             jobs; also: nodes, pods, deployments
   edl scale deployment/web --replicas 6  more web load: watch jobs give way
   edl describe tj/digits                 its state, pods and last decisions
@@ -33,8 +34,15 @@ From another terminal, while it runs:
   edl data audit tj/digits               which samples the checkpoint holds
 \b
 Things are named as with kubectl: TYPE/NAME or TYPE NAME, where TYPE is
-tj (trainingjob), node, pod or deployment.  The run that is meant: --run DIR,
-else $EDL_RUN, else the newest live one below ./runs.
+tj (trainingjob), node, pod or deployment.
+\b
+Where things are looked for:
+  --run DIR                              that run on this machine
+  --context, --kubeconfig, -n, -A        that cluster, or its namespace
+  kubectl edl ...                        the cluster of the current context
+  else $EDL_ON (local or kubernetes), else $EDL_RUN, else the newest live run
+  below ./runs, else the current context of $KUBECONFIG or ~/.kube/config.
+  --on local and --on kubernetes choose where both are at hand.
 
 {EXIT_CODES_HELP}
 """
@@ -73,13 +81,13 @@ for command in (
     edl.add_command(command)
 
 
-def main() -> None:
+def main(name: str = "edl") -> None:
     """Run the command line; the exit code is one of `exits.Exit`."""
     replace_what_cannot_be_shown()
     if COMPLETION_VARIABLE in os.environ:
-        edl.main(prog_name="edl", complete_var=COMPLETION_VARIABLE)
+        edl.main(prog_name=name, complete_var=COMPLETION_VARIABLE)
     try:
-        with edl.make_context("edl", sys.argv[1:]) as context:
+        with edl.make_context(name, sys.argv[1:]) as context:
             edl.invoke(context)
             sys.stdout.flush()
     except click.exceptions.Exit as end:
@@ -96,3 +104,8 @@ def main() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # the reader has gone, as with `edl events | head`
         sys.exit(Exit.OK)
+
+
+def plugin() -> None:
+    """`kubectl edl`, which kubectl finds as `kubectl-edl` on the PATH: a cluster is meant unless --run is given."""
+    main(PLUGIN)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -12,17 +11,9 @@ from autoscaler.cli.completing import complete_target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-run_option = click.option(
-    "--run",
-    "run",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="The run's folder; else $EDL_RUN, else the newest live run below ./runs.",
-)
-
 
 def target_argument(shown: str) -> Callable[[F], F]:
-    """TYPE/NAME or TYPE NAME, completed from the live run."""
+    """TYPE/NAME or TYPE NAME, completed from what is there."""
     return click.argument("target", nargs=-1, required=True, metavar=shown, shell_complete=complete_target)
 
 

@@ -1,4 +1,4 @@
-"""Questions to the planner that change nothing: why, plan, what-if; about a live run or a saved moment."""
+"""Questions to the planner that change nothing: why, plan, what-if; about what is there now or a saved moment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import click
 from autoscaler.cli.asked import Label, NodeShape, WebSize
 from autoscaler.cli.completing import complete_target
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.options import run_option, target_argument
-from autoscaler.cli.snapshots import load_moment, snapshot_option
+from autoscaler.cli.options import target_argument
+from autoscaler.cli.snapshots import Asked, open_moment, snapshot_option
+from autoscaler.cli.where import Where, where_options
 from autoscaler.cli.words import split_target
+from autoscaler.clusters.types import TYPES
 
 if TYPE_CHECKING:  # planner and manifests are not for --help
     from autoscaler.domain import Resources, WorkloadName
@@ -45,8 +47,8 @@ def complete_web(context: click.Context, param: click.Parameter, incomplete: str
 )
 @output_as("text", "json", "yaml")
 @snapshot_option
-@run_option
-def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, run: Path | None) -> None:
+@where_options
+def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, where: Where) -> None:
     """Why has a job this size, and what would give it more?
 
     Each answer is the smallest change of its kind: planning anew with it gives the size beside it, and nothing smaller
@@ -60,9 +62,10 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
     from autoscaler.domain import JobName  # noqa: PLC0415 - with it
     from autoscaler.planner.counterfactual import explain  # noqa: PLC0415 - with it
 
-    name = _job_named(split_target(target, needs_name=True))
-    moment = _moment(run, snapshot)
-    _check_known("tj", name, [job.name for job in moment.view.jobs])
+    said = _job_named(split_target(target, needs_name=True))
+    with open_moment(where, snapshot) as asked:
+        moment = _moment(asked)
+    name = _find("tj", said, [job.name for job in moment.view.jobs], asked.namespace)
     found = explain(moment, JobName(name), more_than=(size or 1) - 1)
     lines = "\n".join(answers.why_lines(found, max(found.settled.target, (size or 1) - 1)))
     print(lines if output == "text" else answers.render(answers.why_content(found), output))
@@ -71,8 +74,8 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
 @click.command()
 @output_as("table", "wide", "json", "yaml")
 @snapshot_option
-@run_option
-def plan(output: str, snapshot: Path | None, run: Path | None) -> None:
+@where_options
+def plan(*, output: str, snapshot: Path | None, where: Where) -> None:
     """What would the planner do now?  A dry run: nothing is written.
 
     \b
@@ -82,7 +85,8 @@ def plan(output: str, snapshot: Path | None, run: Path | None) -> None:
     from autoscaler.cli import answers  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner import plan as decide  # noqa: PLC0415 - with it
 
-    moment = _moment(run, snapshot)
+    with open_moment(where, snapshot) as asked:
+        moment = _moment(asked)
     found = decide(moment.view, moment.policy, moment.now_s)
     if output in {"table", "wide"}:
         print("\n".join(answers.plan_lines(found, is_wide=output == "wide")))
@@ -105,8 +109,8 @@ def plan(output: str, snapshot: Path | None, run: Path | None) -> None:
 @click.option("--submit", type=click.Path(path_type=Path), multiple=True, help="A file of jobs and deployments.")
 @output_as("table", "json", "yaml")
 @snapshot_option
-@run_option
-def what_if(*, output: str, snapshot: Path | None, run: Path | None, **asked: Any) -> None:
+@where_options
+def what_if(*, output: str, snapshot: Path | None, where: Where, **asked: Any) -> None:
     """What would become of jobs and web with other nodes, other load, another job?  Nothing is changed.
 
     NOW is the moment; BEFORE is where it comes to rest as things are, AFTER where with the changes.
@@ -125,8 +129,9 @@ def what_if(*, output: str, snapshot: Path | None, run: Path | None, **asked: An
     from autoscaler.cli import answers  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner.counterfactual import come_to_rest  # noqa: PLC0415 - with it
 
-    moment = _moment(run, snapshot)
-    changed, words = _edited(moment, asked)
+    with open_moment(where, snapshot) as about:
+        moment = _moment(about)
+        changed, words = _edited(moment, asked, about)
     found = answers.Comparison(
         asked=tuple(words), moment=moment, before=come_to_rest(moment), after=come_to_rest(changed)
     )
@@ -136,94 +141,83 @@ def what_if(*, output: str, snapshot: Path | None, run: Path | None, **asked: An
         print(answers.render(answers.comparison_content(found), output))
 
 
-def _edited(moment: Moment, asked: dict[str, Any]) -> tuple[Moment, list[str]]:
+def _edited(moment: Moment, asked: dict[str, Any], about: Asked) -> tuple[Moment, list[str]]:
     """The moment with all that was asked for, and that in words."""
     from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
 
     words: list[str] = []
     for text in asked["removed"]:
-        name = text.removeprefix("node/")
-        _check_known("node", name, [node.name for node in moment.view.nodes])
+        name = _find("node", text.removeprefix("node/"), [node.name for node in moment.view.nodes], "")
         moment = edits.without_node(moment, NodeName(name))
         words.append(f"{name} gone")
     if asked["shape"] is not None:
         moment = edits.with_nodes(moment, asked["shape"], asked["add_nodes"], asked["labels"])
         words.append(f"{asked['add_nodes']} more nodes of {_told(asked['shape'])}")
     for name, count in asked["web"]:
-        chosen = _deployment(moment, name)
+        chosen = _deployment(moment, name, about.namespace)
         moment = edits.with_replicas(moment, chosen, count)
         words.append(f"{count} replicas of {chosen}")
     for file in asked["submit"]:
-        moment, more = _submitted(moment, file)
+        moment, more = _submitted(moment, file, about)
         words += more
     return moment, words
 
 
-def _submitted(moment: Moment, file: Path) -> tuple[Moment, list[str]]:
-    from autoscaler.domain import Shape, Workload, WorkloadName  # noqa: PLC0415 - not for --help
-    from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
-    from autoscaler.manifests.planned import planned_job  # noqa: PLC0415 - with it
-    from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
+def _submitted(moment: Moment, file: Path, about: Asked) -> tuple[Moment, list[str]]:
+    from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - not for --help
 
+    found = about.read_submission(file, moment.now_s)
     try:
-        manifests = parse_files([file])
-        for deployment in manifests.deployments:
-            template = deployment.template
-            workload = Workload(
-                name=WorkloadName(deployment.name),
-                shape=Shape(requests=template.requests),
-                priority=manifests.priority_of(template.priority_class),
-                desired_replicas=deployment.replicas,
-            )
+        for workload in found.workloads:
             moment = edits.with_workload(moment, workload)
-        for job in manifests.jobs:
-            priority, pinned = manifests.priority_of(job.priority_class), job.trainer.replicas.pinned
-            planned = planned_job(job, priority=priority, pinned=pinned, submitted_at_s=moment.now_s)
-            moment = edits.with_submission(moment, planned)
-    except RefusedInputError as error:
-        raise CommandError(Exit.REFUSED, str(error)) from None
+        for job in found.jobs:
+            moment = edits.with_submission(moment, job)
     except ValueError as error:
         raise CommandError(Exit.REFUSED, f"{file}: {error}; give it another name") from None
-    names = [*(f"deployment/{d.name}" for d in manifests.deployments), *(f"tj/{j.name}" for j in manifests.jobs)]
-    return moment, names
+    return moment, [*(f"deployment/{w.name}" for w in found.workloads), *(f"tj/{j.name}" for j in found.jobs)]
 
 
-def _moment(run: Path | None, snapshot: Path | None) -> Moment:
+def _moment(asked: Asked) -> Moment:
     from autoscaler.planner.counterfactual import Moment  # noqa: PLC0415 - not for --help
 
-    loaded = load_moment(run, snapshot)
-    return Moment(view=loaded.view, policy=loaded.policy, now_s=loaded.now_s)
+    taken = asked.snapshot
+    return Moment(view=taken.view, policy=taken.policy, now_s=taken.now_s)
 
 
 def _job_named(target: tuple[str, str]) -> str:
-    from autoscaler.clusters.local.requests import TYPES  # noqa: PLC0415 - not for --help
-
     kind, name = target
     if kind.lower() not in TYPES["tj"]:
         raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
     return name
 
 
-def _deployment(moment: Moment, name: str) -> WorkloadName:
+def _deployment(moment: Moment, name: str, namespace: str) -> WorkloadName:
     from autoscaler.domain import WorkloadName  # noqa: PLC0415 - not for --help
 
     names = [workload.name for workload in moment.view.workloads]
     if not name and len(names) != 1:
         known = f"NAME is one of {', '.join(names)}" if names else "there is no deployment"
         raise CommandError(Exit.USAGE, f"say whose replicas: --web NAME=N; {known}")
-    if name:
-        _check_known("deployment", name, names)
-    return WorkloadName(name or names[0])
+    return WorkloadName(_find("deployment", name, names, namespace) if name else names[0])
 
 
-def _check_known(kind: str, name: str, names: Sequence[str]) -> None:
+def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
+    """The one that is meant; on a cluster, where names are NAMESPACE/NAME, in the namespace, else the only one."""
     from autoscaler.manifests.refusals import did_you_mean  # noqa: PLC0415 - not for --help
 
-    if name not in names:
-        kind_hint = " that still has a size (a job that has ended has none)" if kind == "tj" else ""
-        hint = did_you_mean(name, list(names)) if names else f"there is no {kind} at all"
-        raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}{kind_hint}; {hint}")
+    if name in names:
+        return name
+    alike = [known for known in names if known.partition("/")[2] == name and known.startswith(f"{namespace}/")]
+    if not namespace:
+        alike = [known for known in names if known.partition("/")[2] == name]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise CommandError(Exit.USAGE, f"{kind}/{name} may be {' or '.join(alike)}; say {kind}/NAMESPACE/NAME")
+    kind_hint = " that still has a size (a job that has ended has none)" if kind == "tj" else ""
+    hint = did_you_mean(name, list(names)) if names else f"there is no {kind} at all"
+    raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}{kind_hint}; {hint}")
 
 
 def _told(shape: Resources) -> str:

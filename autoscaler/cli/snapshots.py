@@ -1,20 +1,20 @@
-"""`edl snapshot save`, and where `edl why`, `edl plan` and `edl what-if` get their moment: a run, or such a file."""
+"""`edl snapshot save`, and where `edl why`, `edl plan` and `edl what-if` get their moment: a place, or such a file."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from autoscaler.cli.client import ask
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.options import run_option
-from autoscaler.cli.words import find_run
+from autoscaler.cli.places import Submission
+from autoscaler.cli.where import Where, where_options
 
 if TYPE_CHECKING:  # the codec is not for --help
     from autoscaler.snapshots import Snapshot
@@ -29,13 +29,13 @@ snapshot_option: Callable[[F], F] = click.option(
     "snapshot",
     type=click.Path(path_type=Path),
     default=None,
-    help="A file of edl snapshot save (-: standard input), instead of a live run.",
+    help="A file of edl snapshot save (-: standard input), instead of what is there now.",
 )
 
 
 @click.group("snapshot")
 def snapshots() -> None:
-    """Save a moment of a run: what the planner sees, its policy, memory, clock.
+    """Save a moment of a run or a cluster: what the planner sees, its policy, memory, clock.
 
     \b
     edl snapshot save -o moment.json
@@ -44,8 +44,8 @@ def snapshots() -> None:
 
 @snapshots.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="The file; -: standard output.")
-@run_option
-def save(output: Path | None, run: Path | None) -> None:
+@where_options
+def save(*, output: Path | None, where: Where) -> None:
     """Write this moment into one file: a bug report about the planner.
 
     edl plan, edl why and edl what-if answer from it as the run would have at that moment.  Environments, commands and
@@ -55,11 +55,13 @@ def save(output: Path | None, run: Path | None) -> None:
     edl snapshot save
     edl snapshot save -o moment.json
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    from autoscaler.snapshots import format_document, from_document, to_document  # noqa: PLC0415 - not for --help
+    from autoscaler.snapshots import format_document, to_document  # noqa: PLC0415 - not for --help
 
-    folder = find_run(run)
-    moment = replace(from_document(ask(folder, "snapshot")), made_by=f"edl {version('edl')}, run {folder.root.name}")
-    target, text = output or Path(f"{folder.root.name}.snapshot.json"), format_document(to_document(moment))
+    with where.open() as place:
+        title, moment = place.title, place.snapshot()
+    moment = replace(moment, made_by=f"edl {version('edl')}, {moment.made_by}")
+    target = output or Path(f"{title.replace('/', '-')}.snapshot.json")
+    text = format_document(to_document(moment))
     if str(target) == "-":
         sys.stdout.write(text)
         return
@@ -72,15 +74,34 @@ def save(output: Path | None, run: Path | None) -> None:
     print(target)
 
 
-def load_moment(run: Path | None, file: Path | None) -> Snapshot:
-    """Return the moment in the file, or that of the run which is meant.  Raises CommandError."""
-    from autoscaler.errors import InvalidSpecError  # noqa: PLC0415 - not for --help
-    from autoscaler.snapshots import from_document, parse_document  # noqa: PLC0415 - with it
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The moment that is asked about, where a name without a namespace belongs, and how files are read there."""
 
+    snapshot: Snapshot
+    namespace: str
+    read_submission: Callable[[Path, float], Submission]
+
+
+@contextmanager
+def open_moment(where: Where, file: Path | None) -> Iterator[Asked]:
+    """The moment in the file, or that of the place which is meant.  Raises CommandError."""
     if file is None:
-        return from_document(ask(find_run(run), "snapshot"))
-    if run is not None:
+        with where.open() as place:
+            snapshot = place.snapshot()
+            yield Asked(snapshot=snapshot, namespace=place.namespace, read_submission=place.read_submission)
+        return
+    if where.run is not None:
         raise click.UsageError("choose one of --run and --snapshot")
+    from autoscaler.cli.submitting import read_local_submission  # noqa: PLC0415 - not for --help
+
+    yield Asked(snapshot=_load(file), namespace=where.namespace or "", read_submission=read_local_submission)
+
+
+def _load(file: Path) -> Snapshot:
+    from autoscaler.errors import InvalidSpecError  # noqa: PLC0415 - not for --help
+    from autoscaler.snapshots import parse_document  # noqa: PLC0415 - with it
+
     try:
         return parse_document(_read(file))
     except InvalidSpecError as error:

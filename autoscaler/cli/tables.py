@@ -1,10 +1,13 @@
-"""Objects as tables, as kubectl prints them: pure, from what `edl get` was answered to text."""
+"""Objects as tables, as kubectl prints them: pure, from what `edl get` was answered to text.
+
+The columns here are those of a run on this machine; a cluster brings its own (`kube.columns`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 Object = Mapping[str, Any]
 Cell = Callable[[Object], Any]
@@ -17,6 +20,10 @@ class Column:
     title: str
     cell: Cell
     is_wide: bool = False
+
+
+Columns: TypeAlias = Mapping[str, Sequence[Column]]
+"""By kind of object."""
 
 
 def _status(field: str) -> Cell:
@@ -44,7 +51,7 @@ def _epoch(o: Object) -> Any:
 _NAME: Final = Column(title="NAME", cell=lambda o: o["metadata"]["name"])
 _AGE: Final = Column(title="AGE", cell=lambda o: format_age(o["status"].get("ageSeconds")))
 
-COLUMNS: Final[Mapping[str, Sequence[Column]]] = {
+COLUMNS: Final[Columns] = {
     "TrainingJob": (
         _NAME,
         Column(title="PHASE", cell=_status("phase")),
@@ -96,13 +103,13 @@ COLUMNS: Final[Mapping[str, Sequence[Column]]] = {
 }
 
 
-def format_table(objects: Sequence[Object], *, is_wide: bool) -> list[str]:
+def format_table(objects: Sequence[Object], *, is_wide: bool, columns: Columns = COLUMNS) -> list[str]:
     """A heading and a line for each object, in aligned columns; of no objects, nothing."""
     if not objects:
         return []
-    columns = columns_of(objects[0]["kind"], is_wide=is_wide)
-    rows = [[column.title for column in columns], *(_row(columns, o) for o in objects)]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(columns))]
+    shown = columns_of(objects[0]["kind"], is_wide=is_wide, columns=columns)
+    rows = [[column.title for column in shown], *(_row(shown, o) for o in objects)]
+    widths = [max(len(row[index]) for row in rows) for index in range(len(shown))]
     return [_line(row, widths) for row in rows]
 
 
@@ -113,21 +120,21 @@ class GrowingTable:
         self._is_wide = is_wide
         self._widths: list[int] = []
 
-    def add(self, found: Object) -> list[str]:
+    def add(self, found: Object, columns: Columns = COLUMNS) -> list[str]:
         """The line of this object, below the heading if it is the first."""
-        columns = columns_of(found["kind"], is_wide=self._is_wide)
-        rows = [_row(columns, found)]
+        shown = columns_of(found["kind"], is_wide=self._is_wide, columns=columns)
+        rows = [_row(shown, found)]
         if not self._widths:
-            self._widths = [0] * len(columns)
-            rows.insert(0, [column.title for column in columns])
+            self._widths = [0] * len(shown)
+            rows.insert(0, [column.title for column in shown])
         for row in rows:
             self._widths = [max(width, len(text)) for width, text in zip(self._widths, row, strict=True)]
         return [_line(row, self._widths) for row in rows]
 
 
-def columns_of(kind: str, *, is_wide: bool) -> list[Column]:
+def columns_of(kind: str, *, is_wide: bool, columns: Columns) -> list[Column]:
     """The columns of a kind of object."""
-    return [column for column in COLUMNS[kind] if is_wide or not column.is_wide]
+    return [column for column in columns[kind] if is_wide or not column.is_wide]
 
 
 def format_age(age_s: float | None) -> str:

@@ -15,8 +15,11 @@ from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder, find_runs
 
 RUNS: Final = Path("runs")
-CONDITIONS: Final = ("Running", "Completed", "Failed", "Suspended", "Ready", "Available")
-"""What `edl wait` waits for: the first four of jobs, then of pods, of deployments."""
+CONDITIONS: Final = (
+    *("Running", "Completed", "Failed", "Suspended", "Ready", "Available"),
+    *("Admitted", "Scaled", "Progressing", "Degraded"),
+)
+"""What `edl wait` waits for: the first four of jobs, then of pods, of deployments; the last of a cluster's jobs."""
 
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -82,5 +85,5 @@ def find_run(chosen: Path | None, *, is_quiet: bool = False) -> RunFolder:
         print(f"edl: of {len(live)} live runs this is {live[0].root.name}; --run chooses ({names})", file=sys.stderr)
     if live:
         return live[0]
-    hint = "start one with edl run FILE, or name one with --run DIR or $EDL_RUN"
+    hint = "start one with edl run FILE, or name one with --run DIR; --kubeconfig names a cluster"
     raise CommandError(Exit.NOT_FOUND, f"no run is live below ./{RUNS}; {hint}")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from difflib import get_close_matches
 from typing import Any, Final
 
 from autoscaler.clusters.local.jobs import to_domain
@@ -16,17 +15,10 @@ from autoscaler.clusters.local.objects import Object, deployment_object, job_obj
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is_change
 from autoscaler.clusters.local.wire import Problem, RequestError
+from autoscaler.clusters.types import type_of
 from autoscaler.domain import NodeName, PodName, Role
 from autoscaler.manifests.refusals import did_you_mean
 from autoscaler.snapshots import to_document
-
-TYPES: Final[Mapping[str, Sequence[str]]] = {
-    "tj": ("tj", "trainingjob", "trainingjobs", "trainingjobs.edl.dev"),
-    "node": ("node", "nodes", "no"),
-    "pod": ("pod", "pods", "po"),
-    "deployment": ("deployment", "deployments", "deploy", "deployments.apps"),
-}
-"""Each type with the names that kubectl users give it."""
 
 _EVENTS_DESCRIBED: Final = 12
 _TOLD_ELSEWHERE: Final = ("Decided", "Scheduled", "Started", "Ready")
@@ -38,12 +30,10 @@ _MOST_EVENTS: Final = 10**12
 
 def parse_type(word: str) -> str:
     """The type that a word names.  Raises RequestError."""
-    for known, words in TYPES.items():
-        if word.lower() in words:
-            return known
-    near = get_close_matches(word.lower(), [name for words in TYPES.values() for name in words], n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(TYPES)}"
-    raise RequestError(Problem.USAGE, f"there is no type {word}; {hint}")
+    try:
+        return type_of(word)
+    except ValueError as error:
+        raise RequestError(Problem.USAGE, str(error)) from None
 
 
 class Requests:

@@ -156,9 +156,11 @@ class KubernetesApi:
         container: str | None = None,
         tail_lines: int | None = None,
         is_followed: bool = False,
+        is_previous: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Api.log`."""
-        query = {"container": container, "tailLines": tail_lines, "follow": "true" if is_followed else None}
+        said = {"follow": is_followed, "previous": is_previous}
+        query = {"container": container, "tailLines": tail_lines} | {key: "true" for key, on in said.items() if on}
         request = Request(
             doing=f"log of pod {namespace}/{pod}",
             path=f"{PODS.path(namespace, pod)}/log",

@@ -97,10 +97,16 @@ class FencedApi:
         container: str | None = None,
         tail_lines: int | None = None,
         is_followed: bool = False,
+        is_previous: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Api.log`."""
         return self._inner.log(
-            pod, namespace=namespace, container=container, tail_lines=tail_lines, is_followed=is_followed
+            pod,
+            namespace=namespace,
+            container=container,
+            tail_lines=tail_lines,
+            is_followed=is_followed,
+            is_previous=is_previous,
         )
 
     async def close(self) -> None:

@@ -186,8 +186,12 @@ class Api(Protocol):
         container: str | None = None,
         tail_lines: int | None = None,
         is_followed: bool = False,
+        is_previous: bool = False,
     ) -> AsyncGenerator[bytes, None]:
-        """Yield what the container has written; with `is_followed` until it ends.  Close it."""
+        """Yield what the container has written; with `is_followed` until it ends.  Close it.
+
+        `is_previous`: what it had written before its last restart; BadRequestError when there was none.
+        """
         ...
 
     async def close(self) -> None:

@@ -163,6 +163,7 @@ class MemoryApi:
         container: str | None = None,  # noqa: ARG002 - the pods here have one
         tail_lines: int | None = None,
         is_followed: bool = False,  # noqa: ARG002 - and it writes no more
+        is_previous: bool = False,  # noqa: ARG002 - nor was it restarted
     ) -> AsyncGenerator[bytes, None]:
         """See `port.Api.log`: what `server.logs` holds; its containers have always ended."""
         self._server.get(PODS, namespace, pod)

@@ -62,7 +62,7 @@ class ScalePaths:
 
 DEFAULT_SCALES: Final[Mapping[Kind, ScalePaths]] = {
     DEPLOYMENTS: ScalePaths(wanted=("spec", "replicas"), standing=("status", "replicas")),
-    TRAINING_JOBS: ScalePaths(wanted=("spec", "trainer", "replicas"), standing=("status", "trainers")),
+    TRAINING_JOBS: ScalePaths(wanted=("spec", "trainer", "replicas"), standing=("status", "trainers", "ready")),
 }
 
 

@@ -1,0 +1,109 @@
+"""What `edl describe tj/NAME` says of a cluster's job: its status in lines for people.  Pure.
+
+The answer to "why this size?" stands among the first lines; `edl get -o yaml` tells every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autoscaler.cli.kube.columns import job_message
+from autoscaler.cli.tables import Object, format_age
+from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
+from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
+
+_SHOWN_CONDITIONS = ("Admitted", "Ready", "Scaled", "Progressing", "Degraded", "Completed", "Failed", "Suspended")
+
+
+def job_lines(job: Object, now_s: float) -> list[str]:
+    """A job's state, one subject a line."""
+    return [f"{title + ':':<12} {said}" for title, said in _subjects(job, now_s)]
+
+
+def resize_lines(job: Object, now_s: float) -> list[str]:
+    """The last changes of its size, newest first."""
+    return [_resize(resize, now_s) for resize in parts(job, "status", "resizes")]
+
+
+def _subjects(job: Object, now_s: float) -> Iterator[tuple[str, str]]:
+    status, trainers = part(job, "status"), part(job, "status", "trainers")
+    where = f"{text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}"
+    yield "Job", f"{where}, {text(job, 'spec', 'priorityClassName') or 'edl-core'}, weight {_weight(job)}"
+    age = format_age(max(0.0, now_s - created_at_s(job)))
+    if not status:
+        yield "State", f"{age} old; no operator has looked at it yet (kubectl -n edl-system get pods)"
+        return
+    holding = [one for one in _SHOWN_CONDITIONS if condition_of(job, one).get("status") == "True"]
+    yield "State", f"{', '.join(holding) or 'waiting'}; {age} old"
+    yield (
+        "Trainers",
+        f"{whole(trainers, 'ready')} ready, {whole(trainers, 'target')} wanted ({_allowed(job)}){_tiers(job)}",
+    )
+    if why := job_message(job):
+        yield "Why", f"{text(job, 'status', 'reason')}: {why}"
+    yield from _troubles(job)
+    servers = part(job, "status", "servers")
+    told = f"{whole(servers, 'ready')} of {whole(servers, 'target')} parameter servers, " if servers else ""
+    leader = text(job, "status", "master", "leader")
+    yield (
+        "Others",
+        f"{told}{whole(job, 'status', 'master', 'ready')} masters ready" + (f", {leader} leads" if leader else ""),
+    )
+    if part(job, "status", "progress"):
+        yield "Progress", _progress(job, now_s)
+    limit = whole(job, "spec", "runPolicy", "backoffLimit", default=6)
+    yield "Failures", f"{whole(job, 'status', 'failures')} in a row; {limit} fail the job"
+    yield "Checkpoints", text(job, "spec", "checkpoint", "uri")
+    if whole(job, "status", "observedGeneration") < whole(job, "metadata", "generation"):
+        yield "Note", "the operator has not seen the last change of this job yet"
+
+
+def _troubles(job: Object) -> Iterator[tuple[str, str]]:
+    """What the conditions say beyond the reason that stands above."""
+    chief = text(job, "status", "reason")
+    for kind in ("Failed", "Degraded", "Suspended"):
+        one = condition_of(job, kind)
+        if one.get("status") == "True" and text(one, "reason") != chief and text(one, "message"):
+            yield kind, text(one, "message")
+
+
+def _allowed(job: Object) -> str:
+    trainer = part(job, "spec", "trainer")
+    pinned = whole(trainer, "replicas")
+    return (
+        f"pinned to {pinned}"
+        if pinned
+        else f"{whole(trainer, 'minReplicas')} to {whole(trainer, 'maxReplicas')} allowed"
+    )
+
+
+def _tiers(job: Object) -> str:
+    trainers = part(job, "status", "trainers")
+    said = [f"{whole(trainers, tier)} {tier}" for tier in ("core", "surplus", "leaving") if whole(trainers, tier)]
+    return f": {', '.join(said)}" if said else ""
+
+
+def _progress(job: Object, now_s: float) -> str:
+    progress = part(job, "status", "progress")
+    said = [f"epoch {whole(progress, 'epoch')} of {whole(progress, 'epochs')}"]
+    said.append(f"{whole(progress, 'samplesCommitted'):,} of {whole(progress, 'samplesTotal'):,} samples committed")
+    if percent := text(progress, "percent"):
+        said.append(percent)
+    if quarantined := whole(progress, "samplesQuarantined"):
+        said.append(f"{quarantined:,} quarantined")
+    at_s = unix_s(text(progress, "lastCheckpointTime"))
+    if at_s is not None:
+        said.append(f"checkpoint {format_age(max(0.0, now_s - at_s))} ago")
+    return ", ".join(said)
+
+
+def _resize(resize: Object, now_s: float) -> str:
+    at_s = unix_s(text(resize, "time"))
+    age = "" if at_s is None else f"{format_age(max(0.0, now_s - at_s))} ago"
+    sizes = f"{whole(resize, 'from')} -> {whole(resize, 'to')}"
+    by = f" by {found}" if (found := text(resize, "by")) else ""
+    return f"{age:>10}  {sizes:<10} {text(resize, 'cause')}{by}  {text(resize, 'message')}".rstrip()
+
+
+def _weight(job: Object) -> int:
+    return whole(job, "spec", "weight", default=1)

@@ -1,0 +1,134 @@
+"""What commands ask of the place where jobs run, whichever it is: a run on this machine or a Kubernetes cluster.
+
+Things are shown in Kubernetes' shapes on both; which fields their status has is each place's own, so it brings the
+columns along.  The adapters are `local_run` and `kube.place`; which one is meant decides `where`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from autoscaler.cli.tables import Columns, Object
+
+if TYPE_CHECKING:  # the domain is not for --help
+    from autoscaler.domain import Job, Workload
+    from autoscaler.snapshots import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Things of one type, and how a table shows them."""
+
+    objects: Sequence[Object]
+    columns: Columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """One event: for people, and for scripts."""
+
+    text: str
+    content: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Which pod of a job: of this role and number; without a number the first, without a role a trainer."""
+
+    role: str | None = None
+    ordinal: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """How a log is read: its last `tail` lines, on and on, of the container before the last restart."""
+
+    tail: int | None = None
+    is_followed: bool = False
+    is_previous: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What a file would bring, as the planner sees it."""
+
+    jobs: tuple[Job, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+
+
+class Place(Protocol):
+    """Where jobs run.
+
+    Everything raises CommandError with the exit code that says what went wrong.  Types are `clusters.types`' or the
+    user's words for them.
+    """
+
+    @property
+    def title(self) -> str:
+        """What names it: a file, say."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """Where a name without one is looked for; empty: names have none."""
+        ...
+
+    @property
+    def look_every_s(self) -> float:
+        """How often asking again is worth it."""
+        ...
+
+    def get(self, kind: str, name: str) -> Found:
+        """All of a type, or the one of this name."""
+        ...
+
+    def watch(self, kind: str, name: str) -> Iterator[Found]:
+        """Each thing as it stands, and again whenever it is different."""
+        ...
+
+    def describe(self, kind: str, name: str) -> Iterator[str]:
+        """One thing in lines: its state, why, its pods, what has happened to it."""
+        ...
+
+    def log(self, kind: str, name: str, seat: Seat, options: LogOptions) -> Iterator[str]:
+        """What a pod has written, in pieces."""
+        ...
+
+    def events(self, *, is_watching: bool) -> Iterator[Told]:
+        """What has happened, in order."""
+        ...
+
+    def holds(self, kind: str, name: str, wanted: str) -> bool:
+        """Whether a condition holds (`words.parse_condition`).  CommandError FAILED: it never will."""
+        ...
+
+    def scale(self, kind: str, name: str, *, replicas: int | None, trainers: int | None, is_dry: bool) -> str:
+        """Set a size.  This and the others that change something return what to tell."""
+        ...
+
+    def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
+        """Let a pod finish its batch and leave, or empty a node."""
+        ...
+
+    def uncordon(self, kind: str, name: str) -> str:
+        """Open a drained node again."""
+        ...
+
+    def suspend(self, kind: str, name: str, *, is_on: bool) -> str:
+        """Take a job's pods away and keep the job; or let it start again."""
+        ...
+
+    def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
+        """Stop something and forget it."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """All that a plan depends on, now."""
+        ...
+
+    def read_submission(self, file: Path, now_s: float) -> Submission:
+        """What this file would bring here, submitted at `now_s`."""
+        ...

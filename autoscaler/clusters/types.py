@@ -1,0 +1,25 @@
+"""The types of things that commands name, in kubectl's words: tj, node, pod, deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final
+
+TYPES: Final[Mapping[str, Sequence[str]]] = {
+    "tj": ("tj", "trainingjob", "trainingjobs", "trainingjobs.edl.dev"),
+    "node": ("node", "nodes", "no"),
+    "pod": ("pod", "pods", "po"),
+    "deployment": ("deployment", "deployments", "deploy", "deployments.apps"),
+}
+"""Each type with the names that kubectl users give it."""
+
+
+def type_of(word: str) -> str:
+    """The type that a word names.  Raises ValueError with what to write."""
+    for known, words in TYPES.items():
+        if word.lower() in words:
+            return known
+    near = get_close_matches(word.lower(), [name for words in TYPES.values() for name in words], n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(TYPES)}"
+    raise ValueError(f"there is no type {word}; {hint}")

@@ -1,0 +1,186 @@
+"""`edl` on a cluster: what is shown of its objects, and what each command writes."""
+
+import pytest
+
+from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.places import LogOptions, Seat
+from autoscaler.cli.text import render
+from autoscaler.clusters.kubernetes.api import kinds
+from tests.unit.kube_place import NAMESPACE, node, raw_pod, stage, status
+
+
+@pytest.fixture
+def digits():
+    """A job with two trainers on one node, a web pod beside it, and the place."""
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        made.make_trainers(made.make_job(), 2)
+        made.make(kinds.PODS, raw_pod("web-1", node="n1"))
+        yield made, place
+
+
+def refused(code, call, *words, **fields):
+    with pytest.raises(CommandError) as caught:
+        call(*words, **fields)
+    assert caught.value.code is code
+    return caught.value.message
+
+
+def table(place, kind, name="", output="table"):
+    return render(place.get(kind, name), output, is_single=bool(name)).splitlines()
+
+
+def test_tables_of_a_cluster(digits):
+    """Jobs as `kubectl get tj` has them and what they aim at; nodes with what is taken of them; everybody's pods."""
+    _, place = digits
+    heading, row = table(place, "tj")
+    assert heading.split()[:8] == ["NAME", "TRAINERS", "TARGET", "MIN", "MAX", "SERVERS", "PROGRESS", "REASON"]
+    assert row.split()[:8] == ["digits", "2", "3", "2", "8", "-", "25.0%", "NodeFit"]
+    assert table(place, "trainingjobs", "digits", "wide")[1].endswith("n1 is full")
+    assert table(place, "nodes")[1].split()[:6] == ["n1", "Ready", "3/8", "3Gi/32Gi", "-", "3/110"]
+    pods = {line.split()[0]: line.split()[1:5] for line in table(place, "pod")[1:]}
+    assert pods["digits-trainer-1"] == ["Running", "trainer", "core", "n1"]
+    assert pods["web-1"] == ["Running", "-", "-", "n1"]
+    assert table(place, "tj", f"{NAMESPACE}/digits", "name") == ["trainingjob/digits"]
+    assert table(place, "deployments") == ["nothing there"]
+
+
+def test_all_namespaces_say_which():
+    """With -A a column more, and things of everywhere."""
+    with stage(is_everywhere=True) as (made, place):
+        made.make(kinds.PODS, raw_pod("web-1", namespace="default", node="n1"))
+        assert table(place, "pods")[1].split()[:2] == ["default", "web-1"]
+
+
+def test_a_misspelt_name_is_answered(digits):
+    """With what is near, and where it was looked for."""
+    _, place = digits
+    assert "in namespace team-a; did you mean digits?" in refused(Exit.NOT_FOUND, place.get, "tj", "digit")
+    assert "known here: tj, node" in refused(Exit.USAGE, place.get, "foo", "")
+    assert "no deployment at all" in refused(Exit.NOT_FOUND, place.get, "deployment", "web")
+
+
+def test_describe_answers_why_first(digits):
+    """State, sizes, the bottleneck, progress; then pods, resizes and events."""
+    made, place = digits
+    made.make(kinds.EVENTS, event("Scaled", "from 2 to 3"))
+    text = "\n".join(place.describe("tj", "digits"))
+    assert "State:       Ready; " in text
+    assert "Trainers:    2 ready, 3 wanted (2 to 8 allowed): 2 core" in text
+    assert "Why:         NodeFit: n1 is full" in text
+    assert "epoch 1 of 3, 1,500 of 6,000 samples committed, 25.0%, checkpoint " in text
+    assert text.index("Why:") < text.index("Pods:") < text.index("Resizes:") < text.index("Events:")
+    assert "2 -> 3     growth by edl  room" in text
+    assert "web-1" not in text
+
+
+def test_a_job_that_no_operator_has_seen_says_so():
+    """In place of zeros that nobody has counted."""
+    with stage() as (made, place):
+        made.make_job(told=None)
+        text = "\n".join(place.describe("tj", "digits"))
+    assert "no operator has looked at it yet" in text
+    assert "ready" not in text
+
+
+def event(reason, note, *, kind="TrainingJob", name="digits", at="2026-01-02T03:05:05.000000Z"):
+    return {
+        "metadata": {"name": f"{name}.{reason.lower()}", "namespace": NAMESPACE},
+        "eventTime": at,
+        "reason": reason,
+        "note": note,
+        "regarding": {"kind": kind, "name": name, "namespace": NAMESPACE},
+    }
+
+
+def test_events_are_those_of_jobs_in_order(digits):
+    """Of the jobs and their pods, gone ones too; other people's are left out."""
+    made, place = digits
+    made.make(kinds.EVENTS, event("Late", "b", at="2026-01-02T03:06:05Z"))
+    made.make(kinds.EVENTS, event("Killing", "a", kind="Pod", name="digits-trainer-7"))
+    made.make(kinds.EVENTS, event("Pulled", "c", kind="Pod", name="web-1"))
+    told = [one.text.split(" ago  ")[1] for one in place.events(is_watching=False)]
+    assert [line.split() for line in told] == [["pod/digits-trainer-7", "Killing", "a"], ["tj/digits", "Late", "b"]]
+
+
+def test_logs_by_role_and_number(digits):
+    """The master that leads, the first trainer, or the one of a number; whole characters across chunks."""
+    made, place = digits
+    for name, ready in (("digits-master-a", "True"), ("digits-master-b", "False")):
+        labels = {"edl.dev/job": "digits", "edl.dev/role": "master"}
+        told = {"conditions": [{"type": "Ready", "status": ready}]}
+        made.make(kinds.PODS, raw_pod(name, node="n1", labels=labels, status=told))
+    made.server.logs[NAMESPACE, "digits-master-b"] = [b"leads\n"]
+    made.server.logs[NAMESPACE, "digits-trainer-1"] = ["é\n".encode()[:1], "é\n".encode()[1:]]
+    assert "".join(place.log("tj", "digits", Seat(role="master"), LogOptions())) == "leads\n"
+    assert "".join(place.log("tj", "digits", Seat(ordinal=1), LogOptions())) == "é\n"
+    assert "".join(place.log("pod", "digits-trainer-1", Seat(), LogOptions(tail=0))) == ""
+    assert "pod/digits-trainer-9" in refused(
+        Exit.NOT_FOUND, lambda: list(place.log("tj", "digits", Seat(ordinal=9), LogOptions()))
+    )
+    assert "no server now" in refused(
+        Exit.NOT_FOUND, lambda: list(place.log("tj", "digits", Seat(role="server"), LogOptions()))
+    )
+
+
+def test_what_wait_waits_for(digits):
+    """Conditions by their types, and by the names that runs have; a failed job never completes."""
+    made, place = digits
+    assert place.holds("tj", "digits", "ready")
+    assert place.holds("tj", "digits", "running")
+    assert not place.holds("tj", "digits", "completed")
+    assert place.holds("pod", "digits-trainer-0", "ready")
+    assert place.holds("tj", "gone", "delete")
+    assert not place.holds("tj", "digits", "delete")
+    made.make_job("bad", status({"type": "Failed", "status": "True", "message": "6 failures in a row"}))
+    assert "6 failures in a row" in refused(Exit.FAILED, place.holds, "tj", "bad", "completed")
+
+
+def test_scale_pins_a_job_through_its_scale(digits):
+    """What may not be is refused before it is written; a dry run writes nothing."""
+    made, place = digits
+    assert place.scale("tj", "digits", replicas=None, trainers=4, is_dry=True) == "tj/digits scaled to 4 (dry run)"
+    assert "replicas" not in made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]
+    assert place.scale("tj", "digits", replicas=None, trainers=4, is_dry=False) == "tj/digits scaled to 4"
+    assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
+    assert "has the sizes" in refused(
+        Exit.REFUSED, place.scale, "tj", "digits", replicas=None, trainers=9, is_dry=False
+    )
+    assert "--trainers N" in refused(Exit.USAGE, place.scale, "tj", "digits", replicas=3, trainers=None, is_dry=False)
+
+
+def test_drain_tells_one_pod_to_leave_within_its_own_grace(digits):
+    """Nothing else is touched."""
+    made, place = digits
+    assert "dry run" in place.drain("tj", "digits", Seat(role="trainer", ordinal=1), is_dry=True)
+    assert (
+        place.drain("tj", "digits", Seat(role="trainer", ordinal=1), is_dry=False) == "pod/digits-trainer-1 is draining"
+    )
+    leaving = made.get(kinds.PODS, "digits-trainer-1")
+    assert leaving["metadata"]["deletionGracePeriodSeconds"] == leaving["spec"]["terminationGracePeriodSeconds"]
+    assert "deletionTimestamp" not in made.get(kinds.PODS, "digits-trainer-0")["metadata"]
+    assert "scaled, not drained" in refused(Exit.USAGE, place.drain, "deployment", "web", Seat(), is_dry=False)
+
+
+def test_a_node_is_drained_of_edls_pods_and_opened_again(digits):
+    """By the label that the planner reads; kubectl's cordon is not touched."""
+    made, place = digits
+    place.drain("node", "n1", Seat(), is_dry=False)
+    assert made.get(kinds.NODES, "n1", None)["metadata"]["labels"] == {"edl.dev/drain": "true"}
+    assert table(place, "node")[1].split()[1] == "Ready,Draining"
+    assert place.uncordon("node", "n1") == "node/n1 is open"
+    assert not made.get(kinds.NODES, "n1", None)["metadata"].get("labels")
+
+
+def test_suspend_resume_and_delete(digits):
+    """Of jobs that are not over."""
+    made, place = digits
+    assert place.suspend("tj", "digits", is_on=True) == "tj/digits suspended"
+    assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["runPolicy"] == {"suspend": True}
+    assert place.suspend("tj", "digits", is_on=False) == "tj/digits resumed"
+    made.make_job("old", status({"type": "Completed", "status": "True"}))
+    assert "is Completed" in refused(Exit.REFUSED, place.suspend, "tj", "old", is_on=True)
+    assert "would be deleted" in place.delete("tj", "old", is_dry=True)
+    assert place.delete("tj", "old", is_dry=False) == "tj/old is being deleted"
+    refused(Exit.NOT_FOUND, place.get, "tj", "old")
+    assert "edl drain node/NAME" in refused(Exit.USAGE, place.delete, "node", "n1", is_dry=False)

@@ -1,0 +1,90 @@
+"""Which place a command means: what it says, then what stands around it; and never the other one by surprise."""
+
+from pathlib import Path
+
+import click
+import pytest
+
+from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.kube.contexts import find_target
+from autoscaler.cli.where import Choice, Side, Surroundings, Where, choose
+
+LOCAL, CLUSTER = Choice(side=Side.LOCAL), Choice(side=Side.KUBERNETES)
+ALL_AROUND = Surroundings(
+    is_plugin=True, said="local", names_run=True, has_live_run=True, has_runs=True, has_cluster=True
+)
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: here
+contexts:
+- {name: here, context: {cluster: c, user: u, namespace: team-a}}
+- {name: there, context: {cluster: c, user: u}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "around", "meant"),
+    [
+        (Where(run=Path("r")), ALL_AROUND, LOCAL),
+        (Where(namespace="n"), Surroundings(names_run=True, has_live_run=True), CLUSTER),
+        (Where(context="c"), Surroundings(said="local"), CLUSTER),
+        (Where(is_everywhere=True), Surroundings(has_live_run=True), CLUSTER),
+        (Where(on="local"), ALL_AROUND, LOCAL),
+        (Where(on="kubernetes"), Surroundings(has_live_run=True), CLUSTER),
+        (Where(), ALL_AROUND, CLUSTER),
+        (Where(), Surroundings(said="kubernetes", names_run=True, has_live_run=True), CLUSTER),
+        (Where(), Surroundings(names_run=True, has_cluster=True), LOCAL),
+        (Where(), Surroundings(has_live_run=True, has_runs=True, has_cluster=True), LOCAL),
+        (Where(), Surroundings(has_cluster=True), CLUSTER),
+        (Where(), Surroundings(), LOCAL),
+    ],
+)
+def test_the_rule_in_its_order(where, around, meant):
+    """What is said wins over what stands around, a run that lives over a kubeconfig that lies there."""
+    assert choose(where, around) == meant
+
+
+def test_a_run_that_is_over_makes_the_cluster_a_guess():
+    """Whoever ran `edl run` here a minute ago must not change a cluster by the same words."""
+    assert choose(Where(), Surroundings(has_runs=True, has_cluster=True)).is_guess
+    assert not choose(Where(namespace="n"), Surroundings(has_runs=True, has_cluster=True)).is_guess
+
+
+@pytest.mark.parametrize(
+    "where",
+    [Where(run=Path("r"), namespace="n"), Where(run=Path("r"), on="kubernetes"), Where(on="local", context="c")],
+)
+def test_contradictions_are_refused(where):
+    """Before anything is asked."""
+    with pytest.raises(click.UsageError, match="on this machine"):
+        choose(where, Surroundings())
+
+
+def test_the_context_says_cluster_and_namespace(tmp_path, monkeypatch):
+    """The current one, or one that is named; -n over the context's namespace; several files as kubectl reads them."""
+    file = tmp_path / "config"
+    file.write_text(KUBECONFIG)
+    target = find_target(str(file), None, None)
+    assert (target.context, target.namespace, target.title) == ("here", "team-a", "context here")
+    assert find_target(str(file), "there", None).namespace == "default"
+    assert find_target(str(file), None, "x").namespace == "x"
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'gone'}:{file}")
+    assert find_target(None, None, None).context == "here"
+
+
+def test_a_wrong_context_is_answered_with_those_that_are_there(tmp_path):
+    """And a file that is not there with what to do."""
+    file = tmp_path / "config"
+    file.write_text(KUBECONFIG)
+    with pytest.raises(CommandError, match="it has here, there") as caught:
+        find_target(str(file), "nowhere", None)
+    assert caught.value.code is Exit.NOT_FOUND
+    with pytest.raises(CommandError, match="--kubeconfig") as caught:
+        find_target(str(tmp_path / "gone"), None, None)
+    assert caught.value.code is Exit.NOT_FOUND
+    file.write_text("{")
+    with pytest.raises(CommandError, match="cannot be read") as caught:
+        find_target(str(file), None, None)
+    assert caught.value.code is Exit.REFUSED
