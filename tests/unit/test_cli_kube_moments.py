@@ -1,0 +1,170 @@
+"""What `edl why`, `plan` and `what-if` see of a cluster: the operator's reading of one listing of each kind."""
+
+import asyncio
+
+import pytest
+
+from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.kube.moments import find_policy, take
+from autoscaler.cli.kube.refusing import NO_DEFINITION
+from autoscaler.clusters.kubernetes.api import kinds
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, Refusal
+from autoscaler.domain import JobState, PodPhase, Reclaim
+from autoscaler.planner import plan
+from autoscaler.snapshots import format_document, parse_document, to_document
+from tests.unit.kube_place import NAMESPACE, node, raw_pod, stage, status
+
+NOW_S = 1767323045.0 + 90.0
+
+JOB_FILE = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: more}
+spec:
+  priorityClassName: CLASS
+  trainer:
+    minReplicas: 3
+    maxReplicas: 4
+    template:
+      spec:
+        nodeSelector: {zone: a}
+        containers: [{name: t, image: i, resources: {requests: {cpu: 1, memory: 64Mi}}}]
+  checkpoint: {uri: "file:///shared/more"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  template: {spec: {containers: [{name: w, resources: {requests: {cpu: 2, memory: 64Mi}}}]}}
+"""
+
+
+class Refusing:
+    """An API whose listings of some kinds end in an error."""
+
+    def __init__(self, api, errors):
+        self._api = api
+        self._errors = errors
+
+    def __getattr__(self, name):
+        return getattr(self._api, name)
+
+    async def list(self, kind, *scope):
+        if kind in self._errors:
+            raise self._errors[kind]
+        return await self._api.list(kind, *scope)
+
+
+def forbidden(kind):
+    return {kind: ForbiddenError(f"list {kind.plural}: forbidden", Refusal.RBAC)}
+
+
+def policy_map(written, namespace="edl-system"):
+    labels = {"app.kubernetes.io/part-of": "edl"}
+    return {
+        "metadata": {"name": "edl-policy", "namespace": namespace, "labels": labels},
+        "data": {"policy.yaml": written},
+    }
+
+
+def test_the_view_holds_what_stands_and_plans_as_the_operator_would():
+    """Jobs and pods under NAMESPACE/NAME, other people's pods, nodes; and the file of it answers the same."""
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        made.make_trainers(made.make_job(), 2)
+        made.make(kinds.PODS, raw_pod("web-1", node="n1"))
+        found = place.snapshot()
+    pods = {pod.name: (pod.job, pod.phase) for pod in found.view.pods}
+    assert pods["team-a/digits-trainer-1"] == ("team-a/digits", PodPhase.READY)
+    assert pods["team-a/web-1"][0] is None
+    assert [job.name for job in found.view.jobs] == ["team-a/digits"]
+    assert found.view.is_synced
+    (decision,) = plan(found.view, found.policy, found.now_s).decisions
+    assert decision.now == 2
+    again = parse_document(format_document(to_document(found)))
+    assert plan(again.view, again.policy, again.now_s) == plan(found.view, found.policy, found.now_s)
+
+
+@pytest.mark.parametrize(
+    ("told", "spec", "state"),
+    [
+        (None, {}, JobState.ACTIVE),
+        (status(), {}, JobState.ACTIVE),
+        (status({"type": "Completed", "status": "True"}), {}, JobState.OVER),
+        (status({"type": "Failed", "status": "False"}), {}, JobState.ACTIVE),
+        (status(), {"runPolicy": {"suspend": True}}, JobState.SUSPENDED),
+    ],
+)
+def test_a_jobs_life_is_read_from_its_status(told, spec, state):
+    """As an operator reads it that has just begun to lead."""
+    with stage() as (made, place):
+        made.make_job(told=told, **spec)
+        (job,) = place.snapshot().view.jobs
+    assert job.state is state
+
+
+def test_the_age_of_the_checkpoint_is_told():
+    """It decides whose trainers are cheap to take."""
+    with stage() as (made, _), asyncio.Runner() as runner:
+        made.make_job()
+        taken = runner.run(take(made.api, title="here", now_s=NOW_S))
+    (job,) = taken.snapshot.view.jobs
+    assert job.checkpoint_age_s == 90.0
+
+
+@pytest.mark.parametrize(
+    ("maps", "reclaim", "said"),
+    [
+        ([], Reclaim.SCHEDULER, "the default policy is used: no ConfigMap"),
+        ([policy_map("reclaim: planner")], Reclaim.PLANNER, "is that of ConfigMap edl-system/edl-policy"),
+        ([policy_map("reclaim: perhaps")], Reclaim.SCHEDULER, "policy.reclaim: is 'perhaps'"),
+        ([policy_map("[")], Reclaim.SCHEDULER, "is no YAML"),
+    ],
+)
+def test_the_policy_is_the_operators_where_it_can_be_read(maps, reclaim, said):
+    """And it is said whose it is."""
+    with stage() as (made, _), asyncio.Runner() as runner:
+        for one in maps:
+            made.make(kinds.CONFIG_MAPS, one)
+        policy, told = runner.run(find_policy(made.api))
+    assert policy.reclaim is reclaim
+    assert said in told
+
+
+def test_what_the_user_may_not_see_is_said(capsys):
+    """Quotas may be left out; without the pods of all there is no room to speak of."""
+    with stage(wrap=lambda api: Refusing(api, forbidden(kinds.RESOURCE_QUOTAS))) as (made, place):
+        made.make_job()
+        assert place.snapshot().view.is_synced
+    assert "resourcequotas may not be seen and are left out" in capsys.readouterr().err
+    with stage(wrap=lambda api: Refusing(api, forbidden(kinds.PODS))) as (_, place):
+        with pytest.raises(CommandError, match="administrator") as caught:
+            place.snapshot()
+        assert caught.value.code is Exit.REFUSED
+
+
+def test_a_cluster_without_the_definition_is_told_apart():
+    """From one without jobs."""
+    errors = {kinds.TRAINING_JOBS: NotFoundError("list trainingjobs: 404 page not found")}
+    with stage(wrap=lambda api: Refusing(api, errors)) as (_, place):
+        for ask in (place.snapshot, lambda: place.get("tj", ""), lambda: list(place.events(is_watching=False))):
+            with pytest.raises(CommandError) as caught:
+                ask()
+            assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, NO_DEFINITION)
+
+
+def test_a_file_is_submitted_as_the_operator_would_read_it(tmp_path):
+    """With the namespace, the cluster's classes, and the scheduling rules of its pods."""
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB_FILE.replace("CLASS", "edl-core"))
+    with stage() as (_, place):
+        moment = place.snapshot()
+        found = place.read_submission(file, moment.now_s)
+        file.write_text(JOB_FILE.replace("CLASS", "edl-cor"))
+        with pytest.raises(CommandError, match="no class edl-cor; the cluster has edl-core"):
+            place.read_submission(file, moment.now_s)
+    (job,), (web,) = found.jobs, found.workloads
+    assert (job.name, job.submitted_at_s, web.name) == (f"{NAMESPACE}/more", moment.now_s, f"{NAMESPACE}/web")
+    assert web.desired_replicas == 3
+    assert job.trainer.shape.node_selector == {("zone", "a")}
