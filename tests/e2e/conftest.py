@@ -1,28 +1,34 @@
-"""One cluster of two real nodes a session; a namespace for each test.  Only inside `make e2e`: elsewhere left out.
+"""One cluster of two real nodes a session; a namespace for each test.
 
-Whatever uses it carries the mark `e2e`.
+Whatever needs what only `make e2e` has carries the mark `e2e` and is left out elsewhere.
 """
 
+import importlib.util
 import os
 import secrets
 
+import numpy as np
 import pytest
 from kubernetes import client
 
 from tests.cluster.accounts import open_client
 from tests.cluster.families import FAMILIES, NODE_FAMILIES
 from tests.cluster.toolbox import find_tools
+from tests.cluster.trainingjobs import DEFINITION
 from tests.cluster.waiting import wait_for
-from tests.e2e.pods import Pods
-from tests.e2e.real_cluster import start_cluster
+from tests.e2e.images import CHECKOUT
+from tests.e2e.pods import Pods, make_pod
+from tests.e2e.real_cluster import apply, start_cluster
+from tests.e2e.storage import CLAIM, make_folder
 from tests.e2e.surroundings import try_find
 
 NODES = ("left", "right")
+CHART = CHECKOUT / "charts" / "edl"
 
 
 def pytest_collection_modifyitems(config, items):
     """Marks what needs real nodes, and leaves it out where there can be none."""
-    needing = [item for item in items if "real_cluster" in getattr(item, "fixturenames", ())]
+    needing = [item for item in items if "surroundings" in getattr(item, "fixturenames", ())]
     for item in needing:
         item.add_marker(pytest.mark.e2e)
     if needing and try_find(os.environ) is None:
@@ -43,8 +49,12 @@ def pytest_runtest_makereport(item, call):
 
 
 @pytest.fixture(scope="session")
-def real_cluster(tmp_path_factory):
-    surroundings = try_find(os.environ)
+def surroundings():
+    return try_find(os.environ)
+
+
+@pytest.fixture(scope="session")
+def real_cluster(surroundings, tmp_path_factory):
     tools = find_tools(os.environ, (*FAMILIES, *NODE_FAMILIES))
     with start_cluster(tmp_path_factory.mktemp("real"), tools, surroundings, nodes=NODES) as running:
         yield running
@@ -77,3 +87,56 @@ def namespace(core):
 def pods(real_cluster, core, namespace):
     """Makes pods in the test's namespace, waits for them, looks into them."""
     return Pods(real_cluster.control_plane, core, namespace)
+
+
+@pytest.fixture
+def checkpoints(real_cluster, core, namespace):
+    """A claim that pods on both nodes can mount at once; its folder on this machine."""
+    volume = make_folder(real_cluster.shared, namespace)
+    apply(real_cluster.control_plane, volume.manifests())
+    wait_for("the claim is bound", lambda: _is_bound(core, namespace))
+    yield volume.folder
+    core.delete_persistent_volume(volume.name)
+
+
+def _is_bound(core, namespace):
+    return core.read_namespaced_persistent_volume_claim(CLAIM, namespace).status.phase == "Bound"
+
+
+def _load_digits():
+    """As the example itself loads and splits them."""
+    spec = importlib.util.spec_from_file_location("digits_pserver", CHECKOUT / "examples/digits_pserver.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    return example.load(None)
+
+
+@pytest.fixture
+def digits(checkpoints):
+    """The digits as a file on the claim, for `examples/digits_pserver.py --data`."""
+    file = checkpoints / "digits.npz"
+    names = ("x_train", "y_train", "x_test", "y_test")
+    np.savez(file, **dict(zip(names, _load_digits(), strict=True)))
+    return file
+
+
+@pytest.fixture
+def etcd(pods, core, namespace):
+    """An etcd server of one member, at etcd:2379."""
+    labels, port = {"app": "etcd"}, 2379
+    urls = [f"--listen-client-urls=http://0.0.0.0:{port}", f"--advertise-client-urls=http://etcd:{port}"]
+    service = {"selector": labels, "ports": [{"port": port}]}
+    core.create_namespaced_service(namespace, {"metadata": {"name": "etcd"}, "spec": service})
+    ready = {"readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1}}
+    return pods.run(make_pod("etcd", "etcd", ["etcd", "--data-dir=/tmp/data", *urls], labels=labels, container=ready))
+
+
+@pytest.fixture(scope="session")
+def definitions(real_cluster):
+    """What the chart brings and a TrainingJob needs: its definition and the PriorityClasses."""
+    plane = real_cluster.control_plane
+    plane.kubectl("apply", "--server-side", "-f", str(DEFINITION))
+    classes = plane.helm("template", "edl", str(CHART), "--show-only", "templates/priorityclasses.yaml")
+    plane.kubectl("apply", "--server-side", "-f", "-", stdin=classes)
+    wait = ("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev", "--timeout=30s")
+    plane.kubectl(*wait)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,6 +43,8 @@ NAMES: Final[Mapping[str, str]] = {
 }
 PYTHON_BASES: Final = ("python:3.12-slim-bookworm",)
 LOCK_BUDGET_S: Final = 1800.0
+UNUSED_S: Final = 24 * 3600.0
+KEPT_ARCHIVES: Final = 2  # another run may still be reading the last one
 USERS: Final = {"root": 0, "www-data": 33, "nginx": 101, "edl": 65532, "nobody": 65534}
 NGINX: Final = """\
 pid /tmp/nginx.pid;
@@ -97,12 +102,23 @@ class _Workshop:
         archive = self._cache / f"images-{digest}.tar"
         if not archive.exists():
             self._say(f"writing {len(images)} images")
-            for older in self._cache.glob("images-*.tar"):
-                older.unlink()
             with _scratch(self._cache) as made:
                 write_archive(images, made / "archive", machine=os.uname().machine)
                 (made / "archive").rename(archive)
-        return Built(archive=archive, system=self._root(system))
+        built = Built(archive=archive, system=self._root(system))
+        os.utime(archive)
+        self._prune()
+        return built
+
+    def _prune(self) -> None:
+        """Removes what no build has used for a while: each change of the code leaves a layer and an archive behind."""
+        oldest_s = time.time() - UNUSED_S
+        for entry in itertools.chain(*[(self._cache / name).iterdir() for name in ("layers", "roots", "steps")]):
+            if entry.stat().st_mtime < oldest_s:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        archives = sorted(self._cache.glob("images-*.tar"), key=lambda archive: archive.stat().st_mtime)
+        for archive in archives[:-KEPT_ARCHIVES]:
+            archive.unlink()
 
     def _own_images(self) -> Iterable[Image]:
         base = self._python()
@@ -179,6 +195,8 @@ class _Workshop:
                 written = write_tar(make(), made / "tar")
                 (made / "tar").rename(target)
             digest.write_text(written)
+        os.utime(target)
+        os.utime(digest)
         return Layer(path=target, sha256=digest.read_text())
 
     def _root(self, layer: Layer) -> Path:
@@ -188,6 +206,7 @@ class _Workshop:
             with _scratch(self._cache) as made:
                 unpack(layer.path, made / "root")
                 (made / "root").rename(root)
+        os.utime(root)
         return root
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -98,6 +99,8 @@ def start_node(place: NodePlace, plan: Path) -> Iterator[Node]:
             kill_node(pid)
     finally:
         program.stop(STOP_BUDGET_S)
+        for name in ("upper", "work", "var/lib"):  # a gigabyte of images; the logs stay
+            shutil.rmtree(place.folder / name, ignore_errors=True)
 
 
 def kill_node(pid: int) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kubernetes import client
+from kubernetes.client.exceptions import ApiException
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.e2e.images import NAMES
 
 START_BUDGET_S: Final = 60.0
+LOG_LINES: Final = 20
 NAME: Final = "main"  # of the one container
 
 
@@ -109,6 +112,13 @@ class Pods:
         self._core.delete_namespaced_pod(name, self._namespace, grace_period_seconds=grace_s)
 
     def account(self) -> str:
-        """How all of them stand, with the events: for somebody who reads a failed test."""
+        """How all of them stand, with events and logs: for somebody who reads a failed test."""
         parts = [("get", "pods", "-o", "wide"), ("get", "events", "--sort-by=.lastTimestamp")]
-        return "\n".join(self._control_plane.kubectl(*part, "--namespace", self._namespace) for part in parts)
+        told = [self._control_plane.kubectl(*part, "--namespace", self._namespace) for part in parts]
+        for pod in self._core.list_namespaced_pod(self._namespace).items:
+            told.append(f"{pod.metadata.name} said last:")
+            with contextlib.suppress(ApiException):  # it has not begun
+                told.append(
+                    self._core.read_namespaced_pod_log(pod.metadata.name, self._namespace, tail_lines=LOG_LINES)
+                )
+        return "\n".join(told)

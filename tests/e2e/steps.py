@@ -139,7 +139,7 @@ class Steps:
             if not (layer / inside).is_dir():
                 continue
             later = other.layers[number + 1 :]
-            key = _key(state.key, inside, layer.name, *[above.name for above in later if (above / inside).is_dir()])
+            key = _key(state.key, inside, layer.name, *_names(later, inside))
 
             def lay(upper: Path, layer: Path = layer, later: tuple[Path, ...] = later) -> None:
                 _take(layer, inside, later, upper)
@@ -169,6 +169,7 @@ class Steps:
                 upper.mkdir()
                 make(upper)
                 upper.rename(made)
+        os.utime(made)  # in use: see `images.prune`
         return replace(state, layers=(*state.layers, made))
 
 
@@ -198,6 +199,12 @@ def _forget(upper: Path) -> None:
             left.rmdir()
         else:
             left.unlink(missing_ok=True)
+
+
+def _names(layers: Iterable[Path], inside: str) -> list[str]:
+    """What these layers say anything about: it is not taken from the layers below."""
+    found = {path.relative_to(layer).as_posix() for layer in layers for path in (layer / inside).rglob("*")}
+    return sorted(found)
 
 
 def _take(layer: Path, inside: str, later: tuple[Path, ...], upper: Path) -> None:

@@ -15,15 +15,18 @@ from tests.e2e.images import Built
 RUN: Final = "EDL_E2E_RUN"
 ARCHIVE: Final = "EDL_E2E_IMAGES"
 SYSTEM: Final = "EDL_E2E_SYSTEM"
+LINTER: Final = "EDL_E2E_LINTER"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     run: str  # unlike any other run's
     images: Built
+    linter: Path  # of Dockerfiles
 
     def variables(self) -> dict[str, str]:
-        return {RUN: self.run, ARCHIVE: str(self.images.archive), SYSTEM: str(self.images.system)}
+        images = {ARCHIVE: str(self.images.archive), SYSTEM: str(self.images.system)}
+        return {RUN: self.run, LINTER: str(self.linter), **images}
 
 
 def enter_command(command: Sequence[str]) -> list[str]:
@@ -38,4 +41,4 @@ def try_find(environ: Mapping[str, str]) -> Surroundings | None:
     if RUN not in environ or os.getpid() != 1:
         return None
     images = Built(archive=Path(environ[ARCHIVE]), system=Path(environ[SYSTEM]))
-    return Surroundings(run=environ[RUN], images=images)
+    return Surroundings(run=environ[RUN], images=images, linter=Path(environ[LINTER]))

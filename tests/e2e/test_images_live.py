@@ -31,7 +31,7 @@ def restricted(name, image, command=()):
     ("image", "code"),
     [
         ("trainer", "import trainer_sdk, numpy; print(numpy.ones(3).sum())"),
-        ("master", "import master, etcd3, grpc; print(3.0)"),
+        ("master", "import master.__main__, master.store.etcd; print(3.0)"),
         ("operator", "import autoscaler.cli.main, kopf, kubernetes; print(3.0)"),
     ],
 )
@@ -53,21 +53,9 @@ def test_the_operators_command_answers(pods):
     assert "Usage" in said
 
 
-def test_a_master_leads_its_job_with_etcd_in_the_cluster(pods, core, namespace):
-    """etcd behind a Service, the master's own command: it takes the lead and says so on its status port."""
-    etcd = [
-        "etcd",
-        "--data-dir=/tmp/data",
-        "--listen-client-urls=http://0.0.0.0:2379",
-        "--advertise-client-urls=http://etcd:2379",
-    ]
-    core.create_namespaced_service(
-        namespace, {"metadata": {"name": "etcd"}, "spec": {"selector": {"app": "etcd"}, "ports": [{"port": 2379}]}}
-    )
-    server = restricted("etcd", "etcd", etcd)
-    server["metadata"]["labels"] = {"app": "etcd"}
-    pods.run(server)
+def test_a_master_leads_its_job_with_etcd_in_the_cluster(pods, etcd):
+    """The image's own command: it finds etcd by name, takes the lead and serves."""
     master = restricted("master", "master")
     master["spec"]["containers"][0]["env"] = [{"name": name, "value": value} for name, value in MASTER.items()]
     name = pods.run(master)
-    wait_for("it leads", lambda: "term 1 leads" in pods.logs(name))
+    wait_for("it leads", lambda: "serves job digits" in pods.logs(name))

@@ -1,0 +1,28 @@
+"""What would be noticed if a run changed the machine.  Needs no root."""
+
+import sys
+
+import pytest
+
+from tests.e2e import prerequisites
+from tests.e2e.machine import differences
+from tests.e2e.prerequisites import missing
+
+
+def test_each_change_is_named_with_what_was_and_what_is():
+    before = {"/proc/sys/vm/overcommit_memory": "0", "/var": "lib log", "gone": "1"}
+    after = {"/proc/sys/vm/overcommit_memory": "1", "/var": "lib log", "new": "1"}
+    assert differences(before, after) == [
+        "/proc/sys/vm/overcommit_memory: was '0', is '1'",
+        "gone: was '1', is None",
+        "new: was None, is '1'",
+    ]
+    assert differences(before, dict(before)) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere that is the one thing that is said")
+def test_all_that_a_machine_lacks_is_said_at_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(prerequisites.os, "geteuid", lambda: 1000)
+    said = missing(tmp_path, {"PATH": str(tmp_path)})
+    assert "sudo make e2e" in said[0]
+    assert all(program in said[1] for program in prerequisites.PROGRAMS)
