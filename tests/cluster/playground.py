@@ -1,8 +1,9 @@
 """`python -m tests.cluster.playground up|status|down`: the test cluster for people, left running until told to go.
 
-A control plane and eight nodes with GPUs, which run nothing, with EDL's chart installed.  A keeper process holds it
-all: it writes what one needs to know into `state.json` when everything is ready, and takes everything along when it
-ends.  `make playground` and `make playground-down` call this.
+A control plane and eight nodes with GPUs, which run nothing, with EDL's chart installed and its operator at work: as a
+process with the token of the chart's account, since no container runs there.  A keeper process holds it all: it writes
+what one needs to know into `state.json` when everything is ready, and takes everything along when it ends.  `make
+playground` and `make playground-down` call this.
 """
 
 from __future__ import annotations
@@ -19,19 +20,37 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from kubernetes import client
 
 from master.etcd_server.build import CHECKOUT
 from master.etcd_server.cache import cache_folder
-from tests.cluster.accounts import open_client
+from master.etcd_server.cluster import free_ports
+from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.errors import ClusterError
+from tests.cluster.processes import Program
 from tests.cluster.stand_ins import NodeShape, create_nodes
 from tests.cluster.toolbox import find_tools
 
 NODES: Final = {f"gpu-{number}": NodeShape(cpu="16", memory="64Gi", gpus=8) for number in range(1, 9)}
 CHART: Final = CHECKOUT / "charts" / "edl"
 NAMESPACE: Final = "edl-system"
+ACCOUNT: Final = "edl"
+TOKEN_LIFETIME_S: Final = 7 * 86_400
+OPERATOR_BUDGET_S: Final = 60.0
+NO_ETCD: Final = "http://etcd.invalid:2379"  # masters run in name alone
+VOLUME: Final = {
+    "metadata": {"name": "checkpoints"},
+    "spec": {
+        "capacity": {"storage": "100Gi"},
+        "accessModes": ["ReadWriteMany"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "hostPath": {"path": "/nothing"},
+    },
+}
+"""For the examples' claim: nothing is ever written to it."""
 UP_BUDGET_S: Final = 180.0
 DOWN_BUDGET_S: Final = 20.0
 POLL_S: Final = 0.1
@@ -96,22 +115,43 @@ def keep(folder: Path) -> int:
     with _locked(folder), start_control_plane(folder / "control-plane", find_tools(os.environ)) as control_plane:
         with open_client(control_plane.kubeconfig) as api:
             create_nodes(api, NODES)
-        install_edl(control_plane)
+            operator = install_edl(control_plane, api, folder)
         written = folder / "state.json.new"
         written.write_text(
             json.dumps({"kubeconfig": str(control_plane.kubeconfig), "bin": _links(control_plane, folder)})
         )
         written.replace(_state_file(folder))
-        while all(program.is_running for program in control_plane.programs.values()):
-            time.sleep(1)
-        print(control_plane.last_words())
+        programs = (*control_plane.programs.values(), operator)
+        try:
+            while all(program.is_running for program in programs):
+                time.sleep(1)
+        finally:
+            operator.stop(DOWN_BUDGET_S)
+        print(control_plane.last_words(), operator.last_words(), sep="\n")
         return 1
 
 
-def install_edl(control_plane: ControlPlane) -> None:
-    """The chart, where this checkout has one."""
-    if (CHART / "Chart.yaml").is_file():
-        control_plane.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
+def install_edl(control_plane: ControlPlane, api: client.ApiClient, folder: Path) -> Program:
+    """The chart without pods of its own, and the operator that it would have run; it leads when this returns."""
+    core: Any = client.CoreV1Api(api)
+    core.create_persistent_volume(VOLUME)
+    chart = ("install", "edl", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
+    control_plane.helm(*chart, "--set", "operator.replicas=0", "--set", f"etcd.external.endpoints={{{NO_ETCD}}}")
+    kubeconfig = write_account_kubeconfig(
+        folder / "operator.kubeconfig",
+        api,
+        authority=control_plane.authority,
+        namespace=NAMESPACE,
+        account=ACCOUNT,
+        lifetime_s=TOKEN_LIFETIME_S,
+    )
+    port = free_ports(1)[0].health
+    told = ("EDL_NAME=playground", "EDL_IMAGE=edl/master", f"EDL_ETCD_ENDPOINTS={NO_ETCD}")
+    edl = str(Path(sys.executable).with_name("edl"))
+    flags = ("--lease", f"{NAMESPACE}/edl-operator", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}")
+    operator = Program("operator", ["/usr/bin/env", *told, edl, "operator", *flags], folder)
+    operator.wait_ready(f"http://127.0.0.1:{port}/readyz", None, OPERATOR_BUDGET_S)
+    return operator
 
 
 def _links(control_plane: ControlPlane, folder: Path) -> str:
@@ -129,7 +169,10 @@ def _tell(folder: Path) -> int:
         f"A control plane with {len(NODES)} nodes of 8 GPUs runs.  The nodes run nothing: pods only look alive.\n\n"
         f"  export KUBECONFIG={state['kubeconfig']}\n"
         f"  export PATH={state['bin']}:$PATH\n"
-        "  kubectl get nodes\n\n"
+        "  kubectl get nodes\n"
+        "  kubectl apply -f examples/kubernetes          # two training jobs beside a web service\n"
+        "  kubectl get tj -w\n"
+        "  kubectl scale deployment/web --replicas=60    # the web's tide rises\n\n"
         f"`make playground-down` ends it; its logs are in {folder / 'control-plane'}."
     )
     return 0

@@ -38,6 +38,10 @@ def test_it_runs_until_told_to_go(playground, control_plane):
     nodes = json.loads(control_plane.kubectl("get", "nodes", "-o", "json", kubeconfig=state["kubeconfig"]))["items"]
     assert [node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes] == ["8"] * 8
 
+    control_plane.kubectl("apply", "-f", str(ROOT / "examples" / "kubernetes"), kubeconfig=state["kubeconfig"])
+    grown = "jsonpath={.status.trainers.ready}=8"
+    control_plane.kubectl("wait", f"--for={grown}", "tj/digits", "--timeout=60s", kubeconfig=state["kubeconfig"])
+
     assert playground("up") == (0, told)
     assert int((playground.folder / "lock").read_text()) == keeper
     assert playground("down")[0] == 0
