@@ -100,9 +100,8 @@ def wrong_status(error: InvalidSpecError, before: RawRead, *, generation: int, n
 
 
 def is_over(seen: Seen) -> bool:
-    """Whether the job's ending may be told: no trainer is at work that was not told to leave (ADR 0152)."""
-    at_work = [raw for raw in seen.there[Role.TRAINER] if text(raw, "metadata", "uid") not in seen.record.told]
-    return seen.record.life.ending in {Ending.COMPLETED, Ending.FAILED} and not at_work
+    """Whether the job's ending may be told: each of its trainers is seen to be leaving, or gone (ADR 0152)."""
+    return seen.record.life.ending in {Ending.COMPLETED, Ending.FAILED} and not seen.there[Role.TRAINER]
 
 
 def chief_reason(told: Sequence[Condition]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.operator.conditions import Condition, Kind, is_false, is_true, is_unknown
@@ -128,8 +127,7 @@ def _ended(seen: Seen, kind: Kind, ending: Ending) -> Condition:
     life = seen.record.life
     if life.ending is not ending:
         return is_false(kind, "NotSo")
-    at_work = [raw for raw in seen.there[Role.TRAINER] if text(raw, "metadata", "uid") not in seen.record.told]
-    if at_work:
+    if seen.there[Role.TRAINER]:
         return is_false(kind, "Stopping", life.message)
     reason = {Ending.COMPLETED: "AllTrained", Ending.FAILED: failure_reason(life.message)}.get(ending, ending.value)
     return is_true(kind, reason, life.message)

@@ -1,7 +1,9 @@
 """The operator as the chart installs it, on a real control plane: one process, the chart's ServiceAccount."""
 
 import json
+import re
 import signal
+import time
 
 import pytest
 from kubernetes import client
@@ -150,6 +152,30 @@ def test_a_job_starts_grows_is_healed_suspended_resumed_and_deleted(plane, admin
     assert operator.wait() == 0
     lease = json.loads(plane.kubectl("get", "lease", "edl-operator", "-n", NAMESPACE, "-o", "json"))
     assert lease["spec"]["holderIdentity"] == ""
+
+
+def test_what_stands_is_left_alone(plane, admin, operator, submit):
+    """Once a job has its size nothing is written any more: no status that the server keeps otherwise, no event."""
+    operator.wait_leading()
+    submit("digits")
+    wait_for("at its size", lambda: condition(plane, "digits", "Scaled") == ("True", "Max"), budget_s=60)
+    wait_for("ready", lambda: condition(plane, "digits", "Ready")[0] == "True" and ready(plane, "digits") == 4)
+    time.sleep(2)  # what was under way has been written
+    before = writes(operator)
+    time.sleep(5)
+    assert writes(operator) == before
+
+
+def writes(operator):
+    """Requests of the operator that change something, but for its Lease."""
+    lines = operator.get("/metrics")[1].splitlines()
+    found = (re.match(r'edl_api_calls_total\{kind="(\w+)",outcome="ok",verb="(\w+)"\} (.+)', line) for line in lines)
+    counted = {(one[1], one[2]): float(one[3]) for one in found if one}
+    return {
+        what: n
+        for what, n in counted.items()
+        if what[1] in {"create", "apply", "patch", "delete"} and what[0] != "leases"
+    }
 
 
 def test_a_job_whose_trainers_fail_fails(plane, admin, operator, submit):
