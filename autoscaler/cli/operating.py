@@ -32,7 +32,10 @@ def operator(
     """Run EDL on a Kubernetes cluster: sizes TrainingJobs beside web workloads.
 
     The chart in charts/edl starts it.  From the environment: EDL_NAME, EDL_IMAGE and EDL_ETCD_*.
-    """
+
+    \b
+    edl operator --lease edl-system/edl-operator --policy policy.yaml
+    """  # noqa: D301 - click keeps the lines after this mark as they are
     import asyncio  # noqa: PLC0415 - not for --help
     import os  # noqa: PLC0415 - with it
 
