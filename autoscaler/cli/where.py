@@ -1,6 +1,6 @@
 """Which place a command means: a run on this machine, or a Kubernetes cluster.
 
-Whoever works with `edl run` must not find themselves in a cluster, nor the other way round (ADR 0152):
+Whoever works with `edl run` must not find themselves in a cluster, nor the other way round (ADR 0153):
 
 1. What the command line says: --run, or any of --context, --kubeconfig, --namespace, --all-namespaces, or --on.
 2. `kubectl edl` means the cluster.

@@ -148,7 +148,7 @@ def test_a_cluster_without_the_definition_is_told_apart():
     """From one without jobs."""
     errors = {kinds.TRAINING_JOBS: NotFoundError("list trainingjobs: 404 page not found")}
     with stage(wrap=lambda api: Refusing(api, errors)) as (_, place):
-        for ask in (place.snapshot, lambda: place.get("tj", ""), lambda: list(place.events(is_watching=False))):
+        for ask in (place.snapshot, lambda: place.get("tj", ""), lambda: list(place.watch("tj", ""))):
             with pytest.raises(CommandError) as caught:
                 ask()
             assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, NO_DEFINITION)

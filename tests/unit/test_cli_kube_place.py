@@ -123,6 +123,24 @@ def test_logs_by_role_and_number(digits):
     )
 
 
+def test_watching_tells_each_change_once(digits):
+    """What stands, then what comes; and refuses what is not there."""
+    made, place = digits
+    changes = place.watch("tj", "digits")
+    assert next(changes).objects[0]["status"]["reason"] == "NodeFit"
+    place.scale("tj", "digits", replicas=None, trainers=5, is_dry=False)
+    assert next(changes).objects[0]["spec"]["trainer"]["replicas"] == 5
+    place.delete("tj", "digits", is_dry=False)
+    assert next(changes).objects[0]["metadata"]["name"] == "digits"
+    made.make_job("other")
+    assert "did you mean" in refused(Exit.NOT_FOUND, lambda: next(place.watch("tj", "othr")))
+    news = place.events(is_watching=True)
+    made.make(kinds.EVENTS, event("Gone", "of a job that was there"))
+    made.make(kinds.EVENTS, event("Started", "begins", name="other"))
+    assert "Gone" in next(news).text
+    assert "Started" in next(news).text
+
+
 def test_what_wait_waits_for(digits):
     """Conditions by their types, and by the names that runs have; a failed job never completes."""
     made, place = digits

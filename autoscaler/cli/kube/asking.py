@@ -1,8 +1,7 @@
-"""What commands read of a cluster: things by type and name, their changes, a job's pods, events, logs."""
+"""What commands read of a cluster: things by type and name, a job's pods, events, logs; changes are in `following`."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
@@ -10,12 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.kube.events import in_order, is_of_jobs
-from autoscaler.cli.kube.refusing import NO_DEFINITION
+from autoscaler.cli.kube.events import in_order, is_of_jobs, jobs_of
+from autoscaler.cli.kube.following import follow
+from autoscaler.cli.kube.refusing import unknown_kind
 from autoscaler.cli.places import LogOptions, Seat
-from autoscaler.clusters.kubernetes.api.errors import ExpiredError, NotFoundError, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.api.port import Api, EventType, Listing, Raw, Scope
+from autoscaler.clusters.kubernetes.api.port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE
 from autoscaler.clusters.kubernetes.building.names import pod_name
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, parts, text
@@ -27,11 +27,9 @@ from autoscaler.manifests.refusals import did_you_mean
 
 KINDS: Final[Mapping[str, Kind]] = {"tj": TRAINING_JOBS, "node": NODES, "pod": PODS, "deployment": DEPLOYMENTS}
 
-_TURN_S: Final = 300.0
-_SILENCE_S: Final = 90.0  # bookmarks come each minute
-_ATTEMPTS: Final = 5  # in a row, of a watch that ends in an error
-_AGAIN_S: Final = 1.0
+_JOBS_AGE_S: Final = 60.0  # so long an event may be about a job that has come since
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
+_LONGEST_HINT: Final = 200  # characters
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 
@@ -55,25 +53,20 @@ class Asking:
         try:
             return await self.api.get(known, short, namespace=namespace if known.is_namespaced else None)
         except NotFoundError:
-            names = [
-                text(one, "metadata", "name") for one in (await self.list(known, Scope(namespace=namespace))).items
-            ]
-            hint = did_you_mean(short, names) if names else f"there is no {kind} at all"
             where = f" in namespace {namespace}" if known.is_namespaced else ""
-            raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{short}{where}; {hint}") from None
+            hint = await self._hint(known, kind, namespace, short)
+            raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{short}{where}{hint}") from None
 
     async def all(self, kind: str) -> Sequence[Raw]:
         """All of a type, of the namespace or of all."""
-        return (await self.list(KINDS[kind], self.scope())).items
+        return (await self.listing(KINDS[kind], self.scope())).items
 
-    async def list(self, kind: Kind, scope: Scope) -> Listing:
+    async def listing(self, kind: Kind, scope: Scope) -> Listing:
         """A listing; CommandError where the cluster does not know the kind."""
         try:
             return await self.api.list(kind, scope if kind.is_namespaced else Scope(labels=scope.labels))
         except NotFoundError as error:
-            if kind == TRAINING_JOBS:
-                raise CommandError(Exit.NOT_FOUND, NO_DEFINITION) from None
-            raise CommandError(Exit.NOT_FOUND, str(error)) from None
+            raise unknown_kind(kind, error) from None
 
     def scope(self) -> Scope:
         """What is meant without a name."""
@@ -92,44 +85,12 @@ class Asking:
                 found[node] = found.get(node, NOTHING) + pod_request(raw.get("spec", {}), raw.get("status", {}))
         return found
 
-    # ---- changes ------------------------------------------------------------------------------------------------
-
-    async def follow(self, kind: Kind, scope: Scope) -> AsyncGenerator[Raw, None]:
-        """Each thing of the scope as it stands, and again whenever it changes or goes; forever.
-
-        A watch that ends is taken up where it ended; what was forgotten meanwhile is listed anew, and only what is
-        different is told.  Raises ClusterError after several errors in a row.
-        """
-        shown: dict[str, str] = {}
-        failures = 0
-        while True:
-            try:
-                listing = await self.list(kind, scope)
-                for item in listing.items:
-                    if _is_new(shown, item):
-                        yield item
-                version = listing.resource_version
-                while True:
-                    watched = self.api.watch(kind, scope, since=version, timeout_s=_TURN_S, silence_s=_SILENCE_S)
-                    async with aclosing(watched) as changes:
-                        async for change in changes:
-                            failures, version = 0, change.resource_version
-                            if change.type is not EventType.BOOKMARK and _is_new(shown, change.object):
-                                yield change.object
-            except ExpiredError:
-                continue
-            except UnavailableError:
-                failures += 1
-                if failures >= _ATTEMPTS:
-                    raise
-                await asyncio.sleep(_AGAIN_S)
-
     # ---- pods ---------------------------------------------------------------------------------------------------
 
     async def pods_of(self, job: str) -> Sequence[Raw]:
         """The job's pods by name: those that its label names."""
         namespace, short = self.split(job)
-        return (await self.list(PODS, Scope(namespace=namespace, labels=f"{JOB}={short}"))).items
+        return (await self.listing(PODS, Scope(namespace=namespace, labels=f"{JOB}={short}"))).items
 
     async def pod_of(self, kind: str, name: str, seat: Seat) -> Raw:
         """The pod that TYPE/NAME and --trainer N, --server N or --master mean."""
@@ -168,25 +129,35 @@ class Asking:
 
     async def events(self) -> Sequence[Raw]:
         """What is still known of the jobs and their pods, the oldest first."""
-        jobs = await self._jobs()
-        found = (await self.list(EVENTS, self.scope())).items
+        found = (await self.listing(EVENTS, self.scope())).items
+        jobs = await self._jobs() | jobs_of(found)
         return in_order(event for event in found if is_of_jobs(event, jobs))
 
     async def follow_events(self) -> AsyncGenerator[Raw, None]:
         """The same, and what comes, of jobs that come too."""
         jobs, asked_at_s = await self._jobs(), time.monotonic()
-        async with aclosing(self.follow(EVENTS, self.scope())) as events:
+        async with aclosing(follow(self.api, EVENTS, self.scope(), order=in_order)) as events:
             async for event in events:
-                kind, name = text(event, "regarding", "kind"), text(event, "regarding", "name")
-                if kind == "TrainingJob":
-                    jobs.add((text(event, "regarding", "namespace"), name))
-                elif time.monotonic() - asked_at_s > _SILENCE_S:
+                if time.monotonic() - asked_at_s > _JOBS_AGE_S:
                     jobs, asked_at_s = jobs | await self._jobs(), time.monotonic()
+                jobs |= jobs_of([event])
                 if is_of_jobs(event, jobs):
                     yield event
 
+    async def _hint(self, known: Kind, kind: str, namespace: str, name: str) -> str:
+        """What may have been meant."""
+        try:
+            listing = await self.listing(known, Scope(namespace=namespace))
+        except ClusterError:
+            return ""  # who may not list still learns that it is not there
+        names = [text(one, "metadata", "name") for one in listing.items]
+        if not names:
+            return f"; there is no {kind} at all"
+        hint = did_you_mean(name, names)
+        return f"; {hint}" if len(hint) <= _LONGEST_HINT else f"; there are {len(names)} others: edl get {kind}"
+
     async def _jobs(self) -> set[tuple[str, str]]:
-        listing = await self.list(TRAINING_JOBS, self.scope())
+        listing = await self.listing(TRAINING_JOBS, self.scope())
         return {(text(raw, "metadata", "namespace"), text(raw, "metadata", "name")) for raw in listing.items}
 
 
@@ -211,12 +182,3 @@ def _order(pod: Raw, leader: str) -> tuple[bool, bool, int, str]:
     number = name.rpartition("-")[2]
     is_ready = condition_of(pod, "Ready").get("status") == "True"
     return name != leader, not is_ready, int(number) if number.isdigit() else 0, name
-
-
-def _is_new(shown: dict[str, str], thing: Raw) -> bool:
-    """Whether this version has not been told yet."""
-    metadata = thing["metadata"]
-    version = str(metadata.get("resourceVersion"))
-    is_new = shown.get(metadata["uid"]) != version
-    shown[metadata["uid"]] = version
-    return is_new

@@ -15,6 +15,15 @@ _POD: Final = re.compile(r"(?P<job>.+)-(trainer|server|master)-.+")
 _KINDS: Final = {"TrainingJob": "tj"}
 
 
+def jobs_of(events: Iterable[Object]) -> set[tuple[str, str]]:
+    """Namespace and name of each job that an event names, gone ones too."""
+    return {
+        (text(event, "regarding", "namespace"), text(event, "regarding", "name"))
+        for event in events
+        if text(event, "regarding", "kind") == "TrainingJob"
+    }
+
+
 def is_of_jobs(event: Object, jobs: Collection[tuple[str, str]]) -> bool:
     """Whether it is about one of the jobs, or about a pod that bears the name of one's, standing or gone."""
     namespace, name = text(event, "regarding", "namespace"), text(event, "regarding", "name")

@@ -20,6 +20,7 @@ from autoscaler.cli.kube.changes import Changes
 from autoscaler.cli.kube.columns import cluster_columns
 from autoscaler.cli.kube.contexts import find_target
 from autoscaler.cli.kube.events import in_order, is_about, is_of_jobs, tell_event
+from autoscaler.cli.kube.following import follow
 from autoscaler.cli.kube.moments import take
 from autoscaler.cli.kube.refusing import to_command_error
 from autoscaler.cli.kube.submitting import read_cluster_submission
@@ -86,8 +87,10 @@ class ClusterPlace:
     def watch(self, kind: str, name: str) -> Iterator[Found]:
         known = KINDS[type_named(kind)]
         namespace, short = self._asking.split(name)
+        if name:
+            self._do(self._asking.find(type_named(kind), name))  # refuses what is not there
         scope = Scope(namespace=namespace, fields=f"metadata.name={short}") if name else self._asking.scope()
-        for thing in self._iterate(self._asking.follow(known, scope if known.is_namespaced else Scope())):
+        for thing in self._iterate(follow(self._asking.api, known, scope if known.is_namespaced else Scope())):
             if not name or text(thing, "metadata", "name") == short:
                 yield Found(objects=[thing], columns=self._columns())
 
@@ -188,13 +191,13 @@ class ClusterPlace:
             case "tj":
                 return list(await self._asking.pods_of(name))
             case "node":
-                return list((await self._asking.list(PODS, Scope(fields=f"spec.nodeName={name}"))).items)
+                return list((await self._asking.listing(PODS, Scope(fields=f"spec.nodeName={name}"))).items)
             case _:
                 return []
 
     async def _events_of(self, kind: str, found: Object) -> list[Raw]:
         namespace, name = text(found, "metadata", "namespace"), text(found, "metadata", "name")
-        events = (await self._asking.list(EVENTS, Scope(namespace=namespace or None))).items
+        events = (await self._asking.listing(EVENTS, Scope(namespace=namespace or None))).items
         if kind == "tj":
             about = [one for one in events if is_of_jobs(one, {(namespace, name)})]
         else:

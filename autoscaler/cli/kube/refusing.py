@@ -12,11 +12,17 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS, Kind
 from autoscaler.errors import ClusterError
 
 NO_DEFINITION = (
     "the cluster knows no TrainingJobs; install EDL there (helm install edl charts/edl), or name another --context"
 )
+
+
+def unknown_kind(kind: Kind, error: NotFoundError) -> CommandError:
+    """A listing that ends in a 404: the cluster does not know the kind."""
+    return CommandError(Exit.NOT_FOUND, NO_DEFINITION if kind == TRAINING_JOBS else str(error))
 
 
 def to_command_error(error: ClusterError, title: str) -> CommandError:
