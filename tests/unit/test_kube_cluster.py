@@ -1,5 +1,7 @@
 """The Kubernetes adapter on an API server in memory: the contract of every cluster, and what is Kubernetes' own."""
 
+import asyncio
+
 import pytest
 import pytest_asyncio
 
@@ -8,6 +10,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS
 from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
 from autoscaler.clusters.kubernetes.building.labels import GATE
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.freshness import StaleViewError
 from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S
 from autoscaler.clusters.kubernetes.pod_writer import pinned_node
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
@@ -142,6 +145,23 @@ class TestGangs:
         assert bench.cluster.race(JOB).lost == 1
         (job,) = (await bench.cluster.observe()).jobs
         assert job.hold_until_s == bench.now_s + 10.0
+
+    async def test_a_gang_whose_binding_has_not_been_shown_for_long_is_left_alone(self, bench, stage):
+        """On an old view every pod looks as if it had lost its race."""
+        await bench.cluster.apply(gang(stage))
+        keeping = asyncio.create_task(bench.cluster.keep())
+        await asyncio.sleep(0)
+        bench.rest.settle()
+        bench.now_s += BIND_LIMIT_S + 1.0
+        bench.cluster.touch()
+        await asyncio.sleep(0)
+        trainer = (await pods_of(stage))[Role.TRAINER, 0]
+        assert (await bench.cluster.apply(leave(stage, trainer))).verdict is Verdict.FAILED
+        with pytest.raises(StaleViewError):
+            await bench.cluster.delete_pod(bench.store.get(PODS, ("team-a", "digits-trainer-0")))
+        keeping.cancel()
+        assert "deletionTimestamp" not in bench.raw("digits-trainer-0")["metadata"]
+        assert bench.cluster.race(JOB).lost == 0
 
     async def test_a_quota_that_refuses_one_pod_deletes_the_set(self, bench, stage):
         def refuse(kind, wanted, _before):

@@ -19,6 +19,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Propagation, Raw
 from autoscaler.clusters.kubernetes.building.names import master_name, split_key
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
+from autoscaler.clusters.kubernetes.freshness import StaleViewError, check_fresh
 from autoscaler.clusters.kubernetes.gangs import Race
 from autoscaler.clusters.kubernetes.pod_writer import PodWriter
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
@@ -135,10 +136,13 @@ class KubernetesCluster:
             self._unsettled.clear()
             wait_s = None
             try:
+                check_fresh(self._store, self._clock())
                 self.view()
                 await self._gangs.settle(self._clock())
                 if (wake_at_s := self._gangs.starts.wake_at_s) is not None:
                     wait_s = max(0.0, wake_at_s - self._clock())
+            except StaleViewError:
+                wait_s = SETTLE_AGAIN_S
             except ClusterError as error:
                 log.warning("starting gangs: %s; trying again in %g s", error, SETTLE_AGAIN_S)
                 wait_s = SETTLE_AGAIN_S
@@ -151,6 +155,7 @@ class KubernetesCluster:
     # ---- actions ------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, action: Action) -> Outcome:
+        check_fresh(self._store, self._clock())
         self.view()
         job = self.views.jobs.known.get(action.job)
         if job is None and not isinstance(action, DeletePod):

@@ -16,6 +16,7 @@ from autoscaler.clusters.kubernetes.building.labels import GATE, MASTER_SEATS, T
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
 from autoscaler.clusters.kubernetes.expectations import Expectations
+from autoscaler.clusters.kubernetes.freshness import check_fresh
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
 from autoscaler.clusters.kubernetes.reading.raw import controller_of, key_of, text
@@ -32,7 +33,7 @@ class NameTakenError(PermanentError):
 
 
 class PodWriter:
-    """The pods of all jobs.  Every method raises ClusterError."""
+    """The pods of all jobs.  Every write raises ClusterError; on a view that is too old, before it is sent."""
 
     def __init__(self, api: Api, store: Store, settings: BuildSettings, *, clock: Callable[[], float]) -> None:
         self._api = api
@@ -65,6 +66,7 @@ class PodWriter:
 
     async def ungate(self, raw: Raw, node: NodeName) -> None:
         """Lift the gang's gate and tie the pod to the node, in one write to this very object."""
+        check_fresh(self._store, self._clock())
         metadata = raw["metadata"]
         written = await self._api.patch(
             PODS,
@@ -80,6 +82,7 @@ class PodWriter:
 
         Raises ConflictError if it is not as it was when this was decided: it may have been bound meanwhile.
         """
+        check_fresh(self._store, self._clock())
         metadata = raw["metadata"]
         with suppress(NotFoundError):  # gone already: the watch will say so
             await self._api.delete(
@@ -92,6 +95,7 @@ class PodWriter:
         self._expected = self._expected.with_deletion(PODS, raw, now_s=self._clock())
 
     async def _create(self, job: KubeJob, body: Raw) -> Raw:
+        check_fresh(self._store, self._clock())
         metadata = body["metadata"]
         try:
             raw = await self._api.create(PODS, body)
