@@ -2,7 +2,13 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError, ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+)
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, SECRETS
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.api.port import Scope
@@ -25,7 +31,10 @@ def stage(plan):
         (WriteFault.KILLED_AFTER, Killed, True),
         (WriteFault.REPLY_LOST, UnavailableError, True),
         (WriteFault.NOT_SENT, UnavailableError, False),
+        (WriteFault.SERVER_ERROR, UnavailableError, False),
         (WriteFault.CONFLICT, ConflictError, False),
+        (WriteFault.FORBIDDEN, ForbiddenError, False),
+        (WriteFault.QUOTA, ForbiddenError, False),
         (WriteFault.THROTTLED, ThrottledError, False),
     ],
 )
@@ -34,11 +43,25 @@ async def test_write_fails_as_planned_at_its_number_alone(fault, error, stands):
     await api.create(CONFIG_MAPS, config("zero"))
     with pytest.raises(error) as failed:
         await api.create(CONFIG_MAPS, config("one"))
+    api.revive()
     await api.create(CONFIG_MAPS, config("two"))
     names = {one["metadata"]["name"] for one in server.all(CONFIG_MAPS)}
     assert names == {"zero", "two"} | ({"one"} if stands else set())
-    assert getattr(failed.value, "may_have_happened", stands) is stands
+    assert getattr(failed.value, "may_have_happened", stands) is (stands or fault is WriteFault.SERVER_ERROR)
     assert api.writes[1] == f"create configmaps one: {fault}"
+
+
+async def test_who_was_killed_neither_reads_nor_writes_any_more():
+    server, api = stage(FaultPlan(writes={0: WriteFault.KILLED_AFTER}))
+    for _ in range(2):
+        with pytest.raises(Killed):
+            await api.create(CONFIG_MAPS, config("one"))
+    with pytest.raises(Killed):
+        await api.list(CONFIG_MAPS)
+    assert api.killed.is_set()
+    api.revive()
+    assert [one["metadata"]["name"] for one in (await api.list(CONFIG_MAPS)).items] == ["one"]
+    assert server.all(CONFIG_MAPS)
 
 
 async def test_every_kind_of_write_can_fail():

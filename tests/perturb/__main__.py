@@ -1,0 +1,98 @@
+"""`python -m tests.perturb [--json] [--seed N --only M] [--family WORD] [--processes 2]`: the systematic plan.
+
+Exit code 0: every run ended as the one without faults did, and every promise held at every step.
+"""
+
+import argparse
+import json
+import logging
+import random
+import sys
+import time
+from collections import Counter
+from multiprocessing import get_context
+
+from tests.perturb.life import Trial, live
+from tests.perturb.plan import trials
+
+REFERENCE = Trial(family="none", name="nothing goes wrong")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.perturb", description=__doc__)
+    parser.add_argument("--only", type=int, default=0, help="so many runs, drawn by the seed; 0: all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--family", default="", help="those whose family or name contains this")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="one document instead of lines")
+    arguments = parser.parse_args()
+
+    def say(line):
+        print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+
+    logging.getLogger("autoscaler").setLevel(logging.ERROR)
+    began_s = time.monotonic()
+    reference = live(REFERENCE)
+    say(f"without faults: {len(reference.writes)} writes, {reference.events} events, {len(reference.end)} lines of end")
+    plan = [trial for trial in trials(reference) if arguments.family in f"{trial.family}: {trial.name}"]
+    if arguments.only:
+        plan = sorted(random.Random(arguments.seed).sample(plan, min(arguments.only, len(plan))), key=plan.index)
+    runs, wrong = Counter(), []
+    for number, (trial, problems) in enumerate(lived_through(plan, reference.end, arguments.processes), start=1):
+        runs[trial.family] += 1
+        if problems:
+            wrong.append({"family": trial.family, "run": trial.name, "problems": problems})
+            say("\n  ".join([f"{trial.family}: {trial.name}", *problems[:12]]))
+        if number % 50 == 0:
+            say(f"{number} of {len(plan)} runs, {len(wrong)} wrong, {time.monotonic() - began_s:.0f} s")
+    broken = list(reference.problems)
+    tell = {
+        "runs": sum(runs.values()),
+        "wrong": wrong,
+        "families": dict(runs),
+        "seed": arguments.seed,
+        "took_s": round(time.monotonic() - began_s, 1),
+    }
+    print(json.dumps(tell, indent=2) if arguments.json else as_text(tell))
+    return 1 if wrong or broken else 0
+
+
+def lived_through(plan, end, processes):
+    """(trial, problems) of each, in order; lives are independent, so they run beside one another."""
+    context = get_context("fork")
+    indices = range(len(plan))
+    global judged  # noqa: PLW0603 - inherited by the forked processes: moments are functions, which do not travel
+
+    def judged(index):
+        return problems_of(plan[index], end)
+
+    with context.Pool(processes) as pool:
+        for index, problems in zip(indices, pool.imap(judge, indices), strict=True):
+            yield plan[index], problems
+
+
+def judge(index):
+    return judged(index)
+
+
+def problems_of(trial, end):
+    """What is wrong with this run; empty: nothing."""
+    try:
+        lived = live(trial)
+    except Exception as error:  # noqa: BLE001 - any is a finding
+        return [f"{type(error).__name__}: {error}"]
+    missing = [f"missing at the end: {line}" for line in sorted(set(end) - set(lived.end))]
+    unexpected = [f"not expected at the end: {line}" for line in sorted(set(lived.end) - set(end))]
+    return [*lived.problems, *missing, *unexpected]
+
+
+def as_text(tell):
+    wrong = Counter(one["family"] for one in tell["wrong"])
+    lines = ["", f"{'family':24} {'runs':>6} {'wrong':>6}"]
+    lines += [f"{family:24} {count:6} {wrong[family]:6}" for family, count in tell["families"].items()]
+    lines.append(f"{'all':24} {tell['runs']:6} {len(tell['wrong']):6}   {tell['took_s']:g} s")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

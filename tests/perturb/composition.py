@@ -1,0 +1,61 @@
+"""Adapter, planner and loop put together as the operator puts them, on any `Api` and any clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from autoscaler.clusters.kubernetes.api.port import Api, Scope
+from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views import KINDS, FactsOf
+from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
+from autoscaler.domain import Policy
+from autoscaler.loop import Loop, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Composed:
+    """The parts of one autoscaler; nothing is known to it but what it reads."""
+
+    store: Store
+    cluster: KubernetesCluster
+    watching: Watching
+    loop: Loop
+
+    async def run(self) -> None:
+        """Until cancelled, or until a part fails."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self.watching.run(), self.cluster.keep(), self.loop.run()):
+                tasks.create_task(work)
+
+
+def compose(
+    api: Api,
+    policy: Policy,
+    *,
+    clock: Callable[[], float],
+    offset_s: float,
+    jitter: Callable[[], float],
+    facts_of: FactsOf,
+    prepare: Callable[[KubeJob], Awaitable[None]],
+    listen: Callable[[Step], None],
+    watching: WatchPolicy | None = None,
+) -> Composed:
+    """Put an autoscaler together.  `offset_s` takes Unix time to `clock`."""
+    store = Store()
+    settings = BuildSettings(
+        image="edl:test",
+        etcd=EtcdAccess(endpoints="http://etcd:2379"),
+        reclaim=policy.reclaim,
+        surplus_grace_s=policy.surplus_grace_s,
+    )
+    cluster = KubernetesCluster(
+        api, store, settings, clock=clock, offset_s=offset_s, facts_of=facts_of, prepare=prepare
+    )
+    scopes = dict.fromkeys(KINDS, Scope())
+    watches = Watching(api, store, scopes, now=clock, jitter=jitter, notify=cluster.touch, policy=watching)
+    return Composed(store=store, cluster=cluster, watching=watches, loop=Loop(cluster, policy, listener=listen))

@@ -1,0 +1,71 @@
+"""An API server that is behind the others: Sieve's stale view, and time travel for whoever comes to it anew.
+
+It reads from etcd through a cache that has stopped at some version.  Listings and watches come from there, and it sends
+bookmarks and ends its watches as a healthy server does, so that nobody can tell.  Writes and reads of one object go
+through to etcd, as on a real one.
+"""
+
+from autoscaler.clusters.kubernetes.api.errors import UnavailableError
+from autoscaler.clusters.kubernetes.store import key_of
+
+
+class LaggingServer:
+    """Stands before a `MemoryServer`.  `stop(behind)` holds its cache back, `catch_up` lets it go on."""
+
+    def __init__(self, server):
+        self._server = server
+        self._ceiling = None
+        self.history = LaggingHistory(self, server.history)
+
+    def __getattr__(self, name):
+        return getattr(self._server, name)
+
+    @property
+    def version(self):
+        """How far it has come."""
+        newest = self._server.history.version
+        return newest if self._ceiling is None else min(self._ceiling, newest)
+
+    def stop(self, behind):
+        """Show nothing newer than what stood `behind` changes ago."""
+        changes = self._server.history.remembered()[-behind:] if behind else ()
+        self._ceiling = changes[0].version - 1 if changes else self._server.history.version
+
+    def catch_up(self):
+        self._ceiling = None
+        self._server.history._wake()
+
+    def all(self, kind):
+        """As it stood then."""
+        if self._ceiling is None:
+            return self._server.all(kind)
+        items = {key_of(item): item for item in self._server.all(kind)}
+        for change in reversed(self._server.history.remembered()):
+            if change.version <= self._ceiling:
+                break
+            if change.kind == kind:
+                items.pop(key_of(change.after or change.before), None)
+                if change.before is not None:
+                    items[key_of(change.before)] = change.before
+        return [items[key] for key in sorted(items)]
+
+
+class LaggingHistory:
+    """The changes up to where its server has come."""
+
+    def __init__(self, server, history):
+        self._server = server
+        self._history = history
+
+    def __getattr__(self, name):
+        return getattr(self._history, name)
+
+    @property
+    def version(self):
+        return self._server.version
+
+    def since(self, version):
+        if version > self.version:
+            message = f"too large resource version: {version}, current: {self.version}"
+            raise UnavailableError(message, may_have_happened=False)
+        return [change for change in self._history.since(version) if change.version <= self.version]

@@ -1,0 +1,210 @@
+"""One run: the day, lived through under what a trial lets go wrong, until nothing moves any more."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from autoscaler.clusters.kubernetes.api.kinds import LEASES, SERVICES
+from autoscaler.clusters.kubernetes.api.memory import MemoryServer
+from autoscaler.clusters.kubernetes.building.master import build_service
+from autoscaler.clusters.kubernetes.views import Facts
+from autoscaler.clusters.kubernetes.watching import WatchPolicy
+from autoscaler.domain import JobState
+from tests.perturb.composition import compose
+from tests.perturb.ends import end_of
+from tests.perturb.lagging import LaggingServer
+from tests.perturb.story import DAY, NAMESPACE, POLICY, begin
+from tests.perturb.tending import tend
+from tests.perturb.witness import Witness, WitnessedApi
+from tests.perturb.world import World
+from tests.unit import virtual_time
+from tests.unit.kube_faults import FaultPlan, PerturbedApi
+from tests.unit.virtual_time import now
+
+EPOCH_S = 1_800_000_000.0
+RESTART_S = 1.0
+QUIET_S = 65.0  # longer than the longest pause after a lost race, and than `RELIST_S`
+REST_LIMIT_S = 600.0
+RELIST_S = 60.0  # in place of 600: what a faulty server has swallowed shows then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Something is done to a run, at an instant of the day; or, with `at_s` None, once it is at rest."""
+
+    at_s: float | None
+    do: Callable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What goes wrong in one run.  `knows_old`: EDL is shown old things and cannot know (`witness`)."""
+
+    family: str
+    name: str
+    faults: FaultPlan = field(default_factory=FaultPlan)
+    moments: tuple[Moment, ...] = ()
+    knows_old: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lived:
+    """How a run went."""
+
+    trial: Trial
+    end: tuple[str, ...]
+    problems: tuple[str, ...]
+    writes: tuple[str, ...]
+    events: int
+    rest_at_s: float
+    took_s: float
+
+
+def live(trial):
+    """Live through the day once, in virtual time."""
+    began_s = time.perf_counter()
+    run = virtual_time.run(_live(trial))
+    return Lived(
+        trial=trial,
+        end=end_of(run.server, run.targets()),
+        problems=tuple(run.witness.problems),
+        writes=tuple(run.api.writes),
+        events=run.api.events,
+        rest_at_s=run.rest_at_s,
+        took_s=time.perf_counter() - began_s,
+    )
+
+
+async def _live(trial):
+    run = Run(trial)
+    await run.live()
+    return run
+
+
+class Run:
+    """The server and everybody around it.  Trials act on it by its methods."""
+
+    def __init__(self, trial):
+        self.trial = trial
+        self.server = MemoryServer(now=lambda: EPOCH_S + now(), namespaces=(NAMESPACE,))
+        self.lagging = LaggingServer(self.server)
+        self.witness = Witness(self.server, knows_old=trial.knows_old)
+        self.api = PerturbedApi(WitnessedApi(self.lagging, self.witness), self.server, trial.faults)
+        self.world = World(self.server, self.witness.look)
+        self.rest_at_s = 0.0
+        self._one = None
+        self._stop_it = asyncio.Event()
+
+    def targets(self):
+        plan = self._one.loop.last_plan
+        return {decision.job: decision.target for decision in plan.decisions} if plan is not None else {}
+
+    # ---- what trials do -------------------------------------------------------------------------------------------
+
+    def kill(self):
+        """The autoscaler is gone at this instant; the next one begins soon."""
+        self._stop_it.set()
+
+    def go_away(self, error):
+        """The API server answers every call with this, and its watches break."""
+        self.api.away = error
+        self.server.history.cut()
+
+    def come_back(self):
+        self.api.away = None
+
+    async def pass_s(self, seconds):
+        await asyncio.sleep(seconds)
+
+    # ---- the day --------------------------------------------------------------------------------------------------
+
+    async def live(self):
+        begin(self.world)
+        tasks = [asyncio.create_task(work) for work in (self.world.run(), self._keep_one())]
+        try:
+            at_rest = [moment for moment in self.trial.moments if moment.at_s is None]
+            await self._pass_the_day()
+            await self._rest()
+            if at_rest:
+                writes = len(self.api.writes)
+                for moment in at_rest:
+                    await moment.do(self)
+                await self._rest()
+                for doing in self.api.writes[writes:]:
+                    self.witness.problems.append(f"nothing had happened, and yet: {doing}")
+        finally:
+            await stop(tasks)
+        self.witness.look()
+
+    async def _pass_the_day(self):
+        doings = [(happening.at_s, 0, lambda happening=happening: happening.happen(self.world)) for happening in DAY]
+        for moment in self.trial.moments:
+            if moment.at_s is not None:
+                doings.append((moment.at_s, 1, lambda moment=moment: moment.do(self)))
+        for at_s, _, do in sorted(doings, key=lambda doing: doing[:2]):
+            await asyncio.sleep(max(0.0, at_s - now()))
+            do()
+
+    async def _rest(self):
+        """Until nothing but Leases has changed for a while."""
+        until_s, changed_at_s, version = now() + REST_LIMIT_S, now(), self.server.history.version
+        while now() - changed_at_s < QUIET_S:
+            if now() > until_s:
+                self.witness.problems.append(f"no rest within {REST_LIMIT_S:g} s")
+                break
+            await asyncio.sleep(1.0)
+            if any(change.kind != LEASES for change in self.server.history.since(version)):
+                changed_at_s = now()
+            version = self.server.history.version
+        self.rest_at_s = changed_at_s
+
+    # ---- the autoscaler -------------------------------------------------------------------------------------------
+
+    async def _keep_one(self):
+        """One autoscaler after another; each knows what stands and nothing else."""
+        while True:
+            self._one = compose_one(self.api)
+            self.witness.store = self._one.store
+            self._stop_it.clear()
+            works = [asyncio.create_task(work) for work in (self._one.run(), tend(self._one))]
+            ends = [asyncio.create_task(event.wait()) for event in (self.api.killed, self._stop_it)]
+            try:
+                await asyncio.wait((*works, *ends), return_when=asyncio.FIRST_COMPLETED)
+                for work in works:
+                    if work.done() and not self.api.killed.is_set():
+                        self.witness.problems.append(f"at {now():.2f} s the autoscaler ended: {work.exception()!r}")
+            finally:
+                await stop((*works, *ends))
+            await asyncio.sleep(RESTART_S)
+            self.api.revive()
+
+
+def compose_one(api):
+    """An autoscaler on this `Api`; of what a job owns beside pods it makes the Service."""
+
+    async def prepare(job):
+        await api.apply(SERVICES, build_service(job))
+
+    return compose(
+        api,
+        POLICY,
+        clock=now,
+        offset_s=-EPOCH_S,
+        jitter=lambda: 0.5,
+        facts_of=facts_of,
+        prepare=prepare,
+        listen=lambda _step: None,
+        watching=WatchPolicy(relist_s=RELIST_S),
+    )
+
+
+def facts_of(job):
+    is_suspended = job.spec.run_policy.suspend
+    return Facts(state=JobState.SUSPENDED if is_suspended else JobState.ACTIVE)
+
+
+async def stop(tasks):
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

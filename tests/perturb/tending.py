@@ -1,0 +1,32 @@
+"""The part of a job's life that writes pods: what has ended is taken away, and so is what a stopped job left gated.
+
+`autoscaler.operator` does this after it has judged why a pod ended; here every end is a failure.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from autoscaler.clusters.kubernetes.building.labels import GATE
+from autoscaler.clusters.kubernetes.pod_writer import ENDED
+from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.reading.raw import controller_of
+from autoscaler.domain import JobState
+from autoscaler.errors import ClusterError
+
+EVERY_S = 0.5
+
+
+async def tend(one):
+    """Until cancelled."""
+    while True:
+        await asyncio.sleep(EVERY_S)
+        views = one.cluster.views
+        for job in list(views.jobs.known.values()):
+            is_active = views.jobs.facts(job).state is JobState.ACTIVE
+            for raw in views.pods.of_job(job.key):
+                if controller_of(raw).get("uid") != job.uid or "deletionTimestamp" in raw["metadata"]:
+                    continue
+                has_ended = raw["status"].get("phase") in ENDED
+                if has_ended or (GATE in gates_of(raw) and not is_active):
+                    with suppress(ClusterError):
+                        await one.cluster.delete_pod(raw)
