@@ -1,5 +1,6 @@
 """Which place a command means: what it says, then what stands around it; and never the other one by surprise."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -7,7 +8,9 @@ import pytest
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.kube.contexts import find_target
+from autoscaler.cli.main import main
 from autoscaler.cli.where import Choice, Side, Surroundings, Where, choose
+from autoscaler.clusters.local.folder import make_run_folder
 
 LOCAL, CLUSTER = Choice(side=Side.LOCAL), Choice(side=Side.KUBERNETES)
 ALL_AROUND = Surroundings(
@@ -21,6 +24,10 @@ current-context: here
 contexts:
 - {name: here, context: {cluster: c, user: u, namespace: team-a}}
 - {name: there, context: {cluster: c, user: u}}
+clusters:
+- {name: c, cluster: {server: "https://127.0.0.1:1"}}
+users:
+- {name: u, user: {token: t}}
 """
 
 
@@ -50,6 +57,22 @@ def test_a_run_that_is_over_makes_the_cluster_a_guess():
     """Whoever ran `edl run` here a minute ago must not change a cluster by the same words."""
     assert choose(Where(), Surroundings(has_runs=True, has_cluster=True)).is_guess
     assert not choose(Where(namespace="n"), Surroundings(has_runs=True, has_cluster=True)).is_guess
+
+
+def test_a_guess_changes_nothing(tmp_path, monkeypatch, capsys):
+    """It asks to be told, before anything is sent anywhere; what looks goes on."""
+    (tmp_path / "config").write_text(KUBECONFIG)
+    make_run_folder(tmp_path / "runs", "over", described={})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "config")
+    for name in ("EDL_RUN", "EDL_ON"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "argv", ["edl", "delete", "tj/digits"])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == Exit.USAGE
+    said = capsys.readouterr().err
+    assert "no run is live below ./runs; say what is meant: -n team-a or --on kubernetes" in said
 
 
 @pytest.mark.parametrize(
