@@ -25,7 +25,7 @@ def complete_target(context: click.Context, _: click.Parameter, incomplete: str)
     kinds = [known for known in _TYPES if known == kind or (not slash and known.startswith(kind))]
     where = where_of(dict(context.params))
     try:
-        if choose(where, look_around()).side is Side.LOCAL:
+        if choose(where, look_around(context)).side is Side.LOCAL:
             folder = find_run(where.run, is_quiet=True)
             names = [
                 f"{known}/{found['metadata']['name']}" for known in kinds for found in ask(folder, "get", type=known)

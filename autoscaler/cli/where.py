@@ -84,7 +84,7 @@ class Where:
     @contextmanager
     def open(self, *, changes: bool = False) -> Iterator[Place]:
         """The place that is meant.  `changes`: the command may change something there.  Raises CommandError."""
-        choice = choose(self, look_around())
+        choice = choose(self, look_around(click.get_current_context()))
         if choice.side is Side.LOCAL:
             yield LocalRunPlace(find_run(self.run))
             return
@@ -116,14 +116,14 @@ def choose(where: Where, around: Surroundings) -> Choice:
     return Choice(side=Side.KUBERNETES, is_guess=around.has_runs)
 
 
-def look_around() -> Surroundings:
-    """What stands around this process.  Raises CommandError for an $EDL_ON that says nothing."""
+def look_around(context: click.Context) -> Surroundings:
+    """What stands around this process and the command.  Raises CommandError for an $EDL_ON that says nothing."""
     said = os.environ.get("EDL_ON", "")
     if said and said not in {*Side}:
         raise CommandError(Exit.USAGE, f"$EDL_ON is {said!r}; {' or '.join(Side)}")
     runs = list(find_runs(RUNS))
     return Surroundings(
-        is_plugin=click.get_current_context().find_root().info_name == PLUGIN,
+        is_plugin=context.find_root().info_name == PLUGIN,
         said=said,
         names_run=bool(os.environ.get("EDL_RUN")),
         has_live_run=any(folder.is_live() for folder in runs),
