@@ -171,4 +171,4 @@ def test_names_are_completed(edl, digits, control_plane, tmp_path, namespace):
         return done.stdout
 
     assert "digits-trainer-1" in offered(control_plane.kubeconfig)
-    assert offered(tmp_path / "gone") == ""
+    assert offered(tmp_path / "gone").strip() == ""
