@@ -36,7 +36,11 @@ class RestOfTheCluster:
             self.server.rewrite(NODES, node, node | {"status": body["status"]})
 
     def add_classes(self):
-        for name, value in [("edl-core", 0), *((f"edl-surplus-{grade}", -grade) for grade in range(1, 9))]:
+        for name, value in [
+            ("edl-core", 0),
+            ("edl-surplus", 0),
+            *((f"edl-surplus-{grade}", -grade) for grade in range(1, 9)),
+        ]:
             self.server.create(
                 PRIORITY_CLASSES,
                 {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"},

@@ -68,7 +68,7 @@ class Pods:
             self._number_masters(job)
             dirty |= self._labelled.get(job, set())
         brought: Brought[Pod, PodName] = Brought()
-        for key in dirty:
+        for key in sorted(dirty, key=self._is_master):  # whose seats stand on the others
             self._read(key, self._find(key), brought)
         self._unseated |= touched
         return brought
@@ -119,6 +119,8 @@ class Pods:
             return
         if pod.phase is not PodPhase.TERMINATING and self._counted_on.is_leaving(PODS, raw):
             pod = replace(pod, phase=PodPhase.TERMINATING)
+        if pod.role is Role.MASTER:
+            pod = self._seated(pod)
         if self._read_as.get(key) != pod:
             self._read_as[key] = pod
             brought.found.append(pod)
@@ -165,14 +167,29 @@ class Pods:
     def _master_pods(self, job: JobName) -> list[Raw]:
         return [raw for raw in self.of_job(job) if text(raw, "metadata", "labels", ROLE) == Role.MASTER.value]
 
+    def _is_master(self, key: Key) -> bool:
+        raw = self._find(key)
+        return raw is not None and text(raw, "metadata", "labels", ROLE) == Role.MASTER.value
+
+    def _seated(self, pod: Pod) -> Pod:
+        """A master's pod takes the room that was proved for it until the scheduler has said something about it."""
+        if pod.job is None or pod.phase is not PodPhase.PENDING or pod.place or pod.unschedulable_since_s is not None:
+            return pod
+        nodes = self._seat_nodes(pod.job)
+        return replace(pod, nominated_node=nodes[pod.ordinal]) if pod.ordinal < len(nodes) else pod
+
+    def _seat_nodes(self, job: JobName) -> list[NodeName]:
+        """Return where room was proved for the masters, as the gang's pods say."""
+        told = (text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._standing(job))
+        return next(([NodeName(node) for node in line.split(",")] for line in told if line), [])
+
     def _seat_masters(self, job: JobName, known: KubeJob | None, brought: Brought[Pod, PodName]) -> None:
         """Let the seats of masters that are yet to come stand, or take them away."""
         seats: dict[PodName, Pod] = {}
-        if known is not None and not self._master_pods(job):
-            told = [text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._standing(job)]
-            nodes = next((line.split(",") for line in told if line), [])
+        if known is not None:
+            come = len(self._master_pods(job))  # they have the first ordinals
             shape = shapes_of(known)[Role.MASTER]
-            for ordinal, node in enumerate(nodes):
+            for ordinal, node in list(enumerate(self._seat_nodes(job)))[come:]:
                 name = PodName(f"{job_key(known.namespace, master_name(known.name))}-seat-{ordinal}")
                 seats[name] = Pod(
                     name=name,
@@ -180,7 +197,7 @@ class Pods:
                     tier=Tier.CORE,
                     shape=shape,
                     phase=PodPhase.PENDING,
-                    nominated_node=NodeName(node),
+                    nominated_node=node,
                     job=job,
                     ordinal=ordinal,
                 )
