@@ -23,7 +23,6 @@ from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.clusters.types import type_of
 from autoscaler.domain import NOTHING, Resources, Role
 from autoscaler.errors import ClusterError
-from autoscaler.manifests.refusals import did_you_mean
 
 KINDS: Final[Mapping[str, Kind]] = {"tj": TRAINING_JOBS, "node": NODES, "pod": PODS, "deployment": DEPLOYMENTS}
 
@@ -146,6 +145,8 @@ class Asking:
 
     async def _hint(self, known: Kind, kind: str, namespace: str, name: str) -> str:
         """What may have been meant."""
+        from autoscaler.manifests.refusals import did_you_mean  # noqa: PLC0415 - pydantic
+
         try:
             listing = await self.listing(known, Scope(namespace=namespace))
         except ClusterError:

@@ -10,7 +10,6 @@ from autoscaler.cli.places import Seat
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import Preconditions, Propagation, Raw, Subresource
 from autoscaler.clusters.kubernetes.building.labels import DRAIN
-from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, text
 from autoscaler.errors import InvalidSpecError
 
@@ -109,6 +108,8 @@ class Changes:
 
 def _check_size(job: Raw, trainers: int) -> None:
     """The API server checks the bounds; which sizes lie between is checked here, before anything is written."""
+    from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job  # noqa: PLC0415 - pydantic
+
     try:
         spec = planned_job(read_job(job), priority=0).trainer
     except InvalidSpecError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 from autoscaler.cli.places import Told
 from autoscaler.cli.tables import Object, format_age
 from autoscaler.clusters.kubernetes.reading.raw import text, whole
 from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
+
+Event = TypeVar("Event", bound=Object)
 
 _POD: Final = re.compile(r"(?P<job>.+)-(trainer|server|master)-.+")
 _KINDS: Final = {"TrainingJob": "tj"}
@@ -42,7 +44,7 @@ def is_about(event: Object, kind: str, name: str) -> bool:
     return text(event, "regarding", "kind") == kind and text(event, "regarding", "name") == name
 
 
-def in_order(events: Iterable[Object]) -> list[Object]:
+def in_order(events: Iterable[Event]) -> list[Event]:
     """The oldest first, by when each was seen last."""
     return sorted(events, key=seen_at_s)
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.kube.asking import KINDS, Asking, type_named
@@ -21,9 +21,7 @@ from autoscaler.cli.kube.columns import cluster_columns
 from autoscaler.cli.kube.contexts import find_target
 from autoscaler.cli.kube.events import in_order, is_about, is_of_jobs, tell_event
 from autoscaler.cli.kube.following import follow
-from autoscaler.cli.kube.moments import take
 from autoscaler.cli.kube.refusing import to_command_error
-from autoscaler.cli.kube.submitting import read_cluster_submission
 from autoscaler.cli.kube.telling import job_lines, resize_lines
 from autoscaler.cli.places import Found, LogOptions, Seat, Submission, Told
 from autoscaler.cli.tables import Columns, Object, format_table
@@ -32,10 +30,12 @@ from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Raw, Scope
-from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, parts, text
 from autoscaler.errors import ClusterError
-from autoscaler.snapshots import Snapshot
+
+if TYPE_CHECKING:  # the planner is for those commands that ask it
+    from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
+    from autoscaler.snapshots import Snapshot
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class ClusterPlace:
         self._runner = runner
         self._asking = asking
         self._changes = Changes(asking)
-        self._classes = PriorityClasses()
+        self._classes: PriorityClasses | None = None
 
     @property
     def namespace(self) -> str:
@@ -148,6 +148,8 @@ class ClusterPlace:
     # ---- planning -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
+        from autoscaler.cli.kube.moments import take  # noqa: PLC0415 - the planner is for those who ask it
+
         taken = self._do(take(self._asking.api, title=self.title, now_s=time.time()))
         self._classes = taken.classes
         for note in taken.notes:
@@ -155,6 +157,9 @@ class ClusterPlace:
         return taken.snapshot
 
     def read_submission(self, file: Path, now_s: float) -> Submission:
+        from autoscaler.cli.kube.submitting import read_cluster_submission  # noqa: PLC0415 - with it
+
+        assert self._classes is not None, "a submission is read after the moment that it is put into"
         return read_cluster_submission(file, namespace=self.namespace, classes=self._classes, now_s=now_s)
 
     # ---- asking -------------------------------------------------------------------------------------------------
