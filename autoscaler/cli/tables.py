@@ -138,7 +138,7 @@ def columns_of(kind: str, *, is_wide: bool, columns: Columns) -> list[Column]:
 
 
 def format_age(age_s: float | None) -> str:
-    """As kubectl: 12s, 3m20s, 2h5m."""
+    """As kubectl: 12s, 3m20s, 2h5m, 12d."""
     if age_s is None:
         return ""
     seconds = int(age_s)
@@ -148,6 +148,8 @@ def format_age(age_s: float | None) -> str:
     if minutes < 10:
         return f"{minutes}m{seconds}s" if seconds else f"{minutes}m"
     hours, rest = divmod(minutes, 60)
+    if hours >= 48:
+        return f"{hours // 24}d"
     return f"{minutes}m" if hours == 0 else f"{hours}h{rest}m"
 
 

@@ -192,8 +192,9 @@ def test_every_type_has_a_table():
 
 
 def test_ages_as_kubectl():
-    """Seconds, minutes, hours."""
-    assert [format_age(s) for s in (5, 119, 200, 3000, 7500)] == ["5s", "119s", "3m20s", "50m", "2h5m"]
+    """Seconds, minutes, hours, days."""
+    ages = [format_age(s) for s in (5, 119, 200, 3000, 7500, 172_799, 172_800)]
+    assert ages == ["5s", "119s", "3m20s", "50m", "2h5m", "47h59m", "2d"]
 
 
 def test_samples_count_millicores_by_kind():

@@ -45,10 +45,10 @@ def _subjects(job: Object, now_s: float) -> Iterator[tuple[str, str]]:
     servers = part(job, "status", "servers")
     told = f"{whole(servers, 'ready')} of {whole(servers, 'target')} parameter servers, " if servers else ""
     leader = text(job, "status", "master", "leader")
-    yield (
-        "Others",
-        f"{told}{whole(job, 'status', 'master', 'ready')} masters ready" + (f", {leader} leads" if leader else ""),
+    masters = (
+        f"{whole(job, 'status', 'master', 'ready')} of {whole(job, 'spec', 'master', 'replicas', default=1)} masters"
     )
+    yield "Others", f"{told}{masters} ready" + (f", {leader} leads" if leader else "")
     if part(job, "status", "progress"):
         yield "Progress", _progress(job, now_s)
     limit = whole(job, "spec", "runPolicy", "backoffLimit", default=6)
@@ -106,4 +106,4 @@ def _resize(resize: Object, now_s: float) -> str:
 
 
 def _weight(job: Object) -> int:
-    return whole(job, "spec", "weight", default=1)
+    return whole(job, "spec", "weight", default=100)
