@@ -23,18 +23,22 @@ from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import KINDS, Facts
 from autoscaler.clusters.kubernetes.watching import Watching
 from autoscaler.clusters.port import Verdict
-from autoscaler.domain import ClusterView, JobState, Pod, PodPhase, Policy, Role
+from autoscaler.domain import Cause, ClusterView, DeletePod, JobState, Pod, PodName, PodPhase, Policy, Role
 from autoscaler.loop import Loop, Step
 
 POLL_S: Final = 0.05
 
 
 class Autoscaling:
-    """An async context: inside it the loop runs.  `applied` counts writes by kind of action and verdict."""
+    """An async context: inside it the loop runs.
+
+    `applied` counts writes by kind of action and verdict, `told` says why EDL told a pod to leave.
+    """
 
     def __init__(self, kubeconfig: Path, policy: Policy) -> None:
         self.policy = policy
         self.applied: Counter[tuple[str, Verdict]] = Counter()
+        self.told: dict[PodName, Cause] = {}
         self.problems: list[str] = []
         self._kubeconfig = kubeconfig
         self._api: KubernetesApi | None = None
@@ -86,19 +90,29 @@ class Autoscaling:
         """The first view of which this holds.  Raises AssertionError, which tells the last one."""
         until_s = time.monotonic() + budget_s
         while not holds(view := self.cluster.view()):
-            for task in self._tasks:
-                if task.done():
-                    task.result()
+            self.check()
             if time.monotonic() > until_s:
-                decisions = self.loop.last_plan.decisions if self.loop.last_plan is not None else ()
-                told = [f"{d.job}: {d.now} -> {d.target}, {d.bottleneck}: {d.message}" for d in decisions]
-                raise AssertionError(f"{what}: not within {budget_s:g} s; {told}; {self.problems[-5:]}")
+                raise AssertionError(f"{what}: not within {budget_s:g} s; {self.said()}")
             await asyncio.sleep(POLL_S)
         return view
+
+    def check(self) -> None:
+        """Raises what a task of it has ended with."""
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    def said(self) -> str:
+        """Its last decisions and problems."""
+        decisions = self.loop.last_plan.decisions if self.loop.last_plan is not None else ()
+        told = [f"{d.job}: {d.now} -> {d.target}, {d.bottleneck}: {d.message}" for d in decisions]
+        return f"{told}; {self.problems[-5:]}"
 
     def _listen(self, step: Step) -> None:
         for action, outcome in step.applied:
             self.applied[type(action).__name__, outcome.verdict] += 1
+            if isinstance(action, DeletePod):
+                self.told[action.pod] = action.cause
             if outcome.verdict is not Verdict.DONE:
                 self.problems.append(f"{type(action).__name__}: {outcome.message}")
 

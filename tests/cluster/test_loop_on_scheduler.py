@@ -5,65 +5,16 @@ from kubernetes import client
 
 from autoscaler.domain import PodPhase, Policy, Reclaim, Role
 from tests.cluster.autoscaling import Autoscaling, trainers
-from tests.cluster.stand_ins import Life, NodeShape
-from tests.cluster.trainingjobs import DEFINITION, GROUP, make_job
+from tests.cluster.stand_ins import NodeShape
+from tests.cluster.trainingjobs import GROUP
+from tests.cluster.workloads import installed, job_of, web_of
 
 
 @pytest.fixture
 def ground(control_plane, api):
     """The definition of TrainingJob and EDL's classes."""
-    control_plane.kubectl("apply", "-f", str(DEFINITION))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev", "--timeout=20s")
-    scheduling = client.SchedulingV1Api(api)
-    names = {"edl-core": 0, "edl-surplus": 0, **{f"edl-surplus-{grade}": -grade for grade in range(1, 9)}}
-    made = []
-    present = {found.metadata.name for found in scheduling.list_priority_class().items}
-    for name, value in names.items():
-        if name not in present:
-            scheduling.create_priority_class(
-                {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never", "description": "EDL's"}
-            )
-            made.append(name)
-    yield control_plane
-    for name in made:
-        scheduling.delete_priority_class(name)
-
-
-def job_of(name, *, minimum=2, maximum=20, cpu="1"):
-    pod = {
-        "metadata": {"annotations": Life(leave_after_s=0.2).annotations()},
-        "spec": {
-            "terminationGracePeriodSeconds": 5,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "edl/trainer",
-                    "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}},
-                }
-            ],
-        },
-    }
-    return make_job(
-        **{
-            "metadata.name": name,
-            "spec.trainer": {"minReplicas": minimum, "maxReplicas": maximum, "template": pod},
-            "spec.parameterServer": {"minReplicas": 1, "template": pod},
-            "spec.master": {"replicas": 1, "template": pod},
-        }
-    )
-
-
-def web_of(name, *, replicas, cpu="1"):
-    labels = {"app": name}
-    container = {"name": "nginx", "image": "nginx", "resources": {"requests": {"cpu": cpu, "memory": "128Mi"}}}
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
+    with installed(control_plane, api):
+        yield control_plane
 
 
 def web_running(view, name):
