@@ -14,6 +14,7 @@ from autoscaler.domain import JobState
 from tests.perturb.composition import compose
 from tests.perturb.ends import end_of
 from tests.perturb.lagging import LaggingServer
+from tests.perturb.leaders import Operator
 from tests.perturb.story import DAY, NAMESPACE, POLICY, begin
 from tests.perturb.tending import tend
 from tests.perturb.witness import Witness, WitnessedApi
@@ -25,6 +26,7 @@ from tests.unit.virtual_time import now
 EPOCH_S = 1_800_000_000.0
 RESTART_S = 1.0
 QUIET_S = 65.0  # longer than the longest pause after a lost race, and than `RELIST_S`
+STOPPED_S = 25.0  # beyond the Lease's duration, and within the loop's patience with a write
 REST_LIMIT_S = 600.0
 RELIST_S = 60.0  # in place of 600: what a faulty server has swallowed shows then
 
@@ -46,6 +48,8 @@ class Trial:
     faults: FaultPlan = field(default_factory=FaultPlan)
     moments: tuple[Moment, ...] = ()
     knows_old: bool = False
+    operators: int = 1  # two: each with a Lease
+    stop_at_write: int | None = None  # the leader is stopped as it is about to write for this time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ def live(trial):
     run = virtual_time.run(_live(trial))
     return Lived(
         trial=trial,
-        end=end_of(run.server, run.targets()),
+        end=end_of(run.server, run.targets),
         problems=tuple(run.witness.problems),
         writes=tuple(run.api.writes),
         events=run.api.events,
@@ -93,10 +97,16 @@ class Run:
         self.api = PerturbedApi(WitnessedApi(self.lagging, self.witness), self.server, trial.faults)
         self.world = World(self.server, self.witness.look)
         self.rest_at_s = 0.0
+        self.targets = {}
+        self.operators = ()
+        self._tried_writes = 0
         self._one = None
         self._stop_it = asyncio.Event()
 
-    def targets(self):
+    def planned(self):
+        """Each job's target as last planned."""
+        if self.operators:
+            self._one = self.leader().one
         plan = self._one.loop.last_plan
         return {decision.job: decision.target for decision in plan.decisions} if plan is not None else {}
 
@@ -114,6 +124,16 @@ class Run:
     def come_back(self):
         self.api.away = None
 
+    def leader(self):
+        """The operator that may write now."""
+        return next(one for one in self.operators if one.lease.may_write())
+
+    def stop_leader(self):
+        """Stop it as SIGSTOP does; it goes on by itself after a while."""
+        leader = self.leader()
+        leader.stop()
+        asyncio.get_running_loop().call_later(STOPPED_S, leader.go_on)
+
     async def pass_s(self, seconds):
         await asyncio.sleep(seconds)
 
@@ -121,7 +141,8 @@ class Run:
 
     async def live(self):
         begin(self.world)
-        tasks = [asyncio.create_task(work) for work in (self.world.run(), self._keep_one())]
+        keep = self._keep_one() if self.trial.operators == 1 else self._keep_all()
+        tasks = [asyncio.create_task(work) for work in (self.world.run(), keep)]
         try:
             at_rest = [moment for moment in self.trial.moments if moment.at_s is None]
             await self._pass_the_day()
@@ -133,15 +154,18 @@ class Run:
                 await self._rest()
                 for doing in self.api.writes[writes:]:
                     self.witness.problems.append(f"nothing had happened, and yet: {doing}")
+            self.targets = self.planned()
         finally:
             await stop(tasks)
         self.witness.look()
 
     async def _pass_the_day(self):
         doings = [(happening.at_s, 0, lambda happening=happening: happening.happen(self.world)) for happening in DAY]
-        for moment in self.trial.moments:
-            if moment.at_s is not None:
-                doings.append((moment.at_s, 1, lambda moment=moment: moment.do(self)))
+        doings += [
+            (moment.at_s, 1, lambda moment=moment: moment.do(self))
+            for moment in self.trial.moments
+            if moment.at_s is not None
+        ]
         for at_s, _, do in sorted(doings, key=lambda doing: doing[:2]):
             await asyncio.sleep(max(0.0, at_s - now()))
             do()
@@ -178,6 +202,22 @@ class Run:
                 await stop((*works, *ends))
             await asyncio.sleep(RESTART_S)
             self.api.revive()
+
+    def _about_to_write(self):
+        if self._tried_writes == self.trial.stop_at_write:
+            self.stop_leader()
+        self._tried_writes += 1
+
+    async def _keep_all(self):
+        """Operators that campaign for one Lease."""
+        names = [f"operator-{number}" for number in range(self.trial.operators)]
+        self.operators = [
+            Operator(name, self.server, self.witness, self.api.writes, compose_one, self._about_to_write)
+            for name in names
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for operator in self.operators:
+                tasks.create_task(operator.run())
 
 
 def compose_one(api):

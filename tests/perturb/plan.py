@@ -41,9 +41,19 @@ def trials(reference: Lived) -> Iterator[Trial]:
         knows_old = fault in {EventFault.LOST, EventFault.LATE}
         faults = FaultPlan(events={number: fault})
         yield Trial(family=f"event {fault}", name=f"event {number}", faults=faults, knows_old=knows_old)
+    for number in range(0, writes, SOME):
+        yield Trial(family="leader stopped", name=f"at write {number}", operators=2, stop_at_write=number)
     for happening in DAY:
         yield from at_phase(happening)
     yield from at_rest()
+
+
+def one_of_each_family(reference: Lived) -> list[Trial]:
+    """The middle one of each."""
+    families: dict[str, list[Trial]] = {}
+    for trial in trials(reference):
+        families.setdefault(trial.family, []).append(trial)
+    return [members[len(members) // 2] for members in families.values()]
 
 
 def at_write(fault, number):
@@ -74,6 +84,12 @@ def at_phase(happening):
     denied = ForbiddenError("forbidden", Refusal.RBAC)
     for family, error in (("API server away", gone), ("RBAC taken away", denied)):
         yield Trial(family=family, name=f"{AWAY_S:g} s from {happening.name}", moments=away(at_s, error))
+    yield Trial(
+        family="leader stopped",
+        name=f"after {happening.name}",
+        moments=(Moment(at_s=happening.at_s + 0.9, do=lambda run: run.stop_leader()),),
+        operators=2,
+    )
 
 
 def at_rest():

@@ -26,7 +26,7 @@ TOO_OLD_S = 10.5
 
 
 class Witness:
-    """`knows_old`: EDL is shown old things without a sign of it, so that only what the server itself guards can hold."""
+    """`knows_old`: EDL is shown old things without a sign of it; only what the server itself guards can hold then."""
 
     def __init__(self, server, *, knows_old):
         self.problems = []
@@ -86,9 +86,8 @@ class Witness:
             return
         room = read_node(raw).allocatable
         for pod in self._pods.values():
-            if job_of(pod) and pod["status"].get("phase") not in ENDED and not gates_of(pod):
-                if pod["spec"].get("nodeName", pinned_node(pod)) == node_name:
-                    room -= shape_of_spec(pod["spec"], {}).requests
+            if job_of(pod) and not has_ended(pod) and not gates_of(pod) and place_of(pod) == node_name:
+                room -= shape_of_spec(pod["spec"], {}).requests
         if room.is_negative():
             self._say(f"A2: {node_name} is promised to more of EDL's pods than it holds")
 
@@ -175,6 +174,11 @@ class WitnessedApi(MemoryApi):
 def job_of(pod):
     labels = pod["metadata"].get("labels", {})
     return labels.get(JOB) if labels.get(ROLE) != "master" else None
+
+
+def place_of(pod):
+    """Where it is bound, or tied to."""
+    return pod["spec"].get("nodeName") or pinned_node(pod)
 
 
 def has_ended(pod):

@@ -7,7 +7,7 @@ unschedulable; it preempts nobody (`reclaim: planner`).
 
 import asyncio
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.memory import collect
 from autoscaler.clusters.kubernetes.reading.nodes import read_node
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
@@ -33,11 +33,6 @@ class World(RestOfTheCluster):
         self._since_s = {}  # when a pod was first found in its state
         self._shapes = {}
         self._made = 0
-
-    def add_classes(self):
-        super().add_classes()
-        surplus = {"metadata": {"name": "edl-surplus"}, "value": 0, "preemptionPolicy": "Never"}
-        self.server.create(PRIORITY_CLASSES, surplus, CONTROLLER)
 
     async def run(self):
         while True:

@@ -180,22 +180,9 @@ class PerturbedApi:
                 raise UnavailableError(f"{doing}: connection lost", may_have_happened=True)
             case _:
                 writing.close()
-        match fault:
-            case WriteFault.KILLED_BEFORE:
-                self.killed.set()
-                raise Killed(doing)
-            case WriteFault.SERVER_ERROR:
-                raise UnavailableError(f"{doing}: internal error", may_have_happened=True)
-            case WriteFault.FORBIDDEN:
-                raise ForbiddenError(f"{doing}: forbidden", Refusal.RBAC)
-            case WriteFault.QUOTA:
-                raise ForbiddenError(f"{doing}: exceeded quota", Refusal.QUOTA)
-            case WriteFault.NOT_SENT:
-                raise UnavailableError(f"{doing}: connection refused", may_have_happened=False)
-            case WriteFault.CONFLICT:
-                raise ConflictError(f"{doing}: changed meanwhile")
-            case WriteFault.THROTTLED:
-                raise ThrottledError(f"{doing}: too many requests", retry_after_s=1.0)
+        if fault is WriteFault.KILLED_BEFORE:
+            self.killed.set()
+        raise error_of(fault, doing)
 
     def _as_it_stood(self, kind, scope, lag):
         """The listing before the last `lag` changes that the server remembers, of all kinds."""
@@ -210,3 +197,24 @@ class PerturbedApi:
         matches = parse_scope(scope)
         kept = tuple(json.loads(json.dumps(items[key])) for key in sorted(items) if matches(items[key]))
         return Listing(items=kept, resource_version=str(version))
+
+
+def error_of(fault, doing):
+    """What is raised when nothing was done."""
+    match fault:
+        case WriteFault.KILLED_BEFORE:
+            return Killed(doing)
+        case WriteFault.NOT_SENT:
+            return UnavailableError(f"{doing}: connection refused", may_have_happened=False)
+        case WriteFault.SERVER_ERROR:
+            return UnavailableError(f"{doing}: internal error", may_have_happened=True)
+        case WriteFault.CONFLICT:
+            return ConflictError(f"{doing}: changed meanwhile")
+        case WriteFault.THROTTLED:
+            return ThrottledError(f"{doing}: too many requests", retry_after_s=1.0)
+        case WriteFault.FORBIDDEN:
+            return ForbiddenError(f"{doing}: forbidden", Refusal.RBAC)
+        case WriteFault.QUOTA:
+            return ForbiddenError(f"{doing}: exceeded quota", Refusal.QUOTA)
+        case _:
+            raise AssertionError(fault)

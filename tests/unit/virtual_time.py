@@ -7,6 +7,8 @@ once, in place of hanging.
 import asyncio
 import selectors
 
+TURN_S = 1e-9  # of the loop takes time: who waits for a rest too small to be added would else wait for ever
+
 
 class StuckError(AssertionError):
     """Everything waits, and no timer is set."""
@@ -20,7 +22,7 @@ class _Instant(selectors.SelectSelector):
     def select(self, timeout=None):
         if timeout is None:
             raise StuckError
-        self.now_s += max(timeout, 0.0)
+        self.now_s += max(timeout, TURN_S)
         return super().select(0)
 
 

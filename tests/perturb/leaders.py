@@ -1,0 +1,133 @@
+"""Two operators with a Lease each: the one that leads is stopped, and goes on when the other leads.
+
+A stopped process is one whose every call hangs, before the fence asks for its right: what it was about to write when it
+was stopped comes to the fence first when it goes on, before the process can find out that it leads no more.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.fenced import FencedApi
+from autoscaler.clusters.kubernetes.api.kinds import LEASES
+from autoscaler.clusters.kubernetes.api.memory import MemoryApi
+from autoscaler.operator.leadership import LeaseTiming
+from autoscaler.operator.lease import Lease
+from tests.perturb.tending import tend
+from tests.perturb.witness import WitnessedApi
+from tests.unit.virtual_time import now
+
+NAMESPACE = "team-a"
+NAME = "edl"
+WRITES = frozenset({"create", "apply", "patch", "delete"})
+
+
+class StoppableApi:
+    """Every call, and every event of a watch, waits until its process runs.  `on_write` is called before each write."""
+
+    def __init__(self, inner, on_write=lambda: None):
+        self.running = asyncio.Event()
+        self.running.set()
+        self._inner = inner
+        self._on_write = on_write
+
+    def __getattr__(self, name):
+        call = getattr(self._inner, name)
+
+        async def wait(*args, **more):
+            if name in WRITES:
+                self._on_write()
+            await self.running.wait()
+            return await call(*args, **more)
+
+        return wait
+
+    async def watch(self, *args, **more):
+        async for event in self._inner.watch(*args, **more):
+            await self.running.wait()
+            yield event
+
+
+class HoldersApi(WitnessedApi):
+    """What reaches the server here must come from the holder of the Lease."""
+
+    def __init__(self, server, witness, operator, writes):
+        super().__init__(server, witness)
+        self._operator = operator
+        self._writes = writes
+
+    async def create(self, kind, body):
+        self._check(f"create {kind.plural} {body['metadata']['name']}")
+        return await super().create(kind, body)
+
+    async def apply(self, kind, body, **more):
+        self._check(f"apply {kind.plural} {body['metadata']['name']}")
+        return await super().apply(kind, body, **more)
+
+    async def patch(self, kind, name, change, **more):
+        self._check(f"patch {kind.plural} {name}")
+        return await super().patch(kind, name, change, **more)
+
+    async def delete(self, kind, name, **more):
+        self._check(f"delete {kind.plural} {name}")
+        await super().delete(kind, name, **more)
+
+    def _check(self, doing):
+        self._writes.append(f"{self._operator.name}: {doing}")
+        self._witness.store = self._operator.store
+        holder = ""
+        with suppress(NotFoundError):
+            holder = self._server.get(LEASES, NAMESPACE, NAME)["spec"]["holderIdentity"]
+        if holder != self._operator.name:
+            self._witness.problems.append(f"at {now():.2f} s: {doing} by {self._operator.name}, but {holder} leads")
+
+
+class Operator:
+    """Campaigns, and runs an autoscaler while it leads."""
+
+    def __init__(self, name, server, witness, writes, compose_one, on_write):
+        self.name = name
+        self.store = None
+        self.one = None
+        self.lease_api = StoppableApi(MemoryApi(server))
+        self.lease = Lease(
+            self.lease_api,
+            namespace=NAMESPACE,
+            name=NAME,
+            identity=name,
+            timing=LeaseTiming(),
+            clock=now,
+            wall_s=now,
+        )
+        fenced = FencedApi(HoldersApi(server, witness, self, writes), self.lease.may_write)
+        self.api = StoppableApi(fenced, on_write)
+        self._compose_one = compose_one
+
+    async def run(self):
+        campaign = asyncio.create_task(self.lease.run())
+        try:
+            while True:
+                await self.lease.wait_won()
+                self.one = self._compose_one(self.api)
+                self.store = self.one.store
+                works = [asyncio.create_task(work) for work in (self.one.run(), tend(self.one))]
+                try:
+                    await self.lease.wait_lost()
+                    await self.api.running.wait()  # it can notice only then
+                    await asyncio.sleep(0.1)
+                finally:
+                    for work in works:
+                        work.cancel()
+                    await asyncio.gather(*works, return_exceptions=True)
+        finally:
+            campaign.cancel()
+            await asyncio.gather(campaign, return_exceptions=True)
+
+    def stop(self):
+        """As SIGSTOP does."""
+        self.api.running.clear()
+        self.lease_api.running.clear()
+
+    def go_on(self):
+        self.api.running.set()
+        self.lease_api.running.set()
