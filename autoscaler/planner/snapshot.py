@@ -29,7 +29,7 @@ class Snapshot:
         self.view = view
         self.shapes = Shapes()
         self.members: dict[JobName, dict[PodName, Pod]] = {}
-        self.waiting: dict[PodName, Pod] = {}  # of others, for a node
+        self.waiting: dict[PodName, Pod] = {}  # for a node: of others, and masters that the cluster replaces
         self.unbound_core: set[PodName] = set()
         self.preempted: dict[PodName, JobName] = {}
         self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
@@ -105,6 +105,7 @@ class Snapshot:
 
     def forget(self, pod: Pod) -> None:
         """Undo `note`; `find_newest_other` is due."""
+        self.waiting.pop(pod.name, None)
         if pod.job is not None:
             del self.members[pod.job][pod.name]
             self.unbound_core.discard(pod.name)
@@ -113,10 +114,12 @@ class Snapshot:
         if pod.phase is not PodPhase.TERMINATING:
             self.standing[pod.workload] -= 1
         self.newest_others -= pod.created_at_s == self.newest_other_s
-        self.waiting.pop(pod.name, None)
 
     def note(self, pod: Pod) -> None:
         """Remember a pod under whatever asks for it later."""
+        is_others = pod.role not in {Role.TRAINER, Role.SERVER}  # a master that the cluster replaces waits like those
+        if is_others and pod.phase is PodPhase.PENDING and pod.place is None:
+            self.waiting[pod.name] = pod
         if pod.job is not None:
             self.members.setdefault(pod.job, {})[pod.name] = pod
             if pod.tier is Tier.CORE and pod.phase in UNBOUND:
@@ -129,8 +132,6 @@ class Snapshot:
         if pod.created_at_s > self.newest_other_s:
             self.newest_other_s, self.newest_others = pod.created_at_s, 0
         self.newest_others += pod.created_at_s == self.newest_other_s
-        if pod.phase is PodPhase.PENDING and pod.place is None:
-            self.waiting[pod.name] = pod
 
     def put_jobs(self, names: Iterable[JobName]) -> None:
         """Build these jobs anew; jobs of the view that are not named stay as they are."""

@@ -5,7 +5,18 @@ from math import nan
 
 import pytest
 
-from autoscaler.domain import Cause, DeletePod, DemandState, Headroom, Node, PodPhase, Reclaim, Resources, Workload
+from autoscaler.domain import (
+    Cause,
+    DeletePod,
+    DemandState,
+    Headroom,
+    Node,
+    PodPhase,
+    Reclaim,
+    Resources,
+    Role,
+    Workload,
+)
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, demand, job, node, shape, web
@@ -146,6 +157,16 @@ def test_scheduler_mode_leaves_preempting_pods_to_the_scheduler_for_two_seconds(
     assert first.replan_at_s == driver.cluster.now() + 2.0
     driver.cluster.advance(2.0)
     assert len(deletions(driver.plan())) == 1
+
+
+def test_master_that_the_cluster_replaced_gets_room_as_others_do():
+    """Core preempts nobody (`kubernetes.md` 4): without this a job whose master lost its room would never go on."""
+    driver = settled([node("a")], [job("j", master_milli=1_000)])
+    (master,) = (pod for pod in driver.cluster.view().pods if pod.role is Role.MASTER)
+    driver.cluster.put(replace(web("w"), node="a", phase=PodPhase.READY, unschedulable_since_s=None))
+    driver.cluster.put(replace(master, node=None, phase=PodPhase.PENDING, unschedulable_since_s=driver.cluster.now()))
+    (left,) = deletions(driver.plan())
+    assert (left.role, left.cause, left.beneficiary) == (Role.TRAINER, Cause.POD, master.name)
 
 
 def test_announced_growth_and_headroom_make_room_ahead():
