@@ -84,6 +84,10 @@ check-protocol: $(STAMP) ## twenty times the protocol states that `make test` ex
 chaos: $(STAMP) etcd ## 200 faults on real processes, at most 20 minutes
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
+.PHONY: perturb
+perturb: $(STAMP) ## the autoscaler under every fault of the plan, in virtual time (ARGS="--family stale", "--only 50 --seed 7")
+	@$(BIN)/python -m tests.perturb $(ARGS)
+
 .PHONY: bench
 bench: $(STAMP) etcd ## measure; writes docs/benchmarks.json and docs/benchmarks.md
 	@$(BIN)/python -m bench $(ARGS)
