@@ -15,16 +15,12 @@ from types import TracebackType
 from typing import Final, Self
 
 from autoscaler.clusters.kubernetes.api.client import KubernetesApi, connect
-from autoscaler.clusters.kubernetes.api.port import Scope
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.store import Store
-from autoscaler.clusters.kubernetes.views import KINDS, Facts
-from autoscaler.clusters.kubernetes.watching import Watching
+from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.clusters.port import Verdict
 from autoscaler.domain import Cause, ClusterView, DeletePod, JobState, Pod, PodName, PodPhase, Policy, Role
-from autoscaler.loop import Loop, Step
+from autoscaler.loop import Step
+from tests.perturb.composition import compose
 
 POLL_S: Final = 0.05
 
@@ -46,32 +42,18 @@ class Autoscaling:
 
     async def __aenter__(self) -> Self:
         self._api = await connect(self._kubeconfig)
-        store = Store()
-        self.cluster = KubernetesCluster(
+        composed = compose(
             self._api,
-            store,
-            BuildSettings(
-                image="edl:test",
-                etcd=EtcdAccess(endpoints="http://etcd:2379"),
-                reclaim=self.policy.reclaim,
-                surplus_grace_s=self.policy.surplus_grace_s,
-            ),
+            self.policy,
             clock=time.monotonic,
             offset_s=time.monotonic() - time.time(),
+            jitter=random.random,
             facts_of=lambda _job: Facts(state=JobState.ACTIVE),
             prepare=self._prepare,
+            listen=self._listen,
         )
-        watching = Watching(
-            self._api,
-            store,
-            dict.fromkeys(KINDS, Scope()),
-            now=time.monotonic,
-            jitter=random.random,
-            notify=self.cluster.touch,
-        )
-        self.loop = Loop(self.cluster, self.policy, listener=self._listen)
-        work = (watching.run(), self.cluster.keep(), self.loop.run())
-        self._tasks = [asyncio.create_task(one) for one in work]
+        self.cluster, self.loop = composed.cluster, composed.loop
+        self._tasks = [asyncio.create_task(composed.run())]
         return self
 
     async def __aexit__(
