@@ -58,7 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
     running = commands.add_parser("run", help="simulate passes and keep their results")
     running.add_argument("names", nargs="*", metavar="NAME", help="an experiment or a scenario file; none: all")
     running.add_argument("--passes", type=positive, help="at most so many of each arm (default: the scenario's)")
-    running.add_argument("--seed", type=int, default=1, help="of all chances (default %(default)s)")
+    running.add_argument("--seed", type=not_negative, default=1, help="of all chances (default %(default)s)")
     running.add_argument("--arm", help="this arm only, such as ours-planner or ours-planner+drain-10s")
     running.add_argument("--mix", help="this node mix only")
     running.add_argument("--workers", type=positive, default=os.cpu_count() or 1, help="processes (default: cores)")
@@ -75,6 +75,14 @@ def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("at least 1")
+    return value
+
+
+def not_negative(text: str) -> int:
+    """Return a whole number, 0 or more: the generators of chances take no other."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError("at least 0")
     return value
 
 

@@ -31,6 +31,10 @@ class RefusedInputError(ExperimentError):
         self.problem = problem
         self.hint = hint
 
+    def __reduce__(self) -> tuple[type[RefusedInputError], tuple[str, ...]]:
+        """Come whole out of a process that ran a pass; the message alone would not build it again."""
+        return type(self), (self.file, self.path, self.problem, self.hint)
+
 
 class MixedCommitsError(ExperimentError):
     """Results of more than one commit lie in one folder."""

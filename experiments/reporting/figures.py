@@ -105,7 +105,7 @@ def draw_web(axes: Axes, drawing: Drawing) -> None:
     axes.step(times(drawing.arms[-1], wanted), wanted, where="post", color="0.2", lw=0.8, label="wanted (ours)")
     for arm in drawing.arms:
         draw_arm(axes, arm, "web_running")
-    axes.set(ylabel="web pods", title="Web pods running")
+    axes.set(ylabel="web pods", title="Web pods running (thin black: wanted, beside ours)")
     axes.set_ylim(bottom=0)
 
 
@@ -121,7 +121,7 @@ def draw_sizes(axes: Axes, drawing: Drawing) -> None:
             label = LABELS[arm.arm] if number == 0 else None
             axes.step(times(arm, sizes), sizes, where="post", color=colour, lw=width, alpha=0.75, label=label)
     axes.set(ylabel="trainers", title="Size of each job (one pass, one mix)")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(bottom=0, top=1.2 * max(1.0, axes.get_ylim()[1]))  # the legend stands above the curves
     if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="upper right", fontsize=7.5, framealpha=0.9, edgecolor="none")
 

@@ -23,6 +23,13 @@ TRANSFERS: Final = {
     120: f"{PLANNER}+transfers-120",
     600: f"{PLANNER}+transfers-600",
 }
+TITLES: Final = {
+    "mean_utilisation_percent": "mean utilisation, %",
+    "web_wait_max_s": "longest wait of a web pod, s",
+    "web_shortfall_percent": "web shortfall, %",
+    "trainers_removed": "trainers removed",
+    "jain_after_last_arrival_min": "least Jain index after the last arrival",
+}
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73")
 
 Groups = Mapping[tuple[str, str], Gathered]
@@ -74,5 +81,5 @@ def draw_metric(axes: Axes, points: Mapping[int, Gathered], metric: str, colour:
         values = [point.on(mix, metric).value for point in points.values()]
         axes.plot(places, values, line, color=colour, ms=4, lw=1.2, label=mix)
     axes.set_xticks(list(places), [str(x) for x in points])
-    axes.set_title(metric.replace("_", " "), fontsize=8.5, loc="left")
+    axes.set_title(TITLES[metric], fontsize=8.5, loc="left")
     axes.legend(fontsize=7, frameon=False)

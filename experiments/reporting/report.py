@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from experiments.errors import RefusedInputError
-from experiments.published.curves import find_curves, read_curves
+from experiments.published.curves import Curves, find_curves, read_curves
 from experiments.published.figures import read_figures
 from experiments.reporting.figures import STYLES, Drawing, draw
 from experiments.reporting.frontier import draw_frontier
@@ -42,16 +42,17 @@ def write_report(store: Store) -> int:
     gathered = gather(passes)
     verdicts = judge(gathered)
     scenarios = [s for s in list_scenarios() if any(key[0] == s.name for key in gathered)]
+    figures, curves = read_figures(), read_curves()  # refused before anything is written
     write_results(store, passes)
     (store.folder / "summary.json").write_text(json.dumps(summarise(gathered, verdicts), indent=1) + "\n")
-    drawn = draw_figures(scenarios, gathered)
+    drawn = draw_figures(scenarios, gathered, curves)
     frontiers = draw_frontier(gathered, FIGURES)
     report = Report(
         version=store.version,
         scenarios=scenarios,
         gathered=gathered,
         verdicts=verdicts,
-        figures=read_figures(),
+        figures=figures,
         drawn=drawn | frontiers,
     )
     write_page(report, DOCS / "experiments.md")
@@ -110,9 +111,10 @@ def summarise(gathered: Mapping[tuple[str, str], Gathered], verdicts: Sequence[V
     return rows
 
 
-def draw_figures(scenarios: Sequence[Scenario], gathered: Mapping[tuple[str, str], Gathered]) -> dict[str, Path]:
+def draw_figures(
+    scenarios: Sequence[Scenario], gathered: Mapping[tuple[str, str], Gathered], published: tuple[Curves, ...]
+) -> dict[str, Path]:
     """Draw one figure per experiment; the published band lies under those with the clock of 2017."""
-    published = read_curves()
     drawn = {}
     for scenario in scenarios:
         arms = [gathered[scenario.name, arm] for arm in STYLES if (scenario.name, arm) in gathered]

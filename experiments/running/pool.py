@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Thread
 
 from experiments.arms.playing import play
-from experiments.errors import MixedCommitsError, ProcessLostError
+from experiments.errors import MixedCommitsError, ProcessLostError, RefusedInputError
 from experiments.running.store import Store
 from experiments.running.tasks import Task
 from experiments.running.versions import loaded_version
@@ -38,6 +38,7 @@ def run_tasks(tasks: Sequence[Task], store: Store, workers: int) -> Iterator[Don
 
     Raises:
         ProcessLostError: a process was killed; the passes that it and the others had begun are not kept.
+        RefusedInputError: a pass could not be kept; those after it could not either, so none is begun.
     """
     context = get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=obey_the_parent) as pool:
@@ -64,6 +65,7 @@ def run_one(task: Task, version: str, folder: Path) -> float:
 
     Raises:
         MixedCommitsError: the code was changed between the start of the run and that of this process.
+        RefusedInputError: the result could not be written.
     """
     if loaded_version() != version:
         raise MixedCommitsError(f"this is {loaded_version()} now, and the run began as {version}; run again")
@@ -73,9 +75,9 @@ def run_one(task: Task, version: str, folder: Path) -> float:
 
 
 def report(task: Task, future: Future[float]) -> Done:
-    """Tell how a pass ended: one that fails is told, and the others go on."""
+    """Tell how a pass ended: one that fails is told, and the others go on; what all would meet is raised."""
     error = future.exception()
-    if isinstance(error, BrokenProcessPool):
+    if isinstance(error, (BrokenProcessPool, RefusedInputError)):
         raise error
     if error is not None:
         return Done(task=task, error=f"{type(error).__name__}: {error}")

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -60,7 +61,11 @@ class Store:
         return (kept.version, kept.scenario) == (self.version, digest(task.setting.scenario))
 
     def keep(self, task: Task, result: PassResult) -> None:
-        """Keep a pass; it is there whole once this returns."""
+        """Keep a pass; it is there whole once this returns.
+
+        Raises:
+            RefusedInputError: the folder cannot be written, for its rights or a full disk; nothing is left behind.
+        """
         document = {
             "version": self.version,
             "scenario": digest(task.setting.scenario),
@@ -74,10 +79,16 @@ class Store:
             "wall_s": round(result.wall_s, 3),
         }
         file = self.file_of(task)
-        file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".part-{os.getpid()}")
-        part.write_text(json.dumps(document), encoding="utf-8")
-        part.replace(file)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(document), encoding="utf-8")
+            part.replace(file)
+        except OSError as error:
+            with suppress(OSError):  # what could not be made cannot be removed
+                part.unlink(missing_ok=True)
+            hint = "make room there, or mend its rights; the same command goes on from here"
+            raise RefusedInputError(self.folder, "", f"cannot be written: {error.strerror}", hint) from error
 
     def read_all(self) -> list[StoredPass]:
         """Return every pass of this version, in the order of names.

@@ -15,6 +15,20 @@ from experiments.scenarios.schema import Scenario
 FOLDER: Final = Path(__file__).parent
 
 
+class _OnceLoader(yaml.SafeLoader):
+    """YAML readers keep the last of two fields of one name; here they are refused."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{key.value} stands twice", problem_mark=key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
 def list_scenarios(folder: Path = FOLDER) -> tuple[Scenario, ...]:
     """Return all scenarios by name.  Raises RefusedInputError for the first file that is wrong."""
     found = tuple(read_scenario(file) for file in sorted(folder.glob("*.yaml")))
@@ -39,9 +53,13 @@ def read_scenario(file: Path) -> Scenario:
         RefusedInputError: it cannot be read, has an unknown field, lacks one, or one has no valid value.
     """
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document = yaml.load(file.read_text(encoding="utf-8"), Loader=_OnceLoader)  # noqa: S506 - a SafeLoader
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RefusedInputError(file, "", f"cannot be read: {error}") from error
+        raise RefusedInputError(file, "", f"cannot be read: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise RefusedInputError(file, "", "is nested without end") from error
+    if not isinstance(document, dict):
+        raise RefusedInputError(file, "", "holds no scenario", "write fields, name: and title: first")
     try:
         scenario = Scenario.model_validate(document)
     except ValidationError as error:
@@ -53,7 +71,7 @@ def read_scenario(file: Path) -> Scenario:
 
 def _refusal(file: Path, error: ValidationError) -> RefusedInputError:
     """The first thing wrong, and how many more there are."""
-    problems = error.errors()
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")  # a typo's cause first
     first: Any = problems[0]
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     match first["type"]:

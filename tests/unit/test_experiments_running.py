@@ -1,6 +1,7 @@
 """Passes are tasks that are run once, kept whole, and never told together with those of other code."""
 
 import json
+import pickle
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 
@@ -10,7 +11,9 @@ from experiments.__main__ import main
 from experiments.arms.playing import PassResult, play
 from experiments.calibration.mixes import read_mixes
 from experiments.errors import MixedCommitsError, RefusedInputError
+from experiments.reporting import report as telling
 from experiments.reporting.goals import judge
+from experiments.reporting.misses import tell_misses
 from experiments.reporting.statistics import gather
 from experiments.reporting.tables import compare, number
 from experiments.running import versions
@@ -189,6 +192,29 @@ def test_a_pass_that_fails_is_told_and_a_lost_process_ends_the_run(scenario):
         report(task, lost)
 
 
+def test_a_place_that_cannot_be_written_ends_the_run_and_keeps_nothing(scenario, tmp_path):
+    """Every later pass would be played for nothing; the refusal comes whole out of the process that met it."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    in_the_way = tmp_path / "results"
+    in_the_way.write_text("")
+    with pytest.raises(RefusedInputError, match="cannot be written") as refused:
+        Store("a", in_the_way).keep(task, result(x=1.0))
+    ended = Future()
+    ended.set_exception(pickle.loads(pickle.dumps(refused.value)))
+    with pytest.raises(RefusedInputError, match="the same command goes on from here"):
+        report(task, ended)
+
+
+def test_a_pass_that_could_not_be_put_in_its_place_leaves_no_part(scenario, tmp_path):
+    """A full disk is not filled by what is left of tries."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    store = Store("a", tmp_path)
+    store.file_of(task).mkdir(parents=True)  # the last step fails
+    with pytest.raises(RefusedInputError, match="cannot be written"):
+        store.keep(task, result(x=1.0))
+    assert list(store.file_of(task).parent.iterdir()) == [store.file_of(task)]
+
+
 @pytest.fixture
 def repository(tmp_path, monkeypatch):
     """A repository with one source and one result, all committed."""
@@ -229,6 +255,20 @@ def test_a_goal_is_judged_on_every_mix_against_its_static_arm(tmp_path):
     assert [(v.mix, v.is_met) for v in verdicts] == [("mix-1", True), ("mix-2", False)]
 
 
+def test_a_missed_goal_is_told_with_the_bound_in_its_way(tmp_path):
+    """88 % is missed on one mix of two, where pinned itself is below it; what is met is not told."""
+    case = find_scenario("edl2017-case2")
+    store = Store("a", tmp_path)
+    for task in list_tasks(case, read_mixes()[:2], Selection(passes=1, arm="ours-planner")):
+        mean, pinned = (86.5, 87.5) if task.mix == "mix-1" else (88.5, 89.0)
+        store.keep(task, result(mean_utilisation_percent=mean, pinned_mean_percent=pinned, free_mean_percent=91.0))
+    _, told, end = tell_misses(judge(gather(store.read_all())))
+    assert told.startswith("* ours-planner: mean utilisation at least 88 %: missed on 1 of 2 mixes, by 1.50.")
+    assert "pinned bound itself is below the goal on 1 of 2" in told
+    assert "0.50 to 1.00 points below pinned" in told
+    assert end == ""
+
+
 @pytest.mark.parametrize(
     ("metric", "value", "reference", "is_within"),
     [
@@ -263,3 +303,23 @@ def test_nothing_to_report_says_what_to_do(tmp_path, capsys):
     """A fresh clone has no results."""
     assert main(["report", "--version", "v", "--results", str(tmp_path)]) == 2
     assert "python -m experiments run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--seed", "--passes", "--workers"])
+def test_a_number_below_zero_is_refused_before_anything_runs(option, tmp_path, capsys):
+    """Generators of chances take none, and there is no pass before the first."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "web-spike", option, "-1", "--results", str(tmp_path / "results")])
+    assert "at least" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_report_that_lacks_what_was_published_writes_nothing(scenario, tmp_path, monkeypatch):
+    """Results are not written beside a page that is not."""
+    (task,) = list_tasks(scenario, (), Selection(arm="static"))
+    store = Store("a", tmp_path)
+    store.keep(task, result(x=1.0))
+    monkeypatch.setattr(telling.read_figures, "__defaults__", (tmp_path / "none.json",))
+    with pytest.raises(RefusedInputError, match=r"none\.json"):
+        telling.write_report(store)
+    assert [path.name for path in tmp_path.iterdir()] == ["passes"]

@@ -84,11 +84,32 @@ def test_a_wrong_scenario_is_refused_with_the_path_of_the_field(changed, change,
     assert problem in said
 
 
-def test_what_is_no_yaml_is_refused(tmp_path):
-    """The file is named."""
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("jobs: [", "cannot be read"),
+        ("[" * 100_000, "nested without end"),
+        ("title: a\ntitle: b\n", "title stands twice"),
+        ("jobs: [{name: a, name: b}]\n", "name stands twice"),
+        ("[]", "holds no scenario"),
+        ("", "holds no scenario"),
+    ],
+)
+def test_what_is_no_yaml_is_refused_in_one_line(tmp_path, text, problem):
+    """The file is named; of two fields of one name neither is taken for what was meant."""
     file = tmp_path / "x.yaml"
-    file.write_text("jobs: [")
-    assert refused_path(file)[0] == ""
+    file.write_text(text)
+    path, said = refused_path(file)
+    assert path == ""
+    assert problem in said
+    assert "\n" not in said
+
+
+def test_a_slip_in_a_name_is_told_before_what_it_leaves_missing(tmp_path):
+    """`untill_s` explains why `until_s` is missing, not the other way round."""
+    file = tmp_path / "x.yaml"
+    file.write_text("name: x\nuntill_s: 3\n")
+    assert refused_path(file)[0] == "untill_s"
 
 
 def test_an_unknown_experiment_names_those_that_exist():

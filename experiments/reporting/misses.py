@@ -1,0 +1,67 @@
+"""Goals that are not met on every mix: by how much, and what stands in the way.
+
+What is told in numbers is computed from the passes; a reason that was measured elsewhere names where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Final
+
+from experiments.reporting.goals import SCHEDULER, Verdict
+
+HINDSIGHT: Final = (
+    "The best single placement of all servers in hindsight, the web where it stood, would add 0.5 to 1.1 points"
+    " (measured apart on four mixes, one pass each: `adr/0113-placement-by-pattern-waste.md`)"
+)
+CHOSEN_BY_OTHERS: Final = (
+    "With `reclaim: scheduler` it is kube-scheduler that chooses which trainers leave and where the web stands; it does"
+    " not weigh what is left over on a node"
+)
+
+
+def tell_misses(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return one item of a list for each goal and arm that some mix misses; nothing where all are met."""
+    items = []
+    for (text, arm), group in groupby(verdicts, key=lambda verdict: (verdict.goal.text, verdict.arm)):
+        found = list(group)
+        missed = [verdict for verdict in found if not verdict.is_met]
+        if missed:
+            by = shortfall(missed)
+            items.append(f"* {arm}: {text}: missed on {len(missed)} of {len(found)} mixes, {by}.{why(found)}")
+    return [MISSES, *items, ""] if items else []
+
+
+def shortfall(missed: Sequence[Verdict]) -> str:
+    """Return by how much the mixes miss, the least and the most."""
+    by = sorted(abs(verdict.value - verdict.limit) for verdict in missed)
+    return f"by {by[0]:.2f}" if len(by) == 1 else f"by {by[0]:.2f} to {by[-1]:.2f}"
+
+
+def why(found: Sequence[Verdict]) -> str:
+    """Return what stands in the way: the bounds of the same passes, and who chooses."""
+    sentences = bounds_in_the_way(found)
+    if found[0].arm == SCHEDULER:
+        sentences.append(CHOSEN_BY_OTHERS)
+    return "".join(f"  {sentence}." for sentence in sentences)
+
+
+def bounds_in_the_way(found: Sequence[Verdict]) -> list[str]:
+    """Return how far the pinned bound is from the goal and from what was reached; nothing for other goals."""
+    metric = found[0].goal.metric
+    below = [(v.pinned - v.value, v.pinned < v.limit) for v in found if v.pinned is not None]
+    free = sum(v.free < v.limit for v in found if v.free is not None)
+    if not metric.endswith("utilisation_percent") or not below:
+        return []
+    gaps = sorted(gap for gap, _ in below)
+    forbidden = sum(is_forbidden for _, is_forbidden in below)
+    told = (
+        f"The pinned bound itself is below the goal on {forbidden} of {len(found)}, free on {free}; what was reached is"
+        f" {gaps[0]:.2f} to {gaps[-1]:.2f} points below pinned"
+    )
+    is_fixed = len({verdict.limit for verdict in found}) == 1
+    return [told, HINDSIGHT] if is_fixed else [told]
+
+
+MISSES: Final = "What is missed, and what stands in the way:\n"
