@@ -2,7 +2,7 @@
 
 import socket
 
-from autoscaler.cli.looking import _read_log
+from autoscaler.cli.local_run import read_log
 from autoscaler.clusters.local.folder import make_run_folder
 from autoscaler.clusters.local.logbound import LONGEST_LOG_BYTES, shorten, shorten_long_ones
 from autoscaler.clusters.local.logtail import read_tail
@@ -42,7 +42,7 @@ def test_following_a_log_goes_on_after_it_was_shortened(tmp_path):
     with socket.socket(socket.AF_UNIX) as run:
         run.bind(str(folder.control_socket()))
         run.listen()
-        reading = _read_log(log, 2, folder)
+        reading = read_log(log, 2, folder)
         assert next(reading) == "two\nthree\n"
         log.write_text("four\n")
         assert next(reading) == "four\n"
