@@ -52,16 +52,19 @@ def main() -> None:
     parser.add_argument("what", choices=["rises", "scale"])
     parser.add_argument("--rises", type=int, default=100)
     parser.add_argument("--reclaim", type=Reclaim, choices=list(Reclaim), nargs="*", default=list(Reclaim))
+    parser.add_argument("--alone", action="store_true", help="scale: EDL stops once the cluster is full, to compare")
     asked = parser.parse_args()
     for reclaim in asked.reclaim:
         with fresh_plane() as (plane, api):
             work = (
-                measure_rises(plane, api, reclaim, asked.rises) if asked.what == "rises" else scale(plane, api, reclaim)
+                measure_rises(plane, api, reclaim, asked.rises)
+                if asked.what == "rises"
+                else scale(plane, api, reclaim, is_alone=asked.alone)
             )
             loads = [os.getloadavg()[0]]
             found = asyncio.run(work)
             loads.append(os.getloadavg()[0])
-        save(f"{asked.what}-{reclaim}", found | {"load_before_and_after": loads})
+        save(f"{asked.what}-{reclaim}{'-alone' * asked.alone}", found | {"load_before_and_after": loads})
 
 
 @contextmanager
@@ -146,7 +149,7 @@ def spread_of(values: Sequence[float]) -> dict[str, float]:
 # ---- scale ----------------------------------------------------------------------------------------------------------
 
 
-async def scale(plane: ControlPlane, api: client.ApiClient, reclaim: Reclaim) -> dict[str, Any]:
+async def scale(plane: ControlPlane, api: client.ApiClient, reclaim: Reclaim, *, is_alone: bool) -> dict[str, Any]:
     nodes = {f"node-{number:03d}": cpu for number, cpu in enumerate(SIZES)}
     create_nodes(api, {name: NodeShape(cpu=str(cpu), memory="100Gi", pods=250) for name, cpu in nodes.items()})
     capacity_milli = {name: cpu * 1_000 for name, cpu in nodes.items()}
@@ -157,6 +160,9 @@ async def scale(plane: ControlPlane, api: client.ApiClient, reclaim: Reclaim) ->
         await day.submit(job_of(f"job-{number}", life=DEAF, grace_s=GRACE_S, **sizes) for number in range(6))
         await until_still(day)
         steps = [{"web": 100, "use_percent": use_of(day), "trainers": day.witness.trainers()}]
+        writes = day.edl.applied
+        if is_alone:
+            await day.stop_edl()
         for web in STAND_INS:
             rise = await day.rise(100, budget_s=120.0)
             step = {"web": web, "use_percent": use_of(day), **of_rise(rise), "stand_ins_alone_s": STAND_INS[web]}
@@ -168,7 +174,7 @@ async def scale(plane: ControlPlane, api: client.ApiClient, reclaim: Reclaim) ->
             "steps": steps,
             "nodes_over_capacity": len(day.witness.excess),
             "longest_wait_of_a_trainer_s": round(waited_s, 3),
-            "writes": {f"{kind} {verdict}": count for (kind, verdict), count in sorted(day.edl.applied.items())},
+            "writes": {f"{kind} {verdict}": count for (kind, verdict), count in sorted(writes.items())},
         }
 
 
