@@ -141,21 +141,21 @@ class DraftState:
 
     def part(self, job: JobDraft, roles: Iterable[Role]) -> int:
         """The share that new pods of these roles alone would have."""
-        total = [0] * len(job.rates)
-        for role in roles:
-            for column, amount in enumerate(self.shapes.amounts[job.shapes[role]]):
-                total[column] += amount
-        return max(map(int.__mul__, total, job.rates), default=0)
+        return max(map(int.__mul__, self.asked_by(job, roles), job.rates), default=0)
 
     def quota_lack(self, job: JobDraft, roles: Iterable[Role], *, now: bool) -> str:
         """Return, in words, what the job's namespace may not ask for of these new pods; empty if it may."""
         if self.quotas is None:
             return ""
+        return self.quotas.lack(job.job.namespace, self.asked_by(job, roles), now=now)
+
+    def asked_by(self, job: JobDraft, roles: Iterable[Role]) -> list[int]:
+        """Return what new pods of these roles ask for in all, by column."""
         asked = [0] * len(job.rates)
         for role in roles:
             for column, amount in enumerate(self.shapes.amounts[job.shapes[role]]):
                 asked[column] += amount
-        return self.quotas.lack(job.job.namespace, asked, now=now)
+        return asked
 
     # Who leaves first.
 

@@ -29,6 +29,7 @@ from autoscaler.planner.forced import make_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.others import keep_headroom
+from autoscaler.planner.own_quota import free_quota
 from autoscaler.planner.preempting import preempted_seats
 from autoscaler.planner.seating import (
     Force,
@@ -56,6 +57,12 @@ def admit_gangs(draft: Draft) -> None:
         if draft.policy.admission is Admission.STRICT_CLASS:
             finish_classes_above(draft, job.job.priority)
         if not may_be_admitted(draft, job):
+            continue
+        if lack := draft.quota_lack(job, core_of(job), now=False):
+            if wait_for_quota(draft, name, barred):
+                refused.clear()
+            else:
+                job.block(Bottleneck.QUOTA, lack)
             continue
         kind = kind_of(draft, job)
         if kind in refused:
@@ -119,7 +126,7 @@ def queue(draft: Draft) -> list[JobName]:
 
 
 def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
-    """Whether room is the only question left."""
+    """Whether room and quota are the only questions left."""
     if job.leaving:
         job.block(Bottleneck.ROOM_LEAVING, "its former pods are leaving")
         return False
@@ -133,9 +140,6 @@ def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
             return False
     if any(ordinal < job.job.server_count for ordinal in job.ordinals.get(Role.SERVER, ())):
         job.block(Bottleneck.ROOM_LEAVING, "its former servers are leaving")
-        return False
-    if lack := draft.quota_lack(job, core_of(job), now=False):
-        job.block(Bottleneck.QUOTA, lack)
         return False
     return True
 
@@ -175,6 +179,15 @@ def wait_for_room(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> b
         job.block(Bottleneck.NODE_FIT, f"its {len(core_of(job))} core pods ({needs} in all) do not fit all at once")
     else:
         job.block(Bottleneck.NEVER_FITS, f"even an empty cluster does not hold its core pods ({needs} in all)")
+    return False
+
+
+def wait_for_quota(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> bool:
+    """Have surplus of the gang's own namespace give back the quota that it lacks; False if that does not help."""
+    mark, job = draft.mark(), draft.jobs[name]
+    if free_quota(draft, job, core_of(job), spared_by(draft, job)) and wait_for_room(draft, name, barred):
+        return True
+    draft.roll_back(mark)
     return False
 
 

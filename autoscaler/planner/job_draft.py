@@ -107,6 +107,7 @@ class JobDraft:
     created: list[CreatePod] = field(default_factory=list)
     promised: list[Promise] = field(default_factory=list)
     usage: list[int] = field(default_factory=list)  # of all that stays or comes, by column
+    leaving_usage: list[int] = field(default_factory=list)  # of what was leaving when the plan began
     core: int = 0  # trainers of tier CORE that stay or come
     coming_trainers: int = 0  # created or promised
     held: int = 0  # trainers that fit and wait for the window of growth

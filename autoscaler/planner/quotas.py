@@ -2,14 +2,15 @@
 
 As with rooms there are two amounts.  Now: the hard limit less what is used; a pod created within it is accepted.
 Later: what leaves counts as gone.  A quota bounds pods from creation until they are gone, whoever made them, so what is
-used comes from the cluster; only what this plan adds and takes away is counted here, from the jobs themselves.
+used comes from the cluster; what this plan adds and takes away, and what was leaving before, is counted from the jobs.
 
-Several quotas of a namespace hold at once.  `Draft.quota_lack` is the one question.
+Several quotas of a namespace hold at once.  `Draft.quota_lack` is the one question.  A gang whose namespace has used
+up its quota with its own surplus takes that back (`free_quota`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from autoscaler.domain import JobName, Quota
 from autoscaler.planner.job_draft import JobDraft
@@ -35,6 +36,19 @@ class QuotaBook:
 
     def lack(self, namespace: str, asked: Sequence[int], *, now: bool) -> str:
         """Return what is too much of these amounts, by column, in words; empty if they are within every limit."""
+        found = next(self._exceeded(namespace, asked, now=now), None)
+        if found is None:
+            return ""
+        quota, resource, column, room = found
+        had, needed = describe_amount(resource, max(0, room)), describe_amount(resource, asked[column])
+        return f"quota {quota} leaves {had} {resource}, {needed} needed"
+
+    def column_over(self, namespace: str, asked: Sequence[int]) -> int | None:
+        """Return of what these amounts are too much even once all that leaves is gone; None if of nothing."""
+        return next((column for _, _, column, _ in self._exceeded(namespace, asked, now=False)), None)
+
+    def _exceeded(self, namespace: str, asked: Sequence[int], *, now: bool) -> Iterator[tuple[str, str, int, int]]:
+        """Yield the limits that do not hold these amounts: quota, resource, its column, what is left."""
         columns = self._shapes.columns
         for quota, resource, left in self._limits.get(namespace, ()):
             column = columns.index(resource) if resource in columns else len(asked)
@@ -43,12 +57,9 @@ class QuotaBook:
                 continue
             jobs = self._jobs.get(namespace, ())
             room = left - sum(job.usage[column] - self._before[job.job.name][column] for job in jobs)
-            if now:
-                room -= sum(self._freed(job, column) for job in jobs)
+            room -= sum(self._freed(job, column) if now else -job.leaving_usage[column] for job in jobs)
             if amount > room:
-                had = describe_amount(resource, max(0, room))
-                return f"quota {quota} leaves {had} {resource}, {describe_amount(resource, amount)} needed"
-        return ""
+                yield quota, resource, column, room
 
     def _freed(self, job: JobDraft, column: int) -> int:
         """What pods that leave in this plan had counted as used by the job."""

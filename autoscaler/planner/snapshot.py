@@ -181,17 +181,22 @@ class Snapshot:
         members = self.members.get(job.name, {})
         for name in sorted(members):
             self._count_in(draft, members[name])
-        counts = Counter(self.shapes.numbers_of([*draft.trainers, *draft.servers, *draft.masters]))
-        draft.usage = [0] * len(self.rooms.columns)
-        for number, count in counts.items():
-            for column, amount in enumerate(self.shapes.amounts[number]):
-                draft.usage[column] += count * amount
+        draft.usage = self._sum_of([*draft.trainers, *draft.servers, *draft.masters])
+        draft.leaving_usage = self._sum_of([pod for pod in members.values() if pod.phase is PodPhase.TERMINATING])
         draft.now = len(draft.trainers)
         draft.servers_now = len(draft.servers)
         draft.core = [pod.tier for pod in draft.trainers].count(Tier.CORE)
         draft.is_running = bool(draft.trainers or draft.servers or draft.masters)
         draft.settle(self.view.capabilities)
         return draft
+
+    def _sum_of(self, pods: Sequence[Pod]) -> list[int]:
+        """Add up what pods ask for, by column."""
+        total = [0] * len(self.rooms.columns)
+        for number, count in Counter(self.shapes.numbers_of(pods)).items():
+            for column, amount in enumerate(self.shapes.amounts[number]):
+                total[column] += count * amount
+        return total
 
     def _count_in(self, draft: JobDraft, pod: Pod) -> None:
         role, phase = pod.role, pod.phase

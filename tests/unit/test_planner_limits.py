@@ -6,9 +6,12 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import (
+    Admission,
     Bottleneck,
+    Cause,
     DeletePod,
     DemandState,
+    Headroom,
     Job,
     MasterSpec,
     Node,
@@ -22,7 +25,7 @@ from autoscaler.domain import (
 from autoscaler.planner import plan
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import CALM, decision, demand, job, node, web
+from tests.unit.planner_setups import CALM, decision, demand, job, node, shape, web
 
 
 def settled(nodes, jobs, policy=CALM):
@@ -59,9 +62,12 @@ def test_quota_bounds_growth_and_says_so():
     assert len(planned(driver, ("cpu", 0, 0), namespace="other").actions) == 8
 
 
-def test_gang_over_its_quota_waits_and_nobody_leaves_for_it():
-    """Before any victim is chosen: the API server would refuse the pods."""
-    driver = settled([node("a", 4_000)], [job("old", high=4)])
+@pytest.mark.parametrize("whose", ["minimum", "other namespace", "higher class"])
+def test_gang_waits_for_its_quota_where_nobody_may_leave_for_it(whose):
+    """Minimums stay, other namespaces use another quota, and under StrictClass higher classes keep their surplus."""
+    old = job("old", low=4 if whose == "minimum" else 1, high=4, priority=int(whose == "higher class"))
+    old = replace(old, namespace="other") if whose == "other namespace" else old
+    driver = settled([node("a", 4_000)], [old], replace(CALM, admission=Admission.STRICT_CLASS))
     driver.cluster.put(job("new", low=2, high=2))
     found = planned(driver, ("cpu", 5_000, 4_000))
     assert found.actions == ()
@@ -69,15 +75,27 @@ def test_gang_over_its_quota_waits_and_nobody_leaves_for_it():
     assert decision(found, "new").message == "quota team leaves 1 cpu, 2 needed"
 
 
-def test_what_leaves_counts_until_it_is_gone():
-    """The gang's room and quota come from the same trainers: they leave now, the gang starts when they have."""
-    driver = settled([node("a", 4_000)], [job("old", high=4)])
+def test_gang_takes_back_the_quota_that_surplus_of_its_namespace_uses():
+    """No more than it lacks, once; what leaves counts until it is gone, so the gang starts only then."""
+    driver = settled([node("a", 16_000)], [job("old", high=4), job("rich", high=4, namespace="other")])
+    driver.cluster.hard["default"] = Resources(cpu_milli=5_000)
     driver.cluster.put(job("new", low=2, high=2))
-    found = planned(driver, ("cpu", 4_000, 4_000))
-    assert found.actions == ()
-    assert decision(found, "new").bottleneck is Bottleneck.QUOTA
-    unlimited = planned(driver, ("cpu", 6_000, 4_000))
-    assert [type(action) for action in unlimited.actions] == [DeletePod, DeletePod]
+    (left,) = driver.turn().actions
+    assert (left.job, left.cause, left.beneficiary) == ("old", Cause.GANG, "new")
+    again = driver.turn()
+    assert again.actions == ()
+    assert decision(again, "new").bottleneck is Bottleneck.ROOM_LEAVING
+    driver.settle()
+    assert {found.job: found.now for found in driver.plan().decisions} == {"new": 2, "old": 3, "rich": 4}
+
+
+def test_quota_comes_from_who_asks_for_it():
+    """A trainer without GPUs gives no quota of GPUs."""
+    jobs = [job("cpu", high=8), job("gpu", high=2, gpu=1, weight=50)]
+    driver = settled([node("a", 16_000, gpu=4)], jobs)
+    driver.cluster.hard["default"] = Resources(cpu_milli=64_000, gpu_count=2)
+    driver.cluster.put(job("new", low=1, high=1, gpu=1))
+    assert [action.job for action in driver.turn().actions] == ["gpu"]
 
 
 def test_missing_core_over_quota_names_the_quota():
@@ -88,6 +106,18 @@ def test_missing_core_over_quota_names_the_quota():
     assert found.actions == ()
     assert decision(found, "j").bottleneck is Bottleneck.QUOTA
     assert decision(found, "j").is_degraded
+
+
+# Headroom.
+
+
+@pytest.mark.parametrize(("most", "expected"), [(8, {"high": 3, "low": 0}), (1, {"high": 1, "low": 3})])
+def test_headroom_under_strict_class_yields_to_minimums_once_the_higher_class_wants_no_more(most, expected):
+    """Surplus of the high class stands above the low minimum and headroom above all surplus: it comes to rest."""
+    policy = replace(CALM, admission=Admission.STRICT_CLASS, headroom=(Headroom(shape=shape(1_000), count=1),))
+    high = job("high", high=most, priority=5)
+    driver = settled([node("a", 4_000)], [high, job("low", low=3, high=3)], policy)
+    assert sizes(driver) == expected
 
 
 # Whole nodes.
