@@ -1,4 +1,4 @@
-"""`python -m tests.perturb [--json] [--seed N --only M] [--family WORD] [--processes 2]`: the systematic plan.
+"""`python -m tests.perturb [--json] [--seed N --only M] [--family WORD] [--processes 2] [--real]`: the systematic plan.
 
 Exit code 0: every run ended as the one without faults did, and every promise held at every step.
 """
@@ -6,7 +6,9 @@ Exit code 0: every run ended as the one without faults did, and every promise he
 import argparse
 import json
 import logging
+import os
 import random
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -24,7 +26,10 @@ def main():
     parser.add_argument("--family", default="", help="those whose family or name contains this")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="one document instead of lines")
+    parser.add_argument("--real", action="store_true", help="thirty on a real control plane instead, about ten minutes")
     arguments = parser.parse_args()
+    if arguments.real:
+        return real()
 
     def say(line):
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
@@ -42,7 +47,7 @@ def main():
         if problems:
             wrong.append({"family": trial.family, "run": trial.name, "problems": problems})
             say("\n  ".join([f"{trial.family}: {trial.name}", *problems[:12]]))
-        if number % 50 == 0:
+        if number % 20 == 0:
             say(f"{number} of {len(plan)} runs, {len(wrong)} wrong, {time.monotonic() - began_s:.0f} s")
     tell = {
         "runs": sum(runs.values()),
@@ -53,6 +58,13 @@ def main():
     }
     print(json.dumps(tell, indent=2) if arguments.json else as_text(tell))
     return 1 if wrong or reference.problems else 0
+
+
+def real():
+    """On the test cluster."""
+    test = "tests/cluster/test_perturbed_on_scheduler.py"
+    environment = {**os.environ, "EDL_PERTURB": "all"}
+    return subprocess.run([sys.executable, "-m", "pytest", "-v", test], env=environment, check=False).returncode
 
 
 def lived_through(plan, reference, processes):
