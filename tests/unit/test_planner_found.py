@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autoscaler.domain import Admission, Capabilities, DemandState, Headroom, Operator, Requirement, Role
-from autoscaler.planner.counterfactual import Moment, explain
+from autoscaler.planner.counterfactual import Kind, Moment, explain
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, demand, job, node, shape
@@ -38,3 +38,11 @@ def test_node_that_would_help_carries_the_label_that_affinity_asks_for():
     moment = Moment(view=MemoryCluster([node("a")], [spec]).view(), policy=CALM, now_s=1_000.0)
     answers = explain(moment, "j").answers
     assert [answer.changes[0].like.labels for answer in answers] == [frozenset({("disk", "fast")})]
+
+
+def test_pin_at_the_largest_size_has_to_go_together_with_the_maximum():
+    """A8: without the pin the job stays at its maximum, and a larger maximum leaves it at its pin."""
+    driver = Driver(MemoryCluster([node("a", 8_000)], [job("j", high=2, pinned=2)]), CALM)
+    driver.settle()
+    (answer,) = explain(Moment(view=driver.cluster.view(), policy=CALM, now_s=driver.cluster.now()), "j").answers
+    assert ([change.kind for change in answer.changes], answer.size) == ([Kind.PIN, Kind.MAX], 3)

@@ -42,6 +42,7 @@ SUITED: Final[Mapping[Bottleneck, tuple[Kind, ...]]] = {
 """Kinds that can lift a bottleneck; of those that are not named, room and claims."""
 
 PAIRS: Final = (
+    (Kind.PIN, Kind.MAX),
     *((gate, other) for gate in (Kind.RESUME, Kind.PIN) for other in (*CLAIMS, *ROOM)),
     *((Kind.MAX, other) for other in (*CLAIMS, *ROOM) if other not in {Kind.STEP, Kind.MIN}),  # they change its sizes
     (Kind.MIN, Kind.RESOURCE),

@@ -106,10 +106,12 @@ class Resume:
 
 
 def max_ladders(job: Job) -> Iterator[Ladder]:
-    """Yield one ladder: the next sizes beyond the maximum.  A maximum between two of them changes nothing."""
-    spec = job.trainer
-    if not spec.pinned_replicas:
-        yield [RaiseMax(job=job.name, before=spec.max_replicas, to=to) for to in sizes_beyond(spec)]
+    """Yield one ladder: the next sizes beyond the maximum.  A maximum between two of them changes nothing.
+
+    A pin at the largest size has to go with it.
+    """
+    spec = replace(job.trainer, pinned_replicas=0)
+    yield [RaiseMax(job=job.name, before=spec.max_replicas, to=to) for to in sizes_beyond(spec)]
 
 
 def sizes_beyond(spec: TrainerSpec) -> list[int]:
