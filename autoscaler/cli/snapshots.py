@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -65,11 +65,15 @@ def save(*, output: Path | None, where: Where) -> None:
     if str(target) == "-":
         sys.stdout.write(text)
         return
+    if not target.name:
+        raise CommandError(Exit.USAGE, f"{target} is no file name")
+    partial = target.with_name(f".{target.name}.part")
     try:
-        partial = target.with_name(f".{target.name}.part")
         partial.write_text(text, encoding="utf-8")
         partial.replace(target)
     except OSError as error:
+        with suppress(OSError):  # a full disk is not filled by what is left of tries
+            partial.unlink(missing_ok=True)
         raise CommandError(Exit.FAILED, f"{target} cannot be written: {error.strerror}") from None
     print(target)
 
@@ -110,10 +114,13 @@ def _load(file: Path) -> Snapshot:
 
 def _read(file: Path) -> bytes:
     if str(file) == "-":
-        return sys.stdin.buffer.read(_LARGEST_FILE_BYTES)
-    try:
-        if file.stat().st_size > _LARGEST_FILE_BYTES:
-            raise CommandError(Exit.REFUSED, f"{file} is larger than {_LARGEST_FILE_BYTES >> 20} MiB")
-        return file.read_bytes()
-    except OSError as error:
-        raise CommandError(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
+        content = sys.stdin.buffer.read(_LARGEST_FILE_BYTES + 1)
+    else:
+        try:
+            with file.open("rb") as source:  # the size that is told of a device or a pipe is 0
+                content = source.read(_LARGEST_FILE_BYTES + 1)
+        except OSError as error:
+            raise CommandError(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
+    if len(content) > _LARGEST_FILE_BYTES:
+        raise CommandError(Exit.REFUSED, f"{file} is larger than {_LARGEST_FILE_BYTES >> 20} MiB")
+    return content

@@ -114,9 +114,11 @@ def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, 
 
 
 def _read_text(path: Path) -> str:
-    if path.stat().st_size > _LARGEST_FILE_BYTES:
+    with path.open("rb") as file:
+        content = file.read(_LARGEST_FILE_BYTES + 1)  # the size that is told of a device or a pipe is 0
+    if len(content) > _LARGEST_FILE_BYTES:
         raise ValueError(f"more than {_LARGEST_FILE_BYTES >> 10} KiB; a job description is a few kB")
-    return path.read_text(encoding="utf-8")
+    return content.decode("utf-8").replace("\r\n", "\n")
 
 
 def _yaml_hint(problem: str) -> str:

@@ -1,6 +1,7 @@
 """What users write becomes values, or is refused with the field's path and a hint, all of it at once."""
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -271,6 +272,12 @@ def test_machines_of_a_cluster_file_are_numbered(parse):
 def test_a_file_that_is_no_list_of_documents_is_refused(parse, text, words):
     """Nothing is unpickled, unfolded or guessed."""
     assert any(words in str(refusal) for refusal in refusals(parse, text))
+
+
+def test_a_device_without_an_end_is_refused():
+    """Its size is told as 0."""
+    with pytest.raises(RefusedInputError, match="KiB"):
+        parse_files([Path("/dev/zero")])
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
