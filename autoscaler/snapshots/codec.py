@@ -5,6 +5,7 @@
 * `cpu_milli` and `memory_bytes` are quantities, `"cpu": "500m"` and `"memory": "8Gi"`: exact, whatever the amount.
 * Tuples are lists; sets are sorted lists; pairs with a text in front, labels say, are objects.
 * A union of dataclasses is an object with the class's name as `type`.
+* Names of things can be printed.
 * Numbers are finite and, but for priorities, never below zero; whole ones stay exact beyond 2^53.
 
 Unknown fields, other types and names that stand twice are refused with the path of the field (`view.pods[3].phase`).
@@ -203,11 +204,14 @@ def decode_pairs(plain: Any, inner: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def check_once(items: Sequence[Any], path: str) -> None:
-    """Raise InvalidSpecError if two items carry one name."""
+    """Raise InvalidSpecError if two items carry one name, or one carries none that can be printed."""
     seen = set()
     for number, item in enumerate(items):
         if not is_dataclass(item) or not hasattr(item, "name"):
             return
+        if not item.name or not item.name.isprintable():
+            hint = "a name that can be printed: terminals obey what stands in a file"
+            refuse(f"{path}[{number}].name", f"is {shown(item.name)}", hint)
         name = (getattr(item, "namespace", ""), item.name)
         if name in seen:
             refuse(f"{path}[{number}].name", f"{item.name} stands twice", "give each one a name of its own")

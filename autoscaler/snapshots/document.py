@@ -43,11 +43,13 @@ def from_document(content: Any) -> Snapshot:
     """Return what the plain content says.  Raises InvalidSpecError with the path of the field that is wrong."""
     if not isinstance(content, Mapping):
         refuse("", f"holds {shown(content)}", "an object, as edl snapshot save writes it")
+    if twice := next((key for key in ("kind", "version") if content.get(key) is REPEATED), None):
+        refuse(twice, "stands twice", "keep one of them")
     if content.get("kind") != KIND:
         refuse("kind", f"is {shown(content.get('kind'))}", f'"{KIND}", as edl snapshot save writes it')
     version = content.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        refuse("version", f"is {shown(version)}", f"{VERSION}")
+        refuse("version", f"is {shown(version)}", f"a whole number from 1 to {VERSION}, as edl snapshot save writes it")
     if version > VERSION:
         refuse("version", f"is {version}, and this edl reads up to {VERSION}", "use the edl that made the file")
     rest = {key: value for key, value in content.items() if key not in {"kind", "version"}}
@@ -70,7 +72,7 @@ def parse_document(text: str | bytes) -> Snapshot:
     try:
         content = json.loads(text, object_pairs_hook=_without_repeats)
     except json.JSONDecodeError as error:
-        is_cut = error.pos >= len(error.doc.rstrip()) - 1
+        is_cut = error.msg.startswith("Unterminated string") or error.pos >= len(error.doc.rstrip()) - 1
         refuse(
             f"line {error.lineno}, column {error.colno}",
             f"is no JSON: {error.msg}",

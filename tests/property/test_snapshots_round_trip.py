@@ -40,6 +40,7 @@ SCALARS = {
     float: st.floats(0, 1e12),
     bool: st.booleans(),
 }
+NAMES = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1)
 amounts = st.builds(
     Resources,
     cpu_milli=SCALARS[int],
@@ -49,8 +50,8 @@ amounts = st.builds(
 )
 labels = st.dictionaries(st.text(), st.text(), max_size=2).map(lambda found: frozenset(found.items()))
 shapes = st.builds(Shape, requests=amounts, node_selector=labels)
-nodes = st.builds(Node, name=st.text(), allocatable=amounts, labels=labels)
-workloads = st.builds(Workload, name=st.text(), shape=shapes, priority=st.integers(-8, 2**40))
+nodes = st.builds(Node, name=NAMES, allocatable=amounts, labels=labels)
+workloads = st.builds(Workload, name=NAMES, shape=shapes, priority=st.integers(-8, 2**40))
 histories = st.builds(
     History,
     since_s=SCALARS[float],
