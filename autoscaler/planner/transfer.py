@@ -63,8 +63,9 @@ def share_out(draft: Draft) -> None:
     """Write growth and transfers on the kept state (P5 and P6 together), and say what keeps each job where it is."""
     search = Search(allowed=transfers_allowed(draft), left=transfers_left(draft), changes=changes_left(draft))
     kept = draft.mark()
+    sizes = {name: job.size for name, job in draft.jobs.items()}
     fill_shares(draft)
-    while unpaid := {job.job.name for job in draft.stirred_jobs() if not is_paid(draft, job)}:
+    while unpaid := {job.job.name for job in draft.stirred_jobs() if not is_paid(draft, job, sizes[job.job.name])}:
         draft.unpaid |= unpaid
         draft.roll_back(kept)
         fill_shares(draft)
@@ -79,10 +80,9 @@ def share_out(draft: Draft) -> None:
         draft.jobs[name].block(Bottleneck.BUDGET, message)
 
 
-def is_paid(draft: Draft, job: JobDraft) -> bool:
-    """Whether the job does not grow in this plan, or to its own good."""
-    standing = len(job.trainers)
-    return not job.is_running or job.size <= standing or pays_off(draft.policy, job.job, standing, job.size)
+def is_paid(draft: Draft, job: JobDraft, kept: int) -> bool:
+    """Whether the job does not grow beyond the kept size in this plan, or to its own good: a minimum is refilled."""
+    return not job.is_running or job.size <= kept or pays_off(draft.policy, job.job, kept, job.size)
 
 
 def next_transfer(draft: Draft, kept: int, search: Search) -> int | None:

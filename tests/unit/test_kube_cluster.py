@@ -271,6 +271,13 @@ class TestPods:
         assert outcome.verdict is Verdict.FAILED
         assert "deletionTimestamp" not in bench.raw("digits-trainer-1")["metadata"]
 
+    async def test_a_refusal_is_no_news(self, bench, stage):
+        """Planned again at once it would be refused again at once, ten times a second."""
+        await bench.cluster.apply(gang(stage))
+        await bench.cluster.changed(0.0)
+        assert (await bench.cluster.apply(seat(stage, 1, node=0, role=Role.MASTER))).verdict is Verdict.REFUSED
+        assert not await bench.cluster.changed(0.0)
+
     async def test_a_surplus_pod_not_bound_in_time_goes_alone(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         await bench.settle()

@@ -46,3 +46,14 @@ def test_pin_at_the_largest_size_has_to_go_together_with_the_maximum():
     driver.settle()
     (answer,) = explain(Moment(view=driver.cluster.view(), policy=CALM, now_s=driver.cluster.now()), "j").answers
     assert ([change.kind for change in answer.changes], answer.size) == ([Kind.PIN, Kind.MAX], 3)
+
+
+def test_minimum_is_refilled_though_no_growth_would_pay_any_more():
+    """A job that is nearly done and lacks a trainer: the plan ends, refills it, and grows it no further."""
+    policy = replace(CALM, payoff_s=60.0)
+    driver = Driver(MemoryCluster([node("a", 8_000)], [job("j", low=2, high=4, pinned=2)]), policy)
+    driver.settle()
+    lost = next(name for name, pod in driver.cluster.pods.items() if pod.role is Role.TRAINER)
+    del driver.cluster.pods[lost]
+    driver.cluster.jobs["j"] = replace(job("j", low=2, high=4), remaining_s=0.0)
+    assert [action.role for action in driver.plan().actions] == [Role.TRAINER]

@@ -93,17 +93,14 @@ class KubernetesCluster:
         return self.views.view(self._clock())
 
     async def apply(self, action: Action) -> Outcome:
-        """Carry out one action, whole or not at all."""
-        try:
-            return await self._carry_out(action)
-        except UnavailableError as error:
-            return Outcome(verdict=Verdict.FAILED, message=str(error))
-        except PermanentError as error:
-            return Outcome(verdict=Verdict.REFUSED, message=str(error))
-        except ClusterError as error:
-            return Outcome(verdict=Verdict.FAILED, message=str(error))
-        finally:
+        """Carry out one action, whole or not at all.
+
+        A refusal is no news: the same plan would be made and refused again at once, for as long as the reason stands.
+        """
+        outcome = await self._try(action)
+        if outcome.verdict is not Verdict.REFUSED:
             self.touch()
+        return outcome
 
     async def changed(self, timeout_s: float) -> bool:
         try:
@@ -153,6 +150,16 @@ class KubernetesCluster:
                 pass
 
     # ---- actions ------------------------------------------------------------------------------------------------
+
+    async def _try(self, action: Action) -> Outcome:
+        try:
+            return await self._carry_out(action)
+        except UnavailableError as error:
+            return Outcome(verdict=Verdict.FAILED, message=str(error))
+        except PermanentError as error:
+            return Outcome(verdict=Verdict.REFUSED, message=str(error))
+        except ClusterError as error:
+            return Outcome(verdict=Verdict.FAILED, message=str(error))
 
     async def _carry_out(self, action: Action) -> Outcome:
         check_fresh(self._store, self._clock())
