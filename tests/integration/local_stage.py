@@ -14,13 +14,13 @@ from autoscaler.domain import Node, Resources
 from autoscaler.manifests.values import (
     CheckpointSpec,
     Deployment,
+    JobSpec,
     MasterSpec,
     PodTemplate,
     Replicas,
     RunPolicy,
     ServerSpec,
     TrainerSpec,
-    TrainingJob,
 )
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
@@ -46,7 +46,7 @@ def template(*command, cpu_milli=1000, port=None, grace_s=5.0, gpu_count=0, env=
 
 
 def job(name="digits", *, trainer=None, server=None, low=1, high=4, backoff_limit=3, **policy):
-    return TrainingJob(
+    return JobSpec(
         name=name,
         namespace="default",
         priority_class="edl-core",
