@@ -63,7 +63,11 @@ async def test_every_checkpoint_has_exactly_what_it_says(tmp_path):
                     assert stage.run.cluster.kill(master.name, signal.SIGKILL)
                 gone = master if fault == "master" else trainer
                 await until(lambda gone=gone: is_dead(gone.pid), f"{fault} is gone")
-                low = await stage.wait_for(JOB, lambda _: True, "a master answers", BUDGET_S)
+                try:
+                    low = await stage.wait_for(JOB, lambda _: True, "a master answers", BUDGET_S)
+                except TimeoutError:
+                    assert stage.has_ended(JOB)  # nobody answers after the end, and that is no fault
+                    break
                 more = trained(low) + rng.randint(8, 60)
                 with suppress(TimeoutError):  # it has ended, which is no worse
                     await stage.wait_for(JOB, lambda s, more=more: trained(s) > more, "it goes on", BUDGET_S)
