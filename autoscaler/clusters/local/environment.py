@@ -62,6 +62,7 @@ def job_environment(pod: LocalPod, job: TrainingJob, place: JobPlace) -> dict[st
         "EDL_TIER": pod.tier,
         "EDL_TOKEN_FILE": str(place.token_file),
         "EDL_CHECKPOINT_URI": place.checkpoint_uri,
+        "EDL_CHECKPOINT_EVERY_S": _number(job.checkpoint.every_s),
         "HOSTNAME": pod.name,
     } | _gpus(pod)
     return told | (_master_environment(job, place) if pod.role is Role.MASTER else {})
@@ -77,7 +78,6 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
         "EDL_ETCD_ENDPOINTS": place.etcd,
         "EDL_LISTEN": place.master,
         "EDL_METRICS_LISTEN": place.metrics,
-        "EDL_CHECKPOINT_EVERY_S": _number(job.checkpoint.every_s),
         "EDL_SERVERS": str(job.server.replicas.minimum if job.server is not None else 0),
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
     }
