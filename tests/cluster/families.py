@@ -106,8 +106,14 @@ NODE: Final = Family(
     stamps=KUBERNETES.stamps,
 )
 DNS: Final = Family(name="dns", pinned_by="github.com/coredns/coredns", programs={"coredns": "edl.dev/cluster/coredns"})
+ETCDCTL: Final = Family(  # by the module of the chart's etcd image
+    name="etcdctl",
+    module="../../../images/etcd",
+    pinned_by="go.etcd.io/etcd/etcdctl/v3",
+    programs={"etcdctl": "go.etcd.io/etcd/etcdctl/v3"},
+)
 FAMILIES: Final = (KUBERNETES, KWOK, HELM)
-NODE_FAMILIES: Final = (NODE, DNS)
+NODE_FAMILIES: Final = (NODE, DNS, ETCDCTL)
 """What real nodes need besides: `make e2e`."""
 
 VERSION_QUESTIONS: Final[Mapping[str, tuple[str, ...]]] = {

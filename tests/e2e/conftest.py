@@ -3,11 +3,9 @@
 Whatever needs what only `make e2e` has carries the mark `e2e` and is left out elsewhere.
 """
 
-import importlib.util
 import os
 import secrets
 
-import numpy as np
 import pytest
 from kubernetes import client
 
@@ -101,23 +99,6 @@ def checkpoints(real_cluster, core, namespace):
 
 def _is_bound(core, namespace):
     return core.read_namespaced_persistent_volume_claim(CLAIM, namespace).status.phase == "Bound"
-
-
-def _load_digits():
-    """As the example itself loads and splits them."""
-    spec = importlib.util.spec_from_file_location("digits_pserver", CHECKOUT / "examples/digits_pserver.py")
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    return example.load(None)
-
-
-@pytest.fixture
-def digits(checkpoints):
-    """The digits as a file on the claim, for `examples/digits_pserver.py --data`."""
-    file = checkpoints / "digits.npz"
-    names = ("x_train", "y_train", "x_test", "y_test")
-    np.savez(file, **dict(zip(names, _load_digits(), strict=True)))
-    return file
 
 
 @pytest.fixture

@@ -138,7 +138,8 @@ class _Workshop:
         yield Image(name=NAMES["nginx"], layers=(nginx,), command=start, user="101")
         yield Image(name=NAMES["busybox"], layers=(shell,), command=("sh",))
         yield Image(name=NAMES["pause"], layers=(self._packages("catatonit"),), entrypoint=("/usr/bin/catatonit", "-P"))
-        yield Image(name=NAMES["etcd"], layers=(shell, self._program("etcd")), command=("etcd",), user="65532")
+        etcd = (shell, self._program("etcd"), self._program("etcdctl"))
+        yield Image(name=NAMES["etcd"], layers=etcd, command=("etcd",), user="65532")
         yield Image(name=NAMES["coredns"], layers=(self._program("coredns"),), entrypoint=("/usr/local/bin/coredns",))
 
     def _python(self) -> Layer:
