@@ -5,7 +5,6 @@ How a request travels (deadlines, credentials, further attempts, errors) stands 
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from autoscaler.clusters.kubernetes.api.port import (
     ANY,
     EVERYWHERE,
     FIELD_MANAGER,
-    EventType,
     Listing,
     Preconditions,
     Propagation,
@@ -33,9 +31,8 @@ from autoscaler.clusters.kubernetes.api.port import (
     Subresource,
     WatchEvent,
     with_preconditions,
-    without_bookkeeping,
 )
-from autoscaler.clusters.kubernetes.api.refusals import error_of
+from autoscaler.clusters.kubernetes.api.wire import read_line, read_object, read_page, typed
 
 _PAGE_SIZE: Final = 500  # objects: about 2 MB of pods, decoded in 20 ms
 
@@ -69,10 +66,10 @@ class KubernetesApi:
         while True:
             request = Request(doing=f"list {kind.plural}", path=kind.path(scope.namespace), query=query)
             page = await self._connection.ask(request, timeout_s=timeout_s)
-            items += [_bare(item, kind) for item in page["items"] or ()]
-            rest = page["metadata"].get("continue")
+            some, version, rest = read_page(page, kind, doing=request.doing)
+            items += some
             if not rest:
-                return Listing(items=tuple(items), resource_version=str(page["metadata"]["resourceVersion"]))
+                return Listing(items=tuple(items), resource_version=version)
             query = query | {"continue": rest}
 
     async def watch(
@@ -84,11 +81,7 @@ class KubernetesApi:
         request = Request(doing=f"watch {kind.plural}", path=kind.path(scope.namespace), query=query)
         async with self._connection.stream(request, total_s=timeout_s + silence_s, silence_s=silence_s) as body:
             async for line in _lines(body):
-                told = json.loads(line)
-                if told["type"] == "ERROR":
-                    code = int(told["object"].get("code") or 500)
-                    raise error_of(code, told["object"], doing=request.doing, is_write=False)
-                yield WatchEvent(type=EventType(told["type"]), object=_bare(told["object"], kind))
+                yield read_line(line, kind, doing=request.doing)
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
@@ -101,7 +94,7 @@ class KubernetesApi:
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
         request = _request("create", kind, namespace, name)
         path, query = kind.path(namespace), {"fieldManager": self._manager}
-        return await self._ask(replace(request, method="POST", path=path, query=query, body=_typed(body, kind)))
+        return await self._ask(replace(request, method="POST", path=path, query=query, body=typed(body, kind)))
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
@@ -110,8 +103,9 @@ class KubernetesApi:
         namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
         request = _request("apply", kind, namespace, name, subresource)
         query = {"fieldManager": self._manager, "force": "true" if is_forced else "false"}
-        typed = _typed(body, kind)
-        return await self._ask(replace(request, method="PATCH", query=query, body=typed, content_type=APPLY_PATCH))
+        return await self._ask(
+            replace(request, method="PATCH", query=query, body=typed(body, kind), content_type=APPLY_PATCH)
+        )
 
     async def patch(
         self,
@@ -178,8 +172,8 @@ class KubernetesApi:
     async def _ask(self, request: Request) -> Raw:
         """A request that the server itself gives up when we do: a write does not land after its deadline."""
         deadline = {"timeout": f"{self._connection.policy.request_timeout_s:g}s"}
-        answer: Raw = await self._connection.ask(replace(request, query={**request.query, **deadline}))
-        return without_bookkeeping(answer)
+        answer = await self._connection.ask(replace(request, query={**request.query, **deadline}))
+        return read_object(answer, doing=request.doing, is_write=request.is_write)
 
 
 def _request(
@@ -193,15 +187,6 @@ def _request(
 def _selectors(scope: Scope) -> dict[str, str]:
     found = {"labelSelector": scope.labels, "fieldSelector": scope.fields}
     return {key: value for key, value in found.items() if value}
-
-
-def _typed(body: Raw, kind: Kind) -> Raw:
-    return {"apiVersion": kind.api_version, "kind": kind.kind} | body
-
-
-def _bare(item: Raw, kind: Kind) -> Raw:
-    """An item of a list says neither kind nor version on the wire; here every object does."""
-    return without_bookkeeping(_typed(item, kind))
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

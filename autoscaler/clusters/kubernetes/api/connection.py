@@ -140,7 +140,11 @@ class Connection:
 
     async def _ask_once(self, request: Request, timeout_s: float) -> Any:
         async with self._answer(request, aiohttp.ClientTimeout(total=timeout_s)) as answer:
-            return json.loads(await answer.read())
+            said = await answer.read()
+        try:
+            return json.loads(said)
+        except (ValueError, RecursionError) as error:  # a proxy's page
+            raise UnavailableError(f"{request.doing}: {error}", may_have_happened=request.is_write) from error
 
     def _is_worth_another(self, error: BaseException) -> bool:
         match error:
@@ -166,7 +170,7 @@ class Connection:
                 yield answer
         except aiohttp.ClientConnectorError as error:  # before a byte was sent
             raise UnavailableError(f"{request.doing}: {error}", may_have_happened=False) from error
-        except (aiohttp.ClientError, OSError, json.JSONDecodeError) as error:  # a TimeoutError is an OSError
+        except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
             told = str(error) or type(error).__name__
             raise UnavailableError(f"{request.doing}: {told}", may_have_happened=request.is_write) from error
 

@@ -1,0 +1,124 @@
+"""What is no answer is refused at the door, whatever it is; what is one gets through whole."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autoscaler.clusters.kubernetes.api.errors import ExpiredError, MalformedError, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
+from autoscaler.clusters.kubernetes.api.port import EventType, Listing
+from autoscaler.clusters.kubernetes.api.wire import read_line, read_object, read_page
+from autoscaler.clusters.kubernetes.store import Store
+
+ONE = {"metadata": {"name": "c", "namespace": "n", "resourceVersion": "7", "managedFields": [{}]}}
+BARE = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "c", "namespace": "n", "resourceVersion": "7"},
+}
+
+
+def line(**said):
+    return json.dumps(said).encode()
+
+
+def test_an_event_is_read_with_kind_and_version_and_without_bookkeeping():
+    event = read_line(line(type="ADDED", object=ONE), CONFIG_MAPS, doing="watch configmaps")
+    assert (event.type, event.object, event.resource_version) == (EventType.ADDED, BARE, "7")
+
+
+def test_a_bookmark_needs_no_name():
+    told = read_line(line(type="BOOKMARK", object={"metadata": {"resourceVersion": "9"}}), CONFIG_MAPS, doing="watch")
+    assert told.resource_version == "9"
+
+
+def test_an_error_is_what_it_says():
+    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+    with pytest.raises(ExpiredError, match="watch configmaps: too old"):
+        read_line(line(type="ERROR", object=status), CONFIG_MAPS, doing="watch configmaps")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"<html>502 Bad Gateway</html>",
+        b'{"type": "ADDED", "object": {"meta',
+        b"\xff\xfe",
+        b"null",
+        b"[]",
+        b"[" * 100_000,
+        line(type="ADDED"),
+        line(object=ONE),
+        line(type="CHANGED", object=ONE),
+        line(type="ERROR", object="down"),
+        line(type="ADDED", object=[]),
+        line(type="ADDED", object={}),
+        line(type="ADDED", object={"metadata": {"name": "c"}}),
+        line(type="ADDED", object={"metadata": {"name": "c", "resourceVersion": "new"}}),
+        line(type="ADDED", object={"metadata": {"resourceVersion": "7"}}),
+        line(type="ADDED", object={"metadata": {"name": ["c"], "resourceVersion": "7"}}),
+        line(type="ADDED", object={"metadata": {"name": "c", "namespace": {}, "resourceVersion": "7"}}),
+    ],
+    ids=lambda said: repr(said[:40]),
+)
+def test_a_line_that_is_none_is_told_from_an_event(said):
+    with pytest.raises(MalformedError, match="watch configmaps: no answer"):
+        read_line(said, CONFIG_MAPS, doing="watch configmaps")
+
+
+WORDS = ("type", "object", "metadata", "name", "namespace", "resourceVersion", "items", "continue")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(type_=st.sampled_from([*EventType, "ERROR", "?"]), obj=JSON, more=JSON)
+def test_whatever_is_taken_for_an_event_the_store_can_take(type_, obj, more):
+    metadata = {"name": "c", "resourceVersion": "7"} | (more if isinstance(more, dict) else {})
+    store = Store()
+    store.take_listing(CONFIG_MAPS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
+    for said in (obj, {"metadata": metadata}):
+        try:
+            event = read_line(line(type=type_, object=said), CONFIG_MAPS, doing="watch")
+        except (MalformedError, UnavailableError):
+            continue
+        store.take_event(CONFIG_MAPS, event, at_s=0.0)
+
+
+def test_a_page_is_read_with_where_the_rest_is():
+    page = {"metadata": {"resourceVersion": "8", "continue": "there"}, "items": [ONE]}
+    assert read_page(page, CONFIG_MAPS, doing="list") == ([BARE], "8", "there")
+    assert read_page({"metadata": {"resourceVersion": "8"}, "items": None}, CONFIG_MAPS, doing="list") == ([], "8", "")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        None,
+        [],
+        "ok",
+        {},
+        {"items": []},
+        {"metadata": {}, "items": []},
+        {"metadata": {"resourceVersion": "8"}},
+        {"metadata": {"resourceVersion": "8"}, "items": [None]},
+        {"metadata": {"resourceVersion": "8"}, "items": [{}]},
+        {"metadata": {"resourceVersion": "8"}, "items": 3},
+    ],
+    ids=repr,
+)
+def test_a_page_that_is_none_is_refused(page):
+    with pytest.raises(MalformedError, match="list configmaps: no answer"):
+        read_page(page, CONFIG_MAPS, doing="list configmaps")
+
+
+@pytest.mark.parametrize("answer", [None, [], "ok", {"metadata": 3}], ids=repr)
+def test_an_answer_that_is_no_object_leaves_open_whether_it_was_done(answer):
+    with pytest.raises(UnavailableError) as refused:
+        read_object(answer, doing="create configmaps n/c", is_write=True)
+    assert refused.value.may_have_happened
