@@ -3,6 +3,7 @@
 Whoever starts a trainer or a parameter server sets these variables, and nothing else is read from the environment.
 Skew rule: EDL_ENV_VERSION is raised when a variable changes its meaning or a new one must not be overlooked; a process
 refuses a version that it does not know.  Variables may be added within a version if ignoring them is harmless.
+An empty variable is as one that is not set.
 
 `docs/environment.md` is made from `VARIABLES` (`python -m trainer_sdk.environment`), and a test holds it to that.
 """
@@ -18,6 +19,9 @@ from typing import Final
 from trainer_sdk.errors import UsageError
 
 ENVIRONMENT_VERSION: Final = 1
+ROLES: Final = ("trainer", "server", "master")
+_MOST: Final = 2**31 - 1  # of a whole number
+_MOST_SECONDS: Final = 1e9  # as the master has it: thirty years
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,13 +162,18 @@ class Environment:
 
     @property
     def token(self) -> str:
-        """The job's shared secret; empty when none is asked for.  Raises UsageError when the file cannot be read."""
+        """The job's shared secret; empty when none is asked for.  Raises UsageError when there is none to be had."""
         if not self.token_file:
             return ""
         try:
-            return Path(self.token_file).read_text(encoding="utf-8").strip()
+            token = Path(self.token_file).read_text(encoding="ascii").strip()
         except OSError as error:
             raise UsageError(f"EDL_TOKEN_FILE: {self.token_file} cannot be read ({error.strerror})") from error
+        except UnicodeDecodeError:
+            token = ""
+        if not token:
+            raise UsageError(f"EDL_TOKEN_FILE: {self.token_file} holds no secret: one line of ASCII text")
+        return token
 
     @property
     def tls_folder(self) -> Path | None:
@@ -188,42 +197,53 @@ def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") ->
             f"EDL_ENV_VERSION: {version}, but this EDL reads version {ENVIRONMENT_VERSION} of the environment. "
             "Run the same release of EDL in the training image and on the cluster"
         )
-    job = variables.get("EDL_JOB", "local")
-    role = variables.get("EDL_ROLE", role)
+    job = variables.get("EDL_JOB") or "local"
+    role = variables.get("EDL_ROLE") or role
+    if role not in ROLES:
+        raise UsageError(f"EDL_ROLE: {role!r} is none of {', '.join(ROLES)}")
     ordinal = _whole(variables, "EDL_ORDINAL", default=0)
-    master = variables.get("EDL_MASTER", "")
-    if master and not master.rpartition(":")[2].isdigit():
-        raise UsageError(f"EDL_MASTER: {master!r} is no host:port")
     return Environment(
         job=job,
         role=role,
-        name=variables.get("EDL_NAME", f"{job}-{role}-{ordinal}"),
+        name=variables.get("EDL_NAME") or f"{job}-{role}-{ordinal}",
         ordinal=ordinal,
-        master=master,
+        master=_address(variables, "EDL_MASTER"),
         grace_s=_seconds(variables, "EDL_GRACE_S", default=30.0),
-        tier=variables.get("EDL_TIER", "core"),
-        checkpoint_uri=variables.get("EDL_CHECKPOINT_URI", ""),
+        tier=variables.get("EDL_TIER") or "core",
+        checkpoint_uri=variables.get("EDL_CHECKPOINT_URI") or "",
         checkpoint_every_s=_seconds(variables, "EDL_CHECKPOINT_EVERY_S", default=60.0),
-        token_file=variables.get("EDL_TOKEN_FILE", ""),
-        tls_dir=variables.get("EDL_TLS_DIR", ""),
+        token_file=variables.get("EDL_TOKEN_FILE") or "",
+        tls_dir=variables.get("EDL_TLS_DIR") or "",
     )
 
 
+def _address(variables: Mapping[str, str], name: str) -> str:
+    text = variables.get(name) or ""
+    host, _, port = text.rpartition(":")
+    if text and not (host and _is_whole(port) and 0 < int(port) <= 65535):
+        raise UsageError(f"{name}: {text!r} is no host:port")
+    return text
+
+
 def _whole(variables: Mapping[str, str], name: str, *, default: int) -> int:
-    text = variables.get(name, str(default))
-    if not text.isdigit():
-        raise UsageError(f"{name}: {text!r} is no whole number from 0 up")
+    text = variables.get(name) or str(default)
+    if not _is_whole(text):
+        raise UsageError(f"{name}: {text!r} is no whole number from 0 to {_MOST}")
     return int(text)
 
 
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and int(text) <= _MOST
+
+
 def _seconds(variables: Mapping[str, str], name: str, *, default: float) -> float:
-    text = variables.get(name, str(default))
+    text = variables.get(name) or str(default)
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 < value < float("inf"):
-        raise UsageError(f"{name}: {text!r} is no number of seconds above 0")
+    if not 0 < value < _MOST_SECONDS:
+        raise UsageError(f"{name}: {text!r} is no number of seconds above 0 and below {_MOST_SECONDS:g}")
     return value
 
 
@@ -241,8 +261,9 @@ Made from `trainer_sdk/environment.py` by `python -m trainer_sdk.environment > d
 GPUs: a trainer's own stand in `CUDA_VISIBLE_DEVICES`.  The master's further settings are in `master/config.py`.
 
 Skew: `EDL_ENV_VERSION` is raised when a variable changes its meaning or a new one must not be overlooked; a process
-refuses a version that it does not know.  Within a version variables may be added if ignoring them is harmless.  The
-versions of wire, data path and files, and which of them go together, stand in `docs/guide.md`.
+refuses a version that it does not know.  Within a version variables may be added if ignoring them is harmless.  An
+empty variable is as one that is not set.  The versions of wire, data path and files, and which of them go together,
+stand in `docs/guide.md`.
 """
 
 

@@ -239,15 +239,36 @@ def test_a_script_that_raises_before_its_first_batch_leaves_nothing_behind():
     [
         ("EDL_ENV_VERSION", "2"),
         ("EDL_ORDINAL", "two"),
+        ("EDL_ORDINAL", "\u0663"),  # a digit, and no number of ours
+        ("EDL_ORDINAL", "9" * 26),
+        ("EDL_ORDINAL", "9" * 5000),
+        ("EDL_ROLE", "banana"),
         ("EDL_GRACE_S", "-1"),
         ("EDL_GRACE_S", "nan"),
+        ("EDL_GRACE_S", "1e300"),
         ("EDL_MASTER", "somewhere"),
+        ("EDL_MASTER", "7070"),
+        ("EDL_MASTER", "somewhere:70700"),
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(name, value):
     """The environment is parsed once, at the edge."""
     with pytest.raises(UsageError, match=name):
         parse_environment({name: value})
+
+
+def test_an_empty_variable_is_as_one_that_is_not_set():
+    """A trainer of the empty name was refused by its master, again and again, for two minutes."""
+    assert parse_environment({variable.name: "" for variable in VARIABLES}) == parse_environment({})
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", "geheim\u00fc".encode()])
+def test_a_file_without_a_secret_is_refused(tmp_path, content):
+    """As the master refuses it: nobody is let in with nothing in hand."""
+    (tmp_path / "token").write_bytes(content)
+
+    with pytest.raises(UsageError, match=r"EDL_TOKEN_FILE: .* holds no secret"):
+        parse_environment({"EDL_TOKEN_FILE": str(tmp_path / "token")}).check_files()
 
 
 def test_the_published_list_of_variables_is_the_one_in_the_code():
