@@ -19,8 +19,8 @@ from autoscaler.domain import JobName, Role
 class FollowedStore(Store):
     """A store that tells, whenever its changes are taken, which jobs they concern.  Set `follow` once."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None) -> None:
+        super().__init__(namespaces=namespaces)
         self.follow: Callable[[JobName], None] = _ignore
 
     def take_changes(self) -> Mapping[Kind, frozenset[Key]]:

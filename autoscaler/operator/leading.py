@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
+from autoscaler.clusters.kubernetes.api.port import Api, Raw
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems
@@ -89,7 +89,7 @@ class Leading:
         self._offset_s = clock() - wall_s()
         self._passed_at_s = clock()
         self._judged: tuple[PriorityClasses | None, Mapping[str, str]] = (None, {})
-        self.store = FollowedStore()
+        self.store = FollowedStore(namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces))
         self.events = Events(api, identity=settings.identity, wall_s=wall_s)
         self.objects = Objects(
             api, settings.build.etcd, now=lambda: datetime.fromtimestamp(wall_s(), UTC), namespaces=settings.namespaces
@@ -125,7 +125,7 @@ class Leading:
         self.watching = Watching(
             api,
             self.store,
-            dict.fromkeys(KINDS, Scope()) | dict.fromkeys(_OF_JOBS, _scope(settings.namespaces)),
+            KINDS,
             now=clock,
             jitter=random.random,
             notify=self.cluster.touch,
@@ -280,7 +280,3 @@ class Leading:
     def edited(self, job: JobName, note: Note) -> None:
         """See `handlers.Listener`."""
         self._say(job, note)
-
-
-def _scope(namespaces: tuple[str, ...]) -> Scope:
-    return Scope(namespace=namespaces[0]) if namespaces else Scope()

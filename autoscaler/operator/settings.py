@@ -102,8 +102,6 @@ def _namespaces(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if not all(names):
         raise InvalidSpecError("--namespaces", f"is {text!r}", "names with commas between")
-    if len(names) > 1:
-        raise InvalidSpecError("--namespaces", f"names {len(names)}", "one for each operator, or none for all")
     return names
 
 

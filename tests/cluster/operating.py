@@ -19,15 +19,18 @@ STOP_BUDGET_S: Final = 20.0
 
 
 class OperatorProcess:
-    """A context: inside it the process lives.  `log` is what it writes."""
+    """A context: inside it the process lives.  `log` is what it writes; `more` are options of the command."""
 
-    def __init__(self, name: str, folder: Path, kubeconfig: Path, *, lease: str, policy: str = "") -> None:
+    def __init__(
+        self, name: str, folder: Path, kubeconfig: Path, *, lease: str, policy: str = "", more: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         self._policy = folder / f"{name}.yaml"
         self._policy.write_text(policy or "reclaim: scheduler\n", encoding="utf-8")
         self._kubeconfig = kubeconfig
         self._lease = lease
+        self._more = more
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -47,7 +50,7 @@ class OperatorProcess:
         """Begin, or begin again."""
         command = [str(Path(sys.executable).with_name("edl")), "operator", "--lease", self._lease]
         command += ["--policy", str(self._policy), "--kubeconfig", str(self._kubeconfig)]
-        command += ["--listen", "127.0.0.1:0"]
+        command += ["--listen", "127.0.0.1:0", *self._more]
         environment = {
             **os.environ,
             "EDL_NAME": self.name,

@@ -25,12 +25,12 @@ async def raw(control_plane):
 
 
 @asynccontextmanager
-async def watched(raw, scope):
-    store = Store()
+async def watched(raw, *namespaces):
+    store = Store(namespaces=dict.fromkeys((CONFIG_MAPS, PODS), namespaces))
     watching = Watching(
         raw,
         store,
-        {CONFIG_MAPS: scope, PODS: scope},
+        (CONFIG_MAPS, PODS),
         now=time.monotonic,
         jitter=random.random,
         notify=lambda: None,
@@ -61,7 +61,7 @@ def age_s(store):
 
 async def test_quiet_store_stays_as_fresh_as_a_turn(raw, namespace):
     """No event comes, and yet it is heard of at every bookmark and every end (rule 21)."""
-    async with watched(raw, Scope(namespace=namespace)) as (store, watching):
+    async with watched(raw, namespace) as (store, watching):
         ages = []
         for _ in range(100):
             await asyncio.sleep(0.1)
@@ -71,9 +71,8 @@ async def test_quiet_store_stays_as_fresh_as_a_turn(raw, namespace):
 
 
 async def test_store_comes_to_the_truth_after_a_standstill(control_plane, raw, namespace):
-    scope = Scope(namespace=namespace)
     server = control_plane.programs["kube-apiserver"]
-    async with watched(raw, scope) as (store, watching):
+    async with watched(raw, namespace) as (store, watching):
         for number in range(20):
             await make(raw, namespace, f"before-{number}")
         server.send(signal.SIGSTOP)
@@ -85,7 +84,7 @@ async def test_store_comes_to_the_truth_after_a_standstill(control_plane, raw, n
         await make(raw, namespace, "after")
         for number in range(10):
             await raw.delete(CONFIG_MAPS, f"before-{number}", namespace=namespace)
-        listing = await raw.list(CONFIG_MAPS, scope)
-        await come(lambda: store.version(CONFIG_MAPS) >= int(listing.resource_version))
+        listing = await raw.list(CONFIG_MAPS, Scope(namespace=namespace))
+        await come(lambda: store.version(CONFIG_MAPS, namespace) >= int(listing.resource_version))
         assert dict(store.objects(CONFIG_MAPS)) == {key_of(one): one for one in listing.items}
         await come(lambda: not watching.problems)

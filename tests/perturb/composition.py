@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from autoscaler.clusters.kubernetes.api.port import Api, Scope
+from autoscaler.clusters.kubernetes.api.port import Api
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
@@ -56,6 +56,5 @@ def compose(
     cluster = KubernetesCluster(
         api, store, settings, clock=clock, offset_s=offset_s, facts_of=facts_of, prepare=prepare
     )
-    scopes = dict.fromkeys(KINDS, Scope())
-    watches = Watching(api, store, scopes, now=clock, jitter=jitter, notify=cluster.touch, policy=watching)
+    watches = Watching(api, store, KINDS, now=clock, jitter=jitter, notify=cluster.touch, policy=watching)
     return Composed(store=store, cluster=cluster, watching=watches, loop=Loop(cluster, policy, listener=listen))

@@ -21,6 +21,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     ConflictError,
     ExpiredError,
     ForbiddenError,
+    MalformedError,
     Refusal,
     ThrottledError,
     UnavailableError,
@@ -52,6 +53,7 @@ class EventFault(StrEnum):
     CUT = "cut"  # the connection breaks before it
     TWICE = "twice"  # it comes again
     LOST = "lost"  # it never comes; the stream goes on
+    GARBLED = "garbled"  # a line that is none comes in its place, as `api.wire` tells it
     LATE = "late"  # it comes `LATE_S` later, and all after it
 
 
@@ -78,17 +80,18 @@ class PerturbedApi:
         self.watches = 0
         self.refused = 0
         self.away = None  # an error: every call is answered with it
+        self.closed = {}  # by namespace the error with which every listing and watch of it is answered
         self.killed = asyncio.Event()
         self.ends_at_once = False  # as a server on its way down ends watches
 
     async def list(self, kind, scope=EVERYWHERE):
-        self._check_away()
+        self._check_away(scope)
         number, self.listings = self.listings, self.listings + 1
         lag = self._plan.lags.get(number, 0)
         return self._as_it_stood(kind, scope, lag) if lag else await self._inner.list(kind, scope)
 
     async def watch(self, kind, scope=EVERYWHERE, *, since, timeout_s, silence_s):
-        self._check_away()
+        self._check_away(scope)
         self.watches += 1
         if self.ends_at_once:
             return
@@ -98,23 +101,24 @@ class PerturbedApi:
         stream = self._inner.watch(kind, scope, since=since, timeout_s=timeout_s, silence_s=silence_s)
         async with aclosing(stream) as events:
             async for event in events:
-                if event.type is EventType.BOOKMARK:
-                    yield event
-                    continue
-                number, self.events = self.events, self.events + 1
-                match self._plan.events.get(number):
-                    case EventFault.CUT:
-                        raise UnavailableError("watch: connection lost", may_have_happened=False)
-                    case EventFault.TWICE:
-                        yield event
-                        yield event
-                    case EventFault.LOST:
-                        pass
-                    case EventFault.LATE:
-                        await asyncio.sleep(LATE_S)
-                        yield event
-                    case None:
-                        yield event
+                for told in (event,) if event.type is EventType.BOOKMARK else await self._tell(event):
+                    yield told
+
+    async def _tell(self, event):
+        """What comes in the place of an event."""
+        number, self.events = self.events, self.events + 1
+        match self._plan.events.get(number):
+            case EventFault.CUT:
+                raise UnavailableError("watch: connection lost", may_have_happened=False)
+            case EventFault.GARBLED:
+                raise MalformedError("watch: no answer to that")
+            case EventFault.TWICE:
+                return (event, event)
+            case EventFault.LOST:
+                return ()
+            case EventFault.LATE:
+                await asyncio.sleep(LATE_S)
+        return (event,)
 
     def revive(self):
         """Another process goes on, with the same numbers."""
@@ -153,12 +157,13 @@ class PerturbedApi:
     async def close(self):
         await self._inner.close()
 
-    def _check_away(self):
+    def _check_away(self, scope=EVERYWHERE):
         if self.killed.is_set():
             raise Killed
-        if self.away is not None:
+        error = self.away or self.closed.get(scope.namespace)
+        if error is not None:
             self.refused += 1
-            raise self.away
+            raise error
 
     async def _write(self, doing, writing):
         try:

@@ -196,3 +196,29 @@ def test_slim_leaves_out_what_nobody_reads():
     store.take_listing(PODS, listing(10, obj("one", 3, status={"big": "x"})), asked_at_s=0.0)
     store.take_event(PODS, event(EventType.ADDED, obj("two", 11, status={"big": "x"})), at_s=0.0)
     assert all("status" not in pod for pod in store.objects(PODS).values())
+
+
+def test_namespaces_are_sources_of_their_own():
+    """A listing of one says nothing of another, and the kind is as old as the oldest."""
+    store = Store(namespaces={PODS: ("n", "m")})
+    store.take_listing(PODS, listing(10, obj("one", 3)), asked_at_s=1.0, source="n")
+    assert not store.is_synced([PODS])
+    assert store.oldest_heard_at_s([PODS]) is None
+    store.take_listing(PODS, listing(20, obj("one", 4, namespace="m")), asked_at_s=2.0, source="m")
+    assert store.is_synced([PODS])
+    assert set(store.objects(PODS)) == {("n", "one"), ("m", "one")}
+    assert (store.version(PODS, "n"), store.version(PODS, "m")) == (10, 20)
+    store.take_event(PODS, event(EventType.DELETED, obj("one", 12)), at_s=3.0, source="n")
+    store.take_listing(PODS, listing(21), asked_at_s=4.0, source="m")
+    assert store.objects(PODS) == {}
+    assert store.oldest_heard_at_s([PODS]) == 3.0
+
+
+def test_answer_is_measured_by_its_own_namespace():
+    """How far another one has come says nothing of it; what is followed nowhere is not kept."""
+    store = Store(namespaces={PODS: ("n", "m")})
+    store.take_listing(PODS, listing(10), asked_at_s=0.0, source="n")
+    store.take_listing(PODS, listing(20), asked_at_s=0.0, source="m")
+    for namespace in ("n", "m", "other"):
+        store.learn(PODS, obj("one", 15, namespace=namespace))
+    assert set(store.objects(PODS)) == {("n", "one")}

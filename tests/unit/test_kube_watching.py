@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
-from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
-from autoscaler.clusters.kubernetes.store import Store, key_of
+from autoscaler.clusters.kubernetes.store import CLUSTER, Store, key_of
 from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
 from tests.unit import virtual_time
 from tests.unit.kube_faults import EventFault, FaultPlan, PerturbedApi
@@ -22,11 +21,11 @@ POLICY = WatchPolicy()
 class Stage:
     """A server with a door for a user; a store that is kept fresh through `watched_by(api)`."""
 
-    def __init__(self, plan=None, kinds=(CONFIG_MAPS,)):
-        self.server = MemoryServer(now=lambda: 1e9 + virtual_time.now(), namespaces=("n",))
+    def __init__(self, plan=None, kinds=(CONFIG_MAPS,), namespaces=()):
+        self.server = MemoryServer(now=lambda: 1e9 + virtual_time.now(), namespaces=("n", "m", "other"))
         self.user = MemoryApi(self.server, field_manager="user")
         self.api = PerturbedApi(MemoryApi(self.server), self.server, plan or FaultPlan())
-        self.store = Store()
+        self.store = Store(namespaces=dict.fromkeys(kinds, namespaces))
         self.news = 0
         self.kinds = kinds
         self.watching = None
@@ -36,9 +35,8 @@ class Stage:
 
     @asynccontextmanager
     async def watched(self):
-        kinds = dict.fromkeys(self.kinds, EVERYWHERE)
         self.watching = Watching(
-            self.api, self.store, kinds, now=virtual_time.now, jitter=lambda: 0.5, notify=self._notify
+            self.api, self.store, self.kinds, now=virtual_time.now, jitter=lambda: 0.5, notify=self._notify
         )
         running = asyncio.create_task(self.watching.run())
         try:
@@ -47,9 +45,9 @@ class Stage:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
-    async def make(self, *names):
+    async def make(self, *names, namespace="n"):
         for name in names:
-            await self.user.create(CONFIG_MAPS, {"metadata": {"name": name, "namespace": "n"}})
+            await self.user.create(CONFIG_MAPS, {"metadata": {"name": name, "namespace": namespace}})
 
     async def drop(self, name):
         await self.user.delete(CONFIG_MAPS, name, namespace="n")
@@ -144,6 +142,37 @@ def test_forgotten_version_is_answered_by_a_listing():
     virtual_time.run(main())
 
 
+def test_line_that_is_none_is_answered_by_a_listing():
+    async def main():
+        stage = Stage(FaultPlan(events={1: EventFault.GARBLED}))
+        async with stage.watched():
+            await asyncio.sleep(0.1)
+            await stage.make("heard", "garbled", "after")
+            await asyncio.sleep(1.0)
+            stage.check()
+            assert stage.api.listings == 2
+            await asyncio.sleep(POLICY.turn_s)
+            assert stage.watching.problems == {}
+
+    virtual_time.run(main())
+
+
+def test_server_whose_every_line_is_garbled_is_listed_seldom_and_said_to_be_ill():
+    async def main():
+        stage = Stage(FaultPlan(events=dict.fromkeys(range(1_000), EventFault.GARBLED)))
+        async with stage.watched():
+            await asyncio.sleep(0.1)
+            for number in range(120):
+                await stage.make(f"c-{number}")
+                await asyncio.sleep(1.0)
+            assert 5 <= stage.api.listings <= 30
+            assert "no answer to that" in stage.watching.problems[CONFIG_MAPS, CLUSTER]
+            await asyncio.sleep(2 * POLICY.longest_pause_s)
+            stage.check()
+
+    virtual_time.run(main())
+
+
 def test_swallowed_event_shows_after_a_while():
     """A fault of the server that no protocol notices."""
 
@@ -174,7 +203,7 @@ def test_server_that_has_travelled_back_is_not_believed():
             stage.api.expire()
             await asyncio.sleep(1.0)
             assert names(stage.store) == {"a", "b"}
-            assert "older than what is known" in stage.watching.problems[CONFIG_MAPS]
+            assert "older than what is known" in stage.watching.problems[CONFIG_MAPS, CLUSTER]
             await asyncio.sleep(60.0)
             stage.check()
             assert stage.watching.problems == {}
@@ -202,7 +231,7 @@ def test_server_away_for_a_minute_is_asked_seldom_and_caught_up_with(error):
             stage.server.history.cut()
             await asyncio.sleep(60.0)
             assert stage.age_s >= 60.0 - POLICY.turn_s
-            assert str(error) in stage.watching.problems[CONFIG_MAPS]
+            assert str(error) in stage.watching.problems[CONFIG_MAPS, CLUSTER]
             assert stage.api.refused <= 20
             await stage.make("meanwhile")
             stage.api.away = None
@@ -220,6 +249,30 @@ def test_server_that_ends_every_watch_at_once_is_not_stormed():
         async with stage.watched():
             await asyncio.sleep(60.0)
             assert 5 <= stage.api.watches <= 30
+
+    virtual_time.run(main())
+
+
+def test_namespaces_are_followed_one_by_one_and_no_other_is_asked_for():
+    """One that may no longer be read makes the kind old, and says which it is; what is heard of the others goes on."""
+
+    async def main():
+        stage = Stage(namespaces=("n", "m"))
+        await stage.make("before", namespace="m")
+        async with stage.watched():
+            await asyncio.sleep(0.1)
+            await stage.make("after", namespace="n")
+            await stage.make("unseen", namespace="other")
+            await asyncio.sleep(60.0)
+            assert names(stage.store) == {"before", "after"}
+            assert stage.age_s <= POLICY.turn_s
+            stage.api.closed = {"m": ForbiddenError("no", Refusal.RBAC)}
+            await asyncio.sleep(60.0)
+            await stage.make("later", namespace="n")
+            await asyncio.sleep(0.1)
+            assert names(stage.store) == {"before", "after", "later"}
+            assert stage.age_s >= 60.0 - POLICY.turn_s
+            assert set(stage.watching.problems) == {(CONFIG_MAPS, "m")}
 
     virtual_time.run(main())
 

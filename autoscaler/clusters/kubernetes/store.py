@@ -5,6 +5,9 @@ what is no newer than the stream's version is a repetition and changes nothing, 
 second matters because the answers to own writes are learned at once (`learn`), ahead of the stream: the store always
 contains them.  A listing older than what is known (an API server that lags, or has travelled back) is refused whole.
 
+A kind may be followed in some namespaces only, for want of the right to all.  Each of them is then a source with a
+version and an age of its own, and the kind is as old as its oldest source.
+
 Not here: who asks for listings and watches (`watching`), writes without an answer (`expectations`), what the objects
 mean (`views`).
 """
@@ -12,6 +15,7 @@ mean (`views`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -21,6 +25,9 @@ from autoscaler.errors import InvariantViolationError
 
 Key: TypeAlias = tuple[str, str]  # namespace (empty for objects of the whole cluster), name
 Slim: TypeAlias = Callable[[Raw], Raw]  # leaves out what nobody reads
+
+CLUSTER: Final = ""
+"""The source of a kind that is followed everywhere at once; the others are namespaces."""
 
 
 def key_of(obj: Raw) -> Key:
@@ -32,9 +39,17 @@ def key_of(obj: Raw) -> Key:
 class Store:
     """The objects as last heard of.  Whoever reads one must not change it."""
 
-    def __init__(self, slims: Mapping[Kind, Slim] | None = None) -> None:
+    def __init__(
+        self, slims: Mapping[Kind, Slim] | None = None, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None
+    ) -> None:
+        """`namespaces`: of the kinds that are not followed in the whole cluster."""
         self._slims: Final = dict(slims or {})
+        self._namespaces: Final = dict(namespaces or {})
         self._streams: dict[Kind, _Stream] = {}
+
+    def sources(self, kind: Kind) -> tuple[str, ...]:
+        """Where the kind is followed: namespaces, or CLUSTER alone."""
+        return self._namespaces.get(kind) or (CLUSTER,)
 
     def objects(self, kind: Kind) -> Mapping[Key, Raw]:
         """All of the kind; a living view, empty before the first listing."""
@@ -44,21 +59,21 @@ class Store:
         """One object."""
         return self._stream(kind).objects.get(key)
 
-    def version(self, kind: Kind) -> int:
+    def version(self, kind: Kind, source: str = CLUSTER) -> int:
         """How far the stream has come, 0 before the first listing: a watch goes on from here."""
-        return self._stream(kind).version
+        return self._stream(kind).told[source].version
 
-    def heard_at_s(self, kind: Kind) -> float | None:
+    def heard_at_s(self, kind: Kind, source: str = CLUSTER) -> float | None:
         """When the server last said how things stand; None before the first listing."""
-        return self._stream(kind).heard_at_s
+        return self._stream(kind).told[source].heard_at_s
 
     def is_synced(self, kinds: Iterable[Kind]) -> bool:
-        """Whether all of them have been listed."""
-        return all(self._stream(kind).version for kind in kinds)
+        """Whether all of them have been listed, from every source."""
+        return all(told.version for kind in kinds for told in self._stream(kind).told.values())
 
     def oldest_heard_at_s(self, kinds: Iterable[Kind]) -> float | None:
         """How old the oldest of them is: nothing heard later is missing before it.  None unless all are synced."""
-        heard = [self._stream(kind).heard_at_s for kind in kinds]
+        heard = [told.heard_at_s for kind in kinds for told in self._stream(kind).told.values()]
         known = [at_s for at_s in heard if at_s is not None]
         return min(known) if known and len(known) == len(heard) else None
 
@@ -69,28 +84,31 @@ class Store:
             self._streams[kind].changed.clear()
         return found
 
-    def take_listing(self, kind: Kind, listing: Listing, *, asked_at_s: float) -> bool:
-        """All of the kind as it stood; False, and nothing changed, when more is known already."""
+    def take_listing(self, kind: Kind, listing: Listing, *, asked_at_s: float, source: str = CLUSTER) -> bool:
+        """All that the source has of the kind, as it stood; False, and nothing changed, when more is known already."""
         stream, version = self._stream(kind), int(listing.resource_version)
-        if version < stream.version:
+        told = stream.told[source]
+        if version < told.version:
             return False
         listed = {key_of(item): item for item in listing.items}
         for key in [key for key, known in stream.versions.items() if key not in listed and known <= version]:
-            stream.drop(key)
+            if source in {CLUSTER, key[0]}:
+                stream.drop(key)
         for key, item in listed.items():
             stream.put(key, item)
-        stream.version, stream.heard_at_s = version, asked_at_s
+        told.version, told.heard_at_s = version, asked_at_s
         return True
 
-    def take_event(self, kind: Kind, event: WatchEvent, *, at_s: float) -> None:
+    def take_event(self, kind: Kind, event: WatchEvent, *, at_s: float, source: str = CLUSTER) -> None:
         """One change; repetitions change nothing.  Raises InvariantViolationError before the first listing."""
         stream, version = self._stream(kind), int(event.resource_version)
-        if not stream.version:
+        told = stream.told[source]
+        if not told.version:
             raise InvariantViolationError(f"{kind.plural}: an event before the first listing")
-        stream.heard_at_s = at_s
-        if version <= stream.version:
+        told.heard_at_s = at_s
+        if version <= told.version:
             return
-        stream.version = version
+        told.version = version
         match event.type:
             case EventType.ADDED | EventType.MODIFIED:
                 stream.put(key_of(event.object), event.object)
@@ -100,32 +118,40 @@ class Store:
             case EventType.BOOKMARK:
                 pass
 
-    def hear(self, kind: Kind, *, at_s: float) -> None:
+    def hear(self, kind: Kind, *, at_s: float, source: str = CLUSTER) -> None:
         """The server has said that nothing is new."""
-        self._stream(kind).heard_at_s = at_s
+        self._stream(kind).told[source].heard_at_s = at_s
 
     def learn(self, kind: Kind, obj: Raw) -> None:
         """The answer to a write of our own.  What the stream has passed already it knows better."""
-        stream = self._stream(kind)
-        if stream.version and int(obj["metadata"]["resourceVersion"]) > stream.version:
-            stream.put(key_of(obj), obj)
+        stream, key = self._stream(kind), key_of(obj)
+        told = stream.told.get(CLUSTER) or stream.told.get(key[0])
+        if told is not None and told.version and int(obj["metadata"]["resourceVersion"]) > told.version:
+            stream.put(key, obj)
 
     def _stream(self, kind: Kind) -> _Stream:
         if kind not in self._streams:
-            self._streams[kind] = _Stream(self._slims.get(kind))
+            self._streams[kind] = _Stream(self._slims.get(kind), self.sources(kind))
         return self._streams[kind]
 
 
-class _Stream:
-    """One kind: its objects with their versions, and the version up to which every change is in them."""
+@dataclass(slots=True)
+class _Told:
+    """How far one source has come: every change up to the version is in the store."""
 
-    def __init__(self, slim: Slim | None) -> None:
+    version: int = 0
+    heard_at_s: float | None = None
+
+
+class _Stream:
+    """One kind: its objects with their versions, and how far each of its sources has come."""
+
+    def __init__(self, slim: Slim | None, sources: Iterable[str]) -> None:
         self.objects: dict[Key, Raw] = {}
         self.shown: Mapping[Key, Raw] = MappingProxyType(self.objects)
         self.versions: dict[Key, int] = {}
         self.changed: set[Key] = set()
-        self.version = 0
-        self.heard_at_s: float | None = None
+        self.told = {source: _Told() for source in sources}
         self._slim = slim
 
     def put(self, key: Key, obj: Raw) -> None:

@@ -1,0 +1,103 @@
+"""The operator with the rights of the chart's `namespaces`: two of three, each by a Role of its own."""
+
+import json
+import re
+
+import pytest
+from kubernetes import client
+
+from autoscaler.clusters.kubernetes.freshness import STALE_LIMIT_S
+from tests.cluster.accounts import open_client, write_account_kubeconfig
+from tests.cluster.control_plane import start_control_plane
+from tests.cluster.operating import OperatorProcess
+from tests.cluster.stand_ins import NodeShape, create_nodes
+from tests.cluster.test_chart_lifecycle import CHART, NAMESPACE
+from tests.cluster.test_operator_lives import LEASE, job_of
+from tests.cluster.waiting import wait_for
+
+OURS = ("team-a", "team-b")
+OTHERS = "team-c"
+
+
+@pytest.fixture(scope="module")
+def plane(cluster_tools, tmp_path_factory):
+    """The chart, with two namespaces named."""
+    with start_control_plane(tmp_path_factory.mktemp("namespaces"), cluster_tools) as running:
+        for namespace in (NAMESPACE, *OURS, OTHERS):
+            running.kubectl("create", "namespace", namespace)
+        values = f"operator.replicas=1,namespaces={{{','.join(OURS)}}}"
+        running.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--set", values)
+        running.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
+        yield running
+
+
+@pytest.fixture(scope="module")
+def admin(plane):
+    with open_client(plane.kubeconfig) as api:
+        create_nodes(api, {f"n{number}": NodeShape(cpu="8", memory="32Gi") for number in range(3)})
+        yield api
+
+
+@pytest.fixture(scope="module")
+def operator(plane, admin, tmp_path_factory):
+    """Started as the chart's Deployment says, with its account."""
+    folder = tmp_path_factory.mktemp("operator")
+    kubeconfig = write_account_kubeconfig(
+        folder / "kubeconfig", admin, authority=plane.authority, namespace=NAMESPACE, account="edl", lifetime_s=3600
+    )
+    deployment = client.AppsV1Api(admin).read_namespaced_deployment("edl-operator", NAMESPACE)
+    more = tuple(one for one in deployment.spec.template.spec.containers[0].command if one.startswith("--namespaces"))
+    client.AppsV1Api(admin).delete_namespaced_deployment("edl-operator", NAMESPACE)
+    assert more == ("--namespaces=team-a,team-b",)
+    with OperatorProcess("one", folder, kubeconfig, lease=LEASE, more=more) as process:
+        yield process
+    print(process.log.read_text(encoding="utf-8")[-6000:])
+
+
+def status(plane, namespace, job="digits"):
+    return json.loads(plane.kubectl("get", "tj", job, "-n", namespace, "-o", "json")).get("status", {})
+
+
+def ready(plane, namespace, job="digits"):
+    return status(plane, namespace, job).get("trainers", {}).get("ready", 0)
+
+
+def test_jobs_of_the_named_namespaces_run_and_the_others_are_not_touched(plane, admin, operator):
+    """The web pods of any namespace are seen: they take room that trainers must give."""
+    operator.wait_leading()
+    for namespace in (*OURS, OTHERS):
+        plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(job_of("digits", maximum=6)))
+    for namespace in OURS:
+        wait_for(f"{namespace} runs", lambda there=namespace: ready(plane, there) == 6, budget_s=60)
+        secrets = client.CoreV1Api(admin).list_namespaced_secret(namespace).items
+        assert {one.metadata.name for one in secrets} >= {"digits-authority", "digits-member", "digits-master"}
+    assert status(plane, OTHERS) == {}
+    assert client.CoreV1Api(admin).list_namespaced_pod(OTHERS).items == []
+
+    plane.kubectl("patch", "tj", "digits", "-n", "team-b", "--type=merge", "-p", '{"spec":{"trainer":{"replicas":2}}}')
+    wait_for("the edit is heard", lambda: ready(plane, "team-b") == 2, budget_s=30)
+    events = json.loads(plane.kubectl("get", "events.events.k8s.io", "-n", "team-b", "-o", "json"))["items"]
+    assert "Pinned" in {one["reason"] for one in events}
+    refused = re.findall(r".*(?:Forbidden|forbidden|403).*", operator.log.read_text(encoding="utf-8"))
+    assert refused == []
+    for namespace in (*OURS, OTHERS):
+        plane.kubectl("delete", "tj", "digits", "-n", namespace)
+    wait_for("no pods", lambda: not client.CoreV1Api(admin).list_pod_for_all_namespaces().items, budget_s=60)
+
+
+def test_a_namespace_whose_rights_are_gone_stops_all_writing_and_is_named(plane, operator):
+    """Nobody knows what its jobs are asked for now (rule 21)."""
+    operator.wait_leading()
+    plane.kubectl("delete", "rolebinding", "edl-operator", "-n", "team-b")
+    wait_for("it says so", lambda: "team-b" in operator.get("/readyz")[1], budget_s=60)
+    wait_for("the view is old", lambda: view_age_s(operator) > STALE_LIMIT_S, budget_s=60)
+    plane.kubectl("apply", "-n", "team-a", "-f", "-", stdin=json.dumps(job_of("late")))
+    plane.kubectl(
+        "create", "rolebinding", "back", "--role=edl-operator", f"--serviceaccount={NAMESPACE}:edl", "-n", "team-b"
+    )
+    wait_for("it goes on", lambda: ready(plane, "team-a", "late") == 4, budget_s=60)
+    wait_for("all is well", lambda: operator.get("/readyz")[1] == "leads\n", budget_s=30)
+
+
+def view_age_s(operator):
+    return float(re.findall(r"^edl_view_age_seconds (\S+)", operator.get("/metrics")[1], re.MULTILINE)[0])
