@@ -62,7 +62,7 @@ def what_comes(job: JobDraft) -> str:
     """Return who comes and why."""
     if job.is_starting:
         return f"starts with {counted(pod.role for pod in job.created if pod.cause is Cause.START)}"
-    if not job.created:
+    if not job.created or not job.is_running:  # a job that waits for its start grows by nothing yet
         return ""
     back = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
     if back:

@@ -58,6 +58,13 @@ def test_two_gangs_start_one_after_the_other():
     plan = driver_of([node("a")], [job("a"), job("b")]).plan()
     assert [action.job for action in plan.actions] == ["a"]
     assert decision(plan, "b").bottleneck is Bottleneck.GANG
+
+
+def test_job_that_waits_for_its_start_does_not_say_that_it_grows():
+    """Trainers beyond its minimum are kept in mind for it; none of them comes before it has started."""
+    plan = driver_of([node("a"), node("b")], [job("a"), job("b", high=4)]).plan()
+    assert decision(plan, "b").reason is Reason.WAITING
+    assert decision(plan, "b").message == "its room is free and held; one job starts at a time"
     assert decision(plan, "b").target > 0
 
 
