@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from math import isfinite
 from operator import attrgetter
@@ -33,6 +33,7 @@ class Named(Protocol):
 
 Thing = TypeVar("Thing", bound=Named)
 name_of = attrgetter("name")
+limit_order = attrgetter("resource", "hard", "used")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,8 +116,13 @@ class ClusterView:
 
 
 def in_order(quotas: Iterable[Quota]) -> tuple[Quota, ...]:
-    """Return the quotas by namespace and name.  Raises InvalidViewError if one stands twice."""
-    found = tuple(sorted(quotas, key=lambda quota: (quota.namespace, quota.name)))
+    """Return the quotas by namespace and name, each one's limits by resource.
+
+    Raises:
+        InvalidViewError: one stands twice.
+    """
+    sorted_limits = [replace(quota, limits=tuple(sorted(quota.limits, key=limit_order))) for quota in quotas]
+    found = tuple(sorted(sorted_limits, key=lambda quota: (quota.namespace, quota.name)))
     check_names_once("quotas", [f"{quota.namespace}/{quota.name}" for quota in found])
     return found
 

@@ -9,7 +9,7 @@ P2   `keep`        what jobs keep; running ones get their core back (`core`)
 P3   `forced`      surplus leaves for pods of others that fit nowhere (`victims`: which)
 P4   `gangs`       waiting jobs start whole, one at a time (`seating`: where)
 P5   `share`       what is left, by lowest weighted dominant share
-P6   `transfer`    from rich to poor, as a separate voluntary step
+P6   `transfer`    from rich to poor, as a separate voluntary step (`pairing`: who, `step_down`, `clearance`)
 P7   `emit`        what is done now and what waits (`windows`, `explain`, `story`, `memory`)
 ==== ============= ==============================================================================================
 

@@ -30,9 +30,9 @@ from autoscaler.planner.explain import decide
 from autoscaler.planner.grades import grade_of
 from autoscaler.planner.job_draft import JobDraft, Leaving
 from autoscaler.planner.memory import next_history
+from autoscaler.planner.share import STARVED
 from autoscaler.planner.story import counted
 from autoscaler.planner.thirst import thirst
-from autoscaler.planner.transfer import STARVED
 from autoscaler.planner.windows import changes_left, growth_opens_at, is_old_enough, next_change_at, shrink_opens_at
 
 

@@ -14,9 +14,9 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.elastic import servers_wanted
 from autoscaler.planner.fit import nearest_room
 from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.share import STARVED
 from autoscaler.planner.story import listed, tell
 from autoscaler.planner.thirst import step_of
-from autoscaler.planner.transfer import STARVED
 from autoscaler.planner.words import describe_lack
 
 NODES_NAMED_FROM: Final = 8  # nodes searched for one whose surplus is others' alone

@@ -25,6 +25,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.memo import Memo
+from autoscaler.planner.stale import why_stale
 
 # The others are asked for by the user, the node or the job itself, whatever is left.
 TAKEN_FOR_OTHERS = frozenset(
@@ -33,13 +34,17 @@ TAKEN_FOR_OTHERS = frozenset(
 
 
 def still_valid(plan: Plan, fresh: ClusterView, policy: Policy, *, memo: Memo | None = None) -> tuple[Action, ...]:
-    """Return the actions that hold on `fresh`, in the plan's order; together they keep its capacity (A2)."""
-    if fresh.revision == plan.revision:
+    """Return the actions that hold on `fresh`, in the plan's order; together they keep its capacity (A2).
+
+    None hold on a view on which nothing may be planned (A7).
+    """
+    if fresh.revision == plan.revision and fresh.is_synced:
         return plan.actions
     memo = Memo() if memo is None else memo
     draft = memo.begin(fresh, policy, plan.planned_at_s)
     pods = {pod.name: pod for pod in fresh.pods} if any(isinstance(a, DeletePod) for a in plan.actions) else {}
-    held = tuple(action for action in plan.actions if holds(draft, pods, action))
+    actions = () if why_stale(draft) else plan.actions
+    held = tuple(action for action in actions if holds(draft, pods, action))
     memo.end(draft)
     return held
 

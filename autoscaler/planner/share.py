@@ -22,6 +22,9 @@ from autoscaler.planner.words import describe
 
 TRAINER: Final = (Role.TRAINER,)
 
+STARVED: Final = frozenset({Bottleneck.NODE_FIT, Bottleneck.STEP})
+"""A job with one of these lacks room alone: `explain` says whose room it is."""
+
 
 def fill_shares(draft: Draft, *, above_priority: int | None = None) -> None:
     """Grow jobs until none can take its next step; with `above_priority` only those of higher classes.

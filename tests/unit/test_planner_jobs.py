@@ -297,6 +297,19 @@ def test_servers_stay_at_their_minimum_with_a_notice():
     assert "stay at minReplicas 1" in decision(driver.plan(), "j").notice
 
 
+@pytest.mark.parametrize("seen_meanwhile", [0, 1])
+def test_plan_is_dropped_whole_when_the_view_is_lost_before_the_write(seen_meanwhile):
+    """A7: the second look finds a listing that is not complete; what it lacks looks like free room."""
+    driver = settled([node("a")], [job("j", high=2)])
+    driver.cluster.put(node("b"))
+    driver.cluster.put(job("k"))
+    plan, view = driver.plan(), driver.cluster.view()
+    assert plan.actions
+    assert still_valid(plan, view, CALM) == plan.actions
+    lost = view.evolve(revision=view.revision + seen_meanwhile, is_synced=False)
+    assert still_valid(plan, lost, CALM) == ()
+
+
 def test_creation_whose_room_is_gone_is_dropped_before_the_write():
     """Revalidation."""
     driver = settled([node("a")], [job("j", high=2)])

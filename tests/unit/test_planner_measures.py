@@ -150,3 +150,13 @@ def test_quota_named_twice_is_refused_and_their_order_means_nothing():
     assert views[0].evolve(revision=1).quotas == (first, second)
     with pytest.raises(InvalidViewError, match="default/a stands twice"):
         views[0].evolve(quotas=(first, first))
+
+
+def test_order_of_the_limits_in_a_quota_means_nothing():
+    """A5: which of two limits is named does not depend on how they came."""
+    limits = tuple(QuotaLimit(resource=resource, hard=2, used=1) for resource in ("memory", "cpu"))
+    views = [
+        ClusterView(revision=0, observed_at_s=0.0, quotas=(Quota(namespace="default", name="a", limits=found),))
+        for found in (limits, limits[::-1])
+    ]
+    assert views[0] == views[1]

@@ -1,0 +1,108 @@
+"""One step down of a job: what it leaves the job, and which of its trainers go so that another one finds places.
+
+For transfers (`transfer`), and for the question what fairness will take from a job later (`forced`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import add
+
+import numpy as np
+
+from autoscaler.domain import Pod, Role
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.job_draft import JobDraft, Offers
+from autoscaler.planner.rooms import copies_that_fit
+from autoscaler.planner.thirst import step_of, thirst
+
+Knapsack = dict[int, tuple[int, list[Pod]]]
+"""By how many trainers leave: the most places that makes, and which trainers they are."""
+
+
+def last_step_of(job: JobDraft) -> int:
+    """Trainers that the job loses with one step down."""
+    return job.size - job.job.trainer.largest_allowed(job.size - 1)
+
+
+def share_below(draft: Draft, job: JobDraft) -> int:
+    """The share that one step less would leave the job; kept until a pod of the job comes or goes."""
+    present = thirst(draft, job)
+    if job.share_below is None or job.share_below[0] is not present:
+        job.share_below = (present, draft.share(job, more=-last_step_of(job)))
+    return job.share_below[1]
+
+
+def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
+    """Return the giver's step whose leaving makes most places for the taker; empty if even that is too little.
+
+    The giver's trainers are alike, so it is a question of how many leave each node: a small knapsack over the nodes
+    where leaving helps.  Whoever is missing for a whole step is the last in line.  Where trainers come several to a
+    node they leave it so, too (docs/adr/0116).
+    """
+    rooms, shape = draft.rooms, taker.shapes[Role.TRAINER]
+    count = len(giver.trainers) - giver.job.trainer.largest_allowed(len(giver.trainers) - 1)
+    offers = draft.offers(giver)
+    offered = list(zip(offers.pods, offers.places.tolist(), offers.shapes.tolist(), strict=True))
+    by_node: dict[int, list[tuple[Pod, int]]] = {at: [] for at in helpful_nodes(draft, shape, offers, count)}
+    for pod, at, number in offered:
+        if at in by_node and len(by_node[at]) < count:
+            by_node[at].append((pod, number))
+    best: Knapsack = {0: (0, [])}
+    for at, leaving in by_node.items():
+        places = places_on(draft, shape, at, [number for _, number in leaving])
+        if places[-1] > 0:
+            numbers = numbers_that_leave(draft, giver, at, len(leaving))
+            gains = {number: places[number] - places[0] for number in numbers}
+            best = with_node(best, gains, [pod for pod, _ in leaving], most=count)
+    gained, number = max((gain, -number) for number, (gain, _) in best.items())
+    if rooms.copies(shape) + gained < step_of(taker):
+        return []
+    victims = best[-number][1]
+    chosen = {pod.name for pod in victims}
+    others = [pod for pod in offers.pods if pod.name not in chosen]
+    victims = victims + others[: count - len(victims)]
+    return victims if len(victims) == count else []
+
+
+def helpful_nodes(draft: Draft, shape: int, offers: Offers, count: int) -> list[int]:
+    """Return the nodes, first offers first, where the shape may fit if `count` of the largest trainer there left."""
+    rooms, places = draft.rooms, offers.places
+    helps = rooms.accepted(shape)[places]
+    for column, amount in enumerate(draft.shapes.amounts[shape]):
+        if amount > 0:
+            largest = max((rooms.asked_amounts(number)[column] for number in set(offers.shapes.tolist())), default=0)
+            helps &= (rooms.later[column][places] + count * largest >= amount).astype(np.bool_)
+    return list(dict.fromkeys(places[helps].tolist()))
+
+
+def places_on(draft: Draft, shape: int, at: int, leaving: Sequence[int]) -> list[int]:
+    """Return how many pods of the shape fit on the node once none, one, two ... of these shapes are gone."""
+    amounts = draft.shapes.amounts[shape]
+    room = [later for later, _, _ in draft.rooms.plain(at)]
+    places = [copies_that_fit(room, amounts)]
+    for number in leaving:
+        room = list(map(add, room, draft.rooms.asked_amounts(number)))
+        places.append(copies_that_fit(room, amounts))
+    return places
+
+
+def numbers_that_leave(draft: Draft, giver: JobDraft, at: int, most: int) -> list[int]:
+    """Return how many of the job's trainers may leave a node together: what stays there is a whole number of units."""
+    per_node = giver.job.trainer.per_node
+    if per_node == 1:
+        return [*range(1, most + 1)]
+    standing = Counter(draft.rooms.place_of(pod) for pod in giver.trainers)[at]
+    return [number for number in range(1, most + 1) if (standing - number) % per_node == 0]
+
+
+def with_node(best: Knapsack, gains: Mapping[int, int], pods: Sequence[Pod], *, most: int) -> Knapsack:
+    """Add one node to the knapsack; `gains`: the places that so many of its trainers make when they leave."""
+    result = dict(best)
+    for taken, (gain, victims) in best.items():
+        for number, more in gains.items():
+            together = taken + number
+            if together <= most and (together not in result or gain + more > result[together][0]):
+                result[together] = (gain + more, [*victims, *pods[:number]])
+    return result
