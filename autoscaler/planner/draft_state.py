@@ -55,6 +55,11 @@ class Want:
     cause: Cause
     pod: Pod | None = None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it is a pod already, which the scheduler places, or one that is only expected."""
+        return self.pod is not None
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class DraftState:

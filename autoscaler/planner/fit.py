@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.node_arrays import Mask
-from autoscaler.planner.rooms import slacks_of
+from autoscaler.planner.node_arrays import Mask, PlainNode
+from autoscaler.planner.rooms import Scores, slacks_of, without_surplus
 
 FEW_OF_NODES: Final = 64
 """One search for the emptiest node among so many takes as long as one step of a heap over them."""
@@ -47,17 +47,28 @@ def rooms_by_tightness(draft: Draft, shape: int, *, now: bool, avoid: Mask | Non
     yield from order[0 if avoid is not None else 1 : int(np.count_nonzero(scores < inf))].tolist()
 
 
-def emptiest_room(draft: Draft, shape: int, *, now: bool) -> int | None:
-    """Return the node that kube-scheduler's LeastAllocated score prefers; ties to the first name."""
-    scores = draft.rooms.fitting(shape).scores(now=now)
+def emptiest_room(draft: Draft, shape: int, *, now: bool, is_there: bool = True) -> int | None:
+    """Return the node that kube-scheduler's LeastAllocated score prefers; ties to the first name.
+
+    A pod that is not there yet (`is_there`) goes to the one that would be emptiest without surplus, among those that
+    have room as things are.  So it stands where it stood when trainers come and go around it, and a plan that is
+    carried out does not move it (ADR 0114).
+    """
+    scores = emptiness(draft, shape, now=now, is_there=is_there)
     if not len(scores):
         return None
-    scores = np.where(scores == inf, -inf, scores)
     best = int(scores.argmax())
     return None if scores[best] == -inf else best
 
 
-def take_emptiest(draft: Draft, shape: int, count: int, *, now: bool) -> list[int]:
+def emptiness(draft: Draft, shape: int, *, now: bool, is_there: bool) -> Scores:
+    """Return by node the part that stays free beside one such pod; minus infinity where it does not fit."""
+    slack = draft.rooms.fitting(shape).scores(now=now)
+    wanted = slack if is_there else draft.rooms.slack_without_surplus(shape)
+    return np.where(slack == inf, -inf, wanted)
+
+
+def take_emptiest(draft: Draft, shape: int, count: int, *, now: bool, is_there: bool = True) -> list[int]:
     """Give pods of others room, one after the other on the node that is then the emptiest; return the nodes.
 
     Fewer than `count` where there is no more room.  As `emptiest_room` and `Rooms.take` for each, at the price of a
@@ -65,13 +76,13 @@ def take_emptiest(draft: Draft, shape: int, count: int, *, now: bool) -> list[in
     """
     rooms = draft.rooms
     if count * FEW_OF_NODES < len(rooms):
-        return take_emptiest_by_ones(draft, shape, count, now=now)
-    scores = rooms.fitting(shape).scores(now=now)
-    fitting = (scores < inf).nonzero()[0]
+        return take_emptiest_by_ones(draft, shape, count, now=now, is_there=is_there)
+    scores = emptiness(draft, shape, now=now, is_there=is_there)
+    fitting = (scores > -inf).nonzero()[0]
     heap = [(-score, at) for score, at in zip(scores[fitting].tolist(), fitting.tolist(), strict=True)]
     heapify(heap)
     amounts = rooms.asked_amounts(shape)
-    left: dict[int, list[tuple[int, int, int]]] = {}
+    left: dict[int, PlainNode] = {}
     taken: list[int] = []
     while heap and len(taken) < count:
         at = heap[0][1]
@@ -82,6 +93,8 @@ def take_emptiest(draft: Draft, shape: int, count: int, *, now: bool) -> list[in
             for (later, free, whole), asked in zip(room, amounts, strict=True)
         ]
         slack = slacks_of(room, amounts)[now]
+        if slack < inf and not is_there:
+            slack, _ = slacks_of(without_surplus(room, rooms.surplus[:, at].tolist()), amounts)
         if slack < inf:
             heapreplace(heap, (-slack, at))
         else:
@@ -91,10 +104,10 @@ def take_emptiest(draft: Draft, shape: int, count: int, *, now: bool) -> list[in
     return taken
 
 
-def take_emptiest_by_ones(draft: Draft, shape: int, count: int, *, now: bool) -> list[int]:
+def take_emptiest_by_ones(draft: Draft, shape: int, count: int, *, now: bool, is_there: bool) -> list[int]:
     """As `take_emptiest`, for few pods on many nodes."""
     taken: list[int] = []
-    while len(taken) < count and (at := emptiest_room(draft, shape, now=now)) is not None:
+    while len(taken) < count and (at := emptiest_room(draft, shape, now=now, is_there=is_there)) is not None:
         draft.rooms.take(at, shape, now=now)
         taken.append(at)
     return taken

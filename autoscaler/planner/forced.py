@@ -39,7 +39,7 @@ def serve(draft: Draft, want: Want, *, alike: int) -> None:
     `alike`: how many wants of this shape are left, this one included.
     """
     rooms, shape = draft.rooms, draft.shapes.number(want.shape)
-    at = emptiest_room(draft, shape, now=False)
+    at = emptiest_room(draft, shape, now=False, is_there=want.is_there)
     if at is not None:  # what leaves for a more urgent want is more than that one needs
         rooms.take(at, shape, now=False)
         answer(draft, want, DemandState.ROOM_LEAVING, rooms.names[at])

@@ -74,8 +74,8 @@ def keep_headroom(draft: Draft) -> None:
 def place_all(draft: Draft, wants: Iterable[Want]) -> None:
     """Settle wants in this order; a row of equal pods is one question to the nodes."""
     refused = refused_now(draft)
-    for (shape, is_refused), row in groupby(
-        wants, key=lambda want: (draft.shapes.number(want.shape), want.name in refused)
+    for (shape, is_refused, _), row in groupby(
+        wants, key=lambda want: (draft.shapes.number(want.shape), want.name in refused, want.is_there)
     ):
         if not fits_an_empty_node(draft, shape):
             for want in row:
@@ -89,8 +89,8 @@ def place_all(draft: Draft, wants: Iterable[Want]) -> None:
 
 
 def place_row(draft: Draft, shape: int, wants: Sequence[Want]) -> None:
-    """Give pods of one shape rooms that are free; those for whom there is none, rooms that are being vacated."""
-    places = take_emptiest(draft, shape, len(wants), now=True)
+    """Give wants of one shape, all of them there or none, free room; what is left over, room that is being vacated."""
+    places = take_emptiest(draft, shape, len(wants), now=True, is_there=wants[0].is_there)
     for want, at in zip(wants, places, strict=False):
         if want.pod is not None and want.pod.unschedulable_since_s is not None:
             draft.seen_rooms.add(want.name)  # a verdict that says otherwise is watched (`kubernetes.md` 15)
@@ -111,7 +111,7 @@ def place_row(draft: Draft, shape: int, wants: Sequence[Want]) -> None:
 def place_into_leaving_room(draft: Draft, shape: int, wants: Sequence[Want], at: int | None = None) -> None:
     """Promise the wants room that is being vacated, the first one that of `at`, or leave them unserved."""
     if at is None:
-        places = take_emptiest(draft, shape, len(wants), now=False)
+        places = take_emptiest(draft, shape, len(wants), now=False, is_there=wants[0].is_there)
     else:
         draft.rooms.take(at, shape, now=False)
         places = [at]

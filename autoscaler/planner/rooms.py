@@ -203,6 +203,15 @@ class Rooms(NodeArrays):
             fitting.best[now] = best
         return best
 
+    def slack_without_surplus(self, shape: int) -> Scores:
+        """What part of each node would stay free beside one such pod if all surplus had left; it may not fit there."""
+        slack: Scores = np.zeros(len(self))
+        for column, amount in enumerate(self.shapes.amounts[shape]):
+            if amount > 0:
+                room = self.later[column] + self.surplus[column]
+                slack += ((room - amount) / self.divisor[column]).astype(np.float64)
+        return slack
+
     def fit_somewhere(self, shapes: Collection[int]) -> set[int]:
         """Return those of the shapes that fit on some node, for a promise.
 
@@ -285,6 +294,11 @@ def slacks_of(room: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
                 is_free = False
             slack += (later - amount) / divisor
     return slack, slack if is_free else inf
+
+
+def without_surplus(room: PlainNode, surplus: Sequence[int]) -> PlainNode:
+    """The room as it would be if this surplus had left: the same sums as `Rooms.slack_without_surplus` has."""
+    return [(later + more, free, whole) for (later, free, whole), more in zip(room, surplus, strict=True)]
 
 
 def holds_amounts(room: Sequence[int], amounts: Sequence[int]) -> bool:

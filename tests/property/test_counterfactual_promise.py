@@ -103,12 +103,9 @@ def test_an_active_job_has_an_answer(cluster, story, policy):
 
 
 @settings(max_examples=60 * DEPTH)
-@given(clusters(), stories(), policies(has_gates=False, gpus_keep_room=False, headroom=()))
+@given(clusters(), stories(), policies(has_gates=False, gpus_keep_room=False))
 def test_every_bottleneck_is_true(cluster, story, policy):
-    """At rest one more step really fails, for the reason that is named.
-
-    Without headroom: beside announced pods that never come, no windows and headroom, there may be no rest (ADR 0114).
-    """
+    """At rest one more step really fails, for the reason that is named."""
     moment = lived(cluster, story, policy)
     decided = plan(moment.view, moment.policy, moment.now_s)
     for decision in decided.decisions:

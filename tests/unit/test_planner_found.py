@@ -2,11 +2,24 @@
 
 from dataclasses import replace
 
-from autoscaler.domain import Admission, Capabilities, DemandState, Headroom, Operator, Requirement, Role
+from autoscaler.domain import (
+    Admission,
+    Capabilities,
+    DemandState,
+    Headroom,
+    Node,
+    Operator,
+    PodPhase,
+    Requirement,
+    Resources,
+    Role,
+    Shape,
+    Workload,
+)
 from autoscaler.planner.counterfactual import Kind, Moment, explain
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import CALM, decision, demand, job, node, shape
+from tests.unit.planner_setups import CALM, decision, demand, job, node, shape, web
 
 
 def test_class_that_is_finished_first_leaves_headroom_alone():
@@ -57,3 +70,30 @@ def test_minimum_is_refilled_though_no_growth_would_pay_any_more():
     del driver.cluster.pods[lost]
     driver.cluster.jobs["j"] = replace(job("j", low=2, high=4), remaining_s=0.0)
     assert [action.role for action in driver.plan().actions] == [Role.TRAINER]
+
+
+def test_pod_that_never_comes_does_not_move_when_a_trainer_comes():
+    """Announced growth took the other node once a trainer stood on its own; headroom then went after the trainer."""
+    gib = 1 << 30
+    kept = replace(CALM, headroom=(Headroom(shape=shape(2_000), count=2),))
+    small = Shape(requests=Resources(cpu_milli=500, memory_bytes=gib // 2))
+    announced = Workload(name="w", shape=small, priority=5, desired_replicas=1)
+    rooms = {"a": (2_000, 1, 0), "b": (5_000, 4, 3_000), "c": (6_500, 2, 2_000)}  # cpu, GiB, cpu of others
+    nodes = [
+        Node(name=name, allocatable=Resources(cpu_milli=cpu_milli, memory_bytes=held * gib))
+        for name, (cpu_milli, held, _) in rooms.items()
+    ]
+    others = [
+        replace(web(f"on-{name}", taken), node=name, phase=PodPhase.READY, unschedulable_since_s=None)
+        for name, (_, _, taken) in rooms.items()
+    ]
+    spec = job("j", low=1, high=6)
+    trainer = Shape(requests=Resources(cpu_milli=2_000, memory_bytes=gib // 4))
+    spec = replace(spec, trainer=replace(spec.trainer, shape=trainer))
+    driver = Driver(MemoryCluster(nodes, [spec], [announced], others), kept)
+    seen = []
+    for _ in range(8):
+        decided = driver.turn()
+        driver.cluster.advance(3.0)
+        seen.append((decision(decided, "j").target, demand(decided, "w+1").node))
+    assert set(seen[3:]) == {(2, "c")}, seen
