@@ -147,8 +147,8 @@ def _edited(moment: Moment, asked: dict[str, Any], about: Asked) -> tuple[Moment
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
 
     words: list[str] = []
-    for text in asked["removed"]:
-        name = _find("node", text.removeprefix("node/"), [node.name for node in moment.view.nodes], "")
+    known = [node.name for node in moment.view.nodes]
+    for name in dict.fromkeys(_find("node", text.removeprefix("node/"), known, "") for text in asked["removed"]):
         moment = edits.without_node(moment, NodeName(name))
         words.append(f"{name} gone")
     if asked["shape"] is not None:
