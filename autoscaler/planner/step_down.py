@@ -16,6 +16,7 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft, Offers
 from autoscaler.planner.rooms import copies_that_fit
 from autoscaler.planner.thirst import step_of, thirst
+from autoscaler.planner.whole_nodes import pieces_of
 
 Knapsack = dict[int, tuple[int, list[Pod]]]
 """By how many trainers leave: the most places that makes, and which trainers they are."""
@@ -41,7 +42,7 @@ def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
     where leaving helps.  Whoever is missing for a whole step is the last in line.  Where trainers come several to a
     node they leave it so, too (docs/adr/0116).
     """
-    rooms, shape = draft.rooms, taker.shapes[Role.TRAINER]
+    rooms, (shape, wanted) = draft.rooms, places_of_step(draft, taker)
     count = len(giver.trainers) - giver.job.trainer.largest_allowed(len(giver.trainers) - 1)
     offers = draft.offers(giver)
     offered = list(zip(offers.pods, offers.places.tolist(), offers.shapes.tolist(), strict=True))
@@ -57,13 +58,20 @@ def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
             gains = {number: places[number] - places[0] for number in numbers}
             best = with_node(best, gains, [pod for pod, _ in leaving], most=count)
     gained, number = max((gain, -number) for number, (gain, _) in best.items())
-    if rooms.copies(shape) + gained < step_of(taker):
+    if rooms.copies(shape) + gained < wanted:
         return []
     victims = best[-number][1]
     chosen = {pod.name for pod in victims}
     others = [pod for pod in offers.pods if pod.name not in chosen]
     victims = victims + others[: count - len(victims)]
     return victims if len(victims) == count else []
+
+
+def places_of_step(draft: Draft, taker: JobDraft) -> tuple[int, int]:
+    """Return the shape of which the next step needs places, whole units where trainers come in such, and how many."""
+    pieces = pieces_of(draft, taker, [Role.TRAINER] * step_of(taker))
+    first = pieces[0].shape
+    return first, sum(piece.shape == first for piece in pieces)
 
 
 def helpful_nodes(draft: Draft, shape: int, offers: Offers, count: int) -> list[int]:
