@@ -149,6 +149,14 @@ def test_gang_of_whole_nodes_needs_whole_nodes():
     assert places(driver, "j") == {"e": 2}
 
 
+def test_gang_of_whole_nodes_that_fits_nowhere_keeps_no_single_trainers_waiting():
+    """Equal trainers, as many of them; one job wants all four on a node of its own, and there is none."""
+    whole = job("a", low=4, high=4, step=4)
+    whole = replace(whole, trainer=replace(whole.trainer, per_node=4))
+    driver = settled([node("n1", 2_000), node("n2", 2_000)], [whole, job("b", low=4, high=4)])
+    assert sizes(driver) == {"a": 0, "b": 4}
+
+
 def test_pair_leaves_together_and_a_lost_one_comes_back_beside_its_other_half():
     """The web takes one trainer; the other of that node is of no use, those elsewhere are."""
     driver = settled([node("a", 2_000), node("b", 2_000), node("c", 2_000)], [whole("j")])
