@@ -27,18 +27,19 @@ DOCS: Final = ROOT / "docs"
 FIGURES: Final = DOCS / "experiments"
 
 
-def write_report(store: Store) -> int:
-    """Write everything; returns 0.
+def write_report(store: Store, seed: int | None = None) -> int:
+    """Write everything that was run with the seed, or with the only one there is; returns 0.
 
     Raises:
-        RefusedInputError: nothing was run by this version of the code.
+        RefusedInputError: nothing was run by this version of the code with the seed, or passes of several are there.
         MixedCommitsError: a result of another version lies among them.
     """
-    passes = store.read_all()
+    passes = store.read_all(seed)
     if not passes:
         others = ", ".join(store.other_versions())
         hint = f"there are results of {others}" if others else "run `python -m experiments run` first"
-        raise RefusedInputError(store.folder, "", f"nothing was run by version {store.version}", hint)
+        asked = f"version {store.version}" + ("" if seed is None else f" with seed {seed}")
+        raise RefusedInputError(store.folder, "", f"nothing was run by {asked}", hint)
     gathered = gather(passes)
     verdicts = judge(gathered)
     scenarios = [s for s in list_scenarios() if any(key[0] == s.name for key in gathered)]
