@@ -42,6 +42,7 @@ def reason_of(refusal: str) -> str:
         ("LimitRange", "LimitRange"),
         ("usage per", "LimitRange"),
         ("violates PodSecurity", "PodSecurity"),
+        ("belongs to somebody else", "NameTaken"),
         ("no PriorityClass", "PriorityClassMissing"),
         ("cannot create", "Forbidden"),
         ("cannot delete", "Forbidden"),

@@ -32,6 +32,7 @@ from autoscaler.jobs.masters import Masters
 from autoscaler.loop import Loop, Step
 from autoscaler.manifests.values import Mode
 from autoscaler.operator.asking import Asking
+from autoscaler.operator.definition import Definition
 from autoscaler.operator.ends import By, PodEnd
 from autoscaler.operator.events import Events
 from autoscaler.operator.following import FollowedStore
@@ -88,7 +89,7 @@ class Leading:
         self._clock = clock
         self._offset_s = clock() - wall_s()
         self._passed_at_s = clock()
-        self._judged: tuple[PriorityClasses | None, Mapping[str, str]] = (None, {})
+        self._judged: tuple[PriorityClasses | None, dict[str, str]] = (None, {})
         self.store = FollowedStore(namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces))
         self.events = Events(api, identity=settings.identity, wall_s=wall_s)
         self.objects = Objects(
@@ -120,6 +121,7 @@ class Leading:
             count_resize=metrics.count_resize,
         )
         self.statuses = Statuses(api, self.store, raw_of=self.ground.raw, status_of=self.status_of, clock=clock)
+        self.definition = Definition(api, changed=self._take_definition)
         self.store.follow = self.jobs.wake
         self.loop = Loop(Told(self.cluster, self.jobs.note_told), settings.policy, listener=self._listen)
         self.watching = Watching(
@@ -136,7 +138,9 @@ class Leading:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watching.run(), name="watching")
             await self._wait_synced()
+            await self.definition.look()
             self.cluster.view()
+            tasks.create_task(self.definition.keep(), name="definition")
             tasks.create_task(self.cluster.keep(), name="gangs")
             tasks.create_task(self.loop.run(), name="planner loop")
             tasks.create_task(self.jobs.run(), name="jobs")
@@ -165,8 +169,9 @@ class Leading:
 
     @property
     def problem(self) -> str:
-        """Why a kind is not followed at the moment."""
-        return next(iter(self.watching.problems.values()), "")
+        """What keeps it from its work at the moment: a kind that is not followed, or the cluster's own shape."""
+        told = (*self.watching.problems.values(), *self._problems().values())
+        return next(iter(told), "")
 
     def status_of(self, name: JobName) -> Raw | None:
         """The job's status as it should stand; None: there is no such job."""
@@ -210,12 +215,18 @@ class Leading:
         facts = self.jobs.facts(job)
         return replace(facts, hold_until_s=NEVER_S) if self._problems() else facts
 
-    def _problems(self) -> Mapping[str, str]:
+    def _problems(self) -> dict[str, str]:
         classes = self.cluster.views.classes
         if self._judged[0] is not classes:
             found = class_problems(classes, self._settings.build.reclaim)
             self._judged = (classes, {"PriorityClasses": "; ".join(found)} if found else {})
-        return self._judged[1]
+        old = self.definition.problem
+        return {"OldDefinition": old, **self._judged[1]} if old else self._judged[1]
+
+    def _take_definition(self) -> None:
+        for name in self.ground.jobs:
+            self.jobs.wake(name)
+        self.cluster.touch()
 
     def _show(self, name: JobName, record: JobRecord, status: Raw) -> None:
         self._metrics.show_job(name, status, checkpoint_every_s=record.job.spec.checkpoint.every_s)
@@ -278,5 +289,5 @@ class Leading:
         self.jobs.wake(job)
 
     def edited(self, job: JobName, note: Note) -> None:
-        """See `handlers.Listener`."""
-        self._say(job, note)
+        """See `handlers.Listener`.  For the log: the event that people read is the decision's, one for both."""
+        log.info("tj/%s: %s: %s", job, note.reason, note.message)

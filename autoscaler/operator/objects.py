@@ -3,7 +3,7 @@
 `prepare` makes them before the first pod, which mounts them; after that they are healed when somebody has deleted or
 changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
 certificates are renewed long before they end (`building.identity`).  All writes are server-side applies of the whole
-object, so doing it twice is doing it once.
+object, so doing it twice is doing it once.  What somebody else has made under such a name is left alone, and said.
 
 An identity that stands is never replaced while it is whole: running pods are known by it.  Of one that has lost a part,
 token and authority are kept if anything of them is left.
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.errors import NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
+from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.building.disruption import build_budget
 from autoscaler.clusters.kubernetes.building.identity import Identity, is_due, issue, read_identity, renewed, secrets_of
@@ -32,12 +32,14 @@ from autoscaler.clusters.kubernetes.building.names import (
     member_secret,
 )
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
+from autoscaler.clusters.kubernetes.pod_writer import NameTakenError
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, text, whole
 from autoscaler.errors import ClusterError
 
 HEAL_EVERY_S: Final = 60.0
 SECRETS_EVERY: Final = 10  # rounds of healing
+NOT_LOOKED_THROUGH: Final = -1  # core pods of a job whose identity alone was read
 OURS: Final = "app.kubernetes.io/managed-by=edl"
 
 log = logging.getLogger(__name__)
@@ -71,11 +73,16 @@ class Objects:
         """Make all of it stand as the job's spec wants it.  Raises ClusterError."""
         async with self._turns.setdefault(job.key, asyncio.Lock()):
             kept = self._kept.get(job.key)
-            if kept is not None and (kept.uid, kept.core_pods) == (job.uid, core_pods(job)):
+            if kept is not None and kept.uid != job.uid:
+                kept = None
+            if kept is not None and kept.core_pods == core_pods(job):
                 return
-            identity = await self._keep_identity(job)
-            await self._api.apply(SERVICES, build_service(job))
-            await self._api.apply(DISRUPTION_BUDGETS, build_budget(job, core_pods(job)))
+            if kept is not None and kept.core_pods != NOT_LOOKED_THROUGH:  # an edit moves the budget alone
+                identity = kept.identity
+            else:
+                identity = await self._keep_identity(job)
+                await self._apply_own(SERVICES, build_service(job), job)
+            await self._apply_own(DISRUPTION_BUDGETS, build_budget(job, core_pods(job)), job)
             self._kept[job.key] = Kept(uid=job.uid, core_pods=core_pods(job), identity=identity)
 
     async def identity_of(self, job: KubeJob) -> Identity | None:
@@ -85,7 +92,7 @@ class Objects:
             return kept.identity
         identity = _identity(*await self._secrets(job))
         if identity is not None:  # known, but not yet looked through: `prepare` makes the rest stand
-            self._kept[job.key] = Kept(uid=job.uid, core_pods=-1, identity=identity)
+            self._kept[job.key] = Kept(uid=job.uid, core_pods=NOT_LOOKED_THROUGH, identity=identity)
         return identity
 
     def follow(self, job: KubeJob) -> None:
@@ -163,12 +170,20 @@ class Objects:
         )
 
     async def _secret(self, job: KubeJob, name: str) -> Raw | None:
-        """The Secret, if it belongs to this very job: a name alone proves nothing."""
+        return await self._own(SECRETS, name, job)
+
+    async def _apply_own(self, kind: Kind, body: Raw, job: KubeJob) -> None:
+        await self._own(kind, body["metadata"]["name"], job)
+        await self._api.apply(kind, body)
+
+    async def _own(self, kind: Kind, name: str, job: KubeJob) -> Raw | None:
+        """The object, if it stands.  Raises what `check_own` does: an apply would overwrite what others made."""
         try:
-            raw = await self._api.get(SECRETS, name, namespace=job.namespace)
+            raw = await self._api.get(kind, name, namespace=job.namespace)
         except NotFoundError:
             return None
-        return raw if controller_of(raw).get("uid") == job.uid else None
+        check_own(raw, kind, job)
+        return raw
 
     async def _listed(self, kind: Kind) -> dict[tuple[str, str], Raw]:
         listings = [await self._api.list(kind, scope) for scope in self._scopes]
@@ -180,6 +195,16 @@ def _identity(authority: Raw | None, member: Raw | None, master: Raw | None) -> 
     if authority is None or member is None or master is None:
         return None
     return read_identity(authority, member, master)
+
+
+def check_own(raw: Raw, kind: Kind, job: KubeJob) -> None:
+    """Raise NameTakenError for what is somebody else's, ConflictError for what an earlier job of the name left."""
+    owner, name = controller_of(raw), f"{kind.kind} {job.namespace}/{raw['metadata']['name']}"
+    if owner.get("uid") == job.uid:
+        return
+    if owner.get("kind") == TRAINING_JOBS.kind and owner.get("name") == job.name:
+        raise ConflictError(f"{name} is still an earlier job's")
+    raise NameTakenError(f"{name} stands and belongs to somebody else; rename one of the two")
 
 
 def core_pods(job: KubeJob) -> int:
