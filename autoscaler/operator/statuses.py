@@ -2,8 +2,8 @@
 
 Bounded: at most `MOST_PER_S` writes, a job's own when it has been still for a second, or has changed for three, so that
 a resize is one write where pods start fast; and where only its progress has moved at most every ten seconds.  A status
-that somebody else has changed differs too, and is put right.  What the server itself leaves out, since its definition of
-the kind is older than the operator's, is not written again and again.
+that somebody else has changed differs too, and is put right.  What the server itself leaves out, as its definition of
+the kind is older than the operator, is not written again and again.
 """
 
 from __future__ import annotations
