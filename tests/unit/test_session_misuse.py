@@ -246,6 +246,7 @@ def test_a_script_that_raises_before_its_first_batch_leaves_nothing_behind():
         ("EDL_GRACE_S", "-1"),
         ("EDL_GRACE_S", "nan"),
         ("EDL_GRACE_S", "1e300"),
+        ("EDL_CHECKPOINT_EVERY_S", "0"),
         ("EDL_MASTER", "somewhere"),
         ("EDL_MASTER", "7070"),
         ("EDL_MASTER", "somewhere:70700"),
@@ -260,6 +261,12 @@ def test_a_wrong_variable_is_refused_by_name(name, value):
 def test_an_empty_variable_is_as_one_that_is_not_set():
     """A trainer of the empty name was refused by its master, again and again, for two minutes."""
     assert parse_environment({variable.name: "" for variable in VARIABLES}) == parse_environment({})
+
+
+def test_no_grace_is_a_grace():
+    """Kubernetes knows it, and whoever asks for it is killed at once; such a trainer refused to start."""
+    environment = parse_environment({"EDL_GRACE_S": "0"})
+    assert (environment.grace_s, environment.drain_s) == (0, 0)
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", "geheim\u00fc".encode()])
