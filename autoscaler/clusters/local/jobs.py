@@ -1,6 +1,7 @@
 """The jobs of a run: their record, and what is done about what happens to them.
 
-`lives` decides; this module feeds it events, carries its effects out, and keeps an eye on each master's Status.
+`lives` decides; this module feeds it events, carries its effects out, keeps an eye on each master's Status, and has a
+master that stands still (`silence`) started again.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import Gone, Runtime
 from autoscaler.clusters.local.table import Table
-from autoscaler.domain import Job, JobState, PodPhase, Role
+from autoscaler.domain import Job, JobState, PodName, PodPhase, Role
 from autoscaler.jobs import life as lives
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.silence import Hearing, note_asked
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
 
@@ -43,7 +46,7 @@ class JobRecord:
         return self.job.name
 
 
-LookAt = Callable[[JobRecord], Awaitable[JobProgress | None]]
+LookAt = Callable[[JobRecord], Awaitable[JobProgress | NoProgress]]
 
 
 def to_domain(record: JobRecord) -> Job:
@@ -60,7 +63,7 @@ def to_domain(record: JobRecord) -> Job:
 
 
 class Jobs:
-    """The records, by name.  `look_at` asks a job's master how far it is; None: no answer now."""
+    """The records, by name.  `look_at` asks a job's master how far it is."""
 
     def __init__(
         self, table: Table, runtime: Runtime, recorder: Recorder, *, clock: Callable[[], float], look_at: LookAt
@@ -70,6 +73,7 @@ class Jobs:
         self._recorder = recorder
         self._clock = clock
         self._look_at = look_at
+        self._heard: dict[PodName, Hearing] = {}  # of masters
         self.records: dict[str, JobRecord] = {}
 
     def add(self, record: JobRecord) -> None:
@@ -135,9 +139,11 @@ class Jobs:
         record = self.records.get(name)
         if record is None:
             return
+        asked = tuple(self._masters(name))
         progress = await self._look_at(record)
+        self._end_hung(asked, has_answered=progress is not NoProgress.SILENT)
         record = self.records.get(name)
-        if progress is None or record is None:
+        if isinstance(progress, NoProgress) or record is None:
             return
         has_advanced = record.progress is not None and progress.done > record.progress.done
         if record.progress is not None and not progress.metrics:
@@ -152,6 +158,18 @@ class Jobs:
             self.tell(name, lives.GivenUp(reason=progress.problem))
         elif progress.is_complete:
             self.tell(name, lives.EndReached(quarantined=progress.quarantined))
+
+    def _end_hung(self, asked: Iterable[LocalPod], *, has_answered: bool) -> None:
+        """A master that stands still is ended, and so starts again like any other that ends."""
+        for pod in asked:
+            before = self._heard.pop(pod.name, None)
+            if not self._runtime.is_present(pod):
+                continue
+            heard = note_asked(before, pod.key, has_answered=has_answered, now_s=self._clock())
+            if heard.is_hung:
+                self._runtime.end_hung(pod.name, why=f"no answer for {heard.quiet_s:.0f} s")
+            else:
+                self._heard[pod.name] = heard
 
     def _tell_news(self, name: str, before: JobProgress | None, now: JobProgress) -> None:
         """What only the master knows and the user must not miss: a checkpoint that fails, samples left out."""
