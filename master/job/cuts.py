@@ -120,7 +120,8 @@ def handle_cut_refused(turn: Turn, server: Server, said: CutRefused) -> None:
     underway = turn.state.commit
     is_open = underway.phase in (Phase.HOLDING, Phase.WRITING) and underway.cut == said.cut
     if is_open and server.ordinal not in underway.files:
-        give_up(turn, f"{server.key.name} does not take part ({said.reason}) {said.message}".rstrip())
+        story = f": {said.message}" if said.message else ""
+        give_up(turn, f"{server.key.name} does not take part ({said.reason}){story}")
 
 
 def handle_written(turn: Turn, server: Server, said: Written) -> None:
