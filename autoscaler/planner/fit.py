@@ -19,7 +19,8 @@ import numpy as np
 
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.node_arrays import Mask, PlainNode
-from autoscaler.planner.rooms import Scores, slacks_of, without_surplus
+from autoscaler.planner.plain_rooms import slacks_of, without_surplus
+from autoscaler.planner.rooms import Scores
 
 FEW_OF_NODES: Final = 64
 """One search for the emptiest node among so many takes as long as one step of a heap over them."""

@@ -19,7 +19,6 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.snapshot import Snapshot, shapes_of
 
 STRIDE: Final = 256  # things compared at once
-TOUCHED_LIMIT: Final = 16  # times the nodes: a longer list of touched nodes is dropped with what rests on it
 
 Thing = TypeVar("Thing", bound=Named)
 
@@ -71,9 +70,7 @@ class Memo:
         self._policy = draft.policy
         for job in draft.jobs.values():
             job.forget_notes()
-        rooms = draft.rooms
-        if len(rooms.touched) > TOUCHED_LIMIT * len(rooms) + 1_000:
-            rooms.forget_touched()
+        draft.rooms.shorten_touched()
         self._snapshot = self._begun
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from autoscaler.domain import Pod, Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft, Offers
-from autoscaler.planner.rooms import copies_that_fit
+from autoscaler.planner.plain_rooms import copies_that_fit
 from autoscaler.planner.thirst import step_of, thirst
 from autoscaler.planner.whole_nodes import pieces_of
 
