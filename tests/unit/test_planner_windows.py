@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from autoscaler.domain import Bottleneck, Capabilities, Cause, DeletePod, History, Policy, Role, ServerSpec
 from autoscaler.planner import record_applied
+from autoscaler.planner.counterfactual import Moment, size_after
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import CALM, decision, job, node, shape
+from tests.unit.planner_setups import CALM, decision, job, node, shape, web
 
 
 def settled(nodes, jobs, policy=CALM):
@@ -121,3 +122,50 @@ def test_growth_that_waits_is_told_in_trainers():
     assert waiting.message.startswith("grows by 1 in 3 s")
     cluster.advance(3.0)
     assert [action.role for action in driver.plan().actions] == [Role.SERVER, Role.TRAINER]
+
+
+def test_trainers_run_as_long_as_their_job_wants_before_they_are_moved():
+    """`kubernetes.md` 20; the poor job is told for how long."""
+    driver = rich_and_poor(CALM)
+    young = replace(driver.cluster.jobs["old"].trainer, min_run_s=600.0)
+    driver.cluster.put(replace(driver.cluster.jobs["old"], trainer=young))
+    held = driver.plan()
+    assert deletions(held) == []
+    assert decision(held, "new").bottleneck is Bottleneck.COOLDOWN
+    calm = Moment(view=driver.cluster.view(), policy=CALM, now_s=driver.cluster.now())
+    assert size_after(calm, "new") > decision(held, "new").target
+    assert held.replan_at_s in {pod.created_at_s + 600.0 for pod in driver.cluster.view().pods if pod.job == "old"}
+    driver.cluster.advance(held.replan_at_s - driver.cluster.now())
+    assert {action.cause for action in deletions(driver.plan())} == {Cause.TRANSFER}
+
+
+def test_young_trainers_are_spared_where_older_ones_do_as_well():
+    still = replace(CALM, transfers_per_minute=0, transfers_percent_per_minute=0)
+    driver = settled([node("a", 8_000)], [job("old", high=12, min_run_s=600.0)], still)
+    driver.cluster.advance(900.0)
+    older = {pod.name for pod in driver.cluster.view().pods}
+    driver.cluster.put(node("a", 12_000))
+    driver.settle(seconds=1.0)
+    driver.cluster.put(job("new", high=12))
+    driver.settle(seconds=1.0)
+    driver.policy = CALM
+    moved = deletions(driver.plan())
+    assert {action.cause for action in moved} == {Cause.TRANSFER}
+    assert {action.pod for action in moved} <= older
+
+
+def test_force_asks_no_trainer_how_long_it_has_run():
+    driver = settled([node("a", 4_000)], [job("old", high=4, min_run_s=600.0)])
+    driver.cluster.put(web("shop", since_s=driver.cluster.now()))
+    assert [action.cause for action in deletions(driver.plan())] == [Cause.POD]
+
+
+def test_odd_trainers_too_run_as_long_as_their_job_wants():
+    """One of a step was lost, with its room."""
+    driver = settled([node("a", 5_000)], [job("old", high=5, step=2, min_run_s=600.0)])
+    driver.cluster.lose("old-trainer-4")
+    driver.cluster.put(node("a", 4_000))
+    held = driver.plan()
+    assert deletions(held) == []
+    driver.cluster.advance(held.replan_at_s - driver.cluster.now())
+    assert [action.cause for action in deletions(driver.plan())] == [Cause.STEP]
