@@ -210,3 +210,15 @@ def test_a_pair_never_changes_the_sizes_that_its_other_part_rests_on():
     """With a step of 1, maximum 2 would do; found by the property: maximum 3 and step 1 were named."""
     moment = at_rest([node("n", 1_500)], [job("a", high=1, step=2, cpu_milli=500), job("b", high=1, cpu_milli=500)])
     assert answers(moment) == {(Kind.MAX, Kind.RESOURCE): (3, "maxReplicas 3 in place of 1 and 1 cpu more on n")}
+
+
+def test_a_minimum_of_one_is_tried_too():
+    """The last rung of all."""
+    found = answers(at_rest([node("n", 1_000)], [job("a", low=3)]))
+    assert found[Kind.MIN,] == (1, "minReplicas 1 in place of 3")
+
+
+def test_the_priority_of_the_others_is_enough_where_fairness_helps():
+    """Nothing says that a higher one is needed, so the smallest priority is that of the richer job itself."""
+    moment = at_rest([node("n", 6_000)], [job("a"), job("b", priority=5)])
+    assert answers(moment)[Kind.PRIORITY,] == (2, "a priority class of value 5 in place of 0")

@@ -258,3 +258,20 @@ def test_demand_for_one_kind_takes_no_trainer_of_another(mixed):
     found = mixed.turn()
     assert {action.job for action in found.actions} == {"small"}
     assert demand(found, "w").state is DemandState.SHRUNK_FOR
+
+
+def test_quota_of_one_namespace_is_not_used_up_by_another():
+    """Both grow in one plan, each to its own limit."""
+    driver = settled([node("a", 20_000)], [job(name, high=1, namespace=name) for name in ("blue", "red")])
+    driver.cluster.hard = {name: Resources(cpu_milli=amount) for name, amount in (("blue", 4_000), ("red", 6_000))}
+    driver.cluster.put(*(job(name, high=8, namespace=name) for name in ("blue", "red")))
+    assert {entry.job: entry.target for entry in driver.plan().decisions} == {"blue": 4, "red": 6}
+
+
+def test_quota_that_holds_half_a_step_is_what_keeps_the_job():
+    """No move could help it, so none is waited for."""
+    driver = settled([node("a", 8_000)], [job("poor", high=1, namespace="blue"), job("rich", high=7, step=2)])
+    driver.cluster.hard = {"blue": Resources(cpu_milli=2_500)}
+    driver.cluster.put(job("poor", high=7, step=2, namespace="blue"))
+    driver.policy = replace(CALM, down_window_s=1e6)
+    assert decision(driver.plan(), "poor").bottleneck is Bottleneck.QUOTA

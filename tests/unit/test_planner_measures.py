@@ -122,17 +122,18 @@ def test_setting_that_says_nothing_keeps_nothing(setting):
 
 
 def test_free_gpus_keep_what_the_hungriest_of_their_jobs_asks_for_with_each():
-    """2 GPUs with 8 cores are 4 cores each; an extended resource of a vendor counts as a GPU does."""
+    """Of 2 GPUs each has half, rounded up; an extended resource of a vendor counts as a GPU does."""
     needs = needs_per_device(
         [
-            Resources(cpu_milli=8_000, gpu_count=2),
+            Resources(cpu_milli=7_999, gpu_count=2),
             Resources(cpu_milli=3_000, memory_bytes=10, gpu_count=1),
+            Resources(memory_bytes=21, gpu_count=2),
             Resources(cpu_milli=1_000, extended=(("amd.com/gpu", 1), ("pods", 1))),
             Resources(cpu_milli=64_000),
         ]
     )
     assert needs == {
-        "gpu": Resources(cpu_milli=4_000, memory_bytes=10),
+        "gpu": Resources(cpu_milli=4_000, memory_bytes=11),
         "amd.com/gpu": Resources(cpu_milli=1_000),
     }
 
