@@ -47,6 +47,11 @@ experiments: $(STAMP) ## redraw the experiments of 2017 and newer ones; writes d
 	@$(BIN)/python -m experiments run $(ARGS)
 	@$(BIN)/python -m experiments report
 
+.PHONY: experiments-real
+experiments-real: cluster-tools ## case 2 of 2017 on the real scheduler, in real time: 40 minutes (ARGS="--arm ours-planner --again")
+	@$(BIN)/python -m tests.cluster.experiment $(ARGS)
+	@echo "kept; 'make experiments' or '$(BIN)/python -m experiments report' draws it"
+
 .PHONY: lint
 lint: $(STAMP) ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .

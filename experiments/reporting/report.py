@@ -13,10 +13,12 @@ from typing import Any, Final
 from experiments.errors import RefusedInputError
 from experiments.published.curves import Curves, find_curves, read_curves
 from experiments.published.figures import read_figures
+from experiments.real.recording import REAL, list_recordings
 from experiments.reporting.figures import STYLES, Drawing, draw
 from experiments.reporting.frontier import draw_frontier
 from experiments.reporting.goals import Verdict, judge
 from experiments.reporting.page import Report, write_page
+from experiments.reporting.real_page import tell_real
 from experiments.reporting.statistics import Gathered, gather
 from experiments.running.store import Store, StoredPass
 from experiments.running.versions import ROOT, describe_machine
@@ -44,6 +46,7 @@ def write_report(store: Store, seed: int | None = None) -> int:
     verdicts = judge(gathered)
     scenarios = [s for s in list_scenarios() if any(key[0] == s.name for key in gathered)]
     figures, curves = read_figures(), read_curves()  # refused before anything is written
+    recordings = list_recordings(store.folder / REAL.name)
     write_results(store, passes)
     (store.folder / "summary.json").write_text(json.dumps(summarise(gathered, verdicts), indent=1) + "\n")
     drawn = draw_figures(scenarios, gathered, curves)
@@ -55,6 +58,7 @@ def write_report(store: Store, seed: int | None = None) -> int:
         verdicts=verdicts,
         figures=figures,
         drawn=drawn | frontiers,
+        real=tell_real(recordings, list_scenarios(), figures, curves, FIGURES),
     )
     write_page(report, DOCS / "experiments.md")
     print(f"{len(passes)} passes told in {(DOCS / 'experiments.md').relative_to(ROOT)}")
