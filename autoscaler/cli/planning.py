@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from autoscaler.cli.asked import Label, NodeShape, WebSize
-from autoscaler.cli.completing import complete_target
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.options import target_argument
 from autoscaler.cli.snapshots import Asked, open_moment, snapshot_option
+from autoscaler.cli.targets import complete_target
 from autoscaler.cli.where import Where, where_options
 from autoscaler.cli.words import split_target
 from autoscaler.clusters.types import TYPES
