@@ -37,7 +37,8 @@ TOLD: Final[Mapping[str, str]] = {
         )
     },
     "trainers_preempted": "of them by the scheduler's preemption",
-    **{name: QUANTITIES[name] for name in ("web_rise_s", "web_shortfall_percent", "web_wait_max_s")},
+    "web_rise_s": "web's first rise, s until all run",
+    **{name: QUANTITIES[name] for name in ("web_shortfall_percent", "web_wait_max_s")},
     "web_back_at_peak_passes_percent": "back at the peak, % of passes",
 }
 HEADLINES: Final[Mapping[str, tuple[str, str]]] = {
@@ -91,7 +92,7 @@ def tell_real(
         draw_real(f"{scenario.title}: real scheduler", drawn, under, clock, file)
         passes = [RealPass(recording=one, metrics=measure_real(setting_of(one, scenario), one.pods)) for one in found]
         parts += [f"### {scenario.title} (`{scenario.name}`)\n", f"![{scenario.name}](experiments/{file.name})\n"]
-        parts += [CAPTION, *tell_headlines(passes), table(HEAD, rows_of(passes, scenario, figures)), NOTE]
+        parts += [CAPTION, *tell_headlines(passes), table(head_of(passes), rows_of(passes, scenario, figures)), NOTE]
         parts += [table(MACHINE_HEAD, machine_rows(passes)), "", *tell_cpu(passes)]
         parts += tell_remarks(passes)
     return ["## On the real scheduler\n", INTRODUCTION, *parts] if parts else []
@@ -117,34 +118,33 @@ def tell_headlines(passes: Sequence[RealPass]) -> list[str]:
     return [*lines, ""]
 
 
+def head_of(passes: Sequence[RealPass]) -> list[str]:
+    """The table's head: two columns an arm."""
+    return ["quantity", "2017", *(f"{one.recording.arm}, {kind}" for one in passes for kind in ("simulated", "real"))]
+
+
 def rows_of(
     passes: Sequence[RealPass], scenario: Scenario, figures: Mapping[tuple[str, str, str], Figure]
 ) -> list[list[str]]:
-    """One row per arm and quantity: published, the simulator's passes, the real one, and the difference."""
+    """One row per quantity: recomputed from 2017, and for each arm the simulator's passes and the real one."""
+    changes = Stage(setting_of(passes[0].recording, scenario)).changes
     rows = []
-    for one in passes:
-        changes: Sequence[Change] = Stage(setting_of(one.recording, scenario)).changes
-        for metric, words in {**TOLD, **phase_words(scenario, changes)}.items():
-            simulated = one.simulated(metric)
-            if metric not in one.metrics or not simulated:
-                continue
-            value = one.metrics[metric]
-            figure = figures.get((str(scenario.published), "on", metric))
-            paper = "" if figure is None else number(figure.recomputed)
-            low, high = min(simulated), max(simulated)
-            is_within = low <= value <= high
-            rows.append(
-                [
-                    one.recording.arm,
-                    words,
-                    paper,
-                    f"{number(simulated[0])} ({number(low)} to {number(high)})",
-                    number(value),
-                    signed(value - simulated[0]),
-                    "yes" if is_within else "no",
-                ]
-            )
+    for metric, words in {**TOLD, **phase_words(scenario, changes)}.items():
+        figure = figures.get((str(scenario.published), "on", metric))
+        cells = [cell for one in passes for cell in cells_of(one, metric)]
+        if any(cells):
+            rows.append([words, "" if figure is None else number(figure.recomputed), *cells])
     return rows
+
+
+def cells_of(one: RealPass, metric: str) -> tuple[str, str]:
+    """The simulator's passes with their range, and the real one with its difference; empty where one has it not."""
+    simulated = one.simulated(metric)
+    if metric not in one.metrics or not simulated:
+        return "", ""
+    value, low, high = one.metrics[metric], min(simulated), max(simulated)
+    extent = "" if number(low) == number(high) else f" ({number(low)} to {number(high)})"
+    return f"{number(simulated[0])}{extent}", f"{number(value)} ({signed(value - simulated[0])})"
 
 
 def phase_words(scenario: Scenario, changes: Sequence[Change]) -> dict[str, str]:
@@ -202,10 +202,10 @@ def tell_remarks(passes: Sequence[RealPass]) -> list[str]:
 
 def signed(value: float) -> str:
     """Return a difference with its sign."""
-    return f"{'+' if value >= 0 else '-'}{number(abs(value))}"
+    size = number(abs(value))
+    return size if size == "0" else f"{'+' if value > 0 else '-'}{size}"
 
 
-HEAD = ("arm", "quantity", "2017", "simulated (five seeds)", "real", "real - simulated", "within the five")
 MACHINE_HEAD = (
     "arm",
     "version",
@@ -230,7 +230,6 @@ elsewhere on this page the algorithm of 2017 meets the scheduler of Kubernetes 1
 """
 
 NOTE = """
-"Simulated" is the pass with the real one's seed, and in brackets the least and the most of five seeds; "within the
-five" says whether the real pass lies between them, so that chance alone could be the difference.  A real pass is one
-sample: its own spread was not measured.  What the machine was busy with:
+"Simulated" is the pass with the real one's seed, in brackets the least and the most of five seeds; beside the real
+figure stands how far it is from that pass.  A real pass is one sample: its own spread was not measured.  The machine:
 """

@@ -210,7 +210,8 @@ def test_the_simulators_word_is_of_todays_scheduler_with_the_timings_of_2017():
 def test_the_page_tells_differences_machine_and_remarks(recording, tmp_path):
     parts = "\n".join(tell_real([recording], [SCENARIO], {}, read_curves(), tmp_path))
     assert (tmp_path / "small-real.png").stat().st_size > 10_000
-    assert "| ours-planner | longest wait of a web pod for room, s |  |" in parts
+    assert "| quantity | 2017 | ours-planner, simulated | ours-planner, real |" in parts
+    assert "| longest wait of a web pod for room, s |  | " in parts
     assert "- ours-planner: one" in parts
     assert "1 by scheduler" in parts
     assert "| kube-apiserver | 12 |" in parts
