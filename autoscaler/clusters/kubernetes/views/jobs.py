@@ -48,6 +48,7 @@ class Jobs:
         self._offset_s = offset_s
         self._facts_of = facts_of
         self._planned: dict[JobName, Job] = {}
+        self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # before its life is put in
 
     def read(self, changes: Changes) -> set[JobName]:
         """Read what has changed; return the jobs that came, went or are another one under the old name."""
@@ -74,6 +75,8 @@ class Jobs:
         """Return the planner's jobs that are new or different.  `trainers`: how many stand, of contested jobs."""
         planned = {name: self._plan(job, classes, trainers.get(name, 0)) for name, job in self.known.items()}
         before, self._planned = self._planned, planned
+        for name in self._drawn.keys() - planned.keys():
+            del self._drawn[name]
         return Brought(
             found=[job for name, job in planned.items() if before.get(name) != job],
             gone=before.keys() - planned.keys(),
@@ -93,15 +96,19 @@ class Jobs:
         except InvalidSpecError as error:
             self.wrong[name] = error
 
+    def _draw(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
+        """Read the job for the planner; once while nothing of it changes, since every view asks for all."""
+        kept = self._drawn.get(job.key)
+        if kept is not None and kept[0] is job and kept[1:3] == (priority, avoid):
+            return kept[3]
+        drawn = planned_job(job, priority=priority, offset_s=self._offset_s, avoid=avoid)
+        self._drawn[job.key] = (job, priority, avoid, drawn)
+        return drawn
+
     def _plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job:
         facts = self._facts_of(job)
         value = classes.value_of(job.spec.priority_class)
-        planned = planned_job(
-            job,
-            priority=classes.default if value is None else value,
-            offset_s=self._offset_s,
-            avoid=facts.avoid,
-        )
+        planned = self._draw(job, classes.default if value is None else value, facts.avoid)
         if job.key in self.contested and not planned.trainer.pinned_replicas:
             # Its owner has not written a count yet: it stays at the one that it has.
             pinned = planned.trainer.largest_allowed(trainers)
