@@ -55,14 +55,6 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-{{- if .Values.operator.nodeAutoscaler }}
-- apiGroups: [autoscaling.x-k8s.io]
-  resources: [provisioningrequests]
-  verbs: [get, list, watch, create, delete]
-- apiGroups: [""]
-  resources: [podtemplates]   # what a provisioning request asks room for
-  verbs: [get, create, delete]
-{{- end }}
 {{- end }}
 
 {{- define "edl.rules.lease" -}}
