@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from autoscaler.clusters.kubernetes import gangs
@@ -57,6 +58,7 @@ class Gangs:
         self._writer = writer
         self._settings = settings
         self._prepare = prepare
+        self._looked: dict[JobName, tuple[str, int, Standing]] = {}  # UID, and stamp of its pods then
 
     async def admit(self, action: AdmitGang, view: Callable[[], ClusterView], now_s: float) -> Outcome:
         """Start a gang whole or not at all.  `view` gives the newest view each time it is asked."""
@@ -85,7 +87,9 @@ class Gangs:
 
     async def settle(self, now_s: float) -> None:
         """Bring masters to gangs that are bound, and take away pods that lost their race."""
-        standing = [self._standing(job) for job in self._views.jobs.known.values()]
+        standing = [self._look(job) for job in self._views.jobs.known.values()]
+        for name in self._looked.keys() - self._views.jobs.known.keys():
+            del self._looked[name]
         self.starts, lost = gangs.look(self.starts, standing, now_s)
         for one in lost:
             raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(one.pods))
@@ -97,6 +101,14 @@ class Gangs:
                 await self._bring_master(job)
 
     # ---- what stands --------------------------------------------------------------------------------------------
+
+    def _look(self, job: KubeJob) -> Standing:
+        """The same as `_standing`, which is asked anew only when a pod of the job has changed."""
+        stamp, kept = self._views.pods.stamp(job.key), self._looked.get(job.key)
+        if kept is None or kept[0] != job.uid or kept[1] != stamp:
+            kept = self._looked[job.key] = (job.uid, stamp, self._standing(job))
+        is_starting = not self._has_master(job)
+        return kept[2] if kept[2].is_starting == is_starting else replace(kept[2], is_starting=is_starting)
 
     def _standing(self, job: KubeJob) -> Standing:
         bound, unbound = set[PodName](), set[PodName]()

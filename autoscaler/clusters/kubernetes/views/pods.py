@@ -57,6 +57,7 @@ class Pods:
         self._read_as: dict[Key, Pod] = {}
         self._seats: dict[JobName, dict[PodName, Pod]] = {}
         self._unseated: set[JobName] = set()
+        self._stamps: dict[JobName, int] = {}
 
     def read(self, changes: Changes, moved: Iterable[JobName]) -> Brought[Pod, PodName]:
         """Return the pods that are new or different.  `moved`: jobs that came, went or are another one."""
@@ -71,6 +72,8 @@ class Pods:
         for key in sorted(dirty, key=self._is_master):  # whose seats stand on the others
             self._read(key, self._find(key), brought)
         self._unseated |= touched
+        for job in touched:
+            self._stamps[job] = self._stamps.get(job, 0) + 1
         return brought
 
     def seat_masters(self, jobs: Mapping[JobName, KubeJob], brought: Brought[Pod, PodName]) -> None:
@@ -97,6 +100,10 @@ class Pods:
         """Return the job's pods as the API server has them, ended and gated ones too, whatever its deletions do."""
         raws = self._store.objects(PODS)
         return [raws[key] for key in sorted(self._labelled.get(job, ())) if key in raws]
+
+    def stamp(self, job: JobName) -> int:
+        """Return a number that is another one after each change of the job's pods."""
+        return self._stamps.get(job, 0)
 
     def _find(self, key: Key) -> Raw | None:
         """Return the pod as the watch has shown it, or as it may have been made."""
