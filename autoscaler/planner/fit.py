@@ -26,11 +26,6 @@ FEW_OF_NODES: Final = 64
 """One search for the emptiest node among so many takes as long as one step of a heap over them."""
 
 
-def tightest_room(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> int | None:
-    """Return the node that the pod leaves fullest; ties to the first name."""
-    return next(rooms_by_tightness(draft, shape, now=now, avoid=avoid), None)
-
-
 def rooms_by_tightness(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:
     """Yield the nodes that accept and hold the pod, the tightest first; who asks for one pays for one.
 
