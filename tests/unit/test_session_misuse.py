@@ -107,6 +107,24 @@ def test_use_after_fork_is_refused(session):
     os.close(read)
 
 
+@pytest.mark.parametrize("before", [signal.SIG_DFL, lambda *_: os._exit(7)], ids=["default", "handler"])
+def test_sigterm_ends_what_the_script_has_forked(before):
+    """As it did before: a pool ends its workers so and waits for them, at the latest when the script exits."""
+    kept = signal.signal(signal.SIGTERM, before)
+    try:
+        with open_session({"EDL_MASTER": "127.0.0.1:9"}) as session:
+            child = os.fork()
+            if child == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            assert not session.is_draining
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+
+    assert os.waitstatus_to_exitcode(status) == (7 if callable(before) else -signal.SIGTERM)
+
+
 @pytest.mark.parametrize("field", ["size", "epochs", "batch_size"])
 @pytest.mark.parametrize("value", [0, -1, 2.5])
 def test_impossible_data_sets_are_refused_by_field(session, field, value):
