@@ -1,12 +1,13 @@
-"""How long a job's master has given no answer, and when that is too long to be anything but a stopped or hung process.
+"""How long a master or a parameter server was not heard of, and when that must be a process that stands still.
 
-A process that ends is started again at once; one that stands still (SIGSTOP, a deadlock, a disk that never answers)
-would keep its job without a master for ever.  Its silence is no proof of that, so the limits lie beyond what passes by
+A process that ends is started again at once; one that is stopped or hangs (SIGSTOP, a deadlock, a disk that never
+answers) would keep its job waiting for ever.  Its silence is no proof of that, so the limits lie beyond what passes by
 itself: a connection that fell silent is given up after 15 s and made anew within 6 (`master.api.channel`), and an etcd
-that is away or another leader are *answers* (`masters.NoProgress`).  Killing too early costs a take-over, no sample.
+that is away or another leader are *answers* (`masters.NoProgress`).  Killing too early costs a take-over or a
+roll-back, no sample.  A server is heard of through its master: connected to it or not.
 
-Pure.  Not here: asking (`masters`), killing and starting again (`clusters.local.runtime`).  On Kubernetes that is the
-kubelet's business: a livenessProbe in the job's master template.
+Pure.  Not here: asking (`masters`), killing and starting again (`clusters.local.standstill`).  On Kubernetes that is
+the kubelet's business: a livenessProbe in the job's templates.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 SILENCE_LIMIT_S: Final = 30.0
-"""Of a master that has answered before."""
+"""Of one that has been heard of before."""
 
 START_LIMIT_S: Final = 120.0
-"""Of one that has never answered: it may still be starting on a machine with much else to do."""
+"""Of one that never was: it may still be starting on a machine with much else to do."""
 
 UNASKED_S: Final = 5.0
 """Longer between two questions and it was the asker who stood still: that time says nothing about the master."""
@@ -26,7 +27,7 @@ UNASKED_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hearing:
-    """What was heard of one process of a master; the next process of the same pod has another key."""
+    """What was heard of one process; the next process of the same pod has another key."""
 
     process: str
     has_answered: bool

@@ -1,7 +1,6 @@
 """The jobs of a run: their record, and what is done about what happens to them.
 
-`lives` decides; this module feeds it events, carries its effects out, keeps an eye on each master's Status, and has a
-master that stands still (`silence`) started again.
+`lives` decides; this module feeds it events, carries its effects out, and keeps an eye on each master's Status.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from autoscaler.clusters.local.environment import JobPlace
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import Gone, Runtime
+from autoscaler.clusters.local.standstill import Standstill
 from autoscaler.clusters.local.table import Table
-from autoscaler.domain import Job, JobState, PodName, PodPhase, Role
+from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.silence import Hearing, note_asked
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
 
@@ -73,7 +72,7 @@ class Jobs:
         self._recorder = recorder
         self._clock = clock
         self._look_at = look_at
-        self._heard: dict[PodName, Hearing] = {}  # of masters
+        self._standstill = Standstill(runtime, clock=clock)
         self.records: dict[str, JobRecord] = {}
 
     def add(self, record: JobRecord) -> None:
@@ -139,12 +138,17 @@ class Jobs:
         record = self.records.get(name)
         if record is None:
             return
-        asked = tuple(self._masters(name))
+        masters, servers = tuple(self._masters(name)), tuple(self._standing(name, Role.SERVER))
         progress = await self._look_at(record)
-        self._end_hung(asked, has_answered=progress is not NoProgress.SILENT)
+        for master in masters:
+            self._standstill.note(master, is_heard=progress is not NoProgress.SILENT, lacking="no answer")
         record = self.records.get(name)
         if isinstance(progress, NoProgress) or record is None:
             return
+        for server in servers:
+            self._standstill.note(
+                server, is_heard=server.name in progress.connected, lacking="not connected to its master"
+            )
         has_advanced = record.progress is not None and progress.done > record.progress.done
         if record.progress is not None and not progress.metrics:
             progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
@@ -158,18 +162,6 @@ class Jobs:
             self.tell(name, lives.GivenUp(reason=progress.problem))
         elif progress.is_complete:
             self.tell(name, lives.EndReached(quarantined=progress.quarantined))
-
-    def _end_hung(self, asked: Iterable[LocalPod], *, has_answered: bool) -> None:
-        """A master that stands still is ended, and so starts again like any other that ends."""
-        for pod in asked:
-            before = self._heard.pop(pod.name, None)
-            if not self._runtime.is_present(pod):
-                continue
-            heard = note_asked(before, pod.key, has_answered=has_answered, now_s=self._clock())
-            if heard.is_hung:
-                self._runtime.end_hung(pod.name, why=f"no answer for {heard.quiet_s:.0f} s")
-            else:
-                self._heard[pod.name] = heard
 
     def _tell_news(self, name: str, before: JobProgress | None, now: JobProgress) -> None:
         """What only the master knows and the user must not miss: a checkpoint that fails, samples left out."""
@@ -210,8 +202,11 @@ class Jobs:
         return any(True for _ in self._masters(name))
 
     def _masters(self, name: str) -> Iterable[LocalPod]:
+        return self._standing(name, Role.MASTER)
+
+    def _standing(self, name: str, role: Role) -> Iterable[LocalPod]:
         return (
             pod
-            for pod in self._table.job_pods(name, Role.MASTER)
+            for pod in self._table.job_pods(name, role)
             if pod.phase in {PodPhase.STARTING, PodPhase.READY} and pod.pid is not None
         )
