@@ -85,6 +85,10 @@ def _scaled(seen: Seen) -> Condition:
     message = f"{there} of {decision.target} trainers: {decision.message}{notice}"
     if seen.is_observed:
         return is_false(Kind.SCALED, "Observed", f"EDL would want {message}")
+    for reason, told in seen.problems.items():
+        return is_false(Kind.SCALED, reason, told)
+    if there < decision.target and seen.report.refusal is not None:
+        return is_false(Kind.SCALED, seen.report.refusal.reason, seen.report.refusal.message)
     if there < decision.target:
         return is_false(Kind.SCALED, "Growing", message)
     if there > decision.target:

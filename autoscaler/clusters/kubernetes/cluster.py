@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, assert_never
 
-from autoscaler.clusters.kubernetes.api.errors import NotFoundError, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Propagation, Raw
 from autoscaler.clusters.kubernetes.building.names import master_name, split_key
@@ -27,6 +27,7 @@ from autoscaler.clusters.kubernetes.reading.raw import controller_of
 from autoscaler.clusters.kubernetes.rooms import find_room_problem
 from autoscaler.clusters.kubernetes.starts import Gangs
 from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.turned_away import TurnedAway
 from autoscaler.clusters.kubernetes.views import Facts, FactsOf, Views
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import (
@@ -77,6 +78,7 @@ class KubernetesCluster:
             expected=self._writer.expected,
         )
         self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare)
+        self._turned_away = TurnedAway()
         self._news = asyncio.Event()
         self._unsettled = asyncio.Event()
 
@@ -193,7 +195,15 @@ class KubernetesCluster:
         )
         if problem := find_room_problem(view, [(seat.node, shape)], mine):
             return refused(problem)
-        await self._writer.create_tied(job, seat, avoid=facts.avoid)
+        if told := self._turned_away.why(seat.job, seat.tier, self._clock()):
+            return refused(told)
+        try:
+            await self._writer.create_tied(job, seat, avoid=facts.avoid)
+        except ForbiddenError as error:
+            self._turned_away.keep(self.views.jobs.known)
+            self._turned_away.note(seat.job, seat.tier, error, self._clock())
+            raise
+        self._turned_away.forget(seat.job, seat.tier)
         return DONE
 
     async def _admit(self, action: AdmitGang, job: KubeJob) -> Outcome:
