@@ -25,7 +25,7 @@ from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems
 from autoscaler.clusters.kubernetes.reading.raw import key_of, part, whole
-from autoscaler.clusters.kubernetes.views import AGEING, KINDS, Facts
+from autoscaler.clusters.kubernetes.views import AGEING, KINDS, NEVER_S, Facts
 from autoscaler.clusters.kubernetes.watching import Watching
 from autoscaler.domain import JobName, Role
 from autoscaler.jobs.masters import Masters
@@ -54,9 +54,6 @@ from autoscaler.operator.told import Told
 
 SYNC_POLL_S: Final = 0.05
 KOPF_AGAIN_S: Final = 30.0
-NEVER_S: Final = 1e15
-"""An instant that does not come."""
-
 _OF_JOBS: Final = tuple(kind for kind in KINDS if kind.is_namespaced and kind != PODS)
 """What the chart's roles let be read in the namespaces of `--namespaces` alone; pods and nodes are everybody's room."""
 
@@ -207,13 +204,17 @@ class Leading:
             priority=self.ground.priority(job),
             is_contested=self.ground.is_contested(job.key),
             is_observed=job.spec.mode is Mode.OBSERVE or self._settings.policy.is_frozen,
-            problems=self._problems(),
+            problems=self._problems_of(job.key),
         )
 
     def _facts(self, job: KubeJob) -> Facts:
         """What the planner is told; nothing is created while the cluster's classes would make EDL do harm (rule 3)."""
         facts = self.jobs.facts(job)
         return replace(facts, hold_until_s=NEVER_S) if self._problems() else facts
+
+    def _problems_of(self, job: JobName) -> Mapping[str, str]:
+        refused = self.cluster.views.jobs.refused.get(job)
+        return self._problems() | ({"LimitRange": refused} if refused else {})
 
     def _problems(self) -> dict[str, str]:
         classes = self.cluster.views.classes
