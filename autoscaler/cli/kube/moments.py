@@ -68,6 +68,7 @@ async def take(api: Api, *, title: str, now_s: float) -> Taken:
     )
     view = views.view(now_s)
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.wrong.items()]
+    wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
     snapshot = Snapshot(made_by=f"{title}; {NO_HISTORY}; {told}", now_s=now_s, policy=policy, view=view)
     return Taken(snapshot=snapshot, notes=(NO_HISTORY, told, *notes, *wrong), classes=views.classes)
 
