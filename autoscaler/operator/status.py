@@ -24,7 +24,7 @@ from autoscaler.operator.account import JobReport
 from autoscaler.operator.conditions import Condition, Kind, to_time
 from autoscaler.operator.ends import end_of
 from autoscaler.operator.record import JobRecord
-from autoscaler.operator.resizes import Resize
+from autoscaler.operator.resizes import MOST, Resize
 from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, standing_by_role, uid_of
 from autoscaler.operator.verdicts import judge
 
@@ -68,7 +68,7 @@ def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
         "failures": _failures(seen),
         "trainers": _trainers(seen),
         "master": _master(seen),
-        "resizes": [_resize(one, offset_s) for one in seen.report.resizes],
+        "resizes": _resizes(seen, offset_s),
     }
     if job.spec.server is not None:
         status["servers"] = _servers(seen)
@@ -202,6 +202,12 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
     if progress.checkpoint_age_s is not None:
         told["lastCheckpointTime"] = to_time(record.progress_at_s - progress.checkpoint_age_s - offset_s)
     return told
+
+
+def _resizes(seen: Seen, offset_s: float) -> list[RawRead]:
+    """A change of leader is no end of the job's story: what earlier ones told is told on."""
+    own = [_resize(one, offset_s) for one in seen.report.resizes]
+    return [*own, *seen.record.resizes_before][:MOST]
 
 
 def _resize(resize: Resize, offset_s: float) -> Raw:

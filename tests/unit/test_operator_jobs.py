@@ -207,6 +207,15 @@ async def test_a_new_leader_goes_on_counting():
     assert bench.life.ending is Ending.FAILED
 
 
+async def test_a_new_leader_keeps_what_was_told_of_resizes():
+    bench = await started()
+    told = {"time": "2027-01-15T08:00:00Z", "from": 2, "to": 3, "cause": "FreeRoom", "by": "edl", "message": "grows"}
+    bench.write_status({"resizes": [told]})
+    bench.lead()
+    await bench.settle()
+    assert bench.jobs.records[JOB].resizes_before == (told,)
+
+
 async def test_three_failures_on_a_node_make_the_job_avoid_it():
     bench = await started(runPolicy={"backoffLimit": 9})
     await fail(bench)

@@ -267,6 +267,18 @@ def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resi
     assert chief_reason(()) == ""
 
 
+def resize(to, by=Author.EDL):
+    return Resize(at_s=NOW_S, before=2, after=to, cause="FreeRoom", by=by, message="grows")
+
+
+def test_a_new_leader_tells_on_what_earlier_ones_told_of_resizes():
+    earlier = status(seen(report=JobReport(resizes=(resize(3, Author.SCHEDULER), resize(4)))))["resizes"]
+    later = seen(report=JobReport(resizes=(resize(5),)), record={"resizes_before": tuple(earlier)})
+    assert [(one["to"], one["by"]) for one in status(later)["resizes"]] == [(5, "edl"), (3, "scheduler"), (4, "edl")]
+    full = seen(report=JobReport(resizes=(resize(5),) * 10), record={"resizes_before": tuple(earlier)})
+    assert [one["to"] for one in status(full)["resizes"]] == [5] * 10
+
+
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
 def test_what_the_planner_is_told_changes_seldom(age_s, more_s):
     record = seen(record={"progress": replace(PROGRESS, checkpoint_age_s=age_s)}).record
