@@ -176,6 +176,15 @@ def test_pair_leaves_together_and_a_lost_one_comes_back_beside_its_other_half():
     assert sorted(places(driver, "j").values()) == [2, 2]
 
 
+def test_lost_one_of_a_minimum_comes_back_beside_its_other_half():
+    """Another node is as tight and has the first name."""
+    driver = settled([node("a", 2_000), node("b", 2_000)], [whole("j", low=4, high=4)])
+    driver.cluster.put(node("0", 1_000))
+    lost = driver.cluster.pods["j-trainer-0"]
+    driver.cluster.lose(lost.name)
+    assert [action.node for action in driver.plan().actions] == [lost.node]
+
+
 def test_whole_nodes_with_powers_of_two():
     """4 of 4 nodes with two each: 8; a fifth node changes nothing, eight do."""
     made = whole("j", low=2, high=16)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autoscaler.domain import Bottleneck, Capabilities, Cause, DeletePod, History, Policy, Role, ServerSpec
+from autoscaler.domain import Bottleneck, Capabilities, Cause, DeletePod, History, PodPhase, Policy, Role, ServerSpec
 from autoscaler.planner import record_applied
 from autoscaler.planner.counterfactual import Moment, size_after
 from tests.property.planner_cases import Driver
@@ -65,6 +65,12 @@ def test_nothing_is_moved_for_fairness_right_after_a_submission():
     assert deletions(driver.plan()) == []
     driver.cluster.advance(0.5)
     assert {action.cause for action in deletions(driver.plan())} == {Cause.TRANSFER}
+
+
+def test_no_moves_a_minute_are_none():
+    """The cap switches them off, whatever a step takes."""
+    policy = replace(CALM, transfers_per_minute=0, transfers_percent_per_minute=0)
+    assert rich_and_poor(policy).plan().actions == ()
 
 
 def test_all_the_trainers_of_one_plan_count_against_the_minute():
@@ -169,3 +175,19 @@ def test_odd_trainers_too_run_as_long_as_their_job_wants():
     assert deletions(held) == []
     driver.cluster.advance(held.replan_at_s - driver.cluster.now())
     assert [action.cause for action in deletions(driver.plan())] == [Cause.STEP]
+
+
+def test_pause_of_a_preempted_job_counts_from_when_it_was_last_seen():
+    """While the scheduler's victim leaves, the wave that took it is not over."""
+    driver = settled([node("a")], [job("j", high=4)])
+    victim = driver.cluster.pods["j-trainer-3"]
+    driver.cluster.put(replace(victim, phase=PodPhase.TERMINATING, is_preempted=True))
+    for _ in range(2):
+        driver.turn()
+        last_s = driver.cluster.now()
+        driver.cluster.advance(5.0)
+    driver.cluster.lose(victim.name)
+    waiting = driver.plan()
+    assert waiting.replan_at_s == last_s + CALM.preempted_pause_s
+    driver.cluster.now_s = waiting.replan_at_s
+    assert [action.job for action in driver.plan().actions] == ["j"]
