@@ -112,6 +112,17 @@ def test_headroom_may_be_given_up():
     assert found[Kind.HEADROOM,] == (2, "headroom for 2 pods in place of 3")
 
 
+def test_of_several_headrooms_the_last_one_named_goes_first():
+    """As an owner lists them: the first is what matters most."""
+    policy = Policy(
+        headroom=tuple(Headroom(shape=shape(size), count=count) for size, count in ((2_000, 1), (1_000, 2)))
+    )
+    moment = at_rest([node("n", 6_000)], [job("a")], policy)
+    found = explain(moment, "a")
+    (change,) = next(answer.changes for answer in found.answers if answer.changes[0].kind is Kind.HEADROOM)
+    assert [kept.count for kept in change.apply(moment).policy.headroom] == [1, 1]
+
+
 def test_maximum_and_room_together():
     """Neither alone helps: a pair, of which no part can be smaller."""
     moment = at_rest([node("n", 2_000)], [job("a", high=2)])

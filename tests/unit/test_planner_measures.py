@@ -89,6 +89,13 @@ def test_percentage_is_kept_in_whole_pods_of_the_web():
     assert found == (Headroom(shape=shape(3_000), count=101),)
 
 
+def test_percentage_is_of_the_ready_nodes():
+    """Nobody keeps room free on a node that is lost."""
+    nodes = (node("a", 30_000), node("b", 30_000, is_ready=False))
+    half = replace(view(workload("web")), nodes=nodes)
+    assert headroom_of(half, Policy(headroom_percent=20.0)) == (Headroom(shape=shape(3_000), count=2),)
+
+
 def test_percentage_is_divided_as_the_workloads_are():
     """Nine pods of 1 core beside one of 3: a tenth of 120 cores is another 9 and 1."""
     policy = Policy(headroom_percent=10.0)
