@@ -77,12 +77,14 @@ class Objects:
                 kept = None
             if kept is not None and kept.core_pods == core_pods(job):
                 return
-            if kept is not None and kept.core_pods != NOT_LOOKED_THROUGH:  # an edit moves the budget alone
+            budget = build_budget(job, core_pods(job))
+            if kept is not None and kept.core_pods != NOT_LOOKED_THROUGH:  # an edit moves the budget, no more
                 identity = kept.identity
+                await self._api.apply(DISRUPTION_BUDGETS, budget)
             else:
                 identity = await self._keep_identity(job)
                 await self._apply_own(SERVICES, build_service(job), job)
-            await self._apply_own(DISRUPTION_BUDGETS, build_budget(job, core_pods(job)), job)
+                await self._apply_own(DISRUPTION_BUDGETS, budget, job)
             self._kept[job.key] = Kept(uid=job.uid, core_pods=core_pods(job), identity=identity)
 
     async def identity_of(self, job: KubeJob) -> Identity | None:
