@@ -114,4 +114,4 @@ def _ready_nodes(control_plane: ControlPlane) -> set[str]:
 
 def _is_dns_ready(control_plane: ControlPlane) -> bool:
     text = control_plane.kubectl("get", "deployment", dns.NAME, "--namespace", dns.NAMESPACE, "-o", "json")
-    return bool(json.loads(text)["status"].get("readyReplicas"))
+    return bool(json.loads(text)["status"].get("readyReplicas") == dns.REPLICAS)
