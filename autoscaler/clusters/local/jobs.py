@@ -139,16 +139,25 @@ class Jobs:
         if record is None:
             return
         masters, servers = tuple(self._masters(name)), tuple(self._standing(name, Role.SERVER))
-        progress = await self._look_at(record)
-        for master in masters:
-            self._standstill.note(master, is_heard=progress is not NoProgress.SILENT, lacking="no answer")
+        answer = await self._look_at(record)
+        self._note_silence(masters, servers, answer)
         record = self.records.get(name)
-        if isinstance(progress, NoProgress) or record is None:
-            return
+        if record is not None and not isinstance(answer, NoProgress):
+            self._take(record, answer)
+
+    def _note_silence(
+        self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | NoProgress
+    ) -> None:
+        for master in masters:
+            self._standstill.note(master, is_heard=answer is not NoProgress.SILENT, lacking="no answer")
+        if isinstance(answer, NoProgress):
+            return  # nothing is known of its servers
         for server in servers:
-            self._standstill.note(
-                server, is_heard=server.name in progress.connected, lacking="not connected to its master"
-            )
+            is_heard = server.name in answer.connected
+            self._standstill.note(server, is_heard=is_heard, lacking="not connected to its master")
+
+    def _take(self, record: JobRecord, progress: JobProgress) -> None:
+        name = record.name
         has_advanced = record.progress is not None and progress.done > record.progress.done
         if record.progress is not None and not progress.metrics:
             progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
