@@ -233,3 +233,11 @@ def test_the_priority_of_the_others_is_enough_where_fairness_helps():
     """Nothing says that a higher one is needed, so the smallest priority is that of the richer job itself."""
     moment = at_rest([node("n", 6_000)], [job("a"), job("b", priority=5)])
     assert answers(moment)[Kind.PRIORITY,] == (2, "a priority class of value 5 in place of 0")
+
+
+def test_time_is_no_answer_where_its_end_brings_no_trainer():
+    """The pause after failures ends, and there is no more room than before."""
+    moment = at_rest([node("n", 2_000)], [job("a")])
+    held = moment.with_job(replace(moment.job("a"), hold_until_s=moment.now_s + 30.0))
+    assert explain(held, "a").decision.bottleneck is Bottleneck.COOLDOWN
+    assert (Kind.TIME,) not in answers(held)

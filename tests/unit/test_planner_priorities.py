@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autoscaler.domain import Admission, Bottleneck, Cause, DeletePod, PodPhase
+from autoscaler.domain import Admission, Bottleneck, Cause, DeletePod, DemandState, PodPhase
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, job, node, web
@@ -90,3 +90,22 @@ def test_largest_pod_of_a_gang_chooses_first():
     driver.cluster.put(node("b", 2_000), job("old", high=3), job("new", high=1, cpu_milli=2_000, master_milli=500))
     taken = [action for action in driver.plan().actions if isinstance(action, DeletePod)]
     assert len(taken) == 1
+
+
+def test_room_goes_to_the_pod_of_highest_rank_then_to_the_oldest():
+    """As a scheduler's queue does."""
+    driver = Driver(MemoryCluster([node("a", 2_000)]), CALM)
+    pods = (("c", 0, 10.0), ("b", 0, 20.0), ("a", 0, 30.0), ("z", 5, 40.0))
+    driver.cluster.put(*(web(name, priority=priority, created_at_s=at_s) for name, priority, at_s in pods))
+    served = [entry.pod for entry in driver.plan().demands if entry.state is DemandState.ROOM_FREE]
+    assert served == ["z", "c"]
+
+
+def test_dearest_of_the_victims_decides():
+    """One of class 0 with one of class 2, or two of class 1: the highest class keeps its trainer."""
+    specs = (("a", 0, 1_000), ("b", 1, 2_500), ("c", 1, 2_500), ("d", 2, 4_000))
+    jobs = [job(name, priority=priority, cpu_milli=cpu_milli, high=2) for name, priority, cpu_milli in specs]
+    driver = settled([node("n", 20_000)], jobs)
+    driver.cluster.put(web("w", 5_000))
+    taken = [action.job for action in driver.plan().actions if isinstance(action, DeletePod)]
+    assert sorted(taken) == ["b", "c"]
