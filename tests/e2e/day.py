@@ -25,8 +25,8 @@ from tests.e2e.product import SEAT, SMALL
 EXAMPLES: Final = CHECKOUT / "examples/kubernetes"
 FOLDER: Final = "/tmp/edl-checkpoints"
 DIGITS: Final = 1437  # of examples/digits.npz, to train on
-STEP_BUDGET_S: Final = 90.0
-END_BUDGET_S: Final = 300.0
+STEP_BUDGET_S: Final = 120.0
+END_BUDGET_S: Final = 600.0
 MEMORY: Final = "96Mi"
 
 Value = TypeVar("Value")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.errors import ClusterError
 from tests.e2e.conftest import NODES
-from tests.e2e.day import Day
+from tests.e2e.day import END_BUDGET_S, Day
 from tests.e2e.product import MEMBERS, NAMESPACE, SEATS_PER_NODE, make_product
 
 EDL = str(Path(sys.executable).with_name("edl"))
@@ -44,7 +44,7 @@ def edl(real_cluster, namespace, tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=2 * END_BUDGET_S,
             check=False,
             env=environment,
         )
@@ -108,7 +108,7 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
     assert f"digits has {MOST} trainers" in edl("why", "tj/digits")
     assert "Preempted" in edl("events")
     assert not day.is_true("Completed"), "the day was too short for its faults"
-    edl("wait", "--for=condition=Completed", "tj/digits", "--timeout", "240s")
+    edl("wait", "--for=condition=Completed", "tj/digits", "--timeout", f"{END_BUDGET_S:.0f}s")
     day.end()
 
 
