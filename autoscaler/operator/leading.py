@@ -100,6 +100,7 @@ class Leading:
             offset_s=self._offset_s,
             facts_of=self._facts,
             prepare=self.objects.prepare,
+            is_frozen=settings.policy.is_frozen,
         )
         self.ground = Ground(self.store, self.cluster.views)
         self.jobs = Jobs(

@@ -127,6 +127,28 @@ async def test_what_is_only_shown_is_not_done(how):
     assert "starts with" in next(one["message"] for one in term.status()["conditions"] if one["type"] == "Admitted")
 
 
+@pytest.mark.parametrize("how", ["freeze", "observe"])
+async def test_what_has_begun_stands_still_where_nothing_is_written(how):
+    """No master comes back and no pod that waits for its node goes, while EDL only looks (rule 20)."""
+    term = Term()
+    await term.step(12)
+    term.bench.rest.holds_back = {"digits-trainer-1"}
+    await term.bench.api.delete(PODS, "digits-trainer-1", namespace="team-a", grace_s=0)
+    await term.step(2)
+    await term.bench.api.delete(DEPLOYMENTS, "digits-master", namespace="team-a")
+    if how == "freeze":
+        term.policy = Policy(reclaim=Reclaim.SCHEDULER, is_frozen=True)
+        term.lead()
+    else:
+        term.bench.edit(mode="observe")
+    names = {raw["metadata"]["name"] for raw in term.server.all(PODS)}
+    await term.step(15)
+    assert term.server.all(DEPLOYMENTS) == []
+    assert {raw["metadata"]["name"] for raw in term.server.all(PODS)} == {
+        name for name in names if "-master" not in name
+    }
+
+
 async def test_a_job_that_cannot_be_read_says_so():
     term = Term(job={"checkpoint": {"uri": ""}})
     await term.step(2)

@@ -53,6 +53,7 @@ class KubernetesCluster:
     """One cluster.  Whoever feeds the store calls `touch` after each change; `keep` has to run beside the loop.
 
     `clock` is the cluster's clock, `offset_s` takes Unix time to it.  `api` is fenced: it writes for the leader alone.
+    With `is_frozen` `keep` writes nothing; the loop has its own word for that (`Policy.is_frozen`).
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class KubernetesCluster:
         offset_s: float,
         facts_of: FactsOf,
         prepare: Callable[[KubeJob], Awaitable[None]],
+        is_frozen: bool = False,
     ) -> None:
         self._api = api
         self._store = store
@@ -77,7 +79,7 @@ class KubernetesCluster:
             facts_of=lambda job: self._held(job, facts_of(job)),
             expected=self._writer.expected,
         )
-        self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare)
+        self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare, is_frozen=is_frozen)
         self._turned_away = TurnedAway()
         self._news = asyncio.Event()
         self._unsettled = asyncio.Event()

@@ -31,6 +31,7 @@ from autoscaler.clusters.kubernetes.views import Views
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, ClusterView, JobName, JobState, PodName, Role
 from autoscaler.errors import PermanentError
+from autoscaler.manifests.values import Mode
 
 Answer = TypeVar("Answer")
 
@@ -50,6 +51,7 @@ class Gangs:
         settings: BuildSettings,
         *,
         prepare: Callable[[KubeJob], Awaitable[None]],
+        is_frozen: bool = False,
     ) -> None:
         self.starts = Starts()
         self._api = api
@@ -58,6 +60,7 @@ class Gangs:
         self._writer = writer
         self._settings = settings
         self._prepare = prepare
+        self._is_frozen = is_frozen
         self._looked: dict[JobName, tuple[str, int, Standing]] = {}  # UID, and stamp of its pods then
 
     async def admit(self, action: AdmitGang, view: Callable[[], ClusterView], now_s: float) -> Outcome:
@@ -87,7 +90,7 @@ class Gangs:
 
     async def settle(self, now_s: float) -> None:
         """Bring masters to gangs that are bound, and take away pods that lost their race."""
-        standing = [self._look(job) for job in self._views.jobs.known.values()]
+        standing = [self._look(job) for job in self._managed()]
         for name in self._looked.keys() - self._views.jobs.known.keys():
             del self._looked[name]
         self.starts, lost = gangs.look(self.starts, standing, now_s)
@@ -101,6 +104,11 @@ class Gangs:
                 await self._bring_master(job)
 
     # ---- what stands --------------------------------------------------------------------------------------------
+
+    def _managed(self) -> list[KubeJob]:
+        """The jobs for which EDL writes: none under a freeze, and none that is only observed (rule 20)."""
+        known = self._views.jobs.known.values()
+        return [] if self._is_frozen else [job for job in known if job.spec.mode is Mode.MANAGE]
 
     def _look(self, job: KubeJob) -> Standing:
         """The same as `_standing`, which is asked anew only when a pod of the job has changed."""
@@ -152,7 +160,7 @@ class Gangs:
 
     def _other_start(self, name: JobName) -> JobName | None:
         """Return another job whose gang is un-gated and not complete: one at a time (rule 9)."""
-        for job in self._views.jobs.known.values():
+        for job in self._managed():  # an observed one that stands half is not about to take more room
             if job.key == name or self._has_master(job):
                 continue
             if any(GATE not in gates_of(raw) for raw in self._members(job)):
