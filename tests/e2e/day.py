@@ -67,7 +67,7 @@ class Day:
 
         def look() -> Value | None:
             answer = probe()
-            assert answer or not self.is_true("Failed"), f"{what}: the job has failed: {self.status('conditions')}"
+            assert answer or not self.is_over(), f"{what}: the job has ended before: {self.status('conditions')}"
             return answer
 
         answer = wait_for(what, look, budget_s=budget_s)
@@ -92,9 +92,9 @@ class Day:
         """Samples committed in all epochs."""
         return int(self.status("progress", "samplesCommitted") or 0)
 
-    def is_true(self, condition: str) -> bool:
+    def is_over(self) -> bool:
         found = self.status("conditions") or ()
-        return any(each["type"] == condition and each["status"] == "True" for each in found)
+        return any(each["type"] in {"Completed", "Failed"} and each["status"] == "True" for each in found)
 
     def status(self, *path: str) -> Any:
         """A part of the job's status, or None."""
