@@ -99,7 +99,7 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
     (master,) = day.pods("master")
     real_cluster.kill(day.namespace, master)
     killed_at = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    day.wait("another checkpoint", lambda: day.status("progress", "lastCheckpointTime") > killed_at)
+    day.wait("another checkpoint", lambda: (day.status("progress", "lastCheckpointTime") or "") > killed_at)
     day.wait_trainers(MOST)
 
     assert day.kubectl("get", "tj", "digits", "--no-headers").split()[:4] == ["digits", str(MOST), "2", str(MOST)]
