@@ -54,14 +54,14 @@ STAND_INS: Final = {200: 4.5, 300: 5.7, 400: 5.6}
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("what", choices=["rises", "scale", "large"])
-    parser.add_argument("--rises", type=int, default=100)
+    parser.add_argument("--rises", type=int, default=100, help="of the web; large: so many resizes")
     parser.add_argument("--reclaim", type=Reclaim, choices=list(Reclaim), nargs="*", default=list(Reclaim))
     parser.add_argument("--alone", action="store_true", help="scale: EDL stops once the cluster is full, to compare")
     parser.add_argument("--part", type=float, default=1.0, help="large: of the goal's size")
     asked = parser.parse_args()
     if asked.what == "large":
         loads = [os.getloadavg()[0]]
-        found = measure_large(asked.part)
+        found = measure_large(asked.part, asked.rises)
         save("large", found | {"load_before_and_after": [*loads, os.getloadavg()[0]]})
         return
     for reclaim in asked.reclaim:

@@ -44,7 +44,7 @@ TRAINERS: Final = 8  # of each job
 CORE: Final = 2  # of these; a server and a master beside them
 AT_ONCE: Final = 16
 BUDGET_S: Final = 600.0  # of whatever is waited for
-STILL_S: Final = 5.0  # longer than a status waits for more to tell
+STILL_S: Final = 4.0  # longer than a status waits for more to tell
 IDLE_S: Final = 30.0
 
 
