@@ -288,6 +288,19 @@ class TestPods:
         await bench.settle()
         assert set(await pods_of(stage)) == {(Role.MASTER, 0), (Role.TRAINER, 0)}
 
+    async def test_a_master_that_somebody_deleted_comes_back_while_a_trainer_is_on_its_way(self, bench, stage):
+        """What runs without its master is no gang that starts: it lost all its pods for the one that was late."""
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        bench.rest.holds_back = {"digits-trainer-1"}
+        await bench.cluster.apply(seat(stage, 1))
+        await bench.api.delete(DEPLOYMENTS, "digits-master", namespace="team-a")
+        await bench.settle()
+        assert len(bench.server.all(DEPLOYMENTS)) == 1
+        bench.now_s += BIND_LIMIT_S
+        await bench.settle()
+        assert set(await pods_of(stage)) == {(Role.MASTER, 0), (Role.TRAINER, 0)}
+
     async def test_masters_leave_with_their_deployment(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         await bench.settle()

@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes import gangs
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Raw
-from autoscaler.clusters.kubernetes.building.labels import GATE, ROLE
+from autoscaler.clusters.kubernetes.building.labels import GATE, ROLE, TIER
 from autoscaler.clusters.kubernetes.building.master import build_master
 from autoscaler.clusters.kubernetes.building.names import master_name, split_key
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
@@ -29,7 +29,7 @@ from autoscaler.clusters.kubernetes.rooms import find_room_problem
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import Views
 from autoscaler.clusters.port import Outcome, Verdict
-from autoscaler.domain import AdmitGang, ClusterView, JobName, JobState, PodName, Role
+from autoscaler.domain import AdmitGang, ClusterView, JobName, JobState, PodName, Role, Tier
 from autoscaler.errors import PermanentError
 from autoscaler.manifests.values import Mode
 
@@ -95,12 +95,11 @@ class Gangs:
             del self._looked[name]
         self.starts, lost = gangs.look(self.starts, standing, now_s)
         for one in lost:
-            raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(one.pods))
-            await each(self._writer.delete(raw) for raw in raws if raw is not None)
+            await each(self._writer.delete(raw) for raw in self._raws(one.pods))
         given_up = {one.job for one in lost}
         for found in standing:
             job = self._views.jobs.known[found.job]
-            if found.is_starting and not found.unbound and found.job not in given_up and self._is_whole(job, found):
+            if found.is_starting and found.job not in given_up and self._is_whole(job, found):
                 await self._bring_master(job)
 
     # ---- what stands --------------------------------------------------------------------------------------------
@@ -148,15 +147,23 @@ class Gangs:
         return raw is not None and controller_of(raw).get("uid") == job.uid
 
     def _is_whole(self, job: KubeJob, standing: Standing) -> bool:
-        """Whether all that the job cannot run without is bound, and the job wants to run."""
-        raws = (self._store.get(PODS, split_key(pod)) for pod in standing.bound)
-        roles = Counter(text(raw, "metadata", "labels", ROLE) for raw in raws if raw is not None)
+        """Whether all that the job cannot run without is bound, and the job wants to run.
+
+        Surplus on its way is no part of that: beside it a master that somebody deleted has to come back.
+        """
+        if any(_label(raw, TIER) == Tier.CORE.value for raw in self._raws(standing.unbound)):
+            return False
+        roles = Counter(_label(raw, ROLE) for raw in self._raws(standing.bound))
         servers = job.spec.server.replicas.minimum if job.spec.server is not None else 0
         return (
             self._views.jobs.facts(job).state is JobState.ACTIVE
             and roles[Role.TRAINER.value] >= job.spec.trainer.replicas.minimum
             and roles[Role.SERVER.value] >= servers
         )
+
+    def _raws(self, pods: Iterable[PodName]) -> list[Raw]:
+        raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(pods))
+        return [raw for raw in raws if raw is not None]
 
     def _other_start(self, name: JobName) -> JobName | None:
         """Return another job whose gang is un-gated and not complete: one at a time (rule 9)."""
@@ -185,6 +192,10 @@ class Gangs:
         """Half a gang behind its gate would only fill a quota."""
         gated = [raw for raw in self._members(job) if GATE in gates_of(raw)]
         await each(self._writer.delete(raw) for raw in gated)
+
+
+def _label(raw: Raw, name: str) -> str:
+    return text(raw, "metadata", "labels", name)
 
 
 async def each(writes: Iterable[Awaitable[Answer]]) -> list[Answer]:
