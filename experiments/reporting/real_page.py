@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Final
 
+from autoscaler.domain import Role
 from experiments.arms.stage import Change, Stage
 from experiments.published.curves import Curves, find_curves
 from experiments.published.figures import Figure
 from experiments.real.phases import list_phases, name_of
-from experiments.real.recording import Recording
+from experiments.real.recording import RealPod, Recording
 from experiments.real.taking import curves_of, measure_real, setting_of
 from experiments.reporting.real_figure import Clock, RealCurves, draw_real
 from experiments.reporting.tables import QUANTITIES, number, table
@@ -46,6 +49,9 @@ HEADLINES: Final[Mapping[str, tuple[str, str]]] = {
     "trainers_removed": ("trainers removed", ""),
     "web_wait_max_s": ("the longest wait of a web pod for room", "s"),
 }
+
+NOISY_PERCENT: Final = 20.0  # of the seconds, no core idle
+ONE_GO_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,7 @@ def tell_real(
         passes = [RealPass(recording=one, metrics=measure_real(setting_of(one, scenario), one.pods)) for one in found]
         parts += [f"### {scenario.title} (`{scenario.name}`)\n", f"![{scenario.name}](experiments/{file.name})\n"]
         parts += [CAPTION, *tell_headlines(passes), table(head_of(passes), rows_of(passes, scenario, figures)), NOTE]
-        parts += [table(MACHINE_HEAD, machine_rows(passes)), "", *tell_cpu(passes)]
+        parts += [table(MACHINE_HEAD, machine_rows(passes)), "", *tell_noise(passes), *tell_cpu(passes)]
         parts += tell_remarks(passes)
     return ["## On the real scheduler\n", INTRODUCTION, *parts] if parts else []
 
@@ -174,9 +180,34 @@ def machine_rows(passes: Sequence[RealPass]) -> list[list[str]]:
                 number(machine.saturated_percent),
                 number(machine.late_s),
                 number(machine.late_beats_percent),
+                number(pace_s(one.recording.pods)),
             ]
         )
     return rows
+
+
+def pace_s(pods: Sequence[RealPod]) -> float | None:
+    """Return the median time between two trainers that were created in one go: what a write takes, if one follows
+    the other.  None: never were there two."""
+    instants = sorted(pod.created_at_s for pod in pods if pod.role is Role.TRAINER)
+    gaps = [after - before for before, after in pairwise(instants) if after - before < ONE_GO_S]
+    return median(gaps) if gaps else None
+
+
+def tell_noise(passes: Sequence[RealPass]) -> list[str]:
+    """Say which passes shared the machine with more than themselves: what waits there is not all the scheduler's."""
+    lines = []
+    for one in passes:
+        machine = one.recording.machine
+        own_s = sum(machine.cpu_s.values())
+        if machine.saturated_percent < NOISY_PERCENT:
+            continue
+        lines.append(
+            f"**{one.recording.arm} did not have the machine for itself**: in {number(machine.saturated_percent)} % of "
+            f"the seconds no core was idle; {number(machine.others_cpu_s)} CPU seconds went to programs that are no "
+            f"part of the pass, {number(own_s)} to the pass.  Its waits are longer than on a quiet machine.\n"
+        )
+    return lines
 
 
 def tell_cpu(passes: Sequence[RealPass]) -> list[str]:
@@ -216,6 +247,7 @@ MACHINE_HEAD = (
     "seconds with no core idle, %",
     "latest step, s",
     "beats late by 0.5 s, %",
+    "between two new trainers, median s",
 )
 
 INTRODUCTION = """One pass of each arm in real time on kube-apiserver, kube-scheduler, kube-controller-manager and etcd

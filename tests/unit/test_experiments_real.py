@@ -24,7 +24,7 @@ from experiments.real.recording import (
 )
 from experiments.real.taking import measure_real, take_of
 from experiments.reporting.real_figure import Clock
-from experiments.reporting.real_page import tell_real
+from experiments.reporting.real_page import pace_s, tell_real
 from experiments.running.store import digest
 from experiments.running.tasks import Selection, list_tasks
 from experiments.scenarios.reading import find_scenario
@@ -215,6 +215,23 @@ def test_the_page_tells_differences_machine_and_remarks(recording, tmp_path):
     assert "- ours-planner: one" in parts
     assert "1 by scheduler" in parts
     assert "| kube-apiserver | 12 |" in parts
+
+
+def test_a_pass_on_a_busy_machine_is_told_as_one(recording, tmp_path):
+    quiet = "\n".join(tell_real([recording], [SCENARIO], {}, (), tmp_path))
+    assert "for itself" not in quiet
+    busy = replace(recording, machine=replace(MACHINE, saturated_percent=80.0))
+    told = "\n".join(tell_real([busy], [SCENARIO], {}, (), tmp_path))
+    assert "**ours-planner did not have the machine for itself**: in 80 % of the seconds" in told
+
+
+def test_the_pace_of_creation_is_the_median_within_one_go():
+    instants = (0.0, 0.1, 0.3, 0.4, 30.0, 30.1)
+    trainers = [
+        pod(f"t{n}", "job-01", Role.TRAINER, at=(at_s, None, None, None, None)) for n, at_s in enumerate(instants)
+    ]
+    assert pace_s(trainers) == pytest.approx(0.1)
+    assert pace_s(trainers[:1]) is None
 
 
 def test_a_recording_of_another_scenario_is_not_told(recording, tmp_path):

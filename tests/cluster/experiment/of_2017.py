@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.kinds import REPLICA_SETS, Kind
@@ -20,6 +21,7 @@ from experiments.arms.edl2017 import Driver
 from experiments.arms.stage import Stage, Submission
 from experiments.scenarios.schema import Scenario
 from tests.cluster.experiment.bodies import controller_name, controller_of_2017
+from tests.cluster.experiment.insisting import insist
 from tests.cluster.processes import Program
 from tests.cluster.witness import Seen, Witness
 
@@ -125,11 +127,12 @@ class Of2017:
             kind, size = (BATCH_JOBS, "parallelism") if role is Role.TRAINER else (REPLICA_SETS, "replicas")
             name = controller_name(job.name, role)
             if name in self._made:
-                await self._api.patch(kind, name, {"spec": {size: replicas}}, namespace=self._namespace)
+                change = {"spec": {size: replicas}}
+                await insist(partial(self._api.patch, kind, name, change, namespace=self._namespace))
                 continue
             body = controller_of_2017(job, role, replicas, self._physics)
             body["metadata"]["namespace"] = self._namespace
-            await self._api.create(kind, body)
+            await insist(partial(self._api.create, kind, body))
             self._made.add(name)
 
 

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,7 @@ from experiments.arms.stage import Setting, Submission, make_physics
 from master.etcd_server.cluster import free_ports
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.experiment.bodies import training_job
+from tests.cluster.experiment.insisting import insist
 from tests.cluster.playground import install_edl
 from tests.cluster.processes import Program
 
@@ -49,7 +51,7 @@ class Ours:
     async def submit(self, submission: Submission) -> None:
         body = training_job(submission.job, self.physics)
         body["metadata"]["namespace"] = self.namespace
-        await self.api.create(TRAINING_JOBS, body)
+        await insist(partial(self.api.create, TRAINING_JOBS, body))
 
     async def run(self) -> None:
         """Nothing: the operator works by itself."""

@@ -28,6 +28,7 @@ from tests.cluster.accounts import open_client
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.experiment.arm import Arm
 from tests.cluster.experiment.bodies import node_shape, system_pod, web_deployment
+from tests.cluster.experiment.insisting import insist
 from tests.cluster.experiment.load import LoadMeter
 from tests.cluster.experiment.of_2017 import Of2017
 from tests.cluster.experiment.ours import begin_ours
@@ -149,7 +150,7 @@ class Pass:
         for spec in self._setting.scenario.web:
             body = web_deployment(spec, self._physics)
             body["metadata"]["namespace"] = NAMESPACE
-            await api.create(DEPLOYMENTS, body)
+            await insist(partial(api.create, DEPLOYMENTS, body))
 
     def _list_steps(self, api: KubernetesApi, arm: Arm) -> list[tuple[float, Callable[[], Awaitable[object]]]]:
         """What happens and when, in the order of time."""
@@ -157,7 +158,9 @@ class Pass:
         steps += [(one.at_s, partial(arm.submit, one)) for one in self._stage.submissions]
         for one in self._stage.changes:
             body = {"spec": {"replicas": one.wanted}}
-            steps.append((one.at_s, partial(api.patch, DEPLOYMENTS, one.web, body, namespace=NAMESPACE)))
+            steps.append(
+                (one.at_s, partial(insist, partial(api.patch, DEPLOYMENTS, one.web, body, namespace=NAMESPACE)))
+            )
         return sorted(steps, key=lambda step: step[0])
 
     async def _sleep_until(self, at_s: float, beside: list[asyncio.Task[None]]) -> None:
