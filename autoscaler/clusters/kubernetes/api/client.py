@@ -179,9 +179,7 @@ class KubernetesApi:
         await self._connection.close()
 
     async def _ask(self, request: Request) -> Raw:
-        """A request that the server itself gives up when we do: a write does not land after its deadline."""
-        deadline = {"timeout": f"{self._connection.policy.request_timeout_s:g}s"}
-        answer = await self._connection.ask(replace(request, query={**request.query, **deadline}))
+        answer = await self._connection.ask(request)
         return read_object(answer, doing=request.doing, is_write=request.is_write)
 
 
