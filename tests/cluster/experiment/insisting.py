@@ -1,4 +1,4 @@
-"""Writes of the driver are made until they are answered: a moment without an answer must not end a pass of ten minutes."""
+"""Writes of the driver are made until they are answered: a moment without an answer must not end a pass."""
 
 from __future__ import annotations
 
