@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, InvalidError, UnavailableError
 from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job
 from autoscaler.domain import PodPhase, Resources, Role
 from autoscaler.operator.policy_file import parse_policy
@@ -13,9 +14,11 @@ from experiments.running.tasks import Selection, list_tasks
 from experiments.scenarios.reading import find_scenario
 from tests.cluster.experiment.bodies import controller_of_2017, node_shape, system_pod, training_job, web_deployment
 from tests.cluster.experiment.compressing import compress
+from tests.cluster.experiment.insisting import BUDGET_S, insist
 from tests.cluster.experiment.of_2017 import RealControllers
 from tests.cluster.experiment.ours import parse_evictions, written_policy
 from tests.cluster.witness import Seen, Witness
+from tests.unit import virtual_time
 
 CASE_2 = find_scenario("edl2017-case2")
 
@@ -125,3 +128,39 @@ def test_a_compressed_scenario_keeps_its_order_and_says_so_in_its_name():
     assert (small.name, small.until_s, small.jobs[0].every_s) == ("edl2017-case2-by-10", 64.0, 0.5)
     assert [step.replicas for step in small.web[0].steps] == [step.replicas for step in CASE_2.web[0].steps]
     assert small.web[0].steps[0].at_s == pytest.approx(8.5)
+
+
+class Write:
+    """Ends in one error after the other, then in success."""
+
+    def __init__(self, *errors):
+        self.errors = list(errors)
+        self.calls = 0
+
+    async def __call__(self):
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+
+
+def away():
+    return UnavailableError("no answer", may_have_happened=True)
+
+
+@pytest.mark.parametrize(
+    ("errors", "calls"), [((), 1), ((away(), away()), 3), ((away(), AlreadyExistsError("it stands")), 2)]
+)
+def test_a_write_is_made_until_it_stands(errors, calls):
+    write = Write(*errors)
+    virtual_time.run(insist(write))
+    assert not write.errors
+    assert write.calls == calls
+
+
+def test_a_write_that_is_refused_or_never_answered_ends_the_pass():
+    with pytest.raises(InvalidError):
+        virtual_time.run(insist(Write(InvalidError("wrong"))))
+    write = Write(*(away() for _ in range(1_000)))
+    with pytest.raises(UnavailableError):
+        virtual_time.run(insist(write))
+    assert BUDGET_S < write.calls < 3 * BUDGET_S

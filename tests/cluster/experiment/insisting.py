@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -21,13 +20,14 @@ async def insist(write: Callable[[], Awaitable[object]]) -> None:
     Raises:
         TemporaryError: not within the budget.
     """
-    until_s = time.monotonic() + BUDGET_S
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + BUDGET_S
     while True:
         try:
             with suppress(AlreadyExistsError):
                 await write()
         except TemporaryError:
-            if time.monotonic() > until_s:
+            if loop.time() > until_s:
                 raise
             await asyncio.sleep(PAUSE_S)
         else:
