@@ -1,5 +1,7 @@
 """Jobs live on an API server in memory: failures, ends, suspension, deadlines; and again after a change of leader."""
 
+import asyncio
+
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
@@ -37,6 +39,19 @@ async def test_a_failed_trainer_is_told_with_its_last_lines_and_taken_away():
     assert "digits-trainer-0" not in bench.names(PODS)
     assert bench.life.failures == 1
     assert (Role.TRAINER, By.ITSELF) in bench.left
+
+
+async def test_a_bug_in_judging_ends_the_term_and_is_not_tried_again_unseen():
+    bench = await started()
+    bench.rest.end("team-a", "digits-trainer-0", code=1)
+    await bench.refresh()
+    bench.says = "no progress"  # what no master's door lets through
+    await bench.jobs.look(JOB)
+    await asyncio.gather(*bench.jobs.failures.tasks, return_exceptions=True)
+    bench.says = TRAINING
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(bench.jobs.run(), 5.0)
+    assert raised.group_contains(AttributeError)
 
 
 async def test_a_failure_is_counted_once_however_often_it_is_seen():
