@@ -46,9 +46,10 @@ from autoscaler.operator.record import JobRecord
 from autoscaler.operator.records import Ears, Note
 from autoscaler.operator.report import Reports
 from autoscaler.operator.resizes import Author
+from autoscaler.operator.seen import Seen
 from autoscaler.operator.settings import OperatorSettings
 from autoscaler.operator.standing import standing
-from autoscaler.operator.status import Seen, status_of, wrong_status
+from autoscaler.operator.status import status_of, wrong_status
 from autoscaler.operator.statuses import Statuses
 from autoscaler.operator.told import Told
 

@@ -17,7 +17,8 @@ from autoscaler.operator.account import JobReport, Refusal, reason_of
 from autoscaler.operator.conditions import Kind
 from autoscaler.operator.record import JobRecord, facts_of, next_look_at_s
 from autoscaler.operator.resizes import Author, Resize
-from autoscaler.operator.status import Seen, chief_reason, status_of, wrong_status
+from autoscaler.operator.seen import Seen
+from autoscaler.operator.status import chief_reason, status_of, wrong_status
 from autoscaler.operator.statuses import PROGRESS_EVERY_S, Statuses
 from master.api.status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
