@@ -43,6 +43,7 @@ def reason_of(refusal: str) -> str:
         ("usage per", "LimitRange"),
         ("violates PodSecurity", "PodSecurity"),
         ("belongs to somebody else", "NameTaken"),
+        ("stands with the label", "NameTaken"),
         ("no PriorityClass", "PriorityClassMissing"),
         ("cannot create", "Forbidden"),
         ("cannot delete", "Forbidden"),

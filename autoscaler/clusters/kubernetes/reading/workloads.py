@@ -15,6 +15,9 @@ from autoscaler.clusters.kubernetes.reading.raw import EMPTY, Raw, controller_of
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_template
 from autoscaler.domain import JobName, Role, Workload, WorkloadName
 
+MOST_REPLICAS: Final = 10_000
+"""Growth beyond is not prepared for: each replica is a question to the planner, and anybody may write 2^31 - 1."""
+
 _DEPLOYMENT: Final = ("Deployment", "apps")
 _JOB: Final = ("TrainingJob", API_GROUP)
 
@@ -44,14 +47,15 @@ def read_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) ->
     template = part(spec, "template")
     written = whole(spec, "replicas", default=1)
     wanted = max(written, whole(scaler, "status", "desiredReplicas")) if written else 0
+    most = whole(scaler, "spec", "maxReplicas")
     class_name = text(template, "spec", "priorityClassName")
     value = classes.value_of(class_name)
     return Workload(
         name=WorkloadName(key_of(deployment)),
         shape=shape_of_template(template),
         priority=classes.default if value is None else value,
-        desired_replicas=wanted,
-        max_replicas=whole(scaler, "spec", "maxReplicas"),
+        desired_replicas=min(wanted, MOST_REPLICAS),
+        max_replicas=min(most, MOST_REPLICAS),
     )
 
 

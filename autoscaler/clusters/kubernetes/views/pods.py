@@ -194,10 +194,12 @@ class Pods:
         """Let the seats of masters that are yet to come stand, or take them away."""
         seats: dict[PodName, Pod] = {}
         if known is not None:
-            come = len(self._master_pods(job))  # they have the first ordinals
+            come = [self._ordinals.get(text(raw, "metadata", "uid")) for raw in self._master_pods(job)]
             shape = shapes_of(known)[Role.MASTER]
-            for ordinal, node in list(enumerate(self._seat_nodes(job)))[come:]:
-                name = PodName(f"{job_key(known.namespace, master_name(known.name))}-seat-{ordinal}")
+            nodes = self._seat_nodes(job)[: known.spec.master.replicas]  # annotations can be edited
+            free = [(ordinal, node) for ordinal, node in enumerate(nodes) if ordinal not in come]
+            for ordinal, node in free[: max(0, len(nodes) - len(come))]:
+                name = PodName(f"{job_key(known.namespace, master_name(known.name))}+{ordinal}")  # nobody's name
                 seats[name] = Pod(
                     name=name,
                     role=Role.MASTER,
