@@ -201,6 +201,11 @@ def test_a_job_that_cannot_be_read_says_where_it_is_wrong():
 def test_refusals_have_one_word():
     assert reason_of('pods "x" is forbidden: exceeded quota: q') == "Quota"
     assert reason_of("the room on n1 is taken") == ""
+    invalid = 'create pods a/x: Pod "x" is invalid: spec.containers[0].volumeMounts[0].name: Not found: "data"'
+    assert reason_of(invalid, is_final=True) == "PodInvalid"
+    webhook = 'create pods a/x: admission webhook "policy" denied the request: no root'
+    assert reason_of(webhook, is_final=True) == "PodRefused"
+    assert reason_of("create pods a/x: HTTP 503") == ""
 
 
 def check(value, schema, path="status"):
