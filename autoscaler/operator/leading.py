@@ -91,7 +91,11 @@ class Leading:
         self.store = FollowedStore(namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces))
         self.events = Events(api, identity=settings.identity, wall_s=wall_s)
         self.objects = Objects(
-            api, settings.build.etcd, now=lambda: datetime.fromtimestamp(wall_s(), UTC), namespaces=settings.namespaces
+            api,
+            settings.build.etcd,
+            now=lambda: datetime.fromtimestamp(wall_s(), UTC),
+            servers_of=self._servers_of,
+            namespaces=settings.namespaces,
         )
         self.cluster = KubernetesCluster(
             api,
@@ -272,6 +276,10 @@ class Leading:
         if role is Role.TRAINER:
             before = 1 + sum(key_of(raw) != end.pod for raw in standing(self.ground.pods(job), Role.TRAINER))
             self.reports.resize(job.key, author, reason, before=before, message=f"{end.pod}: {words}")
+
+    def _servers_of(self, job: KubeJob) -> int:
+        decision = self.reports.of(job.key).decision
+        return 0 if decision is None else decision.servers_target
 
     def _owners(self) -> Iterable[KubeJob]:
         """The jobs that have pods, and that EDL acts on."""

@@ -55,14 +55,24 @@ class Kept:
 
 
 class Objects:
-    """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all."""
+    """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all.
+
+    `servers_of`: how many parameter servers the planner wants for a job now, 0 where it has said nothing yet.
+    """
 
     def __init__(
-        self, api: Api, etcd: EtcdAccess, *, now: Callable[[], datetime], namespaces: tuple[str, ...] = ()
+        self,
+        api: Api,
+        etcd: EtcdAccess,
+        *,
+        now: Callable[[], datetime],
+        servers_of: Callable[[KubeJob], int],
+        namespaces: tuple[str, ...] = (),
     ) -> None:
         self._api = api
         self._etcd = etcd
         self._now = now
+        self._servers_of = servers_of
         self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
         self._kept: dict[str, Kept] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -75,9 +85,10 @@ class Objects:
             kept = self._kept.get(job.key)
             if kept is not None and kept.uid != job.uid:
                 kept = None
-            if kept is not None and kept.core_pods == core_pods(job):
+            core = self._core_pods(job)
+            if kept is not None and kept.core_pods == core:
                 return
-            budget = build_budget(job, core_pods(job))
+            budget = build_budget(job, core)
             if kept is not None and kept.core_pods != NOT_LOOKED_THROUGH:  # an edit moves the budget, no more
                 identity = kept.identity
                 await self._api.apply(DISRUPTION_BUDGETS, budget)
@@ -85,7 +96,7 @@ class Objects:
                 identity = await self._keep_identity(job)
                 await self._apply_own(SERVICES, build_service(job), job)
                 await self._apply_own(DISRUPTION_BUDGETS, budget, job)
-            self._kept[job.key] = Kept(uid=job.uid, core_pods=core_pods(job), identity=identity)
+            self._kept[job.key] = Kept(uid=job.uid, core_pods=core, identity=identity)
 
     async def identity_of(self, job: KubeJob) -> Identity | None:
         """What the job's members are known by; None while there is none.  Raises ClusterError."""
@@ -98,9 +109,9 @@ class Objects:
         return identity
 
     def follow(self, job: KubeJob) -> None:
-        """Have what the job owns made anew, if its spec calls for another budget than was made."""
+        """Have what the job owns made anew, if its spec or its servers call for another budget than was made."""
         kept = self._kept.get(job.key)
-        if kept is not None and kept.uid == job.uid and kept.core_pods != core_pods(job):
+        if kept is not None and kept.uid == job.uid and kept.core_pods != self._core_pods(job):
             self._edited.add(job.key)
             self._news.set()
 
@@ -140,7 +151,7 @@ class Objects:
         for job in jobs:
             service = services.get((job.namespace, master_name(job.name)))
             budget = budgets.get((job.namespace, budget_name(job.name)))
-            if with_secrets or not _is_whole(job, service, budget):
+            if with_secrets or not _is_whole(job, service, budget, self._core_pods(job)):
                 self._kept.pop(job.key, None)
             try:
                 await self.prepare(job)
@@ -148,6 +159,9 @@ class Objects:
                 problem = problem or error
         if problem is not None:
             raise problem
+
+    def _core_pods(self, job: KubeJob) -> int:
+        return core_pods(job, self._servers_of(job))
 
     # ---- identities ---------------------------------------------------------------------------------------------
 
@@ -209,18 +223,18 @@ def check_own(raw: Raw, kind: Kind, job: KubeJob) -> None:
     raise NameTakenError(f"{name} stands and belongs to somebody else; rename one of the two")
 
 
-def core_pods(job: KubeJob) -> int:
-    """How many pods the job cannot run without."""
-    servers = 0 if job.spec.server is None else job.spec.server.replicas.minimum
-    return job.spec.trainer.replicas.minimum + servers + job.spec.master.replicas
+def core_pods(job: KubeJob, servers: int) -> int:
+    """How many pods the job cannot run without: each server holds a part of its model, those above the minimum too."""
+    least = 0 if job.spec.server is None else job.spec.server.replicas.minimum
+    return job.spec.trainer.replicas.minimum + max(least, servers) + job.spec.master.replicas
 
 
-def _is_whole(job: KubeJob, service: Raw | None, budget: Raw | None) -> bool:
+def _is_whole(job: KubeJob, service: Raw | None, budget: Raw | None, core: int) -> bool:
     if service is None or budget is None:
         return False
     if any(controller_of(raw).get("uid") != job.uid for raw in (service, budget)):
         return False
-    wanted = build_budget(job, core_pods(job))["spec"]
+    wanted = build_budget(job, core)["spec"]
     is_same_budget = whole(budget, "spec", "minAvailable", default=-1) == wanted["minAvailable"]
     selects = part(service, "spec", "selector") == build_service(job)["spec"]["selector"]
     return is_same_budget and selects and text(service, "spec", "clusterIP") in {"None", ""}

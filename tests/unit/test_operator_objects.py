@@ -18,6 +18,7 @@ KINDS = (SECRETS, SERVICES, DISRUPTION_BUDGETS)
 class Bench:
     def __init__(self):
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.servers = 0
         self.server = MemoryServer(now=self.wall_s, namespaces=("team-a",))
         self.api = MemoryApi(self.server)
         self.objects = self.keeper()
@@ -26,7 +27,8 @@ class Bench:
         return self.now.timestamp()
 
     def keeper(self):
-        return Objects(self.api, EtcdAccess(endpoints="http://etcd"), now=lambda: self.now)
+        etcd = EtcdAccess(endpoints="http://etcd")
+        return Objects(self.api, etcd, now=lambda: self.now, servers_of=lambda _job: self.servers)
 
     def names(self):
         return {one["metadata"]["name"] for kind in KINDS for one in self.server.all(kind)}
@@ -120,6 +122,14 @@ async def test_an_edit_is_followed_by_whoever_keeps(bench):
     assert not bench.objects._edited
     bench.objects.follow(edited)
     await bench.objects._prepare_edited([edited])
+    assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
+
+
+async def test_the_budget_covers_the_servers_that_have_come(bench):
+    """Else a drain could take all of them at once, and with them what is not yet in a checkpoint (rule 18)."""
+    bench.servers = 3
+    bench.objects.follow(kube_job())
+    await bench.objects._prepare_edited([kube_job()])
     assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
 
 
