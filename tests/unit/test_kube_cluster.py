@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
 from autoscaler.clusters.kubernetes.building.labels import GATE
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
@@ -248,6 +248,19 @@ class TestPods:
         assert (await pods_of(stage))[Role.TRAINER, 1].place == "n1"
         bench.cluster._writer._api = bench.api
         assert (await bench.cluster.apply(seat(stage, 1))).verdict is Verdict.DONE
+
+    async def test_of_a_job_that_is_gone_nothing_is_kept(self, bench, stage):
+        """Leaders live for weeks, jobs for hours."""
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        before = bench.cluster.views.pods.stamp(JOB)
+        await bench.api.delete(TRAINING_JOBS, "digits", namespace="team-a")
+        bench.now_s += 60.0  # beyond every grace
+        await bench.settle()
+        pods = bench.cluster.views.pods
+        assert bench.names() == set()
+        assert before > pods.stamp(JOB) == 0
+        assert pods._labelled == pods._stamps == pods._said == pods._seats == {}
 
     async def test_a_name_held_by_a_pod_of_somebody_else_is_refused(self, bench, stage):
         await bench.cluster.apply(gang(stage))

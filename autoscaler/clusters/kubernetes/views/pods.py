@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Raw
@@ -58,6 +59,7 @@ class Pods:
         self._seats: dict[JobName, dict[PodName, Pod]] = {}
         self._unseated: set[JobName] = set()
         self._stamps: dict[JobName, int] = {}
+        self._stamping = count(1)  # for all jobs, so that none of them meets a number again
 
     def read(self, changes: Changes, moved: Iterable[JobName]) -> Brought[Pod, PodName]:
         """Return the pods that are new or different.  `moved`: jobs that came, went or are another one."""
@@ -73,7 +75,10 @@ class Pods:
             self._read(key, self._find(key), brought)
         self._unseated |= touched
         for job in touched:
-            self._stamps[job] = self._stamps.get(job, 0) + 1
+            if job in self._labelled:
+                self._stamps[job] = next(self._stamping)
+            else:
+                self._stamps.pop(job, None)
         return brought
 
     def seat_masters(self, jobs: Mapping[JobName, KubeJob], brought: Brought[Pod, PodName]) -> None:
@@ -102,7 +107,7 @@ class Pods:
         return [raws[key] for key in sorted(self._labelled.get(job, ())) if key in raws]
 
     def stamp(self, job: JobName) -> int:
-        """Return a number that is another one after each change of the job's pods."""
+        """Return a number that is another one after each change of the job's pods; 0: it has none."""
         return self._stamps.get(job, 0)
 
     def _find(self, key: Key) -> Raw | None:
@@ -139,6 +144,8 @@ class Pods:
         after, before = (job_key(namespace, said) if said else None), self._said.pop(key, None)
         if before is not None and before != after:
             self._labelled[before].discard(key)
+            if not self._labelled[before]:
+                del self._labelled[before]
         if after is not None:
             self._said[key] = after
             self._labelled.setdefault(after, set()).add(key)
