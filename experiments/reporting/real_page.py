@@ -205,7 +205,7 @@ def tell_noise(passes: Sequence[RealPass]) -> list[str]:
         lines.append(
             f"**{one.recording.arm} did not have the machine for itself**: in {number(machine.saturated_percent)} % of "
             f"the seconds no core was idle; {number(machine.others_cpu_s)} CPU seconds went to programs that are no "
-            f"part of the pass, {number(own_s)} to the pass.  Its waits are longer than on a quiet machine.\n"
+            f"part of the pass, {number(own_s)} to the pass.  On a quiet machine its waits may be shorter.\n"
         )
     return lines
 
