@@ -62,7 +62,8 @@ def main() -> None:
     if asked.what == "large":
         loads = [os.getloadavg()[0]]
         found = measure_large(asked.part, asked.rises)
-        save("large", found | {"load_before_and_after": [*loads, os.getloadavg()[0]]})
+        name = "large" if asked.part == 1 else f"large-{asked.part:g}"
+        save(name, found | {"load_before_and_after": [*loads, os.getloadavg()[0]]})
         return
     for reclaim in asked.reclaim:
         with fresh_plane() as (plane, api):

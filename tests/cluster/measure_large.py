@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import Api, Raw
 from autoscaler.clusters.kubernetes.building.master import build_master
@@ -43,6 +44,7 @@ NODE_CPU: Final = 8
 TRAINERS: Final = 8  # of each job
 CORE: Final = 2  # of these; a server and a master beside them
 AT_ONCE: Final = 16
+PATIENCE_S: Final = 60.0  # with a server that is given 10,000 pods at once
 BUDGET_S: Final = 600.0  # of whatever is waited for
 STILL_S: Final = 4.0  # longer than a status waits for more to tell
 IDLE_S: Final = 30.0
@@ -72,7 +74,7 @@ def measure_large(part: float = 1.0, resizes: int = 100) -> dict[str, Any]:
 async def _measure(
     kubeconfig: Path, operator: OperatorProcess, nodes: list[str], part: float, resizes: int
 ) -> dict[str, Any]:
-    api = await connect(kubeconfig)
+    api = await connect(kubeconfig, policy=ConnectionPolicy(request_timeout_s=PATIENCE_S))
     jobs = [f"{NAMESPACES[number % len(NAMESPACES)]}/job-{number:03d}" for number in range(round(500 * part))]
     foreign = round(10_000 * part) - (TRAINERS + 2) * len(jobs)
     await _each(_foreign(api, number, nodes[number % len(nodes)]) for number in range(foreign))
