@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.reading.raw import Raw
 from autoscaler.domain import Role
 from autoscaler.operator.account import JobReport
 from autoscaler.operator.record import JobRecord
-from autoscaler.operator.standing import standing_by_role
+from autoscaler.operator.standing import is_seated, standing_by_role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,8 @@ class Seen:
     there: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "there", standing_by_role(self.pods))
+        seated = [raw for raw in self.pods if is_seated(raw, self.job.name)]
+        object.__setattr__(self, "there", standing_by_role(seated))
 
     @property
     def job(self) -> KubeJob:

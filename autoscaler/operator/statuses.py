@@ -15,8 +15,9 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Api, Raw, Subresource
+from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Raw, Subresource
 from autoscaler.clusters.kubernetes.building.names import split_key
+from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
 from autoscaler.clusters.kubernetes.reading.raw import part
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.domain import JobName
@@ -105,9 +106,29 @@ class Statuses:
         namespace, name = split_key(job)
         body = {"metadata": {"name": name, "namespace": namespace, "uid": raw["metadata"]["uid"]}, "status": status}
         written = await self._api.apply(TRAINING_JOBS, body, subresource=Subresource.STATUS)
+        if forged := _beyond(part(written, "status"), status):
+            written = await self._api.patch(
+                TRAINING_JOBS,
+                name,
+                {"status": forged},
+                namespace=namespace,
+                only=Preconditions(uid=raw["metadata"]["uid"]),
+                subresource=Subresource.STATUS,
+            )
         self._store.learn(TRAINING_JOBS, written)
         self._kept[job] = (status, written.get("status") or {})
 
     def _due(self) -> list[JobName]:
         now_s = self._clock()
         return [job for job, from_s in self._dirty.items() if from_s <= now_s]
+
+
+def _beyond(standing: RawRead, wanted: RawRead) -> Raw:
+    """What takes away the fields that are somebody else's: an apply leaves them, for it owns its own alone."""
+    found: Raw = {}
+    for name, value in standing.items():
+        if name not in wanted:
+            found[name] = None
+        elif isinstance(value, dict) and (nested := _beyond(value, wanted[name])):
+            found[name] = nested
+    return found

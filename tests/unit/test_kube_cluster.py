@@ -1,6 +1,7 @@
 """The Kubernetes adapter on an API server in memory: the contract of every cluster, and what is Kubernetes' own."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
@@ -331,3 +332,14 @@ class TestPods:
         outcome = await bench.cluster.apply(gang_of("team-a/watched"))
         assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "job team-a/watched is only observed")
         assert bench.names() == set()
+
+    async def test_nobody_gives_room_to_a_job_that_is_only_observed(self, bench, stage):
+        """It would not take it: the other jobs shrank for nothing."""
+        add_job(bench.server, small_job("watched") | {"spec": small_job("watched")["spec"] | {"mode": "observe"}})
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        pod = (await pods_of(stage))[Role.TRAINER, 0]
+        action = replace(leave(stage, pod), cause=Cause.GANG)
+        outcome = await bench.cluster.apply(replace(action, beneficiary="team-a/watched"))
+        assert outcome.verdict is Verdict.REFUSED
+        assert (await bench.cluster.apply(replace(action, beneficiary="team-a/other"))).verdict is Verdict.DONE

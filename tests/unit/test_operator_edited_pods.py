@@ -2,8 +2,9 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
+from autoscaler.clusters.kubernetes.api.port import Subresource
 from autoscaler.clusters.kubernetes.reading.workloads import MOST_REPLICAS
 from tests.unit.kube_objects import template
 from tests.unit.operator_term import Term
@@ -39,6 +40,7 @@ async def test_a_pod_whose_labels_were_edited_is_left_alone_and_told(label, valu
     await term.step(10)
     assert "digits-trainer-3" in term.bench.pods("trainer")
     assert "NameTaken" in term.reasons()
+    assert term.status()["trainers"]["ready"] == 3
     edit(term, "digits-trainer-3", labels={"edl.dev/ordinal": "3", "edl.dev/role": "trainer", "edl.dev/job": "digits"})
     await term.step(10)
     assert term.told("Scaled") == ("True", "Max")
@@ -53,6 +55,7 @@ async def test_a_copy_of_a_trainer_is_somebody_elses_pod():
     await term.step(5)
     view = term.leading.cluster.view()
     assert next(pod.job for pod in view.pods if pod.name == "team-a/digits-copy") is None
+    assert term.status()["trainers"]["ready"] == 4
     assert "digits-copy" in term.bench.names(PODS)
 
 
@@ -94,3 +97,15 @@ async def test_two_thousand_million_replicas_are_not_asked_about_one_by_one():
     await term.watch()
     [workload] = term.leading.cluster.view().workloads
     assert workload.desired_replicas == MOST_REPLICAS
+
+
+async def test_what_somebody_wrote_into_a_status_is_gone_whole():
+    """An apply takes away its own fields alone: a forged `completionTime` stood for ever."""
+    term = await running()
+    before = term.status()
+    forged = {"completionTime": "9999-12-31T23:59:59Z", "master": {**before["master"], "leader": "me"}, "failures": 7}
+    await term.bench.api.patch(
+        TRAINING_JOBS, "digits", {"status": forged}, namespace="team-a", subresource=Subresource.STATUS
+    )
+    await term.step(12)
+    assert term.status() == before

@@ -53,7 +53,7 @@ def decision(now=2, target=3, **fields):
 
 def pod(number, role="trainer", tier="core", *, is_ready=True):
     status = {"conditions": [condition("Ready", "True" if is_ready else "False")]}
-    labels = {"edl.dev/job": "digits", "edl.dev/role": role, "edl.dev/tier": tier}
+    labels = {"edl.dev/job": "digits", "edl.dev/role": role, "edl.dev/tier": tier, "edl.dev/ordinal": str(number)}
     return raw_pod(f"digits-{role}-{number}", node="n1", labels=labels, owner=OWNER, status=status)
 
 

@@ -33,6 +33,7 @@ from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import (
     Action,
     AdmitGang,
+    Cause,
     ClusterView,
     CreatePod,
     DeletePod,
@@ -45,6 +46,7 @@ from autoscaler.manifests.values import Mode
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
 SETTLE_AGAIN_S: Final = 1.0  # after an error
+_FOR_JOBS: Final = frozenset({Cause.GANG, Cause.TRANSFER, Cause.PREEMPTION})  # whose beneficiary is a job
 
 log = logging.getLogger(__name__)
 
@@ -214,6 +216,9 @@ class KubernetesCluster:
         return await self._gangs.admit(action, self.view, self._clock())
 
     async def _delete(self, action: DeletePod, job: KubeJob | None) -> Outcome:
+        gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in _FOR_JOBS else None
+        if gains is not None and gains.spec.mode is Mode.OBSERVE:
+            return refused(f"its room is for job {gains.key}, which is only observed and would not take it")
         standing = next((pod for pod in self.view().pods if pod.name == action.pod), None)
         if standing is not None and standing.job != action.job:
             return refused(f"pod {action.pod} is no pod of job {action.job}")
