@@ -106,6 +106,7 @@ async def _taken_over(operator: OperatorProcess, jobs: int) -> dict[str, Any]:
     operator.start()
     await _until("the operator leads", operator.is_leading)
     await _until("every job has a status", lambda: _calls(operator)["apply trainingjobs"] >= jobs)
+    await _until("all that jobs own is made", lambda: _calls(operator)["apply poddisruptionbudgets"] >= jobs)
     await _still(operator)
     taken_over_s = round(time.monotonic() - began_s, 1)
     print(f"taken over in {taken_over_s} s; {operator.memory_mb()}", flush=True)
