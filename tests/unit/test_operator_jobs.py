@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.domain import JobState, Role
 from autoscaler.jobs.life import Ending, Stage
@@ -171,6 +172,21 @@ async def test_the_job_goes_when_its_time_after_the_end_is_over():
     await bench.settle()
     assert bench.names(TRAINING_JOBS) == set()
     assert JOB not in bench.jobs.records
+
+
+async def test_a_job_whose_time_was_prolonged_a_moment_ago_is_not_dropped():
+    """The edit is not seen yet: what was decided was about another version of the object."""
+    bench = await started(runPolicy={"backoffLimit": 1, "ttlSecondsAfterFinished": 30})
+    await fail(bench)
+    bench.write_status({"conditions": [{"type": "Failed", "status": "True", "message": "why"}]})
+    await bench.settle()
+    bench.now_s += 60
+    await bench.refresh()
+    bench.edit(runPolicy={"backoffLimit": 1, "ttlSecondsAfterFinished": 3_000})
+    with pytest.raises(ConflictError):
+        await bench.jobs.look(JOB)
+    await bench.settle()
+    assert bench.names(TRAINING_JOBS) == {"digits"}
 
 
 async def test_an_observed_job_is_left_alone():
