@@ -11,7 +11,16 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.building.labels import API_GROUP, JOB, ROLE
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
-from autoscaler.clusters.kubernetes.reading.raw import EMPTY, Raw, condition_of, controller_of, key_of, part, text, whole
+from autoscaler.clusters.kubernetes.reading.raw import (
+    EMPTY,
+    Raw,
+    condition_of,
+    controller_of,
+    key_of,
+    part,
+    text,
+    whole,
+)
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_template
 from autoscaler.domain import JobName, Role, Workload, WorkloadName
 
