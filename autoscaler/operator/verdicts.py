@@ -121,6 +121,10 @@ def _degraded(seen: Seen) -> Condition:
         reason = decision.bottleneck.value if decision is not None else "BelowMinimum"
         if decision is not None and decision.bottleneck in {Bottleneck.MAX, Bottleneck.PINNED}:
             reason = "BelowMinimum"
+        if there >= minimum and (server := seen.job.spec.server) is not None:
+            servers = len(seen.there[Role.SERVER])
+            told = f"{servers} parameter servers of at least {server.replicas.minimum}: they are being replaced"
+            return is_true(Kind.DEGRADED, reason, told)
         return is_true(Kind.DEGRADED, reason, f"{there} trainers of at least {minimum}: {why}")
     return is_false(Kind.DEGRADED, "AsWanted")
 

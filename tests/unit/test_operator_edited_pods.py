@@ -109,3 +109,14 @@ async def test_what_somebody_wrote_into_a_status_is_gone_whole():
     )
     await term.step(12)
     assert term.status() == before
+
+
+async def test_a_server_that_cannot_go_is_what_the_job_is_said_to_lack():
+    """A finalizer of somebody's holds it; it said that 4 of at least 2 trainers were too few."""
+    term = await running()
+    raw = term.server.get(PODS, "team-a", "digits-server-0")
+    term.server.rewrite(PODS, raw, raw | {"metadata": raw["metadata"] | {"finalizers": ["example.com/hold"]}})
+    await term.bench.api.delete(PODS, "digits-server-0", namespace="team-a")
+    await term.step(5)
+    told = next(one for one in term.status()["conditions"] if one["type"] == "Degraded")
+    assert (told["status"], told["message"].split(":")[0]) == ("True", "0 parameter servers of at least 1")
