@@ -13,7 +13,7 @@ from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.operating import operator
 from autoscaler.cli.running import run
-from autoscaler.cli.streams import replace_what_cannot_be_shown
+from autoscaler.cli.streams import at_rest, replace_what_cannot_be_shown
 from autoscaler.cli.where import PLUGIN
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
@@ -110,7 +110,7 @@ def run_command(name: str) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except CommandError as error:
-        print(f"edl: {error.message}", file=sys.stderr)
+        print(f"edl: {at_rest(error.message)}", file=sys.stderr)
         return error.code
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED
