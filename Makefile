@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: help
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "EDL needs Python 3.11 or newer; this is %s. Try: make PYTHON=python3.12" % sys.version.split()[0])'
@@ -72,6 +72,10 @@ test: lint etcd $(if $(QUICK),,cluster-tools) ## everything a change must pass (
 	@$(if $(QUICK),echo "$(LEFT_OUT)")
 	@$(BIN)/pytest $(if $(QUICK),-m "not cluster") $(ARGS)
 	@$(if $(QUICK),echo "$(LEFT_OUT)")
+
+.PHONY: e2e
+e2e: $(STAMP) ## real containers on two real nodes; needs Linux and root (ARGS="-k name" picks)
+	@$(BIN)/python -m tests.e2e $(ARGS)
 
 .PHONY: playground
 playground: cluster-tools ## a Kubernetes control plane with 8 nodes of GPUs to play with, no containers needed
