@@ -2,12 +2,27 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.around import AroundApi
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
 from autoscaler.clusters.kubernetes.api.port import Subresource
 from autoscaler.clusters.kubernetes.reading.workloads import MOST_REPLICAS
-from tests.unit.kube_objects import template
+from tests.unit.kube_objects import raw_job, template
+from tests.unit.kube_stand_ins import add_job
 from tests.unit.operator_term import Term
+
+
+class Meanwhile(AroundApi):
+    """After a master has been brought back, something else happens before the next look at what stands."""
+
+    happens = None
+
+    async def create(self, kind, body):
+        raw = await super().create(kind, body)
+        if kind == DEPLOYMENTS and self.happens is not None:
+            await self.happens()
+        return raw
+
 
 SOMEBODY = Owner("kubectl", is_apply=False)
 
@@ -120,3 +135,20 @@ async def test_a_server_that_cannot_go_is_what_the_job_is_said_to_lack():
     await term.step(5)
     told = next(one for one in term.status()["conditions"] if one["type"] == "Degraded")
     assert (told["status"], told["message"].split(":")[0]) == ("True", "0 parameter servers of at least 1")
+
+
+async def test_a_job_may_be_deleted_while_the_master_of_another_is_brought_back():
+    """It was looked up once more, and the operator ended: seen with 200 jobs that were deleted at once."""
+    term = Term(around=lambda bench: Meanwhile(bench.api))
+    await term.step(14)
+    add_job(term.server, raw_job("watched"))
+    await term.bench.api.delete(DEPLOYMENTS, "digits-master", namespace="team-a")
+    await term.watch()
+
+    async def happens():
+        await term.bench.api.delete(TRAINING_JOBS, "watched", namespace="team-a")
+        await term.watch()
+
+    term.api.happens = happens
+    await term.leading.cluster._gangs.settle(term.bench.now_s)
+    assert term.bench.names(DEPLOYMENTS) == {"digits-master"}

@@ -98,7 +98,9 @@ class Gangs:
             await each(self._writer.delete(raw) for raw in self._raws(one.pods))
         given_up = {one.job for one in lost}
         for found in standing:
-            job = self._views.jobs.known[found.job]
+            job = self._views.jobs.known.get(found.job)  # it may have gone while others were written
+            if job is None:
+                continue
             if found.is_starting and found.job not in given_up and self._is_whole(job, found):
                 await self._bring_master(job)
 
