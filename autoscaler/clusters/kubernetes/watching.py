@@ -1,9 +1,9 @@
 """Keeps a store fresh: one task for each kind and source lists once and then watches, turn after turn.
 
 A watch that says nothing proves nothing, and the server's own sign of life, a bookmark a minute, comes too seldom for
-a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: the server sends a bookmark 2 s
-before its end, and the next turn goes on from there, a cheap question to its cache.  A healthy kind is heard of every
-6 s; one that is not for `silence_s` is cut and asked again.  A lost connection needs no new listing; a version that the
+a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: most servers send a
+bookmark 2 s before its end, and the next turn goes on from there, a cheap question to its cache.  A healthy kind is
+heard of every 8 s at the least; one that is not for `silence_s` is cut and asked again.  A lost connection needs no new listing; a version that the
 server has forgotten (410) does, a line that is none, and so does a while without one: what a faulty server has
 swallowed shows then.
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 class WatchPolicy:
     """How a kind is followed."""
 
-    turn_s: float = 8.0  # of one watch: heard of after 6 s by its bookmark, then by its end
+    turn_s: float = 8.0  # of one watch: heard of by its bookmark, if the server gives one, else by its end
     silence_s: float = 9.0  # longer than a turn by what a slow answer takes, shorter than rule 21's 10 s
     relist_s: float = 600.0  # 10,000 pods cost a second
     first_pause_s: float = 0.2  # after a failure, doubling

@@ -45,20 +45,24 @@ class Watching:
         words, _ = await stage.watched(since=since, count=3, scope=scope)
         assert words == [("ADDED", "one"), ("DELETED", "one"), ("ADDED", "one")]
 
-    async def test_watch_ends_by_itself_after_a_bookmark(self, stage):
-        """The bookmark is no older than what was asked from, and a watch from it goes on."""
+    async def test_watch_ends_by_itself_and_what_it_heard_of_last_is_where_the_next_one_begins(self, stage):
+        """A bookmark is no older than what was asked from.
+
+        A server need not give one: a real one was seen to give none in 15 s on a kind to which nothing happened.
+        """
         since = await stage.version()
         length_s = 4 * stage.shortest_s
-        types = [
+        events = [
             event
             async for event in stage.api.watch(
                 CONFIG_MAPS, stage.scope, since=since, timeout_s=length_s, silence_s=10 * length_s
             )
         ]
-        assert {event.type for event in types} == {EventType.BOOKMARK}
-        assert int(types[-1].resource_version) >= int(since)
+        assert {event.type for event in events} <= {EventType.BOOKMARK}
+        heard = [int(since), *(int(event.resource_version) for event in events)]
+        assert heard == sorted(heard)
         await stage.api.create(CONFIG_MAPS, stage.config("after"))
-        words, _ = await stage.watched(since=types[-1].resource_version, count=1)
+        words, _ = await stage.watched(since=str(heard[-1]), count=1)
         assert words == [("ADDED", "after")]
 
     async def test_silent_watch_is_cut(self, stage):
