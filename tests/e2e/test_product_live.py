@@ -71,7 +71,7 @@ def test_etcd_has_all_members_and_lets_masters_do_what_they_must_and_nobody_anyt
 def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_an_epoch(
     day, product, real_cluster, edl
 ):
-    day.begin(epochs=2 * EPOCHS, trainers=MOST, web=WEB)
+    day.begin(epochs=3 * EPOCHS, trainers=MOST, web=WEB)
     day.wait_trainers(MOST)
 
     day.scale_web(WEB + 2)  # the tide rises: the surplus makes way
@@ -116,7 +116,7 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
 def test_a_drained_node_costs_no_digit(day, real_cluster):
     """Pods are evicted one by one under the job's own budget, and etcd's members and an operator with them."""
     plane = real_cluster.control_plane
-    day.begin(epochs=EPOCHS, trainers=MOST, web=3)
+    day.begin(epochs=4 * EPOCHS, trainers=MOST, web=3)
     day.wait_trainers(MOST)
     drained = day.pods("trainer")["digits-trainer-0"].spec.node_name
     try:
@@ -131,7 +131,7 @@ def test_a_drained_node_costs_no_digit(day, real_cluster):
 
 def test_jobs_and_their_definition_outlive_the_release(day, product, real_cluster):
     """Nothing of a job's goes with the operators; another installation finds its etcd again and leads it to its end."""
-    day.begin(epochs=EPOCHS, trainers=MOST, web=2)
+    day.begin(epochs=2 * EPOCHS, trainers=MOST, web=2)
     day.wait_trainers(MOST)
     before = set(map(uid, day.trainers().values()))
     product.uninstall()
