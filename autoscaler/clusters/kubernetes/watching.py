@@ -1,11 +1,11 @@
 """Keeps a store fresh: one task for each kind and source lists once and then watches, turn after turn.
 
 A watch that says nothing proves nothing, and the server's own sign of life, a bookmark a minute, comes too seldom for
-a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: a server may send a bookmark 2 s
-before its end, and the next turn goes on from there, a cheap question to its cache.  A healthy kind is heard of every
-8 s at the least; one that is not for `silence_s` is cut and asked again.  A lost connection needs no new listing; a
-version that the server has forgotten (410) does, a line that is none, and so does a while without one: what a faulty
-server has swallowed shows then.
+a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: about 2 s before its end the server
+sends a bookmark, if the kind has gone on since it began, and the next turn goes on from there, a cheap question to its
+cache.  A healthy kind is heard of every 8 s at the least; one that is not for `silence_s` is cut and asked again.  A
+lost connection needs no new listing; a version that the server has forgotten (410) does, a line that is none, and so
+does a while without one: what a faulty server has swallowed shows then.
 
 Failures are kept by kind (`problems`), for health and for people; the task goes on with growing, jittered pauses.
 What a stale kind means for writes is decided by who asks the store how old it is.
