@@ -130,7 +130,7 @@ def copied_at_hold(state: Any, event: Any, now_s: float) -> Any:
     groups = tuple(fork._forked_group(group, group.applied) for group in step.state.groups)
     sealed = replace(step.state, groups=groups, cut=replace(step.state.cut, phase=CutPhase.SEALED, deadline_s=None))
     writes = (
-        server_messages.OpenFork(cut=event.cut),
+        server_messages.OpenFork(cut=event.cut, buckets=step.state.active),
         server_messages.WriteFork(cut=event.cut, marks=fork_marks(groups)),
     )
     return replace(step, state=sealed, effects=(*step.effects, *writes))
