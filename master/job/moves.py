@@ -81,7 +81,6 @@ def _begun(turn: Turn, now: Table) -> Table:
     room = state.config.moves_at_once - len(now.intents)
     if room <= 0 or not state.moves.waiting:
         return now
-    busy = state.moves.inactive | PositionSet.of(*(intent.bucket for intent in state.moves.intents))
     chosen: list[Intent] = []
     places: list[ServerPlace] = []
     rest: list[Move] = []
@@ -89,7 +88,7 @@ def _begun(turn: Turn, now: Table) -> Table:
         source, target = _ends(state, move)
         if source is None or target is None or source == target or move.bucket in [one.bucket for one in chosen]:
             continue  # gone, or there already: planned anew when somebody comes or goes
-        if len(chosen) < room and move.bucket not in busy and _may_begin(state, source, target):
+        if len(chosen) < room and _is_settled(state, move.bucket) and _may_begin(state, source, target):
             chosen.append(_intent(state, move, source, target))
             places.append(_place(target))
         else:
@@ -103,6 +102,12 @@ def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:
     assert state.route is not None
     owner = table.owner_of(state.route, move.bucket)
     return state.members.try_server(owner), state.members.servers.get(move.target)
+
+
+def _is_settled(state: JobState, bucket: int) -> bool:
+    """No intent names it, and its owner has said that it is live at the table's version (rule 41)."""
+    is_named = any(intent.bucket == bucket for intent in state.moves.intents)
+    return not is_named and bucket not in state.moves.inactive
 
 
 def _may_begin(state: JobState, source: Server, target: Server) -> bool:

@@ -1,4 +1,4 @@
-"""What must hold: I1 to I8, each a function that answers with what is wrong, or None (docs/invariants.md)."""
+"""What must hold: I1 to I9, each a function that answers with what is wrong, or None (docs/invariants.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 
 from master.api.identities import BucketId, Version
 from master.api.manifest import Manifest
-from master.api.positions import PositionSet
+from master.api.positions import PositionSet, union
 from master.job.domain import Retain
 from tests.protocol import ledger
 from tests.protocol.masters import Etcd
@@ -58,9 +58,9 @@ def wrong_with_server(etcd: Etcd, process: ServerProcess, *, is_strict: bool) ->
 def wrong_with_owners(
     etcd: Etcd, answered: tuple[PositionSet, ...], processes: tuple[ServerProcess, ...]
 ) -> str | None:
-    """I5 to I7: of each bucket the owner by the table, while it lives, has all that was ever answered or can be pulled.
+    """I5, I6, I9: of each bucket the owner by the table, while it lives, has all that was answered or can be pulled.
 
-    And at one lineage at most one server accepts its pushes.
+    And at one lineage at most one server accepts its pushes (I7), and what is quarantined is skipped by it (I9).
     """
     route, here = etcd.durable.route, {process.state.incarnation: process for process in processes}
     for b, told in enumerate(answered):
@@ -75,11 +75,22 @@ def wrong_with_owners(
             return f"I5: the owner of bucket {b} lives and has no copy of it at version {route.version[b]}"
         if any(not counts[p] for p in told):
             return f"I5: bucket {b} has answered {list(told)}, its owner's copy has applied {counts} times"
+        kept_out = etcd.durable.lineage.quarantine if etcd.durable.lineage else PositionSet()
+        kept_out -= etcd.durable.head.data if etcd.durable.head else PositionSet()
+        if any(counts[p] or p not in _skipped_by_owner(owner, b) for p in kept_out):
+            return f"I9: {list(kept_out)} are quarantined, the owner of bucket {b} has applied {counts} times"
         for process in processes:
             pulled = dict(process.live).get(BucketId(b))
             if pulled and process.state.lineage == route.lineage and any(map(operator.gt, pulled, counts)):
                 return f"I6: a pull of bucket {b} can return {pulled}, its owner's copy has {counts}"
     return None
+
+
+def _skipped_by_owner(owner: ServerProcess, b: int) -> PositionSet:
+    staged = owner.state.moving.try_staged(b)
+    return union(
+        [*(group.skipped for group in owner.state.groups if b in group.buckets), *([staged.skipped] if staged else [])]
+    )
 
 
 def _copy_of_owner(owner: ServerProcess, b: int, version: Version) -> ledger.Ledger | None:

@@ -33,6 +33,6 @@ def hurried(setting: Setting) -> Iterator[None]:
         yield
 
 
-def explored(setting: Setting, limits: Limits) -> Report:
+def explore_job(setting: Setting, limits: Limits) -> Report:
     with hurried(setting):
         return explore(JobModel(setting), limits)

@@ -16,7 +16,7 @@ from master import errors as master_errors
 from master import job
 from master.api.identities import Term
 from master.api.manifest import Manifest
-from master.api.messages import Cut, Hold, Released, ServerLeaving, Warm
+from master.api.messages import Activate, Cut, Forget, Freeze, Hold, Released, ServerLeaving, Warm
 from master.api.positions import EMPTY, union
 from master.job.domain import (
     AdoptableFound,
@@ -332,7 +332,9 @@ class JobModel:
             process = draft.trainer(parcel.sender).process
             gradient = draft.gradient_of(process, parcel) if process else None
             if gradient is not None:
-                draft.trainer_stepped(parcel.sender, self.cast.answer_step(process, gradient, step.answer))
+                after = self.cast.answer_step(process, gradient, step.answer)
+                draft.trainer_stepped(parcel.sender, after)
+                draft.note_confirmed(process.state, after)
 
     # ---- buckets on their way -------------------------------------------------------------------------------------
 
@@ -354,7 +356,8 @@ class JobModel:
         leader = self.cast.masters[world.leader].state
         if not self.setting.is_moving or leader.stage is not Stage.SERVING or leader.route is None:
             return
-        for b in range(len(leader.route.owner)):
+        is_time = self.setting.moves_in in (None, leader.commit.phase)
+        for b in range(len(leader.route.owner) if is_time else 0):
             owner = int(owner_of(leader.route, b).name[1:])
             for s in range(len(world.servers)):
                 if s != owner:
@@ -398,6 +401,10 @@ class JobModel:
                 yield Change(Label("{} connects", (name,)), lambda d, s=s: d.connect_server(s, self._term_of(d)))
             if slot.inbox:
                 yield Change(Label("{} hears {}", (name, slot.inbox[0])), lambda d, s=s: self._server_hears(d, s))
+            for place, message in enumerate(slot.inbox[1:], 1):
+                if isinstance(message, Freeze | Activate | Forget):
+                    label = Label("{} hears {} BEFORE what was said before", (name, message))
+                    yield Change(label, lambda d, s=s, place=place: self._overtaken(d, s, place), "overtake")
             if slot.process.file_to_write is not None:
                 yield Change(Label("{} writes its file", (name,)), lambda d, s=s: self._file_written(d, s))
             if (due := bucket.deadline(state)) is not None:
@@ -427,6 +434,11 @@ class JobModel:
         while (rest := draft.server(s).inbox) and not isinstance(rest[0], self.cast.takes_time):
             draft.put_server(s, replace(draft.server(s), inbox=rest[1:]))
             draft.server_takes(s, rest[0])
+
+    def _overtaken(self, draft: Draft, s: int, place: int) -> None:
+        slot = draft.server(s)
+        draft.put_server(s, replace(slot, inbox=(*slot.inbox[:place], *slot.inbox[place + 1 :])))
+        draft.server_takes(s, slot.inbox[place])
 
     def _file_written(self, draft: Draft, s: int) -> None:
         draft.server_stepped(s, servers.file_written(draft.server(s).process, self.setting.positions))

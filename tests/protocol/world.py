@@ -12,14 +12,15 @@ Not here: which steps there are (`moves`), how states that only differ in names 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from master import job
-from master.api.identities import BucketId, DatasetSpec, Incarnation, MemberName, TableSpec, Term
+from master.api.identities import BucketId, DatasetSpec, Incarnation, Lineage, MemberName, TableSpec, Term
 from master.api.manifest import Manifest
 from master.api.messages import (
+    Ack,
     Activate,
     Cut,
     Declare,
@@ -50,12 +51,14 @@ from master.job.domain import (
     Send,
     StreamBroken,
 )
+from master.job.state import Phase as CommitPhase
 from tests.protocol import claims, masters, servers, trainers
 from tests.protocol.interning import Interned, Remembered
 from tests.protocol.masters import Etcd, MasterProcess
 from tests.protocol.servers import Origins, ServerProcess, Shipment
 from tests.protocol.trainers import Gradient, TrainerProcess
 from trainer_sdk import protocol
+from trainer_sdk.protocol import TrainerState
 from trainer_sdk.pserver.messages import CONFIRMED, Push, PushAnswer
 from trainer_sdk.pserver.state import check_state
 
@@ -94,6 +97,7 @@ class Faults:
     move: int = 0  # somebody wants a bucket on another server
     leave: int = 0  # a server has to go, and another process comes in its place once it is released
     warm: int = 0  # a copy goes ahead of a hand-over
+    overtake: int = 0  # an order of a move arrives before one that was given before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,7 @@ class Setting:
     is_pruned: bool = True  # what can have no effect is dropped; False when a rule is left out and it might have one
     keeps_orphans: bool = False  # manifests that can never be adopted too, for the same reason
     is_hasty: bool = False  # moves and cuts do not wait for each other, as they may: for pace alone they do (rule 59)
+    moves_in: CommitPhase | None = None  # a bucket is wanted elsewhere in this phase of a commit only: a smaller world
     is_strict: bool = True  # the cores' own checks count, and marks that differ from the ledger, before any checkpoint
 
     @property
@@ -425,14 +430,25 @@ class Draft:
 
     def note_answer(self, push: Push, answer: PushAnswer) -> None:
         """A trainer hears it: what it confirms must never be gone without a new lineage (I5)."""
-        lineage = self.durable().durable.lineage
-        if not self.cast.setting.is_moving or lineage is None or push.lineage != lineage.number:
-            return
         for ruling in answer.rulings:
             if ruling.verdict in CONFIRMED:
-                self.answered = tuple(
-                    told | push.positions if b in ruling.buckets else told for b, told in enumerate(self.answered)
-                )
+                self._note(push.lineage, ruling.buckets, push.positions)
+
+    def note_confirmed(self, before: TrainerState, step: trainers.TrainerStep) -> None:
+        """What a trainer takes for confirmed by every bucket, and says so, must be so (rules 12, 51)."""
+        acked = union(said.positions for said in step.said if isinstance(said, Ack))
+        fresh = (_confirmed(step.process.state) | acked) - _confirmed(before) - union(self._skipped())
+        self._note(step.process.state.lineage, PositionSet.span(0, len(self.answered)), fresh)
+
+    def _skipped(self) -> Iterator[PositionSet]:
+        """What some bucket skips is complete without being applied (rule 11)."""
+        for server in range(len(self.servers)):
+            yield from (group.skipped for group in self.server(server).process.state.groups)
+
+    def _note(self, lineage: Lineage, buckets: PositionSet, positions: PositionSet) -> None:
+        current = self.durable().durable.lineage
+        if self.cast.setting.is_moving and current is not None and lineage == current.number:
+            self.answered = tuple(told | positions if b in buckets else told for b, told in enumerate(self.answered))
 
     def forget_answers(self) -> None:
         if self.cast.setting.is_moving:
@@ -518,6 +534,10 @@ class Draft:
                 computed_on = tuple((BucketId(b), gradient.computed_on[b][1]) for b in addressed)
                 parcel = Parcel(server=server, push=push, computed_on=computed_on, sender=trainer)
                 self.net.add(self.cast.parcels.number(parcel))
+
+
+def _confirmed(state: TrainerState) -> PositionSet:
+    return union(holding.confirmed for holding in state.holdings)
 
 
 def recorded(setting: Setting) -> Etcd:
