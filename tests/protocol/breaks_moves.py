@@ -18,6 +18,7 @@ from master.job import cuts, machine, moves, recovery, servers, table
 from master.job.domain import MovesExpired, Table
 from master.job.state import Moves, Phase, Skipping, Turn
 from tests.protocol import masters
+from tests.protocol import servers as shell
 from tests.protocol.breaks import Break
 from tests.protocol.moves import Change, JobModel, Label
 from tests.protocol.world import Faults, Setting
@@ -126,6 +127,13 @@ def staged_of_any_lineage(state: ServerState, event: Any) -> Step:
 def restored_with_what_was_staged(state: ServerState, event: Any) -> Step:
     step = _restore(state, event)
     return Step(replace(step.state, moving=state.moving), step.effects)
+
+
+def loaded_beside_what_was_staged(process: Any, restore: Any, positions: int) -> Any:
+    return replace(_loaded(process, restore, positions), staged=process.staged)
+
+
+_loaded = shell._loaded
 
 
 def forks_what_is_here(state: ServerState, known: Any, data: PositionSet, now_s: float) -> Step:
@@ -352,8 +360,8 @@ LISTED: Final = (
     Break(
         name="restore-keeps-staged",
         rule="49: RESTORE drops staged copies and floors",
-        patches=((bucket, "restore", restored_with_what_was_staged),),
-        setting=Setting(**ONE, faults=Faults(move=2, server_crash=1)),
+        patches=((bucket, "restore", restored_with_what_was_staged), (shell, "_loaded", loaded_beside_what_was_staged)),
+        setting=Setting(**ONE, faults=Faults(move=2, server_crash=1, break_=1)),
         has_commits=False,
     ),
     Break(
