@@ -78,7 +78,7 @@ def advance(turn: Turn) -> None:
         )
         for server in state.members.servers.values():
             ask_again(turn, server)
-    elif len(state.members.servers) >= _needed(state) and all(s.is_connected for s in state.members.servers.values()):
+    elif _are_enough_here(state) and all(server.is_connected for server in state.members.servers.values()):
         raise_lineage(turn)
 
 
@@ -90,9 +90,13 @@ def _is_model_here(state: JobState) -> bool:
     return all(server and server.is_connected and server.lineage == state.number for server in having)
 
 
-def _needed(state: JobState) -> int:
-    """How many servers a roll-back waits for: as many as owned buckets and do not leave, or as a job begins with."""
-    return max(1, len(owners(state.route)) - state.recovery.departed) if state.route else state.config.servers
+def _are_enough_here(state: JobState) -> bool:
+    """Each owner or the process that came in its place, but for owners that were leaving; at first as many as begin."""
+    here = {server.key.name for server in state.members.servers.values()}
+    if state.route is None:
+        return len(here) >= state.config.servers
+    missing = {owner.name for owner in owners(state.route)} - here
+    return bool(here) and len(missing) <= state.recovery.departed
 
 
 # ---- all servers hold the lineage: their marks -----------------------------------------------------------------------

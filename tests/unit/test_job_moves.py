@@ -25,7 +25,17 @@ from master.api.messages import (
     SkipAnswer,
 )
 from master.api.positions import EMPTY, PositionSet
-from master.job.domain import AnswersOverdue, ChangeTable, CommitDue, JobConfig, MovesAsked, MovesExpired, Persist
+from master.job.domain import (
+    AnswersOverdue,
+    ChangeTable,
+    CommitDue,
+    JobConfig,
+    MovesAsked,
+    MovesExpired,
+    Persist,
+    ReconnectWindowEnded,
+    StreamBroken,
+)
 from master.job.placement import Move
 from master.job.state import Phase, Stage
 from tests.unit.job_driver import Marks, key, run_servers, serving
@@ -296,6 +306,30 @@ def test_a_new_master_does_not_wait_for_a_server_that_owns_nothing(job):
     s1.register()
     run_servers(driver, [s1])
     assert driver.state.stage is Stage.SERVING
+
+
+def test_a_newcomer_does_not_stand_for_an_owner_that_is_still_to_come(job):
+    """Rule 55: no roll-back while every owner may still register."""
+    driver, (s0, s1) = job
+    driver.start()
+    third = Marks(driver, 2)
+    for server in (third, s0):
+        server.register()
+    assert driver.state.stage is Stage.GATHERING
+    s1.register()
+    run_servers(driver, [s0, s1, third])
+    assert (driver.state.number, driver.state.stage) == (1, Stage.SERVING)
+
+
+def test_a_leaving_owner_that_is_lost_is_not_waited_for(job):
+    """Nobody comes in its place: the others take its buckets from the last checkpoint (rule 56)."""
+    driver, (s0, s1) = job
+    driver.say(s0.key, ServerLeaving())
+    driver.feed(StreamBroken(member=s0.key))
+    driver.fire(ReconnectWindowEnded)
+    run_servers(driver, [s1])
+    assert (driver.state.number, driver.state.stage) == (2, Stage.SERVING)
+    assert owners(driver) == ["s1"] * 4
 
 
 # ---- cuts and skips -------------------------------------------------------------------------------------------------

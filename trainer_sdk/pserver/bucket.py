@@ -152,11 +152,11 @@ def deadline(state: ServerState) -> tuple[float, HoldExpired | ForkExpired] | No
 class _Judged:
     """A push taken apart: verdicts by bucket, and which buckets get the gradient where."""
 
-    __slots__ = ("_held", "_positions", "_rulings", "_staged", "both", "live")
+    __slots__ = ("_held", "_moving", "_positions", "_rulings", "both", "live")
 
     def __init__(self, *, state: ServerState, positions: PositionSet) -> None:
-        self._held = state.held
-        self._staged = state.moving.staged_buckets
+        self._held = state.held if state.cut is not None else EMPTY
+        self._moving = state.moving
         self._positions = positions
         self._rulings: list[Ruling] = []
         self.live = EMPTY
@@ -177,19 +177,23 @@ class _Judged:
                 after.append(self._judge(group, free))
                 inside = inside & self._held
             after.append(self._judge(group, inside))
-        if self._staged and (waiting := missing & self._staged):
-            self._rule(waiting, Verdict.NOT_YET)
-            missing = missing - waiting
         if missing:
-            self._rule(missing, Verdict.MOVED)
+            self._rule_missing(missing)
         return tuple(after)
+
+    def _rule_missing(self, missing: PositionSet) -> None:
+        staged = missing & self._moving.staged_buckets
+        if staged:
+            self._rule(staged, Verdict.NOT_YET)
+        if rest := missing - staged:
+            self._rule(rest, Verdict.MOVED)
 
     def rulings(self) -> tuple[Ruling, ...]:
         return tuple(self._rulings)
 
     def _judge(self, group: Group, buckets: PositionSet) -> Group:
-        is_holding = bool(self._held) and not buckets.isdisjoint(self._held)
-        verdict, named = judge(group, self._positions, is_holding=is_holding)
+        is_holding = self._held and not buckets.isdisjoint(self._held)
+        verdict, named = judge(group, self._positions, is_holding=bool(is_holding))
         self._rule(buckets, verdict, named)
         if verdict is not Verdict.APPLIED:
             return replace(group, buckets=buckets)
@@ -225,7 +229,7 @@ def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Ve
     if not positions:
         return Verdict.REPEAT, EMPTY
     before = group.applied & positions
-    if before == positions:
+    if before and before == positions:
         return Verdict.REPEAT, EMPTY
     if group.is_frozen:
         return Verdict.FROZEN, EMPTY
