@@ -20,6 +20,7 @@ from master.job.state import Moves, Phase, Skipping, Turn
 from tests.protocol import masters
 from tests.protocol import servers as shell
 from tests.protocol.breaks import Break
+from tests.protocol.explore import Limits
 from tests.protocol.moves import Change, JobModel, Label
 from tests.protocol.world import Faults, Setting
 from trainer_sdk.protocol import batches
@@ -213,6 +214,12 @@ def forgotten_once_installed(turn: Turn, server: Any, said: Any) -> None:
             turn.send(intent.source, order)
 
 
+def lost_in_the_first_lineage(turn: Turn, server: Any, said: Any) -> None:
+    """Not the hole: a smaller world, in which INSTALLED is lost until a server has been lost too."""
+    if said.lineage > 1:
+        _installed(turn, server, said)
+
+
 def activated_once_installed(turn: Turn, server: Any, said: Any) -> None:
     _installed(turn, server, said)
     order = Activate(lineage=said.lineage, buckets=PositionSet.of(said.bucket), version=said.version)
@@ -360,9 +367,15 @@ LISTED: Final = (
     Break(
         name="restore-keeps-staged",
         rule="49: RESTORE drops staged copies and floors",
-        patches=((bucket, "restore", restored_with_what_was_staged), (shell, "_loaded", loaded_beside_what_was_staged)),
-        setting=Setting(**ONE, faults=Faults(move=2, server_crash=1, break_=1)),
+        patches=(
+            (bucket, "restore", restored_with_what_was_staged),
+            (shell, "_loaded", loaded_beside_what_was_staged),
+            on_installed(lost_in_the_first_lineage),
+        ),
+        setting=Setting(**ONE, faults=Faults(move=2, server_crash=1)),
         has_commits=False,
+        limits=Limits(states=300_000, seconds=900),
+        is_long=True,
     ),
     Break(
         name="owner-by-name",
@@ -393,6 +406,8 @@ LISTED: Final = (
         rule="59: FREEZE ends a fork that wants something of the bucket",
         patches=((moving, "_let_go", keeps_the_fork),),
         setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
+        limits=Limits(states=250_000, seconds=900),
+        is_long=True,
     ),
     Break(
         name="fork-after-freeze",
@@ -417,6 +432,8 @@ LISTED: Final = (
         rule="60: a half done SKIP is completed by whoever sees it",
         patches=((cuts, "finish", lambda *_: False), (recovery, "finish", lambda *_: False)),
         setting=Setting(trainers=1, positions=1, buckets=2, quarantine_after=1, faults=Faults(take_over=1, raising=1)),
+        limits=Limits(states=400_000, seconds=1200),
+        is_long=True,
     ),
     Break(
         name="skipped-stay-behind",
