@@ -74,7 +74,7 @@ class JobConfig:
     retry_last_ns: int = 30 * SECOND
     answer_timeout_ns: int = 5 * SECOND  # then what a server has not answered is asked again
     moves_at_once: int = 4  # buckets on their way together: each waits for its transfer (rule 43)
-    move_timeout_ns: int = 30 * SECOND  # from an intent on; then the move is undone (rule 53)
+    move_timeout_ns: int = 10 * SECOND  # from an intent on; then the move is undone: pushes wait for it (rule 53)
 
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job

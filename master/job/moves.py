@@ -4,8 +4,8 @@
                             `-- lost, late, given up -> UNDO -> ACTIVATE, FORGET    stays, at the next version
 
 The table in the store is the truth (`table`); what is kept here beside it is what has been heard since, and is asked
-again.  Nothing in it waits for a cut, and no cut for it, but for pace (rule 59): a due commit goes first, and no bucket
-begins to move under an open cut unless its server has to go.
+again (`orders`).  Nothing in it waits for a cut, and no cut for it, but for pace (rule 59): a due commit goes first,
+and no bucket begins to move under an open cut unless its server has to go.
 
 Not here: where buckets should be (`placement`, asked by `resizing`), the loss of a server (`servers`), new masters
 (`recovery`).
@@ -13,13 +13,12 @@ Not here: where buckets should be (`placement`, asked by `resizing`), the loss o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from master.api.identities import BucketId, ServerPlace
-from master.api.messages import Activate, Activated, Forget, Freeze, Installed, Released, RouteChanged
+from master.api.messages import Activated, Installed, Released
 from master.api.positions import PositionSet
-from master.job import skipping, table
+from master.job import orders, resizing, skipping, table
 from master.job.domain import ChangeTable, Intent, MemberKey, MovesExpired, Persist, Table
 from master.job.membership import Server, put_server
 from master.job.placement import Move
@@ -78,23 +77,27 @@ def _ended(state: JobState, now: Table) -> Table:
 def _begun(turn: Turn, now: Table) -> Table:
     """INTENT for as many as may be on their way together (rule 41)."""
     state = turn.state
-    room = state.config.moves_at_once - len(now.intents)
-    if room <= 0 or not state.moves.waiting:
+    room, waiting = state.config.moves_at_once - len(now.intents), state.moves.waiting
+    must_go = any(server.is_leaving for server in state.members.servers.values())
+    if room <= 0 or not waiting or (is_paced(state) and not must_go):
         return now
-    chosen: list[Intent] = []
+    chosen: dict[int, Intent] = {}
     places: list[ServerPlace] = []
     rest: list[Move] = []
-    for move in state.moves.waiting:
+    for seen, move in enumerate(waiting):
+        if len(chosen) == room:
+            rest += waiting[seen:]
+            break
         source, target = _ends(state, move)
-        if source is None or target is None or source == target or move.bucket in [one.bucket for one in chosen]:
+        if source is None or target is None or source == target or move.bucket in chosen:
             continue  # gone, or there already: planned anew when somebody comes or goes
-        if len(chosen) < room and _is_settled(state, move.bucket) and _may_begin(state, source, target):
-            chosen.append(_intent(state, move, source, target))
+        if _is_settled(state, move.bucket) and _may_begin(state, source, target):
+            chosen[move.bucket] = _intent(state, move, source, target)
             places.append(_place(target))
         else:
             rest.append(move)
     turn.change(moves=replace(state.moves, waiting=tuple(rest)))
-    return table.with_intents(now, chosen, places)
+    return table.with_intents(now, chosen.values(), places)
 
 
 def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:
@@ -111,14 +114,13 @@ def _is_settled(state: JobState, bucket: int) -> bool:
 
 
 def _may_begin(state: JobState, source: Server, target: Server) -> bool:
-    is_open = state.commit.phase in (Phase.HOLDING, Phase.WRITING)
-    return (
-        source.is_connected
-        and target.is_connected
-        and target.lineage == state.number
-        and not target.is_leaving
-        and (source.is_leaving or not (is_open or state.is_commit_due))
-    )
+    are_here = source.is_connected and target.is_connected and target.lineage == state.number
+    return are_here and not target.is_leaving and (source.is_leaving or not is_paced(state))
+
+
+def is_paced(state: JobState) -> bool:
+    """A cut is open, or a commit is due and goes first: only what has to go begins to move (rule 59)."""
+    return state.commit.phase in (Phase.HOLDING, Phase.WRITING) or state.is_commit_due
 
 
 def _intent(state: JobState, move: Move, source: Server, target: Server) -> Intent:
@@ -174,16 +176,16 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
     if state.stage is not Stage.SERVING:
         return True
     for intent in ended:
-        _tell_ends(turn, intent)
+        orders.tell_ends(turn, intent)
     for intent in begun:
         if intent.bucket not in lost:
-            _freeze(turn, intent)
+            orders.freeze(turn, intent)
     if (old.route.owner, old.route.version, old.route.servers) != (
         new.route.owner,
         new.route.version,
         new.route.servers,
     ):
-        _tell_trainers(turn)
+        orders.tell_trainers(turn)
     return all(is_safe(turn.state, owner) for owner in table.owners(new.route))
 
 
@@ -192,67 +194,6 @@ def is_safe(state: JobState, owner: MemberKey) -> bool:
     if state.members.try_server(owner):
         return True
     return state.route is not None and set(table.owned(state.route, owner.incarnation)) <= state.moves.saved
-
-
-def _tell_ends(turn: Turn, intent: Intent) -> None:
-    """ACTIVATE to the winner, FORGET to the loser: from the table alone (rules 47, 48)."""
-    route = turn.state.route
-    assert route is not None
-    bucket, version = PositionSet.of(intent.bucket), route.version[intent.bucket]
-    winner = table.owner_of(route, intent.bucket)
-    loser = intent.source if winner == intent.target else intent.target
-    turn.send(winner, Activate(lineage=intent.lineage, buckets=bucket, version=version))
-    turn.send(loser, Forget(lineage=intent.lineage, buckets=bucket, version=version))
-
-
-def _freeze(turn: Turn, intent: Intent) -> None:
-    route = turn.state.route
-    assert route is not None
-    place = table.place_of(route, intent.target.incarnation)
-    assert place is not None
-    target = route.servers[place]
-    order = Freeze(lineage=intent.lineage, bucket=intent.bucket, version=intent.version, target=target)
-    turn.send(intent.source, order)
-
-
-def _tell_trainers(turn: Turn) -> None:
-    route = turn.state.route
-    assert route is not None
-    for trainer in turn.state.members.registered():
-        turn.send(trainer.key, RouteChanged(route=route, bucket_count=len(route.owner)))
-
-
-# ---- asked again ----------------------------------------------------------------------------------------------------
-
-
-def ask_again(turn: Turn, server: Server) -> None:
-    """FREEZE and ACTIVATE, to a server that has not answered them.  Both may be repeated (rules 43, 47)."""
-    state = turn.state
-    if state.stage is not Stage.SERVING or state.route is None:
-        return
-    for intent in state.moves.intents:
-        if intent.source == server.key and intent.bucket not in state.moves.installed | state.moves.undone:
-            _freeze(turn, intent)
-    if state.moves.inactive:
-        activate(turn, server, table.owned(state.route, server.key.incarnation) & state.moves.inactive)
-
-
-def activate(turn: Turn, server: Server, buckets: Iterable[int]) -> None:
-    """These, which it owns, are to be served: at their versions by the table."""
-    state = turn.state
-    assert state.route is not None
-    for version, named in table.by_version(state.route, buckets).items():
-        turn.send(server.key, Activate(lineage=state.number, buckets=named, version=version))
-
-
-def tell_lost(turn: Turn, server: Server) -> None:
-    """FORGET of all that has moved and is somebody else's: it may have missed one (rules 48, 55)."""
-    state = turn.state
-    assert state.route is not None
-    mine = table.owned(state.route, server.key.incarnation)
-    moved = (bucket for bucket, version in enumerate(state.route.version) if version and bucket not in mine)
-    for version, named in table.by_version(state.route, moved).items():
-        turn.send(server.key, Forget(lineage=state.number, buckets=named, version=version))
 
 
 # ---- what servers say -----------------------------------------------------------------------------------------------
@@ -285,11 +226,13 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
 
 
 def handle_expired(turn: Turn, event: MovesExpired) -> None:
-    """What has not arrived by now is undone; what waits is not begun again by itself (rule 53)."""
+    """What has not arrived by now is undone: its pushes wait.  Only for who has to go it is tried again (rule 53)."""
     moves = turn.state.moves
     if moves.expires == event.deadline:
         late = frozenset(intent.bucket for intent in moves.intents) - moves.installed
         turn.change(moves=replace(moves, undone=moves.undone | late, waiting=(), expires=None))
+        if any(server.is_leaving for server in turn.state.members.servers.values()):
+            resizing.plan(turn)
 
 
 def let_go(turn: Turn, server: Server) -> bool:

@@ -20,7 +20,7 @@ from master.api.identities import Lineage, Route, ServerPlace, Version
 from master.api.manifest import Manifest
 from master.api.messages import AskMarks, Fenced, MarksReport, Restore, Restored, RestoreFailed, RouteChanged
 from master.api.positions import EMPTY
-from master.job import moves, resizing
+from master.job import moves, orders, resizing
 from master.job.checkpoint import compare, lists_exactly
 from master.job.commit_end import give_up, retain
 from master.job.dispatch import gain, keep_out, void
@@ -227,8 +227,8 @@ def ask_again(turn: Turn, server: Server) -> None:
     if state.stage is Stage.READING_MARKS and server.ordinal not in state.recovery.marks:
         assert state.route
         mine = owned(state.route, server.key.incarnation)
-        moves.tell_lost(turn, server)
-        moves.activate(turn, server, (bucket for bucket in mine if state.route.version[bucket]))
+        orders.tell_lost(turn, server)
+        orders.activate(turn, server, (bucket for bucket in mine if state.route.version[bucket]))
         if mine:
             turn.send(server.key, AskMarks(lineage=state.number))
     if state.stage is Stage.RESTORING and server.ordinal not in state.recovery.restored:

@@ -30,7 +30,7 @@ from master.api.messages import (
     SkipAnswer,
     Written,
 )
-from master.job import cuts, moves, recovery, resizing, skipping
+from master.job import cuts, moves, orders, recovery, resizing, skipping
 from master.job.domain import SECOND, AnswersOverdue, MemberKey
 from master.job.membership import Server, drop_server, put_server, retire, server_of
 from master.job.state import Phase, Stage, Turn
@@ -65,14 +65,14 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
         recovery.handle_restored(turn, server, Restored(lineage=said.lineage))
     _ask_again(turn, server)
     if turn.state.stage is Stage.SERVING:
-        moves.tell_lost(turn, server)
+        orders.tell_lost(turn, server)
         resizing.plan(turn)
 
 
 def _ask_again(turn: Turn, server: Server) -> None:
     recovery.ask_again(turn, server)
     resizing.enter(turn, server)
-    moves.ask_again(turn, server)
+    orders.ask_again(turn, server)
     skipping.ask_again(turn, server)
     commit = turn.state.commit
     if server.ordinal not in commit.asked:
@@ -100,7 +100,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         turn.change(moves=replace(state.moves, overdue=None if is_over else again))
         for server in state.members.servers.values():
             resizing.enter(turn, server)
-            moves.ask_again(turn, server)
+            orders.ask_again(turn, server)
 
 
 def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:

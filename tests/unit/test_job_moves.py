@@ -172,6 +172,15 @@ def test_what_has_not_arrived_in_time_is_undone_and_stays_at_the_next_version(jo
     assert driver.durable.route.owner[0] == 0
 
 
+def test_what_a_leaving_server_could_not_hand_over_is_tried_again(job):
+    """Rule 53: its grace runs."""
+    driver, (s0, s1) = job
+    driver.say(s0.key, ServerLeaving())
+    driver.fire(MovesExpired)
+    run_servers(driver, [s0, s1])
+    assert [intent.version for intent in driver.durable.intents] == [1, 1]
+
+
 def test_few_buckets_are_on_their_way_together_and_a_newer_wish_replaces_what_waits():
     """Rule 40; the first wish's moves that have begun go on."""
     driver, servers = serving(JobConfig(servers=2, bucket_count=8, moves_at_once=2))
