@@ -14,7 +14,7 @@ export OPENBLAS_NUM_THREADS := 1
 
 .PHONY: help
 help: ## print this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "EDL needs Python 3.11 or newer; this is %s. Try: make PYTHON=python3.12" % sys.version.split()[0])'
@@ -47,6 +47,11 @@ experiments: $(STAMP) ## redraw the experiments of 2017 and newer ones; writes d
 	@$(BIN)/python -m experiments run $(ARGS)
 	@$(BIN)/python -m experiments report
 
+.PHONY: experiments-real
+experiments-real: cluster-tools ## case 2 of 2017 on the real scheduler, in real time: 40 minutes (ARGS="--arm ours-planner --again")
+	@$(BIN)/python -m tests.cluster.experiment $(ARGS)
+	@echo "kept; 'make experiments' or '$(BIN)/python -m experiments report' draws it"
+
 .PHONY: lint
 lint: $(STAMP) ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check .
@@ -67,6 +72,10 @@ test: lint etcd $(if $(QUICK),,cluster-tools) ## everything a change must pass (
 	@$(if $(QUICK),echo "$(LEFT_OUT)")
 	@$(BIN)/pytest $(if $(QUICK),-m "not cluster") $(ARGS)
 	@$(if $(QUICK),echo "$(LEFT_OUT)")
+
+.PHONY: e2e
+e2e: $(STAMP) ## real containers on two real nodes; needs Linux and root (ARGS="-k name" picks)
+	@$(BIN)/python -m tests.e2e $(ARGS)
 
 .PHONY: playground
 playground: cluster-tools ## a Kubernetes control plane with 8 nodes of GPUs to play with, no containers needed

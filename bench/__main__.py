@@ -18,11 +18,13 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from bench.beside import section
 from bench.growth import draw_growth
 
 ROOT: Final = Path(__file__).parent.parent
 RAW: Final = ROOT / "docs" / "benchmarks.json"
 TABLE: Final = ROOT / "docs" / "benchmarks.md"
+BESIDE: Final = ROOT / "docs" / "beside-the-scheduler.json"
 GROWTH: Final = ROOT / "docs" / "planner-growth.svg"
 LIMIT_S: Final = 900
 
@@ -48,6 +50,11 @@ def main() -> int:
     if failed:
         print(f"did not finish: {', '.join(failed)}")
     return 1 if failed else 0
+
+
+def redraw() -> None:
+    """Write the table anew from the figures that are kept."""
+    _save(_load())
 
 
 def _run(name: str) -> tuple[list[Figure], bool]:
@@ -101,6 +108,8 @@ def _save(grouped: dict[str, list[Figure]]) -> None:
             lines += _section(name, group)
         if draw_growth(group, GROWTH):
             lines += ["", f"![CPU time of a plan over nodes, jobs and shapes]({GROWTH.name})"]
+    if BESIDE.exists():
+        lines += section(json.loads(BESIDE.read_text()))
     TABLE.write_text("\n".join(lines) + "\n")
 
 

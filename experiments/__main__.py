@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case _:
                 from experiments.reporting.report import write_report  # noqa: PLC0415 - matplotlib takes half a second
 
-                return write_report(Store(given.version or read_version(), given.results))
+                return write_report(Store(given.version or read_version(), given.results), given.seed)
     except ExperimentError as error:
         print(f"experiments: {error}", file=sys.stderr)
         return FAILED if isinstance(error, ProcessLostError) else REFUSED
@@ -65,6 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
     running.add_argument("--json", action="store_true", help="one JSON line a pass, no progress bar")
     reporting = commands.add_parser("report", help="figures, tables and summary.json from what was kept")
     reporting.add_argument("--version", help="of the results (default: that of the code as it is)")
+    reporting.add_argument("--seed", type=not_negative, help="that the passes were run with (default: the only one)")
     for command in (running, reporting):
         command.add_argument("--results", type=Path, default=RESULTS, help=argparse.SUPPRESS)
     return parser

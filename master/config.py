@@ -39,6 +39,7 @@ from master.store.etcd.config import EtcdConfig
 from master.store.keys import JobKeys
 
 ENV_VERSION: Final = 1
+MOST: Final = 2**31 - 1  # of a whole number, as in a job's YAML
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -173,8 +174,10 @@ def _required(environ: Mapping[str, str], variable: str, *, hint: str) -> str:
 
 def _whole(environ: Mapping[str, str], variable: str, *, default: int, least: int) -> int:
     text = environ.get(variable) or str(default)
-    if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise InvalidSettingError(variable, f"{text!r} is no whole number from {least} up", hint="Write digits only")
+    is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
+    if not (is_whole and least <= int(text) <= MOST):
+        problem = f"{text[:40]!r} is no whole number from {least} to {MOST}"
+        raise InvalidSettingError(variable, problem, hint="Write digits only")
     return int(text)
 
 

@@ -35,6 +35,7 @@ class Persistence:
         self._term = term
         self._answer = answer
         self._waiting: asyncio.Queue[Write] = asyncio.Queue(MAX_WAITING_WRITES)
+        self.problem = ""  # why the present write is not settled yet, when that takes long
 
     def add(self, effect: Persist) -> None:
         """It is written after those that were added before."""
@@ -50,7 +51,9 @@ class Persistence:
         """Until cancelled."""
         while True:
             write = await self._waiting.get()
-            self._answer(await self._settle(write))
+            settled = await self._settle(write)
+            self.problem = ""
+            self._answer(settled)
 
     async def _settle(self, write: Write) -> Persisted | PersistRefused:
         transaction = transaction_of(write, self._store.keys, self._term)
@@ -60,7 +63,7 @@ class Persistence:
             except FencedError as error:
                 return PersistRefused(write=write, reason=str(error))
             except StoreUnavailableError as error:
-                log.warning("%s waits for the store: %s", type(write).__name__, error)
+                self._note_wait(write, str(error))
                 await asyncio.sleep(error.retry_after_s)
                 continue
             match outcome:
@@ -69,6 +72,10 @@ class Persistence:
                 case Conflict():
                     return PersistRefused(write=write, reason="the store has other values than this term built on")
                 case Unknown():
-                    log.warning("%s waits for the store: %s", type(write).__name__, outcome.reason)
+                    self._note_wait(write, outcome.reason)
                 case _:
                     assert_never(outcome)
+
+    def _note_wait(self, write: Write, reason: str) -> None:
+        log.warning("%s waits for the store: %s", type(write).__name__, reason)
+        self.problem = f"training goes on, checkpoints wait: {reason}"

@@ -255,7 +255,8 @@ class TermRuntime:
 
     def status(self) -> JobStatus:
         """The job as of now.  May be called from any thread: the state is one frozen value."""
-        return job.status(self._state, _now())
+        status = job.status(self._state, _now())
+        return status if status.problem else replace(status, problem=self._persistence.problem)
 
     @property
     def stream_count(self) -> int:

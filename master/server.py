@@ -24,7 +24,7 @@ from master.api.codec import decode_hello, decode_member_envelope, encode_hello,
 from master.api.document import encode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import WireError
-from master.api.hello import TOKEN_METADATA_KEY, Hello, agreed_version
+from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello, agreed_version
 from master.config import Address, Identity
 from master.errors import PortInUseError
 from master.runtime import TermRuntime
@@ -94,7 +94,8 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             reader.cancel()
             with suppress(asyncio.CancelledError):
                 await reader
-        log.info("stream of %s ended: %s", stream.member, stream.ending)
+        who = stream.member.name if stream.member else stream.peer
+        log.info("stream of %s ended: %s", who, stream.ending)
         if stream.wrong:
             await _refuse(context, grpc.StatusCode.INVALID_ARGUMENT, stream.wrong)
 
@@ -135,7 +136,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     async def Status(  # noqa: N802  the service's own name
         self, request: master_pb2.StatusRequest, context: _Context
     ) -> master_pb2.StatusReply:
-        """The job as of now.  UNAVAILABLE: another master leads, or none."""
+        """The job as of now.  UNAVAILABLE, marked as an answer: another master leads, or none."""
         term = await self._admit(context)
         if request.HasField("hello"):
             try:
@@ -160,7 +161,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
 
 
 async def _refuse(context: _Context, code: grpc.StatusCode, text: str) -> NoReturn:
-    await context.abort(code, text)
+    await context.abort(code, text, trailing_metadata=((ANSWERED_METADATA_KEY, "1"),))
     raise AssertionError("abort raises")
 
 

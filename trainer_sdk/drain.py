@@ -1,7 +1,11 @@
-"""SIGTERM means: finish the batch and leave (M7).  Installed while a session is open, chained, and taken back after."""
+"""SIGTERM means: finish the batch and leave (M7).  Installed while a session is open, chained, and taken back after.
+
+To a process that the script forks it means what it meant before: a pool ends its workers with it, and waits for them.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -17,6 +21,7 @@ class DrainSignal:
 
     def __init__(self, drain: Callable[[], None]) -> None:
         self._drain = drain
+        self._pid = os.getpid()
         self._before: Any = None
         self._is_installed = False
 
@@ -34,6 +39,11 @@ class DrainSignal:
             signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._drain()
+        if os.getpid() == self._pid:
+            self._drain()
+        elif not callable(self._before):
+            self.restore()
+            os.kill(os.getpid(), number)
+            return
         if callable(self._before):
             self._before(number, frame)

@@ -73,7 +73,7 @@ VARIABLES: Final = (
     Variable(
         name="EDL_GRACE_S",
         readers="trainer, server",
-        meaning="seconds between SIGTERM and SIGKILL; a trainer leaves min(2, a quarter of it) earlier",
+        meaning="seconds between SIGTERM and SIGKILL, 0 for none; a trainer leaves min(2, a quarter of it) earlier",
         default="30",
         example="10",
     ),
@@ -208,7 +208,7 @@ def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") ->
         name=variables.get("EDL_NAME") or f"{job}-{role}-{ordinal}",
         ordinal=ordinal,
         master=_address(variables, "EDL_MASTER"),
-        grace_s=_seconds(variables, "EDL_GRACE_S", default=30.0),
+        grace_s=_seconds(variables, "EDL_GRACE_S", default=30.0, may_be_zero=True),
         tier=variables.get("EDL_TIER") or "core",
         checkpoint_uri=variables.get("EDL_CHECKPOINT_URI") or "",
         checkpoint_every_s=_seconds(variables, "EDL_CHECKPOINT_EVERY_S", default=60.0),
@@ -236,13 +236,13 @@ def _is_whole(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and int(text) <= _MOST
 
 
-def _seconds(variables: Mapping[str, str], name: str, *, default: float) -> float:
+def _seconds(variables: Mapping[str, str], name: str, *, default: float, may_be_zero: bool = False) -> float:
     text = variables.get(name) or str(default)
     try:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 < value < _MOST_SECONDS:
+    if not (0 < value < _MOST_SECONDS or (may_be_zero and value == 0)):
         raise UsageError(f"{name}: {text!r} is no number of seconds above 0 and below {_MOST_SECONDS:g}")
     return value
 

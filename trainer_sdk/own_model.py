@@ -75,15 +75,31 @@ class OwnModel:
 
 
 def write_model(storage: Storage, name: str, arrays: Arrays, *, applied: PositionSet, lineage: Lineage) -> FileRecord:
-    """The arrays stand complete under the name, as a NumPy archive without pickles."""
+    """The arrays stand complete under the name, as a NumPy archive without pickles.
+
+    Raises UsageError when they are no names and arrays, CheckpointError when they could not be written.
+    """
     content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **{key: np.asarray(value) for key, value in arrays.items()})
+    with zipfile.ZipFile(content, "w") as archive:  # not np.savez, whose own parameters no array may be named after
+        for key, array in _checked(arrays).items():
+            with archive.open(f"{key}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
     try:
         written = storage.write_file(name, [content.getbuffer()])
     except StorageError as error:
         raise CheckpointError(name, error.problem) from error
     marks = (BucketMarks(buckets=THE_MODEL, applied=applied),)
     return FileRecord(name=name, size_bytes=written.size_bytes, digest=written.digest, lineage=lineage, marks=marks)
+
+
+def _checked(arrays: object) -> dict[str, npt.NDArray[Any]]:
+    if not isinstance(arrays, Mapping) or not all(isinstance(key, str) for key in arrays):
+        raise UsageError(f"own_model(save=...): save() gave {arrays!r:.80}; return a dict of names and arrays")
+    checked = {key: np.asarray(array) for key, array in arrays.items()}
+    for key, array in checked.items():
+        if array.dtype.hasobject:
+            raise UsageError(f"own_model(save=...): {key!r} holds Python objects; save numbers, as a NumPy array each")
+    return checked
 
 
 def read_model(storage: Storage, file: FileRecord) -> dict[str, npt.NDArray[Any]]:
@@ -96,6 +112,6 @@ def read_model(storage: Storage, file: FileRecord) -> dict[str, npt.NDArray[Any]
         raise CheckpointError(file.name, "its bytes are not those that were committed: restore an older checkpoint")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
+            return {key: archive[f"{key}.npy"] for key in archive.files}
     except (ValueError, zipfile.BadZipFile) as error:
         raise CheckpointError(file.name, f"is no NumPy archive ({error})") from error

@@ -77,6 +77,7 @@ class Session:
         self._final: FinalHook | None = None
         self._on_drain: list[Callable[[], object]] = []
         self._driver: Driver | None = None
+        self._is_started = False
         self._standalone: Standalone | None = None
         self._ending: Ending | None = None
         self._signal = DrainSignal(self._drain)
@@ -285,8 +286,25 @@ class Session:
 
     def _start(self) -> Driver:
         """The driver, connected: nothing more can be declared."""
-        if self._driver is not None:
+        if self._driver is not None and self._is_started:
             return self._driver
+        try:
+            driver = self._connect()
+        except BaseException:  # Ctrl-C in a notebook too: the next use starts anew
+            self._unwind()
+            raise
+        self._is_started = True
+        return driver
+
+    def _unwind(self) -> None:
+        driver, self._driver = self._driver, None
+        alone, self._standalone = self._standalone, None
+        if driver is not None:
+            driver.channel.close(farewell_s=0.0)
+        if alone is not None:
+            alone.stop()
+
+    def _connect(self) -> Driver:
         data = self._declared()
         environment = self.environment
         environment.check_files()

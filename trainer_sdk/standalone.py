@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
@@ -79,7 +80,8 @@ class Standalone:
                 child.wait(max(0.1, deadline_s - monotonic()))
             except subprocess.TimeoutExpired:
                 child.kill()
-                child.wait()
+                with suppress(subprocess.TimeoutExpired):  # a signal handler that raised may have left its lock held
+                    child.wait(STOP_S)
         self._children.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 

@@ -15,8 +15,9 @@ from typing import Final
 
 import click
 
-from autoscaler.cli.completing import COMPLETION_VARIABLE, complete_target
+from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.targets import complete_target
 from autoscaler.cli.where import Where, where_options
 from autoscaler.cli.words import RUNS
 from autoscaler.clusters.local.folder import RunFolder, find_runs

@@ -12,6 +12,7 @@ import click
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.options import output_option, role_options, target_argument
 from autoscaler.cli.places import Found, LogOptions, Seat
+from autoscaler.cli.streams import at_rest
 from autoscaler.cli.tables import GrowingTable
 from autoscaler.cli.text import render
 from autoscaler.cli.where import Where, where_options, wide_options
@@ -55,7 +56,7 @@ def describe(*, target: Sequence[str], where: Where) -> None:
     kind, name = split_target(target, needs_name=True)
     with where.open() as place:
         for line in place.describe(kind, name):
-            print(line)
+            print(at_rest(line))
 
 
 @click.command()
@@ -103,7 +104,7 @@ def events(*, is_watching: bool, is_json: bool, where: Where) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     with where.open() as place:
         for told in place.events(is_watching=is_watching):
-            print(json.dumps(told.content) if is_json else told.text, flush=True)
+            print(json.dumps(told.content) if is_json else at_rest(told.text), flush=True)
 
 
 @click.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from errno import ENOSPC
 
 import click
 
@@ -12,7 +13,7 @@ from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.operating import operator
 from autoscaler.cli.running import run
-from autoscaler.cli.streams import replace_what_cannot_be_shown
+from autoscaler.cli.streams import at_rest, replace_what_cannot_be_shown
 from autoscaler.cli.where import PLUGIN
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
@@ -87,23 +88,41 @@ def main(name: str = "edl") -> None:
     if COMPLETION_VARIABLE in os.environ:
         edl.main(prog_name=name, complete_var=COMPLETION_VARIABLE)
     try:
+        code = run_command(name)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone, as with `edl events | head`
+        code = Exit.OK
+        drop_output()
+    except OSError as error:
+        if error.errno != ENOSPC:
+            raise
+        print(f"edl: {error.filename or 'standard output'} cannot be written: {error.strerror}", file=sys.stderr)
+        code = Exit.FAILED
+        drop_output()
+    sys.exit(code)
+
+
+def run_command(name: str) -> int:
+    """Run what the command line says and return the exit code; what is wrong with it is told on standard error."""
+    try:
         with edl.make_context(name, sys.argv[1:]) as context:
             edl.invoke(context)
-            sys.stdout.flush()
     except click.exceptions.Exit as end:
-        sys.exit(end.exit_code)
+        return end.exit_code
     except CommandError as error:
-        print(f"edl: {error.message}", file=sys.stderr)
-        sys.exit(error.code)
+        print(f"edl: {at_rest(error.message)}", file=sys.stderr)
+        return error.code
     except (KeyboardInterrupt, click.Abort):
-        sys.exit(Exit.INTERRUPTED)
+        return Exit.INTERRUPTED
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # the reader has gone, as with `edl events | head`
-        sys.exit(Exit.OK)
+        return error.exit_code
+    return Exit.OK
+
+
+def drop_output() -> None:
+    """What is still to be written goes nowhere: Python would try again at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def plugin() -> None:

@@ -15,7 +15,6 @@ from autoscaler.cli.exits import CommandError, Exit
 @click.option("--lease", required=True, metavar="NAMESPACE/NAME", help="Who holds it leads.")
 @click.option("--namespaces", default="", help="Only the jobs of these, with commas between; all without it.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), default=None, help="To run outside the cluster.")
-@click.option("--node-autoscaler", is_flag=True, help="A node autoscaler is at work.")
 @click.option(
     "--log-level", type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"]), default="INFO", show_default=True
 )
@@ -26,7 +25,6 @@ def operator(
     lease: str,
     namespaces: str,
     kubeconfig: Path | None,
-    node_autoscaler: bool,  # noqa: ARG001 - taken from the chart; gangs wait for room as they do without it
     log_level: str,
 ) -> None:
     """Run EDL on a Kubernetes cluster: sizes TrainingJobs beside web workloads.

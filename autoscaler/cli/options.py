@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from autoscaler.cli.completing import complete_target
+from autoscaler.cli.targets import complete_target
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from autoscaler.cli.asked import Label, NodeShape, WebSize
-from autoscaler.cli.completing import complete_target
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.options import target_argument
 from autoscaler.cli.snapshots import Asked, open_moment, snapshot_option
+from autoscaler.cli.targets import complete_target
 from autoscaler.cli.where import Where, where_options
 from autoscaler.cli.words import split_target
 from autoscaler.clusters.types import TYPES
@@ -147,8 +147,8 @@ def _edited(moment: Moment, asked: dict[str, Any], about: Asked) -> tuple[Moment
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
 
     words: list[str] = []
-    for text in asked["removed"]:
-        name = _find("node", text.removeprefix("node/"), [node.name for node in moment.view.nodes], "")
+    known = [node.name for node in moment.view.nodes]
+    for name in dict.fromkeys(_find("node", text.removeprefix("node/"), known, "") for text in asked["removed"]):
         moment = edits.without_node(moment, NodeName(name))
         words.append(f"{name} gone")
     if asked["shape"] is not None:

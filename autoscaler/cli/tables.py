@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from autoscaler.cli.streams import at_rest
+
 Object = Mapping[str, Any]
 Cell = Callable[[Object], Any]
 
@@ -167,4 +169,4 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is None or value == "" else str(value)
+    return "-" if value is None or value == "" else at_rest(str(value))

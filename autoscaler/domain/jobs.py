@@ -39,6 +39,7 @@ class TrainerSpec:
     powers_of_two: bool = False
     per_node: int = 1
     pinned_replicas: int = 0  # 0: EDL decides; above 0: this size and no other, while it fits
+    min_run_s: float = 0.0  # a trainer younger than this is taken by force alone
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_replicas <= self.max_replicas:
@@ -58,6 +59,8 @@ class TrainerSpec:
         if not self.powers_of_two and self.step % self.per_node:
             problem = f"is {self.step}, perNode is {self.per_node}"
             raise InvalidSpecError("spec.trainer.step", problem, "a multiple of perNode")
+        if not 0.0 <= self.min_run_s < inf:
+            raise InvalidSpecError("spec.trainer.minRunSeconds", f"is {self.min_run_s}", "0 or more")
         if self.pinned_replicas and not self.is_allowed(self.pinned_replicas):
             raise InvalidSpecError("spec.trainer.replicas", f"is {self.pinned_replicas}", f"{self.sizes}, or 0")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -17,7 +18,7 @@ from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
-from master.api.hello import TOKEN_METADATA_KEY, Hello
+from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello
 from master.api.status import JobStatus
 
 if TYPE_CHECKING:
@@ -48,6 +49,13 @@ class Door:
     tls: DoorTls | None = None
 
 
+class NoProgress(StrEnum):
+    """Why there is nothing to tell of a job's progress."""
+
+    SILENT = "no answer"  # it starts, has ended, is cut off, stands still or hangs
+    REFUSED = "an answer, but no status"  # it does not lead, or speaks another version
+
+
 class Masters:
     """A channel to each master.  An async context: they are closed behind it."""
 
@@ -64,17 +72,22 @@ class Masters:
             await channel.close()
 
     async def look(self, door: Door) -> JobProgress | None:
-        """What the master behind the door says; None when it gives no answer within a second."""
+        """As `ask`; None where there is no progress to tell."""
+        answer = await self.ask(door)
+        return answer if isinstance(answer, JobProgress) else None
+
+    async def ask(self, door: Door) -> JobProgress | NoProgress:
+        """What the master behind the door says, within a second."""
         stub: MasterAsyncStub = MasterStub(await self._channel(door))
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=door.job, software="edl")))
         try:
             reply = await stub.Status(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
             return progress_of(decode_document(JobStatus, reply.job_status_json))
-        except grpc.aio.AioRpcError:
-            return None  # starting, restarting, or not leading
+        except grpc.aio.AioRpcError as error:
+            return NoProgress.REFUSED if _has_answered(error) else NoProgress.SILENT
         except ContractError as error:
             log.warning("the master of %s answers what this version does not read: %s", door.job, error)
-            return None
+            return NoProgress.REFUSED
 
     async def keep_only(self, job: str, addresses: frozenset[str]) -> None:
         """Close the channels to masters of the job that are no more."""
@@ -91,6 +104,10 @@ class Masters:
         if known is not None:  # its certificates have been renewed
             await known[1].close()
         return channel[1]
+
+
+def _has_answered(error: grpc.aio.AioRpcError) -> bool:
+    return any(key == ANSWERED_METADATA_KEY for key, _ in error.trailing_metadata() or ())
 
 
 def _open(door: Door) -> grpc.aio.Channel:

@@ -25,6 +25,7 @@ class JobProgress:
     term: int = 0
     head: str = ""
     checkpoint_age_s: float | None = None
+    connected: frozenset[str] = frozenset()  # the members, by name, whose stream to the master stands
     samples_per_s: float = 0.0
     metrics: tuple[tuple[str, float], ...] = ()
 
@@ -66,6 +67,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         term=status.term,
         head=status.head or "",
         checkpoint_age_s=status.head_age_s,
+        connected=frozenset(member.name for member in status.members if member.is_connected),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )

@@ -183,6 +183,4 @@ def _job_notices(job: TrainingJob) -> list[str]:
         notices.append(f"parameter servers stay at minReplicas {job.server.replicas.minimum} in this version")
     if job.mode is Mode.OBSERVE:
         notices.append("mode observe is for Kubernetes; here the job runs")
-    if job.trainer.min_run_s > 0:
-        notices.append("trainer.minRunSeconds is for Kubernetes; it is not used here")
     return notices

@@ -55,6 +55,7 @@ def job_of(
             powers_of_two=trainer.powers_of_two,
             per_node=trainer.per_node,
             pinned_replicas=pinned,
+            min_run_s=trainer.min_run_s,
         ),
         master=MasterSpec(shape=shapes[Role.MASTER], replicas=masters),
         servers=None

@@ -62,7 +62,7 @@ class TrainerSizes(StrictModel):
 
 
 class ServerSizes(StrictModel):
-    min_replicas: Int = Field(alias="minReplicas", ge=1)
+    min_replicas: Int = Field(alias="minReplicas", ge=1, le=MOST_REPLICAS)
     max_replicas: Int | None = Field(default=None, alias="maxReplicas", ge=1, le=MOST_REPLICAS)
     replicas: Int = Field(default=0, ge=0)
     trainers_per_server: Int = Field(default=4, alias="trainersPerServer", ge=1)
@@ -114,7 +114,7 @@ class TrainingJobModel(StrictModel):
 
 
 class DeploymentSpec(StrictModel):
-    replicas: Int = Field(default=1, ge=0)
+    replicas: Int = Field(default=1, ge=0, le=MOST_REPLICAS)
     template: PodTemplateModel
 
 

@@ -34,18 +34,27 @@ def is_news(decision: Decision) -> bool:
     return decision.reason is not Reason.KEPT and decision.bottleneck is not Bottleneck.NOT_ACTIVE
 
 
-def reason_of(refusal: str) -> str:
-    """One word for what the API server had against a write; empty for what is part of normal life (room just taken)."""
+def reason_of(refusal: str, *, is_final: bool = False) -> str:
+    """One word for what the API server had against a write; empty for what is part of normal life (room just taken).
+
+    `is_final`: the same would be refused again.
+    """
     for words, reason in (
         ("exceeded quota", "Quota"),
         ("failed quota", "Quota"),
         ("LimitRange", "LimitRange"),
         ("usage per", "LimitRange"),
         ("violates PodSecurity", "PodSecurity"),
+        ("because it is being terminated", "NamespaceTerminating"),
+        (" is invalid: ", "PodInvalid"),
+        ("belongs to somebody else", "NameTaken"),
+        ("stands with the label", "NameTaken"),
         ("no PriorityClass", "PriorityClassMissing"),
         ("cannot create", "Forbidden"),
         ("cannot delete", "Forbidden"),
     ):
         if words in refusal:
             return reason
-    return ""
+    return (
+        "PodRefused" if is_final and "create pods " in refusal else ""
+    )  # a webhook, an account that is not there, ...

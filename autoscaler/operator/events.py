@@ -26,7 +26,7 @@ from autoscaler.operator.records import Note
 CONTROLLER: Final = "edl.dev/operator"
 MOST_WAITING: Final = 1_000
 MOST_PER_S: Final = 20.0
-LONGEST_NOTE: Final = 1024  # the API's
+LONGEST_NOTE: Final = 1024  # bytes, the API's
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class Events:
             "action": note.reason,
             "reason": note.reason,
             "type": "Warning" if note.is_warning else "Normal",
-            "note": note.message[:LONGEST_NOTE],
+            "note": note.message.encode()[:LONGEST_NOTE].decode(errors="ignore"),
             "regarding": {
                 "apiVersion": API_VERSION,
                 "kind": "TrainingJob",

@@ -51,6 +51,7 @@ class Failures:
         self._clock = clock
         self._wake = wake
         self._judging: set[str] = set()  # UIDs
+        self._bug: BaseException | None = None
         self._turn = asyncio.Semaphore(AT_ONCE)
 
     def take(self, job: KubeJob, raw: Raw) -> None:
@@ -67,13 +68,23 @@ class Failures:
         self._judging.add(uid)
         task = asyncio.ensure_future(self._judge(job, raw, role, end))
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._is_done)
+
+    def check(self) -> None:
+        """Raise what ended a judgement beside ClusterErrors: a bug, which must not be tried again unseen for ever."""
+        if self._bug is not None:
+            raise self._bug
 
     async def close(self) -> None:
         """Judge nothing more."""
         for task in tuple(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def _is_done(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled():
+            self._bug = self._bug or task.exception()
 
     async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> None:
         try:

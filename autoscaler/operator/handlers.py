@@ -102,7 +102,7 @@ def make_registry(listener: Listener, seen: MemoryDiffBase, login: Callable[...,
 
 
 def note_of(path: tuple[str, ...], before: Any, after: Any) -> Note | None:
-    """What is worth an event of its own; suspending and resuming are told by the job's life."""
+    """What is worth a line in the log; suspending and resuming are told by the job's life."""
     match path:
         case ("trainer", "replicas"):
             if after:

@@ -1,6 +1,7 @@
 """The few writes that a job's own life asks for, and the last words of a pod.
 
-Every one means this very object (UID) and may be repeated: what is gone already is as it should be.
+Every one means this very object (UID), the end of a job also as it was looked at (resourceVersion), and may be
+repeated: what is gone already is as it should be.
 """
 
 from __future__ import annotations
@@ -29,11 +30,16 @@ class Hands:
 
     async def delete_master(self, deployment: Raw) -> None:
         """Its pods go after it."""
-        await self._delete(DEPLOYMENTS, deployment, Propagation.BACKGROUND)
+        await self._delete(DEPLOYMENTS, deployment, Preconditions(uid=deployment["metadata"]["uid"]))
 
     async def delete_job(self, job: Raw) -> None:
-        """The TrainingJob and, after it, all that it owns."""
-        await self._delete(TRAINING_JOBS, job, Propagation.BACKGROUND)
+        """The TrainingJob and, after it, all that it owns, if it is as it was looked at: its time may have grown.
+
+        Raises ConflictError when it is not.
+        """
+        metadata = job["metadata"]
+        only = Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"])
+        await self._delete(TRAINING_JOBS, job, only)
 
     async def tail(self, raw: Raw, container: str) -> str:
         """The last lines that the container wrote; empty when they are not to be had soon."""
@@ -50,13 +56,13 @@ class Hands:
                         del found[:-MOST_BYTES]
         return found.decode("utf-8", errors="replace").strip()
 
-    async def _delete(self, kind: Kind, raw: Raw, propagation: Propagation | None) -> None:
+    async def _delete(self, kind: Kind, raw: Raw, only: Preconditions) -> None:
         metadata = raw["metadata"]
         with suppress(NotFoundError):
             await self._api.delete(
                 kind,
                 metadata["name"],
                 namespace=metadata["namespace"],
-                only=Preconditions(uid=metadata["uid"]),
-                propagation=propagation,
+                only=only,
+                propagation=Propagation.BACKGROUND,
             )

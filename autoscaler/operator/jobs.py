@@ -228,6 +228,7 @@ class Jobs:
 
     async def _keep_looking(self) -> None:
         while True:
+            self.failures.check()
             for name in self._due():
                 try:
                     await self.look(name)

@@ -25,13 +25,14 @@ from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems
 from autoscaler.clusters.kubernetes.reading.raw import key_of, part, whole
-from autoscaler.clusters.kubernetes.views import AGEING, KINDS, Facts
+from autoscaler.clusters.kubernetes.views import AGEING, KINDS, NEVER_S, Facts
 from autoscaler.clusters.kubernetes.watching import Watching
 from autoscaler.domain import JobName, Role
 from autoscaler.jobs.masters import Masters
 from autoscaler.loop import Loop, Step
 from autoscaler.manifests.values import Mode
 from autoscaler.operator.asking import Asking
+from autoscaler.operator.definition import Definition
 from autoscaler.operator.ends import By, PodEnd
 from autoscaler.operator.events import Events
 from autoscaler.operator.following import FollowedStore
@@ -45,17 +46,15 @@ from autoscaler.operator.record import JobRecord
 from autoscaler.operator.records import Ears, Note
 from autoscaler.operator.report import Reports
 from autoscaler.operator.resizes import Author
+from autoscaler.operator.seen import Seen
 from autoscaler.operator.settings import OperatorSettings
 from autoscaler.operator.standing import standing
-from autoscaler.operator.status import Seen, status_of, wrong_status
+from autoscaler.operator.status import status_of, wrong_status
 from autoscaler.operator.statuses import Statuses
 from autoscaler.operator.told import Told
 
 SYNC_POLL_S: Final = 0.05
 KOPF_AGAIN_S: Final = 30.0
-NEVER_S: Final = 1e15
-"""An instant that does not come."""
-
 _OF_JOBS: Final = tuple(kind for kind in KINDS if kind.is_namespaced and kind != PODS)
 """What the chart's roles let be read in the namespaces of `--namespaces` alone; pods and nodes are everybody's room."""
 
@@ -88,11 +87,15 @@ class Leading:
         self._clock = clock
         self._offset_s = clock() - wall_s()
         self._passed_at_s = clock()
-        self._judged: tuple[PriorityClasses | None, Mapping[str, str]] = (None, {})
+        self._judged: tuple[PriorityClasses | None, dict[str, str]] = (None, {})
         self.store = FollowedStore(namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces))
         self.events = Events(api, identity=settings.identity, wall_s=wall_s)
         self.objects = Objects(
-            api, settings.build.etcd, now=lambda: datetime.fromtimestamp(wall_s(), UTC), namespaces=settings.namespaces
+            api,
+            settings.build.etcd,
+            now=lambda: datetime.fromtimestamp(wall_s(), UTC),
+            servers_of=self._servers_of,
+            namespaces=settings.namespaces,
         )
         self.cluster = KubernetesCluster(
             api,
@@ -102,6 +105,7 @@ class Leading:
             offset_s=self._offset_s,
             facts_of=self._facts,
             prepare=self.objects.prepare,
+            is_frozen=settings.policy.is_frozen,
         )
         self.ground = Ground(self.store, self.cluster.views)
         self.jobs = Jobs(
@@ -120,6 +124,7 @@ class Leading:
             count_resize=metrics.count_resize,
         )
         self.statuses = Statuses(api, self.store, raw_of=self.ground.raw, status_of=self.status_of, clock=clock)
+        self.definition = Definition(api, changed=self._take_definition)
         self.store.follow = self.jobs.wake
         self.loop = Loop(Told(self.cluster, self.jobs.note_told), settings.policy, listener=self._listen)
         self.watching = Watching(
@@ -136,7 +141,9 @@ class Leading:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.watching.run(), name="watching")
             await self._wait_synced()
+            await self.definition.look()
             self.cluster.view()
+            tasks.create_task(self.definition.keep(), name="definition")
             tasks.create_task(self.cluster.keep(), name="gangs")
             tasks.create_task(self.loop.run(), name="planner loop")
             tasks.create_task(self.jobs.run(), name="jobs")
@@ -165,8 +172,9 @@ class Leading:
 
     @property
     def problem(self) -> str:
-        """Why a kind is not followed at the moment."""
-        return next(iter(self.watching.problems.values()), "")
+        """What keeps it from its work at the moment: a kind that is not followed, or the cluster's own shape."""
+        told = (*self.watching.problems.values(), *self._problems().values())
+        return next(iter(told), "")
 
     def status_of(self, name: JobName) -> Raw | None:
         """The job's status as it should stand; None: there is no such job."""
@@ -202,7 +210,7 @@ class Leading:
             priority=self.ground.priority(job),
             is_contested=self.ground.is_contested(job.key),
             is_observed=job.spec.mode is Mode.OBSERVE or self._settings.policy.is_frozen,
-            problems=self._problems(),
+            problems=self._problems_of(job.key),
         )
 
     def _facts(self, job: KubeJob) -> Facts:
@@ -210,12 +218,22 @@ class Leading:
         facts = self.jobs.facts(job)
         return replace(facts, hold_until_s=NEVER_S) if self._problems() else facts
 
-    def _problems(self) -> Mapping[str, str]:
+    def _problems_of(self, job: JobName) -> Mapping[str, str]:
+        refused = self.cluster.views.jobs.refused.get(job)
+        return self._problems() | ({"LimitRange": refused} if refused else {})
+
+    def _problems(self) -> dict[str, str]:
         classes = self.cluster.views.classes
         if self._judged[0] is not classes:
             found = class_problems(classes, self._settings.build.reclaim)
             self._judged = (classes, {"PriorityClasses": "; ".join(found)} if found else {})
-        return self._judged[1]
+        old = self.definition.problem
+        return {"OldDefinition": old, **self._judged[1]} if old else self._judged[1]
+
+    def _take_definition(self) -> None:
+        for name in self.ground.jobs:
+            self.jobs.wake(name)
+        self.cluster.touch()
 
     def _show(self, name: JobName, record: JobRecord, status: Raw) -> None:
         self._metrics.show_job(name, status, checkpoint_every_s=record.job.spec.checkpoint.every_s)
@@ -259,6 +277,10 @@ class Leading:
             before = 1 + sum(key_of(raw) != end.pod for raw in standing(self.ground.pods(job), Role.TRAINER))
             self.reports.resize(job.key, author, reason, before=before, message=f"{end.pod}: {words}")
 
+    def _servers_of(self, job: KubeJob) -> int:
+        decision = self.reports.of(job.key).decision
+        return 0 if decision is None else decision.servers_target
+
     def _owners(self) -> Iterable[KubeJob]:
         """The jobs that have pods, and that EDL acts on."""
         jobs = tuple(self.ground.jobs.values())
@@ -278,5 +300,5 @@ class Leading:
         self.jobs.wake(job)
 
     def edited(self, job: JobName, note: Note) -> None:
-        """See `handlers.Listener`."""
-        self._say(job, note)
+        """See `handlers.Listener`.  For the log: the event that people read is the decision's, one for both."""
+        log.info("tj/%s: %s: %s", job, note.reason, note.message)

@@ -17,6 +17,7 @@ from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.fenced import FencedApi
 from autoscaler.clusters.kubernetes.api.port import Api
 from autoscaler.jobs.masters import Masters
+from autoscaler.operator.following import SLIMS
 from autoscaler.operator.health import HealthServer, State
 from autoscaler.operator.leading import Leading
 from autoscaler.operator.lease import Lease
@@ -41,7 +42,7 @@ async def run(settings: OperatorSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with contextlib.AsyncExitStack() as stack:
         metrics = Metrics()
-        api = MeteredApi(await connect(settings.kubeconfig), metrics.count_call)
+        api = MeteredApi(await connect(settings.kubeconfig, slims=SLIMS), metrics.count_call)
         stack.push_async_callback(api.close)
         operator = Operator(api, settings, metrics)
         server = HealthServer(settings.listen, state=operator.state, render=operator.render_metrics)

@@ -3,7 +3,7 @@
 `prepare` makes them before the first pod, which mounts them; after that they are healed when somebody has deleted or
 changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
 certificates are renewed long before they end (`building.identity`).  All writes are server-side applies of the whole
-object, so doing it twice is doing it once.
+object, so doing it twice is doing it once.  What somebody else has made under such a name is left alone, and said.
 
 An identity that stands is never replaced while it is whole: running pods are known by it.  Of one that has lost a part,
 token and authority are kept if anything of them is left.
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.errors import NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
+from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.building.disruption import build_budget
 from autoscaler.clusters.kubernetes.building.identity import Identity, is_due, issue, read_identity, renewed, secrets_of
@@ -32,12 +32,14 @@ from autoscaler.clusters.kubernetes.building.names import (
     member_secret,
 )
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
+from autoscaler.clusters.kubernetes.pod_writer import NameTakenError
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, text, whole
 from autoscaler.errors import ClusterError
 
 HEAL_EVERY_S: Final = 60.0
 SECRETS_EVERY: Final = 10  # rounds of healing
+NOT_LOOKED_THROUGH: Final = -1  # core pods of a job whose identity alone was read
 OURS: Final = "app.kubernetes.io/managed-by=edl"
 
 log = logging.getLogger(__name__)
@@ -53,14 +55,24 @@ class Kept:
 
 
 class Objects:
-    """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all."""
+    """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all.
+
+    `servers_of`: how many parameter servers the planner wants for a job now, 0 where it has said nothing yet.
+    """
 
     def __init__(
-        self, api: Api, etcd: EtcdAccess, *, now: Callable[[], datetime], namespaces: tuple[str, ...] = ()
+        self,
+        api: Api,
+        etcd: EtcdAccess,
+        *,
+        now: Callable[[], datetime],
+        servers_of: Callable[[KubeJob], int],
+        namespaces: tuple[str, ...] = (),
     ) -> None:
         self._api = api
         self._etcd = etcd
         self._now = now
+        self._servers_of = servers_of
         self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
         self._kept: dict[str, Kept] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -71,12 +83,20 @@ class Objects:
         """Make all of it stand as the job's spec wants it.  Raises ClusterError."""
         async with self._turns.setdefault(job.key, asyncio.Lock()):
             kept = self._kept.get(job.key)
-            if kept is not None and (kept.uid, kept.core_pods) == (job.uid, core_pods(job)):
+            if kept is not None and kept.uid != job.uid:
+                kept = None
+            core = self._core_pods(job)
+            if kept is not None and kept.core_pods == core:
                 return
-            identity = await self._keep_identity(job)
-            await self._api.apply(SERVICES, build_service(job))
-            await self._api.apply(DISRUPTION_BUDGETS, build_budget(job, core_pods(job)))
-            self._kept[job.key] = Kept(uid=job.uid, core_pods=core_pods(job), identity=identity)
+            budget = build_budget(job, core)
+            if kept is not None and kept.core_pods != NOT_LOOKED_THROUGH:  # an edit moves the budget, no more
+                identity = kept.identity
+                await self._api.apply(DISRUPTION_BUDGETS, budget)
+            else:
+                identity = await self._keep_identity(job)
+                await self._apply_own(SERVICES, build_service(job), job)
+                await self._apply_own(DISRUPTION_BUDGETS, budget, job)
+            self._kept[job.key] = Kept(uid=job.uid, core_pods=core, identity=identity)
 
     async def identity_of(self, job: KubeJob) -> Identity | None:
         """What the job's members are known by; None while there is none.  Raises ClusterError."""
@@ -85,13 +105,13 @@ class Objects:
             return kept.identity
         identity = _identity(*await self._secrets(job))
         if identity is not None:  # known, but not yet looked through: `prepare` makes the rest stand
-            self._kept[job.key] = Kept(uid=job.uid, core_pods=-1, identity=identity)
+            self._kept[job.key] = Kept(uid=job.uid, core_pods=NOT_LOOKED_THROUGH, identity=identity)
         return identity
 
     def follow(self, job: KubeJob) -> None:
-        """Have what the job owns made anew, if its spec calls for another budget than was made."""
+        """Have what the job owns made anew, if its spec or its servers call for another budget than was made."""
         kept = self._kept.get(job.key)
-        if kept is not None and kept.uid == job.uid and kept.core_pods != core_pods(job):
+        if kept is not None and kept.uid == job.uid and kept.core_pods != self._core_pods(job):
             self._edited.add(job.key)
             self._news.set()
 
@@ -131,7 +151,7 @@ class Objects:
         for job in jobs:
             service = services.get((job.namespace, master_name(job.name)))
             budget = budgets.get((job.namespace, budget_name(job.name)))
-            if with_secrets or not _is_whole(job, service, budget):
+            if with_secrets or not _is_whole(job, service, budget, self._core_pods(job)):
                 self._kept.pop(job.key, None)
             try:
                 await self.prepare(job)
@@ -139,6 +159,9 @@ class Objects:
                 problem = problem or error
         if problem is not None:
             raise problem
+
+    def _core_pods(self, job: KubeJob) -> int:
+        return core_pods(job, self._servers_of(job))
 
     # ---- identities ---------------------------------------------------------------------------------------------
 
@@ -163,12 +186,20 @@ class Objects:
         )
 
     async def _secret(self, job: KubeJob, name: str) -> Raw | None:
-        """The Secret, if it belongs to this very job: a name alone proves nothing."""
+        return await self._own(SECRETS, name, job)
+
+    async def _apply_own(self, kind: Kind, body: Raw, job: KubeJob) -> None:
+        await self._own(kind, body["metadata"]["name"], job)
+        await self._api.apply(kind, body)
+
+    async def _own(self, kind: Kind, name: str, job: KubeJob) -> Raw | None:
+        """The object, if it stands.  Raises what `check_own` does: an apply would overwrite what others made."""
         try:
-            raw = await self._api.get(SECRETS, name, namespace=job.namespace)
+            raw = await self._api.get(kind, name, namespace=job.namespace)
         except NotFoundError:
             return None
-        return raw if controller_of(raw).get("uid") == job.uid else None
+        check_own(raw, kind, job)
+        return raw
 
     async def _listed(self, kind: Kind) -> dict[tuple[str, str], Raw]:
         listings = [await self._api.list(kind, scope) for scope in self._scopes]
@@ -182,18 +213,28 @@ def _identity(authority: Raw | None, member: Raw | None, master: Raw | None) -> 
     return read_identity(authority, member, master)
 
 
-def core_pods(job: KubeJob) -> int:
-    """How many pods the job cannot run without."""
-    servers = 0 if job.spec.server is None else job.spec.server.replicas.minimum
-    return job.spec.trainer.replicas.minimum + servers + job.spec.master.replicas
+def check_own(raw: Raw, kind: Kind, job: KubeJob) -> None:
+    """Raise NameTakenError for what is somebody else's, ConflictError for what an earlier job of the name left."""
+    owner, name = controller_of(raw), f"{kind.kind} {job.namespace}/{raw['metadata']['name']}"
+    if owner.get("uid") == job.uid:
+        return
+    if owner.get("kind") == TRAINING_JOBS.kind and owner.get("name") == job.name:
+        raise ConflictError(f"{name} is still an earlier job's")
+    raise NameTakenError(f"{name} stands and belongs to somebody else; rename one of the two")
 
 
-def _is_whole(job: KubeJob, service: Raw | None, budget: Raw | None) -> bool:
+def core_pods(job: KubeJob, servers: int) -> int:
+    """How many pods the job cannot run without: each server holds a part of its model, those above the minimum too."""
+    least = 0 if job.spec.server is None else job.spec.server.replicas.minimum
+    return job.spec.trainer.replicas.minimum + max(least, servers) + job.spec.master.replicas
+
+
+def _is_whole(job: KubeJob, service: Raw | None, budget: Raw | None, core: int) -> bool:
     if service is None or budget is None:
         return False
     if any(controller_of(raw).get("uid") != job.uid for raw in (service, budget)):
         return False
-    wanted = build_budget(job, core_pods(job))["spec"]
+    wanted = build_budget(job, core)["spec"]
     is_same_budget = whole(budget, "spec", "minAvailable", default=-1) == wanted["minAvailable"]
     selects = part(service, "spec", "selector") == build_service(job)["spec"]["selector"]
     return is_same_budget and selects and text(service, "spec", "clusterIP") in {"None", ""}

@@ -10,6 +10,7 @@ from math import inf, log2
 from typing import Final
 
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.raw import Raw
 from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.domain import Role
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
@@ -37,6 +38,7 @@ class JobRecord:
     told: frozenset[str] = frozenset()  # told to leave by EDL
     counted: frozenset[str] = frozenset()  # whose leaving has been accounted for
     judged: frozenset[str] = frozenset()  # ended, and it is known why
+    resizes_before: tuple[Raw, ...] = ()  # what earlier leaders told of them, newest first; for people, never read
 
     @property
     def hold_until_s(self) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import part
+from autoscaler.clusters.kubernetes.reading.raw import part, parts
 from autoscaler.domain import JobName, Role
 from autoscaler.jobs import life as lives
 from autoscaler.operator.ends import PodEnd
@@ -121,4 +121,4 @@ class Records:
             roles=roles_of(pods, has_master=self._ground.master(job) is not None),
         )
         life = restore(job, found, offset_s=self._offset_s, now_s=self._clock())
-        return JobRecord(job=job, life=life)
+        return JobRecord(job=job, life=life, resizes_before=tuple(parts(found.status, "resizes")))

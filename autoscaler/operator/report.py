@@ -75,21 +75,22 @@ class Reports:
 
     def _take_applied(self, job: JobName, applied: list[tuple[Action, Outcome]]) -> None:
         done = [action for action, outcome in applied if outcome.verdict is Verdict.DONE]
-        refused = [outcome.message for _, outcome in applied if outcome.verdict is not Verdict.DONE]
-        self._take_refusals(job, [message for message in refused if reason_of(message)], has_done=bool(done))
+        refused = [outcome for _, outcome in applied if outcome.verdict is not Verdict.DONE]
+        told = [(reason_of(one.message, is_final=one.verdict is Verdict.REFUSED), one.message) for one in refused]
+        self._take_refusals(job, [(reason, message) for reason, message in told if reason], has_done=bool(done))
         change = self._resize_of(job, done)
         if change is not None:
             self._count_resize(change.cause)
             self._add(job, change)
         self._changed(job)
 
-    def _take_refusals(self, job: JobName, refused: list[str], *, has_done: bool) -> None:
+    def _take_refusals(self, job: JobName, refused: list[tuple[str, str]], *, has_done: bool) -> None:
         report = self.of(job)
         if refused:
-            reason = reason_of(refused[-1])
-            refusal = Refusal(at_s=self._clock(), reason=reason, message=refused[-1])
+            reason, message = refused[-1]
+            refusal = Refusal(at_s=self._clock(), reason=reason, message=message)
             if report.refusal is None or report.refusal.reason != reason:
-                self._say(job, Note(reason=reason, message=refused[-1], is_warning=True))
+                self._say(job, Note(reason=reason, message=message, is_warning=True))
             self._reports[job] = replace(report, refusal=refusal)
         elif has_done and report.refusal is not None:
             self._reports[job] = replace(report, refusal=None)

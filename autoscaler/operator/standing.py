@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from autoscaler.clusters.kubernetes.building.labels import GATE, ROLE
+from autoscaler.clusters.kubernetes.building.labels import GATE, ORDINAL, ROLE
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
 from autoscaler.clusters.kubernetes.reading.raw import Raw, condition_of, controller_of, text
@@ -23,6 +23,14 @@ _ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.M
 def own_pods(job: KubeJob, pods: Iterable[Pod]) -> list[Pod]:
     """Those that belong to this very job.  A master's owner is a ReplicaSet: its label is believed."""
     return [raw for raw in pods if _is_own(job, raw)]
+
+
+def is_seated(raw: Raw, job: str) -> bool:
+    """Whether its name says what its labels say, as for the planner: neither a copy, nor edited (`reading.pods`)."""
+    role = role_of(raw)
+    if role is None or role is Role.MASTER:
+        return role is Role.MASTER
+    return text(raw, "metadata", "name") == f"{job}-{role}-{text(raw, 'metadata', 'labels', ORDINAL)}"
 
 
 def uid_of(raw: Raw) -> str:

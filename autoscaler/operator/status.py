@@ -6,54 +6,27 @@ The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
-from autoscaler.clusters.kubernetes.gangs import Race
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
 from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.operator import conditions
-from autoscaler.operator.account import JobReport
 from autoscaler.operator.conditions import Condition, Kind, to_time
 from autoscaler.operator.ends import end_of
 from autoscaler.operator.record import JobRecord
-from autoscaler.operator.resizes import Resize
-from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, standing_by_role, uid_of
+from autoscaler.operator.resizes import MOST, Resize
+from autoscaler.operator.seen import Seen
+from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, uid_of
 from autoscaler.operator.verdicts import judge
 
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """All that a status is made of.  `problems`: one-word reason to message, of what keeps EDL from doing its work."""
-
-    record: JobRecord
-    report: JobReport
-    race: Race
-    pods: Sequence[RawRead]
-    has_master: bool
-    before: RawRead  # the status as it stands
-    priority: int | None  # None: there is no such class
-    is_contested: bool = False
-    is_observed: bool = False
-    problems: Mapping[str, str]
-    there: Mapping[Role, Sequence[RawRead]] = field(init=False)  # the pods that stand, by role
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "there", standing_by_role(self.pods))
-
-    @property
-    def job(self) -> KubeJob:
-        return self.record.job
 
 
 def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
@@ -68,7 +41,7 @@ def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
         "failures": _failures(seen),
         "trainers": _trainers(seen),
         "master": _master(seen),
-        "resizes": [_resize(one, offset_s) for one in seen.report.resizes],
+        "resizes": _resizes(seen, offset_s),
     }
     if job.spec.server is not None:
         status["servers"] = _servers(seen)
@@ -202,6 +175,12 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
     if progress.checkpoint_age_s is not None:
         told["lastCheckpointTime"] = to_time(record.progress_at_s - progress.checkpoint_age_s - offset_s)
     return told
+
+
+def _resizes(seen: Seen, offset_s: float) -> list[RawRead]:
+    """A change of leader is no end of the job's story: what earlier ones told is told on."""
+    own = [_resize(one, offset_s) for one in seen.report.resizes]
+    return [*own, *seen.record.resizes_before][:MOST]
 
 
 def _resize(resize: Resize, offset_s: float) -> Raw:

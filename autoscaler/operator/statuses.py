@@ -1,7 +1,9 @@
 """Writes the status of every TrainingJob, by server-side apply on its subresource, when it differs from what stands.
 
-Bounded: at most `MOST_PER_S` writes, a job's own at most once a second, and where only its progress has moved at most
-every ten seconds.  A status that somebody else has changed differs too, and is put right.
+Bounded: at most `MOST_PER_S` writes, a job's own when it has been still for a second, or has changed for three, so that
+a resize is one write where pods start fast; and where only its progress has moved at most every ten seconds.  A status
+that somebody else has changed differs too, and is put right.  What the server itself leaves out, as its definition of
+the kind is older than the operator, is not written again and again.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Api, Raw, Subresource
+from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Raw, Subresource
 from autoscaler.clusters.kubernetes.building.names import split_key
+from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
 from autoscaler.clusters.kubernetes.reading.raw import part
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.domain import JobName
@@ -22,8 +25,8 @@ from autoscaler.errors import ClusterError
 from autoscaler.operator.status import same
 
 MOST_PER_S: Final = 50.0
-SETTLE_S: Final = 0.25  # what comes together is one write
-AGAIN_S: Final = 1.0
+SETTLE_S: Final = 1.0  # what comes together is one write
+LONGEST_S: Final = 3.0  # however it goes on
 PROGRESS_EVERY_S: Final = 10.0
 
 log = logging.getLogger(__name__)
@@ -47,14 +50,17 @@ class Statuses:
         self._status_of = status_of
         self._clock = clock
         self._dirty: dict[JobName, float] = {}  # from when on it may be written
+        self._since_s: dict[JobName, float] = {}  # when the first of what is to be written came
         self._written_at_s: dict[JobName, float] = {}
+        self._kept: dict[JobName, tuple[Raw, Raw]] = {}  # what was written last, and what the server made of it
         self._news = asyncio.Event()
 
     def touch(self, job: JobName) -> None:
         """The job's status may be another one now."""
-        if job not in self._dirty:
-            self._dirty[job] = max(self._clock() + SETTLE_S, self._written_at_s.get(job, 0.0) + AGAIN_S)
-            self._news.set()
+        now_s = self._clock()
+        since_s = self._since_s.setdefault(job, now_s)
+        self._dirty[job] = min(now_s + SETTLE_S, since_s + LONGEST_S)
+        self._news.set()
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -73,12 +79,14 @@ class Statuses:
     async def write(self, job: JobName) -> bool:
         """Write the job's status if it tells something new; whether it was tried."""
         self._dirty.pop(job, None)
+        self._since_s.pop(job, None)
         raw, status = self._raw_of(job), self._status_of(job)
         if raw is None or status is None or raw["metadata"].get("deletionTimestamp"):
             self._written_at_s.pop(job, None)
+            self._kept.pop(job, None)
             return False
         standing, now_s = part(raw, "status"), self._clock()
-        if status == standing:
+        if status == standing or (status, standing) == self._kept.get(job):
             return False
         due_s = self._written_at_s.get(job, -PROGRESS_EVERY_S) + PROGRESS_EVERY_S
         if same(status, standing) and now_s < due_s:
@@ -97,8 +105,30 @@ class Statuses:
     async def _apply(self, job: JobName, raw: Raw, status: Raw) -> None:
         namespace, name = split_key(job)
         body = {"metadata": {"name": name, "namespace": namespace, "uid": raw["metadata"]["uid"]}, "status": status}
-        self._store.learn(TRAINING_JOBS, await self._api.apply(TRAINING_JOBS, body, subresource=Subresource.STATUS))
+        written = await self._api.apply(TRAINING_JOBS, body, subresource=Subresource.STATUS)
+        if forged := _beyond(part(written, "status"), status):
+            written = await self._api.patch(
+                TRAINING_JOBS,
+                name,
+                {"status": forged},
+                namespace=namespace,
+                only=Preconditions(uid=raw["metadata"]["uid"]),
+                subresource=Subresource.STATUS,
+            )
+        self._store.learn(TRAINING_JOBS, written)
+        self._kept[job] = (status, written.get("status") or {})
 
     def _due(self) -> list[JobName]:
         now_s = self._clock()
         return [job for job, from_s in self._dirty.items() if from_s <= now_s]
+
+
+def _beyond(standing: RawRead, wanted: RawRead) -> Raw:
+    """What takes away the fields that are somebody else's: an apply leaves them, for it owns its own alone."""
+    found: Raw = {}
+    for name, value in standing.items():
+        if name not in wanted:
+            found[name] = None
+        elif isinstance(value, dict) and (nested := _beyond(value, wanted[name])):
+            found[name] = nested
+    return found

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.operator.conditions import Condition, Kind, is_false, is_true, is_unknown
+from autoscaler.operator.seen import Seen
 from autoscaler.operator.standing import is_ready
 from master.api.status import JobPhase
-
-if TYPE_CHECKING:
-    from autoscaler.operator.status import Seen
 
 _GETTING_ON: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING})
 
@@ -51,11 +49,11 @@ def _admitted(seen: Seen) -> Condition:
     if seen.is_observed:
         why = decision.message if decision is not None else ""
         return is_false(Kind.ADMITTED, "Observed", f"spec.mode is observe: EDL writes nothing. {why}".strip())
+    if report.refusal is not None:  # the last try; one that only lost its room was done first, which clears this
+        return is_false(Kind.ADMITTED, report.refusal.reason, report.refusal.message)
     if seen.race.is_taken:
         told = f"{seen.race.lost} times in a row others took the room that was proved for it"
         return is_false(Kind.ADMITTED, "RoomTaken", told)
-    if report.refusal is not None:
-        return is_false(Kind.ADMITTED, report.refusal.reason, report.refusal.message)
     if decision is None:
         return is_unknown(Kind.ADMITTED, "NotPlanned", "no plan has been made with it yet")
     return is_false(Kind.ADMITTED, decision.bottleneck.value, decision.message)
@@ -85,6 +83,10 @@ def _scaled(seen: Seen) -> Condition:
     message = f"{there} of {decision.target} trainers: {decision.message}{notice}"
     if seen.is_observed:
         return is_false(Kind.SCALED, "Observed", f"EDL would want {message}")
+    for reason, told in seen.problems.items():
+        return is_false(Kind.SCALED, reason, told)
+    if there < decision.target and seen.report.refusal is not None:
+        return is_false(Kind.SCALED, seen.report.refusal.reason, seen.report.refusal.message)
     if there < decision.target:
         return is_false(Kind.SCALED, "Growing", message)
     if there > decision.target:
@@ -119,6 +121,10 @@ def _degraded(seen: Seen) -> Condition:
         reason = decision.bottleneck.value if decision is not None else "BelowMinimum"
         if decision is not None and decision.bottleneck in {Bottleneck.MAX, Bottleneck.PINNED}:
             reason = "BelowMinimum"
+        if there >= minimum and (server := seen.job.spec.server) is not None:
+            servers = len(seen.there[Role.SERVER])
+            told = f"{servers} parameter servers of at least {server.replicas.minimum}: they are being replaced"
+            return is_true(Kind.DEGRADED, reason, told)
         return is_true(Kind.DEGRADED, reason, f"{there} trainers of at least {minimum}: {why}")
     return is_false(Kind.DEGRADED, "AsWanted")
 

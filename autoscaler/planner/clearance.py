@@ -14,7 +14,7 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.payoff import gain_of
 from autoscaler.planner.thirst import step_of
-from autoscaler.planner.windows import is_old_enough, next_change_at, shrink_opens_at
+from autoscaler.planner.windows import leaves_at, next_change_at, shrink_opens_at
 
 
 @dataclass(slots=True)
@@ -59,9 +59,7 @@ def is_open(draft: Draft, search: Search, taker: JobDraft, giver: JobDraft, vict
 
 def gives_from(draft: Draft, giver: JobDraft, victims: list[Pod]) -> float:
     """When the windows allow the giver its step down."""
-    policy = draft.policy
-    young = [pod for pod in victims if not is_old_enough(policy, pod, draft.now_s)]
-    return max([shrink_opens_at(draft, giver.job), *(pod.created_at_s + policy.victim_age_s for pod in young)])
+    return max([shrink_opens_at(draft, giver.job), *(leaves_at(draft.policy, giver.job, pod) for pod in victims)])
 
 
 def is_owed(draft: Draft, taker: JobDraft, giver: JobDraft, owed: int) -> bool:

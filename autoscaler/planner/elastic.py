@@ -12,7 +12,7 @@ from autoscaler.domain import Cause, JobState, Role, Tier
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.waste import least_waste
-from autoscaler.planner.windows import is_old_enough, resize_of, shrink_opens_at
+from autoscaler.planner.windows import leaves_at, resize_of, shrink_opens_at
 
 
 def is_elastic(draft: Draft, job: JobDraft) -> bool:
@@ -75,8 +75,8 @@ def release_servers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
     opens_at_s = shrink_opens_at(draft, job.job)
     if shrunk_at_s is not None:
         opens_at_s = max(opens_at_s, shrunk_at_s + draft.policy.down_window_s)
-    if is_allowed and draft.now_s >= opens_at_s and all(is_old_enough(draft.policy, p, draft.now_s) for p in victims):
+    opens_at_s = max([opens_at_s, *(leaves_at(draft.policy, job.job, pod) for pod in victims)])
+    if is_allowed and draft.now_s >= opens_at_s:
         draft.remove(job, victims, Cause.RATIO, beneficiary="spec.parameterServer.trainersPerServer")
     else:
-        youngest_s = max(pod.created_at_s for pod in victims) + draft.policy.victim_age_s
-        draft.wake_at_s.append(max(opens_at_s, youngest_s, draft.now_s + 1.0))
+        draft.wake_at_s.append(max(opens_at_s, draft.now_s + 1.0))

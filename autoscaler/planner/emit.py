@@ -33,7 +33,7 @@ from autoscaler.planner.memory import next_history
 from autoscaler.planner.share import STARVED
 from autoscaler.planner.story import counted
 from autoscaler.planner.thirst import thirst
-from autoscaler.planner.windows import changes_left, growth_opens_at, is_old_enough, next_change_at, shrink_opens_at
+from autoscaler.planner.windows import changes_left, growth_opens_at, leaves_at, next_change_at, shrink_opens_at
 
 
 def emit(draft: Draft) -> Plan:
@@ -74,11 +74,11 @@ def drop_odd_trainers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
         return
     victims = draft.last_in_line(job)[:odd]
     opens_at_s = shrink_opens_at(draft, job.job) if is_allowed else next_change_at(draft)
-    if draft.now_s >= opens_at_s and all(is_old_enough(draft.policy, pod, draft.now_s) for pod in victims):
+    opens_at_s = max([opens_at_s, *(leaves_at(draft.policy, job.job, pod) for pod in victims)])
+    if draft.now_s >= opens_at_s:
         draft.remove(job, victims, Cause.STEP, beneficiary="spec.trainer.step")
     else:
-        youngest_s = max((pod.created_at_s for pod in victims), default=0.0) + draft.policy.victim_age_s
-        draft.wake_at_s.append(max(opens_at_s, youngest_s))
+        draft.wake_at_s.append(opens_at_s)
 
 
 def gate_growth(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:

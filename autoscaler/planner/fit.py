@@ -19,15 +19,11 @@ import numpy as np
 
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.node_arrays import Mask, PlainNode
-from autoscaler.planner.rooms import Scores, slacks_of, without_surplus
+from autoscaler.planner.plain_rooms import slacks_of, without_surplus
+from autoscaler.planner.rooms import Scores
 
 FEW_OF_NODES: Final = 64
 """One search for the emptiest node among so many takes as long as one step of a heap over them."""
-
-
-def tightest_room(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> int | None:
-    """Return the node that the pod leaves fullest; ties to the first name."""
-    return next(rooms_by_tightness(draft, shape, now=now, avoid=avoid), None)
 
 
 def rooms_by_tightness(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None) -> Iterator[int]:

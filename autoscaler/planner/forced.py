@@ -17,7 +17,7 @@ from autoscaler.planner.draft_state import Want
 from autoscaler.planner.fit import emptiest_room
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.others import answer, urgency
-from autoscaler.planner.rooms import copies_that_fit
+from autoscaler.planner.plain_rooms import copies_that_fit
 from autoscaler.planner.step_down import last_step_of, share_below
 from autoscaler.planner.victims import Harm, Victims, cheapest_victims
 from autoscaler.planner.waste import WEIGHED_NODES

@@ -100,7 +100,8 @@ def settle_headroom(draft: Draft) -> None:
 def kind_of(draft: Draft, job: JobDraft) -> object:
     """Return what gangs have in common that find room, or find none, alike; with a reservation each is of its own."""
     has_seats = any(entry.job == job.job.name for entry in draft.history.reservations)
-    return (job.job.priority, *job.shapes.items(), *core_of(job), job.job.name if has_seats else "")
+    alike = (job.job.priority, job.job.trainer.per_node, *job.shapes.items(), *core_of(job))
+    return (*alike, job.job.name if has_seats else "")
 
 
 def queue(draft: Draft) -> list[JobName]:

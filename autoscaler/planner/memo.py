@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import compress, count
-from operator import is_not
+from operator import attrgetter, is_not
 from typing import Final, TypeVar
 
 from autoscaler.domain import ClusterView, JobName, Node, NodeName, Policy
@@ -19,7 +19,9 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.snapshot import Snapshot, shapes_of
 
 STRIDE: Final = 256  # things compared at once
-TOUCHED_LIMIT: Final = 16  # times the nodes: a longer list of touched nodes is dropped with what rests on it
+
+what_is_kept_of: Final = attrgetter("fairness", "reclaim")
+"""The settings that jobs' claims and offers rest on, which stay with the snapshot from plan to plan."""
 
 Thing = TypeVar("Thing", bound=Named)
 
@@ -34,7 +36,8 @@ class Memo:
     def begin(self, view: ClusterView, policy: Policy, now_s: float) -> Draft:
         """Return the draft on which the phases write.  Until `end` the memo is empty, so an error costs the memo."""
         snapshot, self._snapshot = self._snapshot, None
-        if snapshot is None or not bring_up_to_date(snapshot, view):
+        is_as_before = self._policy is None or what_is_kept_of(policy) == what_is_kept_of(self._policy)
+        if snapshot is None or not is_as_before or not bring_up_to_date(snapshot, view):
             snapshot = Snapshot(view)
         wanted = [headroom.shape for headroom in policy.headroom]
         for shape in wanted:
@@ -71,9 +74,7 @@ class Memo:
         self._policy = draft.policy
         for job in draft.jobs.values():
             job.forget_notes()
-        rooms = draft.rooms
-        if len(rooms.touched) > TOUCHED_LIMIT * len(rooms) + 1_000:
-            rooms.forget_touched()
+        draft.rooms.shorten_touched()
         self._snapshot = self._begun
 
 

@@ -27,6 +27,7 @@ Mask = npt.NDArray[np.bool_]
 PlainNode = list[tuple[int, int, int]]  # by column: what will be free, what is free, and what the node has in all
 
 EXACT_LIMIT: Final = 2**62  # no sum of amounts on one node may reach the end of 64 bits
+MORE_SHAPES: Final = 500  # so many new ones are taken in: each that is asked about is kept for every node (`rooms`)
 FEW: Final = 24  # so many moves are taken back one by one, which is faster than arrays up to there
 
 
@@ -42,6 +43,7 @@ class NodeArrays:
         amounts = [amounts_of(node.allocatable, self.columns) for node in nodes]
         largest = max((max(row) for row in amounts), default=0)
         self.pod_limit = 2 * pod_count + 1_000
+        self.shape_limit = len(shapes) + MORE_SHAPES
         self.limit = EXACT_LIMIT // (2 * self.pod_limit + len(nodes))  # of one amount, while 64 bits are enough
         self.kind: type = np.int64 if max(largest, shapes.largest) <= self.limit else object
         self.whole: Numbers = np.array(amounts, dtype=self.kind).reshape(len(nodes), len(self.columns)).T.copy()

@@ -55,7 +55,8 @@ def one_of_each_kind(draft: Draft, takers: Sequence[JobDraft]) -> Iterator[JobDr
 def kind_of(draft: Draft, taker: JobDraft) -> object:
     """Return what a step of the job depends on, its share apart: what must find room, for whom, and what it brings."""
     spec, size, step = taker.job, taker.size, step_of(taker)
-    servers = max(0, servers_wanted(draft, taker, size + step) - servers_held(taker))
+    is_elastic = draft.view.capabilities.servers_elastic
+    servers = max(0, servers_wanted(draft, taker, size + step) - servers_held(taker)) if is_elastic else 0
     gain = gain_of(draft.policy, spec, size, size + step) if draft.policy.payoff_s else 0.0
     places = (taker.shapes[Role.TRAINER], spec.trainer.per_node, step, servers and taker.shapes[Role.SERVER], servers)
     return (*places, spec.priority, spec.namespace, taker.rates, gain)

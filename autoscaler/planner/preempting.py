@@ -1,13 +1,15 @@
 """P4, last resort: a waiting gang takes whole running jobs of lower priority (`Policy.preempts_jobs`; off by default).
 
 Asked only when all surplus that the gang may take does not make it room.  One job is enough wherever one is: the lowest
-priority first, then the one whose checkpoint is freshest, which loses least.  A job that is taken leaves whole, its
-servers and master too, and queues again; nothing is taken from a job of the same priority or above.
+priority first, then the one whose checkpoint is freshest, which loses least.  Where several are, none leaves in vain.
+A job that is taken leaves whole, its servers and master too, and queues again; nothing is taken from a job of the same
+priority or above.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from math import inf, isnan
 
 from autoscaler.domain import Bottleneck, Cause, JobState
@@ -21,26 +23,64 @@ def preempted_seats(draft: Draft, job: JobDraft, avoid: Mask | None, *, spare_pr
     """Take the room of jobs of lower priority, and surplus; None if even that is too little.  Work on a trial."""
     if not draft.policy.preempts_jobs:
         return None
-    for victims in choices(draft, job):
-        mark = draft.mark()
+    gang = Gang(draft=draft, job=job, avoid=avoid, spare_priority=spare_priority)
+    lower = lower_jobs(draft, job)
+    if not lower or not gang.fits_without(lower):  # the answer of most plans, at the price of one trial
+        return None
+    victims = next(filter(gang.fits_without, choices(lower)))
+    return gang.seats_without(needed_of(gang, victims))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """The gang that waits, and the room that it may take."""
+
+    draft: Draft
+    job: JobDraft
+    avoid: Mask | None
+    spare_priority: int | None
+
+    def seats_without(self, victims: Sequence[JobDraft]) -> Seats | None:
+        """Stop these jobs and seat the gang; None, with nothing changed, if there is no room even so."""
+        mark = self.draft.mark()
         for victim in victims:
-            stop(draft, victim, job)
-        force = Force(cause=Cause.GANG, spare_priority=spare_priority)
-        seats = seat_by_force(draft, job, core_of(job), force, avoid=avoid)
-        if seats is not None:
-            return seats
-        draft.roll_back(mark)
-    return None
+            stop(self.draft, victim, self.job)
+        force = Force(cause=Cause.GANG, spare_priority=self.spare_priority)
+        seats = seat_by_force(self.draft, self.job, core_of(self.job), force, avoid=self.avoid)
+        if seats is None:
+            self.draft.roll_back(mark)
+        return seats
+
+    def fits_without(self, victims: Sequence[JobDraft]) -> bool:
+        """Whether there is room once these jobs have left; nothing is changed."""
+        mark = self.draft.mark()
+        seats = self.seats_without(victims)
+        self.draft.roll_back(mark)
+        return seats is not None
 
 
-def choices(draft: Draft, job: JobDraft) -> Iterator[Sequence[JobDraft]]:
-    """Yield whom to take, cheapest first: each job alone, then more and more of them."""
+def needed_of(gang: Gang, victims: Sequence[JobDraft]) -> Sequence[JobDraft]:
+    """Return those without whom the gang does not fit; of two that would do the cheaper one is kept."""
+    needed = victims
+    for dear in reversed(victims):
+        others = [victim for victim in needed if victim is not dear]
+        if others and gang.fits_without(others):
+            needed = others
+    return needed
+
+
+def lower_jobs(draft: Draft, job: JobDraft) -> Sequence[JobDraft]:
+    """Return the running jobs of lower priority, cheapest first."""
     lower = [
         other
         for other in draft.jobs.values()
         if other.is_running and other.job.state is JobState.ACTIVE and other.job.priority < job.job.priority
     ]
-    lower.sort(key=cost_of)
+    return sorted(lower, key=cost_of)
+
+
+def choices(lower: Sequence[JobDraft]) -> Iterator[Sequence[JobDraft]]:
+    """Yield whom to take, cheapest first: each job alone, then more and more of them, all in the end."""
     yield from ([other] for other in lower)
     yield from (lower[:count] for count in range(2, len(lower) + 1))
 

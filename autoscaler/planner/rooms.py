@@ -2,12 +2,13 @@
 
 For each shape that is asked about there is a `Fitting`: where it fits and how tight, brought up to date for the nodes
 that were touched since the last question.  So a placement costs a few nodes' arithmetic and one search for a minimum,
-not a division over the cluster.  What nodes have is `node_arrays`; which of the rooms is taken is `fit`.
+not a division over the cluster.  What nodes have is `node_arrays`, yes or no is `acceptance`; which of the rooms is
+taken is `fit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import compress, islice
 from math import inf
 from typing import Any, Final
@@ -16,13 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from autoscaler.domain import Node
-from autoscaler.planner.node_arrays import Mask, NodeArrays, Numbers, PlainNode
-from autoscaler.planner.shapes import Claim, Shapes, claim_of
+from autoscaler.planner.acceptance import Acceptance
+from autoscaler.planner.node_arrays import Mask
+from autoscaler.planner.plain_rooms import copies_that_fit, slacks_of
+from autoscaler.planner.shapes import Shapes
 
 Scores = npt.NDArray[np.float64]
 
 BY_ONES: Final = 24  # so many touched nodes are recomputed one by one, which is faster than arrays up to there
 NODES_AT_ONCE: Final = 512  # looked at, in the order of names, until there are enough
+TOUCHED_LIMIT: Final = 16  # times the nodes: the longest list of touched ones that is kept
 FEW_NODES: Final = 128  # so many touched nodes are compared with all shapes at once
 
 
@@ -54,26 +58,17 @@ class Fitting:
         scores[at] = score
 
 
-class Rooms(NodeArrays):
+class Rooms(Acceptance):
     """The nodes, and where on them shapes fit."""
 
     def __init__(self, nodes: Sequence[Node], shapes: Shapes, *, pod_count: int) -> None:
         super().__init__(nodes, shapes, pod_count=pod_count)
         self._fittings: dict[int, Fitting] = {}
-        self._masks: list[Mask] = []  # nodes that accept a claim
-        self._claim_numbers: dict[Claim, int] = {}
-        self._claims: list[int] = []  # by shape: which of the masks is its own
-        self._empty_fits: dict[int, bool] = {}
         self._emptied: Rooms | None = None
         self._vacant: dict[tuple[int, int], tuple[tuple[int, ...], int, int]] = {}  # nodes, up to where, at which touch
         self._nowhere: set[int] = set()  # shapes that fit nowhere, not even for a promise, but perhaps on ...
         self._changed: set[int] = set()  # ... nodes that were touched since the set was begun, up to ...
         self._changed_seen = 0  # ... so many touches
-
-    def capacity(self, shape: int) -> tuple[int, ...]:
-        """What the ready nodes that accept the shape hold in total, by column."""
-        which = self.accepted(shape) & self.is_ready
-        return tuple(int(row[which].sum()) for row in self.whole)
 
     def emptied(self) -> Rooms:
         """The same nodes with nobody on them: to ask what an empty cluster would hold.  Leave it as it is found."""
@@ -88,8 +83,14 @@ class Rooms(NodeArrays):
         where = np.flatnonzero(self.fitting(shape).later < inf).tolist()
         return sum(copies_that_fit(self.later[:, at].tolist(), self.shapes.amounts[shape]) for at in where)
 
+    def shorten_touched(self) -> None:
+        """Drop the lists of touched nodes, of empty ones too, that have grown long: what rests on them comes anew."""
+        for rooms in (self, self._emptied):
+            if rooms is not None and len(rooms.touched) > TOUCHED_LIMIT * len(self) + 1_000:
+                rooms.forget_touched()
+
     def forget_touched(self) -> None:
-        """Shorten the list of touched nodes: what rests on it is computed anew."""
+        """Drop the list of touched nodes with what rests on it."""
         self._fittings.clear()
         self._vacant.clear()
         self._begin_nowhere()
@@ -97,62 +98,9 @@ class Rooms(NodeArrays):
         self._changed_seen = 0
 
     def replace_node(self, node: Node) -> bool:
-        """As for the arrays; what empty nodes would hold is looked up anew."""
-        self._empty_fits.clear()
+        """As for the arrays; the empty nodes are made anew."""
         self._emptied = None
         return super().replace_node(node)
-
-    # Where a shape may go, and where it fits.
-
-    def accepted(self, shape: int) -> Mask:
-        """The nodes whose labels and taints allow the shape, closed ones too."""
-        if shape >= len(self._claims):
-            self._learn_claims()
-        return self._masks[self._claims[shape]]
-
-    def _learn_claims(self) -> None:
-        """Take in the shapes that have come since the last time."""
-        for wanted in self.shapes.shapes[len(self._claims) :]:
-            claim = claim_of(wanted)
-            if claim not in self._claim_numbers:
-                self._claim_numbers[claim] = len(self._masks)
-                self._masks.append(np.array([node.accepts(wanted) for node in self.nodes], dtype=np.bool_))
-            self._claims.append(self._claim_numbers[claim])
-
-    def fits_empty(self, shape: int) -> bool:
-        """Whether any node of the cluster, empty, could hold the shape."""
-        if (answer := self._empty_fits.get(shape)) is None:
-            answer = self._empty_fits[shape] = bool((self.accepted(shape) & self.holds(self.whole, shape)).any())
-        return answer
-
-    def holds(self, amounts: Numbers, shape: int) -> Mask:
-        """The nodes where these amounts hold one such pod.  A zero request fits anywhere."""
-        mask = np.ones(amounts.shape[1], dtype=np.bool_)
-        for column, amount in enumerate(self.shapes.amounts[shape]):
-            if amount > 0:
-                mask &= (amounts[column] >= amount).astype(np.bool_)
-        return mask
-
-    def fits(self, at: int, shape: int, *, now: bool) -> bool:
-        """Whether one such pod fits on this node: with `now` for a creation, without for a promise."""
-        if not (self.is_open[at] and self.accepted(shape)[at]):
-            return False
-        amounts = self.shapes.amounts[shape]
-        if not holds_amounts(self.later[:, at].tolist(), amounts):
-            return False
-        return not now or holds_amounts(self.free[:, at].tolist(), amounts)
-
-    def fits_now(self, at: int, shape: int) -> bool:
-        """Whether one such pod can be created on the node, whatever has been promised there."""
-        is_allowed = self.is_open[at] and self.accepted(shape)[at]
-        return bool(is_allowed) and holds_amounts(self.free[:, at].tolist(), self.shapes.amounts[shape])
-
-    def fits_without(self, at: int, shape: int, gone: Iterable[int]) -> bool:
-        """Whether one such pod fits on the node, for a promise, once pods of these shapes are gone."""
-        room = self.later[:, at].tolist()
-        for other in gone:
-            room = [amount + more for amount, more in zip(room, self.asked_amounts(other), strict=True)]
-        return holds_amounts(room, self.shapes.amounts[shape])
 
     def vacant_first(self, shape: int, count: int) -> tuple[int, ...]:
         """The first so many nodes where one such pod would fit if all surplus left, for a promise.
@@ -278,38 +226,3 @@ class Rooms(NodeArrays):
             later_score, now_score = slacks_of(self.plain(at), self.shapes.amounts[shape])
         fitting.put(at, later_score, now=False)
         fitting.put(at, now_score, now=True)
-
-
-def slacks_of(room: PlainNode, amounts: Sequence[int]) -> tuple[float, float]:
-    """The part of the node that stays free, summed over the resources that are asked for: for a promise, a creation.
-
-    `room`: by column what will be free, what is free, and what the node has in all.
-    """
-    slack, is_free = 0.0, True
-    for amount, (later, free, divisor) in zip(amounts, room, strict=False):
-        if amount > 0:
-            if amount > later:
-                return inf, inf
-            if amount > free:
-                is_free = False
-            slack += (later - amount) / divisor
-    return slack, slack if is_free else inf
-
-
-def without_surplus(room: PlainNode, surplus: Sequence[int]) -> PlainNode:
-    """The room as it would be if this surplus had left: the same sums as `Rooms.slack_without_surplus` has."""
-    return [(later + more, free, whole) for (later, free, whole), more in zip(room, surplus, strict=True)]
-
-
-def holds_amounts(room: Sequence[int], amounts: Sequence[int]) -> bool:
-    """Whether a room holds these amounts."""
-    for amount, offered in zip(amounts, room, strict=False):  # noqa: SIM110 - asked so often that a generator counts
-        if amount > offered and amount > 0:
-            return False
-    return True
-
-
-def copies_that_fit(room: Sequence[int], amounts: Sequence[int]) -> int:
-    """How many pods fit side by side into a room; 0 if they ask for nothing, which would be endless."""
-    counts = [offered // amount for amount, offered in zip(amounts, room, strict=False) if amount > 0]
-    return max(0, min(counts, default=0))

@@ -52,7 +52,7 @@ def take_step(draft: Draft, job: JobDraft) -> bool:
     count, size = step_of(job), job.size
     is_elastic = draft.view.capabilities.servers_elastic
     needs_servers = is_elastic and servers_wanted(draft, job, size + count) > servers_held(job)
-    if count == 1 and not needs_servers:
+    if count == 1 and job.job.trainer.per_node == 1 and not needs_servers:
         return place_one(draft, job)
     mark = draft.mark()
     has_servers = not needs_servers or place_servers(draft, job, size + count, Cause.FREE_ROOM)

@@ -72,11 +72,12 @@ class Snapshot:
         return places, self.shapes.numbers_of(pods)
 
     def is_outgrown(self) -> bool:
-        """Whether there are resources, amounts or pods for which the arrays were not made."""
+        """Whether there are resources, amounts, shapes or pods for which the arrays were not made."""
         rooms, shapes = self.rooms, self.shapes
         return (
             len(shapes.columns) > len(rooms.columns)
             or not rooms.can_hold(shapes.largest)
+            or len(shapes) > rooms.shape_limit
             or len(self.view.pods) > rooms.pod_limit
         )
 

@@ -14,8 +14,10 @@ import numpy as np
 from autoscaler.domain import Pod, Role
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft, Offers
-from autoscaler.planner.rooms import copies_that_fit
+from autoscaler.planner.plain_rooms import copies_that_fit
 from autoscaler.planner.thirst import step_of, thirst
+from autoscaler.planner.whole_nodes import pieces_of
+from autoscaler.planner.windows import leaves_at
 
 Knapsack = dict[int, tuple[int, list[Pod]]]
 """By how many trainers leave: the most places that makes, and which trainers they are."""
@@ -37,13 +39,33 @@ def share_below(draft: Draft, job: JobDraft) -> int:
 def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
     """Return the giver's step whose leaving makes most places for the taker; empty if even that is too little.
 
+    Of trainers that have not run as long as their job wants only if the others do not help: it will have to wait.
+    """
+    offers = draft.offers(giver)
+    aged = of_age(draft, giver, offers)
+    found = victims_among(draft, taker, giver, aged)
+    return found if found or aged is offers else victims_among(draft, taker, giver, offers)
+
+
+def of_age(draft: Draft, giver: JobDraft, offers: Offers) -> Offers:
+    """Return the trainers that have run as long as their job wants (`kubernetes.md` 20)."""
+    if not giver.job.trainer.min_run_s:
+        return offers
+    kept = [at for at, pod in enumerate(offers.pods) if draft.now_s >= leaves_at(draft.policy, giver.job, pod)]
+    if len(kept) == len(offers.pods):
+        return offers
+    return Offers(pods=tuple(offers.pods[at] for at in kept), places=offers.places[kept], shapes=offers.shapes[kept])
+
+
+def victims_among(draft: Draft, taker: JobDraft, giver: JobDraft, offers: Offers) -> list[Pod]:
+    """Return the step out of these trainers, or nothing.
+
     The giver's trainers are alike, so it is a question of how many leave each node: a small knapsack over the nodes
     where leaving helps.  Whoever is missing for a whole step is the last in line.  Where trainers come several to a
     node they leave it so, too (docs/adr/0116).
     """
-    rooms, shape = draft.rooms, taker.shapes[Role.TRAINER]
+    rooms, (shape, wanted) = draft.rooms, places_of_step(draft, taker)
     count = len(giver.trainers) - giver.job.trainer.largest_allowed(len(giver.trainers) - 1)
-    offers = draft.offers(giver)
     offered = list(zip(offers.pods, offers.places.tolist(), offers.shapes.tolist(), strict=True))
     by_node: dict[int, list[tuple[Pod, int]]] = {at: [] for at in helpful_nodes(draft, shape, offers, count)}
     for pod, at, number in offered:
@@ -57,13 +79,20 @@ def victims_of(draft: Draft, taker: JobDraft, giver: JobDraft) -> list[Pod]:
             gains = {number: places[number] - places[0] for number in numbers}
             best = with_node(best, gains, [pod for pod, _ in leaving], most=count)
     gained, number = max((gain, -number) for number, (gain, _) in best.items())
-    if rooms.copies(shape) + gained < step_of(taker):
+    if rooms.copies(shape) + gained < wanted:
         return []
     victims = best[-number][1]
     chosen = {pod.name for pod in victims}
     others = [pod for pod in offers.pods if pod.name not in chosen]
     victims = victims + others[: count - len(victims)]
     return victims if len(victims) == count else []
+
+
+def places_of_step(draft: Draft, taker: JobDraft) -> tuple[int, int]:
+    """Return the shape of which the next step needs places, whole units where trainers come in such, and how many."""
+    pieces = pieces_of(draft, taker, [Role.TRAINER] * step_of(taker))
+    first = pieces[0].shape
+    return first, sum(piece.shape == first for piece in pieces)
 
 
 def helpful_nodes(draft: Draft, shape: int, offers: Offers, count: int) -> list[int]:

@@ -17,8 +17,8 @@ from autoscaler.domain import Pod
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft, Price
 from autoscaler.planner.node_arrays import Mask
+from autoscaler.planner.plain_rooms import holds_amounts
 from autoscaler.planner.rank import Rank
-from autoscaler.planner.rooms import holds_amounts
 from autoscaler.planner.supply import NOWHERE, Supply, supply_for
 
 # A node carries a handful of jobs and a pod displaces a few trainers: 12 trainers of 4 jobs are 455 choices.  Past

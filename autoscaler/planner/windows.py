@@ -2,15 +2,16 @@
 
 Each job has two: it grows no sooner than `up_window_s` after its last shrink, and shrinks voluntarily no sooner than
 `down_window_s` after its last growth.  A quiet window after a submission or a new pod of others holds all of them, so
-that a burst is answered once, and a job that the scheduler has preempted pauses (`kubernetes.md` 11).  All changes
-together may be capped by the minute.  Functions in `_at` return the instant from which the change is allowed.
+that a burst is answered once, and a job that the scheduler has preempted pauses (`kubernetes.md` 11).  A trainer stays
+for a while before it may be taken, longer where its job says so (`kubernetes.md` 20).  All changes together may be
+capped by the minute.  Functions in `_at` return the instant from which the change is allowed.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-from autoscaler.domain import Job, Pod, Policy, Resize
+from autoscaler.domain import Job, Pod, Policy, Resize, Role
 from autoscaler.planner.draft import Draft
 
 
@@ -27,9 +28,10 @@ def shrink_opens_at(draft: Draft, job: Job) -> float:
     return max(started_after(draft, job, last) + draft.policy.down_window_s, draft.quiet_from_s)
 
 
-def is_old_enough(policy: Policy, pod: Pod, now_s: float) -> bool:
-    """Whether the trainer has run long enough to be taken voluntarily."""
-    return now_s >= pod.created_at_s + policy.victim_age_s
+def leaves_at(policy: Policy, job: Job, pod: Pod) -> float:
+    """When the pod has run long enough to be taken voluntarily: as any one must, and a trainer as its job wants."""
+    of_job_s = job.trainer.min_run_s if pod.role is Role.TRAINER else 0.0
+    return pod.created_at_s + max(policy.victim_age_s, of_job_s)
 
 
 def transfers_left(draft: Draft) -> int:

@@ -10,10 +10,10 @@ from collections import defaultdict
 from functools import partial
 from typing import Final
 
-from autoscaler.clusters.simulated import SimulatedCluster
 from autoscaler.domain import JobName, PodPhase, Role
 from experiments.arms import static
 from experiments.arms.algorithm_2017 import TICK_S, SeenCluster, SeenJob, decide
+from experiments.arms.ground import Controlled, Ground
 from experiments.arms.stage import Stage, Submission
 
 PENDING: Final = frozenset([PodPhase.PENDING, PodPhase.STARTING])
@@ -22,7 +22,7 @@ PENDING: Final = frozenset([PodPhase.PENDING, PodPhase.STARTING])
 class Driver:
     """Looks, decides, writes.  Keeps the parallelism that was written last."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Ground) -> None:
         self._stage = stage
         self._parallelism: dict[JobName, int] = {}
         self._sums = [0, 0]
@@ -47,7 +47,7 @@ class Driver:
                 self._parallelism[name] = count
                 cluster.set_replicas(name, Role.TRAINER, count, priority=cluster.jobs[name].priority)
 
-    def _see(self, cluster: SimulatedCluster) -> SeenCluster:
+    def _see(self, cluster: Controlled) -> SeenCluster:
         pods = cluster.pods.values()
         free = [cluster.free_on(node.name) for node in self._stage.nodes]
         return SeenCluster(
@@ -59,7 +59,7 @@ class Driver:
         )
 
 
-def see_jobs(cluster: SimulatedCluster, parallelism: dict[JobName, int]) -> list[SeenJob]:
+def see_jobs(cluster: Controlled, parallelism: dict[JobName, int]) -> list[SeenJob]:
     """Count each job's trainers as the algorithm did: a pod that is leaving is one of all, but neither kind."""
     phases: defaultdict[str, list[PodPhase]] = defaultdict(list)
     for pod in cluster.pods.values():

@@ -55,10 +55,12 @@ class Setting:
     seed: int
     physics: PhysicsSpec
     policy: PolicySpec
+    is_today: bool = False
+    """Under today's scheduler and controllers in any case, as on a real control plane; pods keep their timings."""
 
     @property
     def is_of_2017(self) -> bool:
-        """Whether it runs under the scheduler and the timings of 2017."""
+        """Whether its pods have the timings of 2017, and unless `is_today` its scheduler and controllers too."""
         return self.scenario.published is not None and self.arm in {"static", "edl2017"}
 
 
@@ -84,7 +86,7 @@ class Stage:
         self.cluster = SimulatedCluster(
             self.nodes,
             physics=make_physics(setting),
-            scheduler=KUBE_SCHEDULER_1_6 if setting.is_of_2017 else KUBE_SCHEDULER,
+            scheduler=KUBE_SCHEDULER_1_6 if setting.is_of_2017 and not setting.is_today else KUBE_SCHEDULER,
             seed=setting.seed,
             reclaim=Reclaim.SCHEDULER if setting.arm == "ours-scheduler" else Reclaim.PLANNER,
             surplus_grace_s=setting.physics.drain_s,
@@ -92,8 +94,9 @@ class Stage:
         )
         clock = self.scenario.clocks.get(setting.arm)
         self.submissions = self._list_submissions(clock)
-        self.rises: list[Rise] = []
-        self._plan_web(clock)
+        self.changes = self._list_changes(clock)
+        self.rises = [change for change in self.changes if change.wanted > change.before]
+        self._plan_web()
         self._plan_losses()
 
     @property
@@ -131,20 +134,24 @@ class Stage:
             for at_s, (_, spec, number) in zip(instants, planned, strict=True)
         ]
 
-    def _plan_web(self, clock: ClockSpec | None) -> None:
+    def _list_changes(self, clock: ClockSpec | None) -> list[Change]:
         instants = iter(() if clock is None else clock.web_at_s)
+        changes = []
+        for web in self.scenario.web:
+            before = web.replicas
+            for step in web.steps:
+                at_s = self._jittered(next(instants, step.at_s), clock)
+                changes.append(Change(web=web.name, at_s=at_s, before=before, wanted=step.replicas))
+                before = step.replicas
+        return sorted(changes, key=lambda change: change.at_s)
+
+    def _plan_web(self) -> None:
         for web in self.scenario.web:
             shape = make_shape(web.pod)
             deployment = Deployment(name=web.name, shape=shape, replicas=web.replicas, priority=web.priority)
             self.cluster.add_deployment(deployment)
-            before = web.replicas
-            for step in web.steps:
-                at_s = self._jittered(next(instants, step.at_s), clock)
-                self.at(at_s, partial(self.cluster.scale, web.name, step.replicas))
-                if step.replicas > before:
-                    self.rises.append(Rise(web=web.name, at_s=at_s, before=before, wanted=step.replicas))
-                before = step.replicas
-        self.rises.sort(key=lambda rise: rise.at_s)
+        for change in self.changes:
+            self.at(change.at_s, partial(self.cluster.scale, change.web, change.wanted))
 
     def _plan_losses(self) -> None:
         lost: list[NodeName] = []
@@ -161,8 +168,8 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rise:
-    """A Deployment that was told to grow."""
+class Change:
+    """A Deployment that is told to grow or to shrink."""
 
     web: str
     at_s: float
@@ -192,7 +199,7 @@ def make_nodes(setting: Setting) -> list[Node]:
 def make_physics(setting: Setting) -> Physics:
     """Return the timings: those of 2017 for its arms, today's for ours; drain as the setting says."""
     if setting.is_of_2017:
-        return replace(PHYSICS_2017, drain=exactly(NEVER_S))
+        return replace(PHYSICS_2017, drain=exactly(NEVER_S), spreads_scale_down=setting.is_today)
     return Physics(drain=exactly(setting.physics.drain_s))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from autoscaler.domain import Role
+from experiments.arms.ground import Ground
 from experiments.arms.stage import Stage, Submission
 
 
@@ -14,7 +15,7 @@ def act(stage: Stage) -> None:
         stage.at(submission.at_s, partial(submit, stage, submission, submission.static))
 
 
-def submit(stage: Stage, submission: Submission, trainers: int) -> None:
+def submit(stage: Ground, submission: Submission, trainers: int) -> None:
     """Create the job and its controllers: servers and master as ReplicaSets, trainers as a Job, all of equal rank."""
     job, cluster = submission.job, stage.cluster
     cluster.submit(job, submission.work)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
-from experiments.bounds.patterns import Pattern, Vector, copies, list_patterns
+from experiments.bounds.patterns import Pattern, Vector, list_patterns
 from experiments.errors import UnsolvedError
 
 
@@ -128,8 +128,3 @@ def _solve_programme(
     if solved.status != 0 or solved.x is None:
         raise UnsolvedError(f"no proved optimum for {len(groups)} kinds of rooms: {solved.message}")
     return tuple(round(value) for value in solved.x[len(columns) :])
-
-
-def fits_alone(rooms: Sequence[Vector], request: Vector) -> int:
-    """How many of one request fit into the rooms: the answer for a single item."""
-    return sum(copies(tuple(room), request) for room in rooms)

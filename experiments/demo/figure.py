@@ -40,6 +40,7 @@ def draw_run(samples: Sequence[Sample], marks: Sequence[Mark], path: Path, *, ti
             _draw_marks(axes, marks, labels=axes is use)
         progress.set_xlabel("seconds since the start")
         progress.set_xlim(0, samples[-1].at_s)
+        figure.align_ylabels()
         figure.savefig(path, dpi=150)
         plt.close(figure)
 

@@ -106,13 +106,14 @@ def jain(jobs: Sequence[JobTake], at_s: float) -> float:
 
 
 def measure_removals(take: Take) -> dict[str, float]:
-    """Trainers removed: killed or drained, by cause, beside what the web's rises make necessary."""
+    """Trainers removed: killed or drained, by the scheduler, by cause, beside what the web's rises make necessary."""
     removed = take.removed()
     drained = sum(pod.was_drained is True for pod in removed)
     found: dict[str, float] = {
         "trainers_removed": len(removed),
         "trainers_drained": drained,
         "trainers_killed": len(removed) - drained,
+        "trainers_preempted": sum(pod.is_preempted for pod in removed),
         "transfers": take.removals.get("transfer", 0),
         "forced_removals": sum(count for cause, count in take.removals.items() if cause != "transfer"),
     }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autoscaler.clusters.simulated import PodTimeline
 from autoscaler.domain import Role
-from experiments.arms.stage import Rise, Stage
+from experiments.arms.stage import Change, Stage
 from experiments.measuring.bounding import BoundSample
 from experiments.measuring.series import Steps, add, make_steps
 
@@ -44,7 +44,7 @@ class Take:
     gpu_utilisation: Steps | None  # percent of the nodes' GPUs; None: there are none
     jobs: Mapping[str, JobTake]
     web: Mapping[str, WebTake]
-    rises: tuple[Rise, ...]
+    rises: tuple[Change, ...]
     pods: tuple[PodTimeline, ...]
     zero_s: float
     removals: Mapping[str, int]  # of the planner, by cause; empty for other arms

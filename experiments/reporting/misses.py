@@ -19,6 +19,12 @@ CHOSEN_BY_OTHERS: Final = (
     "With `reclaim: scheduler` it is kube-scheduler that chooses which trainers leave and where the web stands; it does"
     " not weigh what is left over on a node"
 )
+WAITS_TWICE: Final = (
+    "With `reclaim: scheduler` a web pod for which room must be made waits for its victim's drain and then for"
+    " kube-scheduler's back-off, and nothing leaves before the pod is there: what EDL vacated for growth that is only"
+    " announced, kube-scheduler vacated once more (`adr/0150-the-kubernetes-adapter.md`).  `reclaim: planner` or"
+    " headroom is for those who want less"
+)
 
 
 def tell_misses(verdicts: Sequence[Verdict]) -> list[str]:
@@ -43,7 +49,8 @@ def why(found: Sequence[Verdict]) -> str:
     """Return what stands in the way: the bounds of the same passes, and who chooses."""
     sentences = bounds_in_the_way(found)
     if found[0].arm == SCHEDULER:
-        sentences.append(CHOSEN_BY_OTHERS)
+        is_of_web = found[0].goal.metric.startswith("web_")
+        sentences.append(WAITS_TWICE if is_of_web else CHOSEN_BY_OTHERS)
     return "".join(f"  {sentence}." for sentence in sentences)
 
 

@@ -32,6 +32,7 @@ class Report:
     verdicts: Sequence[Verdict]
     figures: Mapping[tuple[str, str, str], Figure]
     drawn: Mapping[str, Path]
+    real: Sequence[str]  # the part about passes on a real control plane; empty: there are none
 
 
 def write_page(report: Report, file: Path) -> None:
@@ -41,6 +42,7 @@ def write_page(report: Report, file: Path) -> None:
     parts = [HEAD.format(version=report.version, passes=passes), "## Node mixes\n", table(MIX_HEAD, mix_rows()), MIXES]
     for case in ("case1", "case2"):
         parts += tell_case(report, case)
+    parts += report.real
     goals = table(GOAL_HEAD, goal_rows(report.verdicts))
     parts += ["## Goals\n", GOALS, goals, "", *tell_misses(report.verdicts)]
     parts += tell_frontiers(report)

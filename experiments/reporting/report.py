@@ -13,10 +13,12 @@ from typing import Any, Final
 from experiments.errors import RefusedInputError
 from experiments.published.curves import Curves, find_curves, read_curves
 from experiments.published.figures import read_figures
+from experiments.real.recording import REAL, list_recordings
 from experiments.reporting.figures import STYLES, Drawing, draw
 from experiments.reporting.frontier import draw_frontier
 from experiments.reporting.goals import Verdict, judge
 from experiments.reporting.page import Report, write_page
+from experiments.reporting.real_page import tell_real
 from experiments.reporting.statistics import Gathered, gather
 from experiments.running.store import Store, StoredPass
 from experiments.running.versions import ROOT, describe_machine
@@ -27,22 +29,24 @@ DOCS: Final = ROOT / "docs"
 FIGURES: Final = DOCS / "experiments"
 
 
-def write_report(store: Store) -> int:
-    """Write everything; returns 0.
+def write_report(store: Store, seed: int | None = None) -> int:
+    """Write everything that was run with the seed, or with the only one there is; returns 0.
 
     Raises:
-        RefusedInputError: nothing was run by this version of the code.
+        RefusedInputError: nothing was run by this version of the code with the seed, or passes of several are there.
         MixedCommitsError: a result of another version lies among them.
     """
-    passes = store.read_all()
+    passes = store.read_all(seed)
     if not passes:
         others = ", ".join(store.other_versions())
         hint = f"there are results of {others}" if others else "run `python -m experiments run` first"
-        raise RefusedInputError(store.folder, "", f"nothing was run by version {store.version}", hint)
+        asked = f"version {store.version}" + ("" if seed is None else f" with seed {seed}")
+        raise RefusedInputError(store.folder, "", f"nothing was run by {asked}", hint)
     gathered = gather(passes)
     verdicts = judge(gathered)
     scenarios = [s for s in list_scenarios() if any(key[0] == s.name for key in gathered)]
     figures, curves = read_figures(), read_curves()  # refused before anything is written
+    recordings = list_recordings(store.folder / REAL.name)
     write_results(store, passes)
     (store.folder / "summary.json").write_text(json.dumps(summarise(gathered, verdicts), indent=1) + "\n")
     drawn = draw_figures(scenarios, gathered, curves)
@@ -54,6 +58,7 @@ def write_report(store: Store) -> int:
         verdicts=verdicts,
         figures=figures,
         drawn=drawn | frontiers,
+        real=tell_real(recordings, list_scenarios(), figures, curves, FIGURES),
     )
     write_page(report, DOCS / "experiments.md")
     print(f"{len(passes)} passes told in {(DOCS / 'experiments.md').relative_to(ROOT)}")

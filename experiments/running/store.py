@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from experiments.arms.playing import PassResult
 from experiments.errors import MixedCommitsError, RefusedInputError
-from experiments.running.tasks import Task
+from experiments.running.tasks import Task, seed_of_run
 from experiments.scenarios.schema import Scenario
 
 RESULTS: Final = Path(__file__).parent.parent / "results"
@@ -90,13 +90,16 @@ class Store:
             hint = "make room there, or mend its rights; the same command goes on from here"
             raise RefusedInputError(self.folder, "", f"cannot be written: {error.strerror}", hint) from error
 
-    def read_all(self) -> list[StoredPass]:
-        """Return every pass of this version, in the order of names.
+    def read_all(self, seed: int | None = None) -> list[StoredPass]:
+        """Return the passes of this version that `run --seed` made with this seed, in the order of names.
+
+        Without a seed: of the only one there is.
 
         Raises:
             MixedCommitsError: a file in this version's folder was made by another one, or two scenarios of one name
                 made passes.
-            RefusedInputError: a file cannot be read.
+            RefusedInputError: a file cannot be read, or passes of several seeds are there and none is named: ten of
+                one and ten of another are no twenty passes of one run.
         """
         found = []
         scenarios: dict[str, str] = {}
@@ -109,7 +112,11 @@ class Store:
                 problem = f"{file.parent} holds passes of two scenarios that are both named {kept.experiment}"
                 raise MixedCommitsError(f"{problem}; they are not mixed: remove the folder and run again")
             found.append(kept)
-        return found
+        seeds = sorted({seed_of_run(one.seed, one.number) for one in found})
+        if seed is None and len(seeds) > 1:
+            problem = f"holds passes of the seeds {', '.join(map(str, seeds))}"
+            raise RefusedInputError(self._passes, "", problem, f"name one of them: report --seed {seeds[0]}")
+        return [one for one in found if seed in {None, seed_of_run(one.seed, one.number)}]
 
     def other_versions(self) -> list[str]:
         """Return versions of which results lie beside."""

@@ -61,6 +61,11 @@ def list_tasks(scenario: Scenario, mixes: Sequence[Mix], selection: Selection) -
     return tasks
 
 
+def seed_of_run(seed: int, number: int) -> int:
+    """Return the seed that the user gave, of a pass with this seed and number: see `make_task`."""
+    return (seed - number) // SEEDS_APART
+
+
 def name_arm(arm: ArmName, variant: VariantSpec | None) -> str:
     """`ours-planner+drain-10s`."""
     return arm if variant is None else f"{arm}+{variant.name}"

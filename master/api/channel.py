@@ -30,6 +30,6 @@ CLIENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_SAME,
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),  # below keepalive_time_ms
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # below keepalive_time_ms
     ("grpc.so_reuseport", 0),  # a port in use is an error, never shared
 )

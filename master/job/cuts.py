@@ -8,6 +8,7 @@ the data state (rule 36).  Trainers take no part; giving up costs time and nothi
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from master.api.identities import CutId
@@ -62,13 +63,13 @@ def handle_due(turn: Turn, event: CommitDue) -> None:
 def handle_hold_expired(turn: Turn, event: HoldExpired) -> None:
     """Pushes have waited long enough (rule 19)."""
     if turn.state.commit.phase is Phase.HOLDING and turn.state.commit.cut == event.cut:
-        give_up(turn, "not every server answered HOLD in time")
+        give_up(turn, _hold_unanswered(turn))
 
 
 def handle_cut_expired(turn: Turn, event: CutExpired) -> None:
     """A fork costs memory; and whoever has not written by now will not (rule 21)."""
     if turn.state.commit.phase is Phase.WRITING and turn.state.commit.cut == event.cut:
-        give_up(turn, "not every server wrote its file in time")
+        give_up(turn, f"{_without(turn, turn.state.commit.files)} wrote no file in time")
 
 
 def _hold(turn: Turn) -> None:
@@ -128,8 +129,24 @@ def handle_cut_refused(turn: Turn, server: Server, said: CutRefused) -> None:
     """Any refusal ends the attempt (rule 19); what a server has written stays written."""
     underway = turn.state.commit
     is_open = underway.phase in (Phase.HOLDING, Phase.WRITING) and underway.cut == said.cut
-    if is_open and server.ordinal not in underway.files:
-        give_up(turn, f"{server.key.name} does not take part ({said.reason}) {said.message}".rstrip())
+    if not is_open or server.ordinal in underway.files:
+        return
+    if underway.phase is Phase.HOLDING and server.ordinal in underway.held:
+        give_up(turn, _hold_unanswered(turn))  # it held its pushes for as long as it may: others are missing
+        return
+    story = f": {said.message}" if said.message else ""
+    give_up(turn, f"{server.key.name} does not take part ({said.reason}){story}")
+
+
+def _hold_unanswered(turn: Turn) -> str:
+    return f"{_without(turn, turn.state.commit.held)} did not answer HOLD in time"
+
+
+def _without(turn: Turn, answered: Container[int]) -> str:
+    """The servers that were asked and have not answered, by name."""
+    servers, asked = turn.state.members.servers.values(), turn.state.commit.asked
+    missing = (server.key.name for server in servers if server.ordinal in asked and server.ordinal not in answered)
+    return ", ".join(missing) or "a server"
 
 
 def handle_written(turn: Turn, server: Server, said: Written) -> None:

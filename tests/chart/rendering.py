@@ -49,7 +49,6 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "operator": {
             "replicas": 1,
             "logLevel": "DEBUG",
-            "nodeAutoscaler": True,
             "nodeSelector": {"pool": "system"},
             "tolerations": [{"key": "system", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
@@ -61,7 +60,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     },
     "bare": {
         "crd": {"install": False},
-        "rbac": {"create": False, "aggregate": False},
+        "rbac": {"create": False, "aggregate": False, "plannerView": False},
         "serviceAccount": {"create": False, "name": "theirs"},
         "priorityClasses": {"create": False},
         "networkPolicy": {"enabled": False},

@@ -110,8 +110,15 @@ def test_members_without_volumes_keep_their_data_in_the_pod():
 def test_an_identity_is_made_for_etcd_where_none_is_named():
     objects = render({"etcd": {"enabled": True}})
     (secret,) = (thing for thing in objects if thing["kind"] == "Secret")
-    assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key", "root-password"}
+    assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key", "root-password", "masters-password"}
     assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
+def test_nobody_but_who_makes_etcds_users_is_given_roots_password():
+    """The operator hands on what it is given, to every namespace with a job (docs/adr/0155)."""
+    holders = {name for name, pod in pod_templates(render_set("own-etcd")) if "root-password" in json.dumps(pod)}
+    assert len(holders) == 1
+    assert all("etcd-auth" in name for name in holders)
 
 
 def test_the_dashboard_is_json_and_asks_for_metrics_of_edl():

@@ -30,7 +30,7 @@ from tests.cluster.toolbox import Tools
 
 READY_BUDGET_S: Final = 60.0
 STOP_BUDGET_S: Final = 3.0  # of each program
-KUBECTL_BUDGET_S: Final = 60.0
+COMMAND_BUDGET_S: Final = 60.0
 ADMINISTRATORS: Final = "system:masters"
 IDENTITIES: Final = {
     "admin": ("admin", (ADMINISTRATORS,)),
@@ -73,13 +73,15 @@ class ControlPlane:
         """The certificate that its clients trust."""
         return self.layout.authority
 
-    def kubectl(self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None) -> str:
+    def kubectl(
+        self, *arguments: str, stdin: str = "", kubeconfig: Path | None = None, budget_s: float = COMMAND_BUDGET_S
+    ) -> str:
         """Standard output; as the administrator unless `kubeconfig` says otherwise.  Raises ClusterError."""
-        return self._run("kubectl", arguments, stdin, kubeconfig)
+        return self._run("kubectl", arguments, stdin, kubeconfig, budget_s)
 
-    def helm(self, *arguments: str) -> str:
+    def helm(self, *arguments: str, budget_s: float = COMMAND_BUDGET_S) -> str:
         """Standard output, as the administrator.  Raises ClusterError."""
-        return self._run("helm", arguments, "", None)
+        return self._run("helm", arguments, "", None, budget_s)
 
     def last_words(self) -> str:
         """The end of every log."""
@@ -92,13 +94,17 @@ class ControlPlane:
     def _command(self, program: str, arguments: Sequence[str], kubeconfig: Path | None) -> list[str]:
         return [str(self.layout.tools[program]), "--kubeconfig", str(kubeconfig or self.kubeconfig), *arguments]
 
-    def _run(self, program: str, arguments: Sequence[str], stdin: str, kubeconfig: Path | None) -> str:
+    def _run(self, program: str, arguments: Sequence[str], stdin: str, kubeconfig: Path | None, budget_s: float) -> str:
         command = self._command(program, arguments, kubeconfig)
-        done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, check=False, timeout=KUBECTL_BUDGET_S, cwd=self.folder
-        )
+        said = f"{program} {' '.join(arguments)}"
+        try:
+            done = subprocess.run(
+                command, input=stdin, capture_output=True, text=True, check=False, timeout=budget_s, cwd=self.folder
+            )
+        except subprocess.TimeoutExpired as error:
+            raise ClusterError(f"{said}: no end within {budget_s:.0f} s; it said {error.stdout!r}") from error
         if done.returncode != 0:
-            raise ClusterError(f"{program} {' '.join(arguments)}: code {done.returncode}: {done.stderr.strip()}")
+            raise ClusterError(f"{said}: code {done.returncode}: {done.stderr.strip()}")
         return done.stdout
 
 

@@ -1,8 +1,9 @@
-"""`python -m tests.cluster.measure rises|scale`: how EDL and kube-scheduler get on, in seconds, on stand-in nodes.
+"""`python -m tests.cluster.measure rises|scale|large`: how EDL and kube-scheduler get on, on stand-in nodes.
 
 `rises`: a hundred rises of 1 to 20 web pods on twenty nodes in each mode of reclaim, and some with headroom; about
-half an hour.  `scale`: six jobs on 133 nodes while the web goes from 100 to 400 pods; some minutes.  What comes out
-stands in `docs/beside-the-scheduler.json`, with the commit and how busy the machine was.
+half an hour.  `scale`: six jobs on 133 nodes while the web goes from 100 to 400 pods; some minutes.  `large`: what the
+operator's process needs for 500 jobs on 1,000 nodes (`measure_large`); a quarter of an hour.  What comes out stands in
+`docs/beside-the-scheduler.json`, with the commit and how busy the machine was.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import random
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -24,10 +25,13 @@ from typing import Any, Final
 from kubernetes import client
 
 from autoscaler.domain import Headroom, Policy, Reclaim, Resources, Shape
+from bench.__main__ import redraw
 from master.etcd_server.build import CHECKOUT
 from tests.cluster.accounts import open_client
 from tests.cluster.control_plane import ControlPlane, start_control_plane
+from tests.cluster.measure_large import measure_large
 from tests.cluster.mixed_day import DEAF, GRACE_S, WEB, MixedDay, Rise, brisk
+from tests.cluster.spread import spread_of
 from tests.cluster.stand_ins import NodeShape, create_nodes
 from tests.cluster.toolbox import find_tools
 from tests.cluster.workloads import installed, job_of, web_of
@@ -49,11 +53,18 @@ STAND_INS: Final = {200: 4.5, 300: 5.7, 400: 5.6}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("what", choices=["rises", "scale"])
-    parser.add_argument("--rises", type=int, default=100)
+    parser.add_argument("what", choices=["rises", "scale", "large"])
+    parser.add_argument("--rises", type=int, default=100, help="of the web; large: so many resizes")
     parser.add_argument("--reclaim", type=Reclaim, choices=list(Reclaim), nargs="*", default=list(Reclaim))
     parser.add_argument("--alone", action="store_true", help="scale: EDL stops once the cluster is full, to compare")
+    parser.add_argument("--part", type=float, default=1.0, help="large: of the goal's size")
     asked = parser.parse_args()
+    if asked.what == "large":
+        loads = [os.getloadavg()[0]]
+        found = measure_large(asked.part, asked.rises)
+        name = "large" if asked.part == 1 else f"large-{asked.part:g}"
+        save(name, found | {"load_before_and_after": [*loads, os.getloadavg()[0]]})
+        return
     for reclaim in asked.reclaim:
         with fresh_plane() as (plane, api):
             work = (
@@ -85,6 +96,7 @@ def save(name: str, found: dict[str, Any]) -> None:
     machine = {"commit": commit.stdout.strip(), "cores": os.cpu_count()}
     known[name] = machine | found
     RESULTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    redraw()
     print(json.dumps({name: known[name]}, indent=1))
 
 
@@ -133,16 +145,6 @@ async def measure_rises(plane: ControlPlane, api: client.ApiClient, reclaim: Rec
             "rises_with_a_verdict": sum(rise.first_verdict_s is not None for rise in eased),
             "created_to_running_s": spread_of([one_s for rise in eased for one_s in rise.running_s]),
         },
-    }
-
-
-def spread_of(values: Sequence[float]) -> dict[str, float]:
-    """Some of the sorted values; the one at or above each part."""
-    line = sorted(values)
-    parts = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
-    found = {name: line[min(len(line) - 1, int(part * len(line)))] for name, part in parts.items()} if line else {}
-    return {
-        name: round(value, 3) for name, value in ({"min": line[0], **found, "max": line[-1]} if line else {}).items()
     }
 
 

@@ -40,11 +40,7 @@ class OperatorProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        process = self._process
-        if process is not None and process.poll() is None:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
-            process.wait()
+        self.kill()
 
     def start(self) -> None:
         """Begin, or begin again."""
@@ -60,6 +56,14 @@ class OperatorProcess:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
+    def kill(self) -> None:
+        """Afterwards it is gone, if it ever was there."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
     def send(self, number: signal.Signals) -> None:
         """A signal to the process."""
         assert self._process is not None
@@ -69,6 +73,16 @@ class OperatorProcess:
         """Its exit code."""
         assert self._process is not None
         return self._process.wait(STOP_BUDGET_S)
+
+    def cpu_s(self) -> float:
+        """CPU time that it has used, in seconds."""
+        fields = self._proc("stat").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mb(self) -> dict[str, float]:
+        """Resident memory now (VmRSS) and at its largest (VmHWM), in 10^6 bytes."""
+        lines = (line.split() for line in self._proc("status").splitlines())
+        return {line[0].rstrip(":"): int(line[1]) * 1024 / 1e6 for line in lines if line[0] in {"VmRSS:", "VmHWM:"}}
 
     def get(self, path: str) -> tuple[int, str]:
         """An answer of its own server."""
@@ -88,6 +102,10 @@ class OperatorProcess:
     def wait_leading(self) -> None:
         """Until it leads and has seen the cluster."""
         wait_for(f"{self.name} leads", lambda: self.is_leading() and self.get("/readyz")[0] == 200, budget_s=40)
+
+    def _proc(self, name: str) -> str:
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/{name}").read_text(encoding="utf-8")
 
     def _port(self) -> int:
         found = re.findall(r"listens on port (\d+)", self.log.read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -115,7 +115,7 @@ def keep(folder: Path) -> int:
     with _locked(folder), start_control_plane(folder / "control-plane", find_tools(os.environ)) as control_plane:
         with open_client(control_plane.kubeconfig) as api:
             create_nodes(api, NODES)
-            operator = install_edl(control_plane, api, folder)
+            operator = install_edl(control_plane, api, folder, port=free_ports(1)[0].health)
         written = folder / "state.json.new"
         written.write_text(
             json.dumps({"kubeconfig": str(control_plane.kubeconfig), "bin": _links(control_plane, folder)})
@@ -131,8 +131,13 @@ def keep(folder: Path) -> int:
         return 1
 
 
-def install_edl(control_plane: ControlPlane, api: client.ApiClient, folder: Path) -> Program:
-    """The chart without pods of its own, and the operator that it would have run; it leads when this returns."""
+def install_edl(
+    control_plane: ControlPlane, api: client.ApiClient, folder: Path, *, port: int, more: Sequence[str] = ()
+) -> Program:
+    """The chart without pods of its own, and the operator that it would have run; it leads when this returns.
+
+    It answers at the port; `more` are options of its command.
+    """
     core: Any = client.CoreV1Api(api)
     core.create_persistent_volume(VOLUME)
     chart = ("install", "edl", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
@@ -145,11 +150,10 @@ def install_edl(control_plane: ControlPlane, api: client.ApiClient, folder: Path
         account=ACCOUNT,
         lifetime_s=TOKEN_LIFETIME_S,
     )
-    port = free_ports(1)[0].health
     told = ("EDL_NAME=playground", "EDL_IMAGE=edl/master", f"EDL_ETCD_ENDPOINTS={NO_ETCD}")
     edl = str(Path(sys.executable).with_name("edl"))
     flags = ("--lease", f"{NAMESPACE}/edl-operator", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}")
-    operator = Program("operator", ["/usr/bin/env", *told, edl, "operator", *flags], folder)
+    operator = Program("operator", ["/usr/bin/env", *told, edl, "operator", *flags, *more], folder)
     operator.wait_ready(f"http://127.0.0.1:{port}/readyz", None, OPERATOR_BUDGET_S)
     return operator
 

@@ -52,13 +52,15 @@ class NodeShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """How a pod lives; None: never, or for `start` and `ready`: at once.
+    """How a pod lives; None: never, or for `start` and `ready`: at once.  `start_before_s`: by chance, from
+    `start_after_s` up to that.
 
     Ready `start_after_s` + `ready_after_s` after it was bound; from then on done or failed.  Told to leave, it ends
     after `leave_after_s`, or is killed at the end of its grace: always so with None, which heeds no SIGTERM.
     """
 
     start_after_s: float | None = None
+    start_before_s: float | None = None
     ready_after_s: float | None = None
     done_after_s: float | None = None
     fail_after_s: float | None = None
@@ -69,6 +71,7 @@ class Life:
         """Of the pod."""
         times = {
             "start-after": self.start_after_s,
+            "start-before": self.start_before_s,
             "ready-after": self.ready_after_s,
             "done-after": self.done_after_s,
             "fail-after": self.fail_after_s,

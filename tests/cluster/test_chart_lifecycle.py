@@ -5,7 +5,10 @@ A control plane of its own: the names of priority classes and of the kind Traini
 
 import base64
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -150,7 +153,7 @@ def test_notes_name_what_stands_above_core(plane, helm):
 def test_everything_in_the_chart_is_accepted_by_the_api_server(plane, helm):
     """Strictly: a field that it does not know would be refused."""
     plane.kubectl("create", "namespace", "research")
-    sets = "etcd.enabled=true,namespaces={research},metrics.dashboards.enabled=true,operator.nodeAutoscaler=true"
+    sets = "etcd.enabled=true,namespaces={research},metrics.dashboards.enabled=true"
     text = plane.helm("template", "edl", str(CHART), "--namespace", NAMESPACE, "--set", sets)
     plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
     plane.kubectl("delete", "namespace", "research", "--wait=false")
@@ -168,11 +171,14 @@ MAY = [
     ("watch", "nodes", True),
     ("create", "pods", True),
     ("delete", "pods", True),
-    ("create", "pods/eviction", True),
+    ("create", "pods/eviction", False),
+    ("patch", "trainingjobs.edl.dev", False),
     ("patch", "trainingjobs/status.edl.dev", True),
-    ("patch", "deployments.apps", True),
+    ("create", "deployments.apps", True),
+    ("patch", "deployments.apps", False),
     ("get", "secrets", True),
     ("list", "secrets", False),
+    ("delete", "secrets", False),
     ("update", "nodes", False),
     ("create", "priorityclasses", False),
     ("create", "trainingjobs.edl.dev", False),
@@ -226,6 +232,37 @@ def test_with_namespaces_the_account_writes_nowhere_else(plane, helm, tmp_path):
         assert _may(own, "list", "pods", "default")
         assert not _may(own, "get", "secrets", "default")
     plane.kubectl("delete", "namespace", "vision", "--wait=false")
+
+
+def test_the_planner_may_be_asked_with_the_charts_role_and_no_more(plane, helm, tmp_path):
+    """`edl plan` names what is missing and the role; with that it works, and nothing else is opened by it."""
+    helm("install")
+    plane.kubectl("create", "serviceaccount", "analyst", "-n", "default")
+    with open_client(plane.kubeconfig) as admin:
+        kubeconfig = write_account_kubeconfig(
+            tmp_path / "analyst", admin, authority=plane.authority, namespace="default", account="analyst"
+        )
+    refused = _edl("plan", kubeconfig=kubeconfig)
+    assert refused.returncode == 4
+    for resource in ("pods", "nodes", "trainingjobs"):
+        assert f'cannot list resource "{resource}"' in refused.stderr
+    assert "--clusterrole=edl-planner-view" in refused.stderr
+
+    account = "--serviceaccount=default:analyst"
+    plane.kubectl("create", "clusterrolebinding", "analysts", "--clusterrole=edl-planner-view", account)
+    asked = wait_for("the right", lambda: (ok := _edl("plan", kubeconfig=kubeconfig)).returncode == 0 and ok)
+    assert "the policy is that of ConfigMap edl-system/edl-policy" in asked.stderr
+    assert "left out" not in asked.stderr
+    for question in (("get", "pods/log"), ("get", "secrets"), ("list", "configmaps"), ("delete", "pods")):
+        assert not _says_yes(plane, "auth", "can-i", *question, "--as=system:serviceaccount:default:analyst")
+    plane.kubectl("delete", "clusterrolebinding", "analysts")
+    plane.kubectl("delete", "serviceaccount", "analyst", "-n", "default")
+
+
+def _edl(*words, kubeconfig):
+    command = [str(Path(sys.executable).with_name("edl")), *words, "--kubeconfig", str(kubeconfig)]
+    environment = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "EDL_RUN", "EDL_ON"}}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
 
 
 def _says_yes(plane, *question):

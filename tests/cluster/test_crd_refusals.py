@@ -215,6 +215,8 @@ IMMUTABLE = {
         "spec.parameterServer",
     ),
     "checkpoints": ({"spec.checkpoint.uri": "file:///elsewhere"}, "spec.checkpoint.uri"),
+    "how often": ({"spec.checkpoint.everySeconds": 7}, "spec.checkpoint.everySeconds"),
+    "masters": ({"spec.master.replicas": 2}, "spec.master.replicas"),
     "class": ({"spec.priorityClassName": "web"}, "spec.priorityClassName"),
     "master's template": ({"spec.master.template": {"spec": {"containers": [{"name": "m"}]}}}, "spec.master.template"),
 }

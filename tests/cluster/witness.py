@@ -19,7 +19,7 @@ from autoscaler.clusters.kubernetes.api.port import Api, EventType, Raw, Scope
 from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, key_of, text
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
-from autoscaler.domain import PodName
+from autoscaler.domain import PodName, Resources
 
 TURN_S: Final = 60.0
 ENDED: Final = frozenset({"Succeeded", "Failed"})
@@ -31,7 +31,7 @@ class Seen:
 
     name: PodName
     uid: str
-    cpu_milli: int
+    requests: Resources
     job: str
     role: str
     is_surplus: bool
@@ -44,8 +44,14 @@ class Seen:
     running_at_s: float | None = None
     told_at_s: float | None = None  # told to leave
     ended_at_s: float | None = None  # occupies nothing from here on
+    has_succeeded: bool | None = None  # None: it has not ended
     is_preempted: bool = False
     node: str = ""
+
+    @property
+    def cpu_milli(self) -> int:
+        """What it asks of its node."""
+        return self.requests.cpu_milli
 
     @property
     def stands(self) -> bool:
@@ -118,7 +124,7 @@ class Witness:
             pod = self.pods[uid] = Seen(
                 name=PodName(key_of(raw)),
                 uid=uid,
-                cpu_milli=pod_request(raw["spec"]).cpu_milli,
+                requests=pod_request(raw["spec"]),
                 job=text(raw, "metadata", "labels", JOB),
                 role=text(raw, "metadata", "labels", ROLE),
                 is_surplus=text(raw, "metadata", "labels", TIER) == "surplus",
@@ -138,6 +144,7 @@ class Witness:
             pod.running_at_s = pod.running_at_s or now_s
         if text(raw, "status", "phase") in ENDED:
             pod.ended_at_s = pod.ended_at_s or now_s
+            pod.has_succeeded = text(raw, "status", "phase") == "Succeeded"
         if (node := text(raw, "spec", "nodeName")) and not pod.node:
             pod.node, pod.bound_at_s = node, now_s
             self._weigh(node)
@@ -147,6 +154,7 @@ class Witness:
         if pod is not None:
             pod.told_at_s = pod.told_at_s or time.monotonic()
             pod.ended_at_s = pod.ended_at_s or time.monotonic()
+            pod.has_succeeded = bool(pod.has_succeeded)
 
     def _weigh(self, node: str) -> None:
         held = sum(pod.cpu_milli for pod in self.pods.values() if pod.node == node and pod.ended_at_s is None)

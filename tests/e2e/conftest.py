@@ -12,16 +12,13 @@ from kubernetes import client
 from tests.cluster.accounts import open_client
 from tests.cluster.families import FAMILIES, NODE_FAMILIES
 from tests.cluster.toolbox import find_tools
-from tests.cluster.trainingjobs import DEFINITION
 from tests.cluster.waiting import wait_for
-from tests.e2e.images import CHECKOUT
 from tests.e2e.pods import Pods, make_pod
 from tests.e2e.real_cluster import apply, start_cluster
-from tests.e2e.storage import CLAIM, make_folder
+from tests.e2e.storage import make_volume
 from tests.e2e.surroundings import try_find
 
 NODES = ("left", "right")
-CHART = CHECKOUT / "charts" / "edl"
 
 
 def pytest_collection_modifyitems(config, items):
@@ -39,11 +36,17 @@ def pytest_runtest_makereport(item, call):
     """A test that fails shows what the cluster said last, and how its pods stand."""
     report = yield
     arguments = getattr(item, "funcargs", {})
-    if report.failed and "real_cluster" in arguments:
-        report.sections.append(("real cluster", arguments["real_cluster"].last_words()))
-    if report.failed and "pods" in arguments:
-        report.sections.append(("pods", arguments["pods"].account()))
+    for fixture, tell in (("real_cluster", "last_words"), ("product", "account"), ("pods", "account")):
+        if report.failed and fixture in arguments:
+            report.sections.append((fixture, _told(getattr(arguments[fixture], tell))))
     return report
+
+
+def _told(tell):
+    try:
+        return tell()
+    except Exception as error:  # noqa: BLE001  a cluster that cannot tell must not hide what the test says
+        return f"it does not tell: {error!r}"
 
 
 @pytest.fixture(scope="session")
@@ -89,16 +92,11 @@ def pods(real_cluster, core, namespace):
 
 @pytest.fixture
 def checkpoints(real_cluster, core, namespace):
-    """A claim that pods on both nodes can mount at once; its folder on this machine."""
-    volume = make_folder(real_cluster.shared, namespace)
-    apply(real_cluster.control_plane, volume.manifests())
-    wait_for("the claim is bound", lambda: _is_bound(core, namespace))
+    """A volume for the claim `checkpoints`, which pods on both nodes can mount at once; its folder on this machine."""
+    volume = make_volume(real_cluster.shared, namespace, "checkpoints")
+    apply(real_cluster.control_plane, [volume.manifest()])
     yield volume.folder
     core.delete_persistent_volume(volume.name)
-
-
-def _is_bound(core, namespace):
-    return core.read_namespaced_persistent_volume_claim(CLAIM, namespace).status.phase == "Bound"
 
 
 @pytest.fixture
@@ -110,14 +108,3 @@ def etcd(pods, core, namespace):
     core.create_namespaced_service(namespace, {"metadata": {"name": "etcd"}, "spec": service})
     ready = {"readinessProbe": {"tcpSocket": {"port": port}, "periodSeconds": 1}}
     return pods.run(make_pod("etcd", "etcd", ["etcd", "--data-dir=/tmp/data", *urls], labels=labels, container=ready))
-
-
-@pytest.fixture(scope="session")
-def definitions(real_cluster):
-    """What the chart brings and a TrainingJob needs: its definition and the PriorityClasses."""
-    plane = real_cluster.control_plane
-    plane.kubectl("apply", "--server-side", "-f", str(DEFINITION))
-    classes = plane.helm("template", "edl", str(CHART), "--show-only", "templates/priorityclasses.yaml")
-    plane.kubectl("apply", "--server-side", "-f", "-", stdin=classes)
-    wait = ("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev", "--timeout=30s")
-    plane.kubectl(*wait)

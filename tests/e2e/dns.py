@@ -1,4 +1,4 @@
-"""CoreDNS as a cluster has it: a pod behind the Service that the kubelets name in every pod.  Pure."""
+"""CoreDNS as a cluster has it: pods behind the Service that the kubelets name in every pod.  Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from tests.e2e.images import NAMES
 
 NAMESPACE: Final = "kube-system"
 NAME: Final = "coredns"
+REPLICAS: Final = 2
+"""One on each node, so that names resolve while one is drained."""
+
 PORT: Final = 5353  # above 1024: no right is needed
 READY_PORT: Final = 8181
 COREFILE: Final = f"""\
@@ -70,16 +73,18 @@ def _deployment(labels: dict[str, str]) -> dict[str, Any]:
         "readinessProbe": {"httpGet": {"path": "/ready", "port": READY_PORT}, "periodSeconds": 1},
         "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns"}],
     }
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     pod = {
         "serviceAccountName": NAME,
         "dnsPolicy": "Default",
         "priorityClassName": "system-cluster-critical",
         "securityContext": {"runAsUser": 65532},
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}},
         "containers": [container],
         "volumes": [{"name": "config", "configMap": {"name": NAME}}],
     }
     return {
-        "replicas": 1,
+        "replicas": REPLICAS,
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": pod},
     }

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.e2e.cgroups import PREFIX
+from tests.e2e.surroundings import Surroundings
+
 SETTINGS: Final = Path("/proc/sys")
 WATCHED: Final = ("kernel", "net", "vm")
 RESTLESS: Final = ("kernel/ns_last_pid", "kernel/pty/nr", "kernel/random/", "net/netfilter/nf_conntrack_count")
@@ -20,14 +23,14 @@ THERE: Final = "there"
 FIREWALL_BUDGET_S: Final = 10.0
 
 
-def read_state(system: Path) -> dict[str, str]:
-    """By what it is of.  `system` is a root with `nft` in it, which shows the firewall."""
+def read_state(surroundings: Surroundings) -> dict[str, str]:
+    """By what it is of; without the control groups of other runs."""
     state = {str(path): _read(path) for path in _settings()}
     state |= {f"{path}: {line}": THERE for path in FILES for line in _read(Path(path)).splitlines()}
     state |= {str(entry): THERE for folder in FOLDERS for entry in Path(folder).iterdir()}
     state |= {str(group): THERE for group in Path("/sys/fs/cgroup").glob("*/*/")}
-    state["firewall"] = _firewall(system)
-    return state
+    state["firewall"] = _firewall(surroundings.images.system)
+    return {name: value for name, value in state.items() if not _is_anothers(name, surroundings.run)}
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -52,8 +55,12 @@ def _read(path: Path) -> str:
     return ""
 
 
+def _is_anothers(name: str, run: str) -> bool:
+    return PREFIX in name and f"{PREFIX}{run}" not in name
+
+
 def _firewall(system: Path) -> str:
-    """What the kernel's packet filter does for the machine; without the counters."""
+    """What the kernel's packet filter does for the machine; without the counters.  `system` has `nft` in it."""
     command = ["chroot", str(system), "/usr/sbin/nft", "--stateless", "list", "ruleset"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FIREWALL_BUDGET_S)
     return done.stdout or done.stderr

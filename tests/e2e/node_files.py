@@ -1,8 +1,12 @@
-"""The files of one node, and the plan that its first process carries out.  Pure but for `write`."""
+"""The files of one node, and the plan that its first process carries out.
+
+Pure but for `write`, and for the count of the machine's cores.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +24,8 @@ PAUSE_IMAGE: Final = "localhost/edl/pause:e2e"
 ETC: Final = "/etc/node"  # where the node finds its files
 PROGRAMS: Final = "/opt/node"
 SHARED: Final = "/shared"
+NODE_CORES: Final = 2
+"""What a node has for pods, on any machine that has as many: so a test knows how much fits."""
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KUBELET_WANTS: Final[Mapping[str, str]] = {
     "kernel/keys/root_maxbytes": "25000000",
@@ -156,6 +162,7 @@ def kubelet_configuration(place: NodePlace) -> dict[str, Any]:
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": place.cgroup,
         "enforceNodeAllocatable": ["pods"],
+        "systemReserved": {"cpu": str(max(0, (os.cpu_count() or 1) - NODE_CORES))},
         "oomScoreAdj": 0,  # as `restrict_oom_score_adj` of containerd
         "failSwapOn": False,
         "makeIPTablesUtilChains": False,

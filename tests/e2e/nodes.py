@@ -33,6 +33,7 @@ STOP_BUDGET_S: Final = 5.0
 IMPORT_BUDGET_S: Final = 300.0
 POLL_S: Final = 0.02
 LOG_LINES: Final = 15
+RUNTIME: Final = ("ctr", f"--address={RUNTIME_SOCKET}", "--namespace=k8s.io")
 LOGS: Final = ("containerd", "kubelet", "kube-proxy")
 
 
@@ -56,9 +57,15 @@ class Node:
         """Afterwards containers can be made of them.  The archives are read from this machine, not from the node."""
         for archive in archives:
             with archive.open("rb") as source:
-                command = [*self._inside(), "ctr", f"--address={RUNTIME_SOCKET}", "--namespace=k8s.io"]
                 done = subprocess.run(
-                    [*command, "images", "import", "--no-unpack", "-"],  # the kubelet's first use unpacks
+                    [
+                        *self._inside(),
+                        *RUNTIME,
+                        "images",
+                        "import",
+                        "--no-unpack",
+                        "-",
+                    ],  # the kubelet's first use unpacks
                     stdin=source,
                     capture_output=True,
                     text=True,
@@ -67,6 +74,10 @@ class Node:
                 )
             if done.returncode != 0:
                 raise StartError(f"{self.name} does not take {archive}: {done.stderr}\n{self.last_words()}")
+
+    def kill(self, container: str) -> None:
+        """SIGKILL for its first process; without a word to the kubelet."""
+        self.run(*RUNTIME, "tasks", "kill", "--signal=SIGKILL", container)
 
     def last_words(self) -> str:
         """The end of every log."""

@@ -27,11 +27,19 @@ def missing(cache: Path, environ: Mapping[str, str]) -> list[str]:
         problems.append("the kernel needs overlayfs")
     if not Path("/sys/fs/cgroup").is_dir():
         problems.append("control groups are needed at /sys/fs/cgroup")
+    if (free_gib := _free_bytes(cache) / 2**30) < FREE_GIB:
+        problems.append(f"{FREE_GIB:.0f} GiB are needed below {cache}, {free_gib:.1f} are free")
     if not problems and _file_system_of(cache) == "overlay":
         problems.append(
             f"{cache} lies on overlayfs, which cannot carry another: name another folder with EDL_CACHE_DIR"
         )
     return problems
+
+
+def _free_bytes(folder: Path) -> int:
+    """Also where the folder does not stand yet."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    return shutil.disk_usage(there).free
 
 
 def _file_system_of(folder: Path) -> str:

@@ -43,6 +43,12 @@ class RealCluster:
     shared: Path
     nodes: dict[str, Node] = field(default_factory=dict)
 
+    def kill(self, namespace: str, pod: str) -> None:
+        """As the kernel does when memory runs out: SIGKILL for the first process of the pod's first container."""
+        found = json.loads(self.control_plane.kubectl("get", "pod", pod, "--namespace", namespace, "-o", "json"))
+        running = found["status"]["containerStatuses"][0]["containerID"]
+        self.nodes[found["spec"]["nodeName"]].kill(running.removeprefix("containerd://"))
+
     def last_words(self) -> str:
         """The end of every log."""
         return "\n\n".join([self.control_plane.last_words(), *[node.last_words() for node in self.nodes.values()]])
@@ -108,4 +114,4 @@ def _ready_nodes(control_plane: ControlPlane) -> set[str]:
 
 def _is_dns_ready(control_plane: ControlPlane) -> bool:
     text = control_plane.kubectl("get", "deployment", dns.NAME, "--namespace", dns.NAMESPACE, "-o", "json")
-    return bool(json.loads(text)["status"].get("readyReplicas"))
+    return bool(json.loads(text)["status"].get("readyReplicas") == dns.REPLICAS)

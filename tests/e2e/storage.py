@@ -1,4 +1,4 @@
-"""A volume that both nodes reach, as a claim in a namespace: where data and checkpoints lie.
+"""Volumes that both nodes reach: where checkpoints and the members of etcd have their files.
 
 Both nodes are on this machine and have one folder of it bound in, so what stands for a shared file system is one.
 """
@@ -11,44 +11,40 @@ from typing import Any, Final
 
 from tests.e2e.node_files import SHARED
 
-CLAIM: Final = "checkpoints"
-CAPACITY: Final = "1Gi"
+CAPACITY: Final = "10Gi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedVolume:
-    """`folder` is where this machine finds what pods of the namespace write to the claim CLAIM."""
+    """Waits for one claim.  `folder` is where this machine finds what pods write there."""
 
     folder: Path
     namespace: str
+    claim: str
+    mode: str
 
     @property
     def name(self) -> str:
-        return f"{CLAIM}-{self.namespace}"
+        return self.folder.name
 
-    def manifests(self) -> list[dict[str, Any]]:
-        size = {"storage": CAPACITY}
-        common = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-        bound = {"claimRef": {"namespace": self.namespace, "name": CLAIM}, "persistentVolumeReclaimPolicy": "Retain"}
-        source = {"hostPath": {"path": f"{SHARED}/{self.folder.name}", "type": "Directory"}}
-        return [
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolume",
-                "metadata": {"name": self.name},
-                "spec": {"capacity": size, **common, **bound, **source},
+    def manifest(self) -> dict[str, Any]:
+        return {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": self.name},
+            "spec": {
+                "capacity": {"storage": CAPACITY},
+                "accessModes": [self.mode],
+                "claimRef": {"namespace": self.namespace, "name": self.claim},
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": f"{SHARED}/{self.folder.name}", "type": "Directory"},
             },
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": CLAIM, "namespace": self.namespace},
-                "spec": {"resources": {"requests": size}, "volumeName": self.name, **common},
-            },
-        ]
+        }
 
 
-def make_folder(shared: Path, namespace: str) -> SharedVolume:
-    folder = shared / namespace
+def make_volume(shared: Path, namespace: str, claim: str, *, mode: str = "ReadWriteMany") -> SharedVolume:
+    """With an empty folder."""
+    folder = shared / f"{namespace}-{claim}"
     folder.mkdir()
     folder.chmod(0o777)  # containers write there as whoever they are
-    return SharedVolume(folder=folder, namespace=namespace)
+    return SharedVolume(folder=folder, namespace=namespace, claim=claim, mode=mode)

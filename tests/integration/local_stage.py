@@ -11,6 +11,7 @@ from autoscaler.clusters.local.folder import make_run_folder
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.domain import Node, Resources
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.manifests.values import (
     CheckpointSpec,
     Deployment,
@@ -92,7 +93,7 @@ def nodes(count=2, cpu_milli=4000, gpus=()):
 
 async def no_answer(_record):
     """As a master that is not there."""
-    return None  # noqa: RET501 - what the cluster is told
+    return NoProgress.SILENT
 
 
 async def wait_until(cluster, condition, what="it"):

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from autoscaler.domain import Role
+from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from tests.chaos.faults import is_dead, state_of
 from tests.chaos.heads import HeadWatch
 from tests.chaos.ledger import read_diaries
@@ -133,4 +134,23 @@ async def test_a_drained_trainer_returns_its_rest_and_is_replaced(stage):
         assert head.manifest.lineage == 1
         events = [event for event in stage.run.recorder.events if event.object == f"pod/{leaver.name}"]
         assert [event.message for event in events if event.kind == "Exited"][0].startswith("exited with 0")  # noqa: RUF015
+        assert "TrainerFailed" not in {event.reason for event in stage.run.recorder.events}
+
+
+@pytest.mark.parametrize(("role", "story"), [(Role.MASTER, "no answer for 3"), (Role.SERVER, "not connected to its")])
+async def test_who_stands_still_is_started_again(stage, role, story):
+    """Nobody wakes it: its silence is noticed, it is killed with the reason told, and every sample counts once."""
+    await begin(stage)
+    watch = HeadWatch(stage.checkpoint_uri("ledger"))
+    async with watch.following():
+        still = stage.pods("ledger", role)[0]
+        assert stage.run.cluster.kill(still.name, signal.SIGSTOP)
+        await until(lambda: state_of(still.pid) == "T", "it stands still")
+        stopped_at_s = time.monotonic()
+        await until(lambda: is_dead(still.pid), "it is killed")
+        assert time.monotonic() - stopped_at_s > SILENCE_LIMIT_S - 2.0  # it was heard of a moment before
+        (told,) = [event for event in stage.run.recorder.events if event.reason == "Unresponsive"]
+        assert told.object == f"pod/{still.name}"
+        assert story in told.message
+        await finish(stage, watch)
         assert "TrainerFailed" not in {event.reason for event in stage.run.recorder.events}

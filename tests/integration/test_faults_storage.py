@@ -165,8 +165,10 @@ async def test_training_goes_on_while_etcd_is_away_and_commits_wait(stage):
         finally:
             etcd.resume()
         assert trained(during) > trained(before) + 60
-        await stage.wait_for(
+        assert "checkpoints wait: etcd" in during.problem, "the user was not told why checkpoints wait"
+        after = await stage.wait_for(
             JOB, lambda s: s.positions.committed > before.positions.committed, "commits go on", BUDGET_S
         )
+        assert after.problem == ""
         assert pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) | pids(stage, Role.MASTER) == members
         await finish(stage, watch)

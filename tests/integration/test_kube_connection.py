@@ -6,6 +6,7 @@ The server here is a real HTTP server that answers as told; what a real API serv
 
 import asyncio
 import json
+import time
 from contextlib import aclosing
 
 import pytest
@@ -25,7 +26,7 @@ from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.clusters.kubernetes.api.port import EventType
 from autoscaler.errors import PermanentError
 
-POLICY = ConnectionPolicy(request_timeout_s=0.3, page_timeout_s=0.3, longest_wait_s=0.05)
+POLICY = ConnectionPolicy(request_timeout_s=1.0, page_timeout_s=0.5, longest_wait_s=0.05)
 OBJECT = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "one", "namespace": "n"}}
 
 
@@ -131,7 +132,7 @@ async def test_request_says_who_asks_and_until_when(api, server):
     await create(api)
     asked = server.requests[0]
     assert (asked.method, asked.path) == ("POST", "/api/v1/namespaces/n/configmaps")
-    assert asked.query == {"fieldManager": "edl", "timeout": "0.3s"}
+    assert asked.query == {"fieldManager": "edl", "timeout": f"{POLICY.request_timeout_s:g}s"}
     assert asked.headers["Authorization"] == "Bearer first"
     assert json.loads(server.bodies[0])["kind"] == "ConfigMap"
 
@@ -180,6 +181,30 @@ async def test_throttled_write_is_sent_again_after_what_the_server_asks_for(api,
     assert len(server.requests) == 2
 
 
+async def test_all_attempts_of_a_write_end_with_one_deadline(api, server):
+    """A leader lets go of its right that long before another may have it: no attempt is sent or lands after that."""
+    server.script = [refusal(429, details={"retryAfterSeconds": 0.04})]
+    with pytest.raises(ThrottledError):
+        await create(api)
+    told_s = [float(request.query["timeout"].removesuffix("s")) for request in server.requests]
+    assert told_s == sorted(told_s, reverse=True)
+    assert told_s[-1] <= POLICY.request_timeout_s - 0.04 * (len(told_s) - 1) + 0.01
+
+
+async def test_process_that_was_stopped_between_two_attempts_sends_no_more(api, server):
+    """What SIGCONT wakes after the deadline is a write whose right is gone."""
+
+    async def stop_soon(_request):
+        asyncio.get_running_loop().call_later(0.02, time.sleep, POLICY.request_timeout_s)  # as under SIGSTOP
+        return web.json_response(refusal(429, details={"retryAfterSeconds": 0.05}), status=429)
+
+    server.script = [stop_soon, OBJECT]
+    with pytest.raises(UnavailableError) as given_up:
+        await create(api)
+    assert not given_up.value.may_have_happened
+    assert len(server.requests) == 1
+
+
 async def test_long_wait_is_the_callers(api, server):
     server.script = [refusal(429, details={"retryAfterSeconds": 30})]
     with pytest.raises(ThrottledError) as throttled:
@@ -206,7 +231,8 @@ async def test_answer_that_is_no_json_is_no_answer(api, server):
 
 async def test_listing_is_asked_for_in_pages_and_forgotten_between_two(api, server):
     def page(name, rest):
-        return {"items": [{"metadata": {"name": name}}], "metadata": {"resourceVersion": "7", "continue": rest}}
+        items = [{"metadata": {"name": name, "resourceVersion": "5"}}]
+        return {"items": items, "metadata": {"resourceVersion": "7", "continue": rest}}
 
     server.script = [page("one", "more"), page("two", "")]
     listing = await api.list(CONFIG_MAPS)

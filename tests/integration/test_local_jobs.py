@@ -8,6 +8,7 @@ import pytest
 from autoscaler.clusters.port import Verdict
 from autoscaler.domain import AdmitGang, Cause, CreatePod, JobState, PodPhase, Role, Tier
 from autoscaler.jobs.life import Ending, Stage
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from master.api.status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
@@ -142,6 +143,7 @@ async def test_a_job_deleted_while_its_trainer_is_judged_harms_nobody(tmp_path):
     async def look_at(_):
         asked.set()
         await answer.wait()
+        return NoProgress.SILENT
 
     async with running(tmp_path, look_at=look_at) as cluster:
         await start(cluster, job(trainer=template("false")))

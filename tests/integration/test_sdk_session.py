@@ -181,6 +181,38 @@ def test_a_script_runs_alone_with_its_own_master_and_server(tmp_path):
     assert list(tmp_path.glob("edl-*")) == []
 
 
+BROKEN_OFF = """
+import pathlib, signal, tempfile
+import trainer_sdk as edl
+
+def ring(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, ring)
+with edl.open() as session:
+    data = session.dataset("d", size=10, epochs=1, batch_size=2)
+    for _ in range(3):
+        signal.setitimer(signal.ITIMER_REAL, 0.1)  # a master takes longer to start
+        try:
+            next(data)
+        except KeyboardInterrupt:
+            print("broken off")
+    print("left over:", list(pathlib.Path(tempfile.gettempdir()).glob("edl-*")))
+    for batch in data:
+        batch.done()
+    print("ended:", session.has_ended)
+"""
+
+
+def test_a_start_that_was_broken_off_is_begun_anew(tmp_path):
+    """Ctrl-C in a notebook while the first batch is waited for: no child is left over, and the next try works."""
+    done = run_alone(tmp_path, "-c", BROKEN_OFF)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["broken off"] * 3 + ["left over: []", "ended: True"]
+    assert list(tmp_path.glob("edl-*")) == []
+
+
 LEFT_OPEN = """
 import trainer_sdk as edl
 session = edl.open()

@@ -41,7 +41,9 @@ class OperatorBench:
         """A leader that knows nothing yet."""
         self.store = FollowedStore()
         settings = BuildSettings(image="edl:1", etcd=EtcdAccess(endpoints="http://etcd:2379"))
-        self.objects = Objects(self.api, settings.etcd, now=lambda: datetime.fromtimestamp(self.now_s, UTC))
+        self.objects = Objects(
+            self.api, settings.etcd, now=lambda: datetime.fromtimestamp(self.now_s, UTC), servers_of=lambda _job: 0
+        )
         self.cluster = KubernetesCluster(
             self.api,
             self.store,

@@ -14,12 +14,19 @@ def node(name, cpu_milli=4_000, *, gpu=0, **flags):
     return Node(name=name, allocatable=Resources(cpu_milli=cpu_milli, gpu_count=gpu), **flags)
 
 
-def job(name, *, low=1, high=8, step=1, cpu_milli=1_000, gpu=0, servers=0, pinned=0, master_milli=0, **fields):
+def job(
+    name, *, low=1, high=8, step=1, cpu_milli=1_000, gpu=0, servers=0, pinned=0, master_milli=0, min_run_s=0.0, **fields
+):
     """A job whose master asks for nothing unless told otherwise, so that sums are easy."""
     return Job(
         name=name,
         trainer=Trainers(
-            shape=shape(cpu_milli, gpu=gpu), min_replicas=low, max_replicas=high, step=step, pinned_replicas=pinned
+            shape=shape(cpu_milli, gpu=gpu),
+            min_replicas=low,
+            max_replicas=high,
+            step=step,
+            pinned_replicas=pinned,
+            min_run_s=min_run_s,
         ),
         servers=ServerSpec(shape=shape(500), min_replicas=servers, max_replicas=servers) if servers else None,
         master=MasterSpec(shape=shape(master_milli)),

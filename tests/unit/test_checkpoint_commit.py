@@ -124,6 +124,21 @@ def test_any_refusal_gives_the_cut_up_at_every_server(running, reason):
     assert to(driver, servers[0], Hold)[-1].cut > hold.cut
 
 
+@pytest.mark.parametrize("event", ["the server that waits gives up", "the master gives up"])
+def test_who_did_not_answer_hold_is_named(running, event):
+    """Not the server that answered and held its pushes in vain: the user would look at the wrong one."""
+    driver, servers = running
+    driver.fire(CommitDue)
+    hold = to(driver, servers[0], Hold)[-1]
+    driver.say(servers[1].key, Held(cut=hold.cut, marks=servers[1].marks()))
+    if event == "the master gives up":
+        driver.fire(HoldExpired)
+    else:
+        driver.say(servers[1].key, CutRefused(cut=hold.cut, reason=Refusal.GONE, message="no CUT came in time"))
+    problem = job.status(driver.state, driver.now).problem
+    assert problem.endswith(f"{servers[0].key.name} did not answer HOLD in time")
+
+
 def test_pause_after_refusals_doubles_up_to_a_bound(running):
     """Every retry has a budget."""
     driver, servers = running

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.kube.moments import find_policy, take
+from autoscaler.cli.kube.moments import PLANNER_ROLE, find_policy, take
 from autoscaler.cli.kube.refusing import NO_DEFINITION
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, Refusal
@@ -138,10 +138,29 @@ def test_what_the_user_may_not_see_is_said(capsys):
         made.make_job()
         assert place.snapshot().view.is_synced
     assert "resourcequotas may not be seen and are left out" in capsys.readouterr().err
-    with stage(wrap=lambda api: Refusing(api, forbidden(kinds.PODS))) as (_, place):
-        with pytest.raises(CommandError, match="administrator") as caught:
+    with stage(wrap=lambda api: Refusing(api, forbidden(kinds.PODS) | forbidden(kinds.NODES))) as (_, place):
+        with pytest.raises(CommandError, match=f"list pods: .*list nodes: .*administrator.*{PLANNER_ROLE}") as caught:
             place.snapshot()
         assert caught.value.code is Exit.REFUSED
+
+
+def test_what_a_limit_range_forbids_is_said(capsys):
+    """And planned so: the job grows by nothing."""
+    least = {"type": "Container", "min": {"cpu": "64"}}
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        made.make_trainers(made.make_job(), 2)
+        made.make(kinds.LIMIT_RANGES, {"metadata": {"name": "r", "namespace": NAMESPACE}, "spec": {"limits": [least]}})
+        found = place.snapshot()
+    assert "tj/team-a/digits gets no pods: spec.master.template.spec.containers[0]" in capsys.readouterr().err
+    (decided,) = plan(found.view, found.policy, found.now_s).decisions
+    assert decided.target == decided.now
+
+
+def test_the_policy_is_read_where_it_usually_stands_by_who_may_list_nothing():
+    with stage(wrap=lambda api: Refusing(api, forbidden(kinds.CONFIG_MAPS))) as (made, place):
+        made.make(kinds.CONFIG_MAPS, policy_map("reclaim: planner"))
+        assert place.snapshot().policy.reclaim is Reclaim.PLANNER
 
 
 def test_a_cluster_without_the_definition_is_told_apart():

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +118,20 @@ def test_a_node_less(say):
     """Named as get prints it, or as TYPE/NAME."""
     for name in ("n1", "node/n1"):
         assert "tj/digits       2    2       1" in say("what-if", "--remove-node", name)
+
+
+def test_a_node_that_is_named_twice_is_gone_once(say):
+    """Also where one of the two names says its kind."""
+    twice = say("what-if", "--remove-node", "n1", "--remove-node", "node/n1")
+    assert twice == say("what-if", "--remove-node", "n1")
+
+
+@pytest.mark.parametrize("words", [["plan"], ["plan", "--help"]])
+def test_output_that_cannot_be_written_is_said(say, monkeypatch, words):
+    """A full disk behind `>` ends the command with one line and its code; what is left in the buffer is dropped."""
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert say(*words, code=1) == "edl: standard output cannot be written: No space left on device\n"
 
 
 def test_one_more_job(say, tmp_path):

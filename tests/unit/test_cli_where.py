@@ -111,3 +111,16 @@ def test_a_wrong_context_is_answered_with_those_that_are_there(tmp_path):
     with pytest.raises(CommandError, match="cannot be read") as caught:
         find_target(str(file), None, None)
     assert caught.value.code is Exit.REFUSED
+
+
+@pytest.mark.parametrize(
+    "content", ["token: abc\n  secret: [", "contexts: 5", "contexts: [x]", "contexts: {a: b}", "- a"]
+)
+def test_a_broken_kubeconfig_is_told_in_one_line_that_quotes_nothing(tmp_path, content):
+    """What YAML has to say quotes the line, which may be a token's."""
+    path = tmp_path / "config"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(CommandError) as caught:
+        find_target(str(path), None, None)
+    assert "\n" not in caught.value.message
+    assert "secret" not in caught.value.message

@@ -78,6 +78,8 @@ def test_everything_can_be_said(tmp_path):
         ("EDL_SERVERS", "-1"),
         ("EDL_SERVERS", "two"),
         ("EDL_BUCKETS", "0"),
+        ("EDL_BUCKETS", "2147483648"),
+        ("EDL_SERVERS", "9" * 5000),
         ("EDL_BACKOFF_LIMIT", "1.5"),
         ("EDL_LEADER_TTL_S", "1"),
         ("EDL_ETCD_ENDPOINTS", "ftp://x"),

@@ -112,6 +112,17 @@ def test_headroom_may_be_given_up():
     assert found[Kind.HEADROOM,] == (2, "headroom for 2 pods in place of 3")
 
 
+def test_of_several_headrooms_the_last_one_named_goes_first():
+    """As an owner lists them: the first is what matters most."""
+    policy = Policy(
+        headroom=tuple(Headroom(shape=shape(size), count=count) for size, count in ((2_000, 1), (1_000, 2)))
+    )
+    moment = at_rest([node("n", 6_000)], [job("a")], policy)
+    found = explain(moment, "a")
+    (change,) = next(answer.changes for answer in found.answers if answer.changes[0].kind is Kind.HEADROOM)
+    assert [kept.count for kept in change.apply(moment).policy.headroom] == [1, 1]
+
+
 def test_maximum_and_room_together():
     """Neither alone helps: a pair, of which no part can be smaller."""
     moment = at_rest([node("n", 2_000)], [job("a", high=2)])
@@ -210,3 +221,23 @@ def test_a_pair_never_changes_the_sizes_that_its_other_part_rests_on():
     """With a step of 1, maximum 2 would do; found by the property: maximum 3 and step 1 were named."""
     moment = at_rest([node("n", 1_500)], [job("a", high=1, step=2, cpu_milli=500), job("b", high=1, cpu_milli=500)])
     assert answers(moment) == {(Kind.MAX, Kind.RESOURCE): (3, "maxReplicas 3 in place of 1 and 1 cpu more on n")}
+
+
+def test_a_minimum_of_one_is_tried_too():
+    """The last rung of all."""
+    found = answers(at_rest([node("n", 1_000)], [job("a", low=3)]))
+    assert found[Kind.MIN,] == (1, "minReplicas 1 in place of 3")
+
+
+def test_the_priority_of_the_others_is_enough_where_fairness_helps():
+    """Nothing says that a higher one is needed, so the smallest priority is that of the richer job itself."""
+    moment = at_rest([node("n", 6_000)], [job("a"), job("b", priority=5)])
+    assert answers(moment)[Kind.PRIORITY,] == (2, "a priority class of value 5 in place of 0")
+
+
+def test_time_is_no_answer_where_its_end_brings_no_trainer():
+    """The pause after failures ends, and there is no more room than before."""
+    moment = at_rest([node("n", 2_000)], [job("a")])
+    held = moment.with_job(replace(moment.job("a"), hold_until_s=moment.now_s + 30.0))
+    assert explain(held, "a").decision.bottleneck is Bottleneck.COOLDOWN
+    assert (Kind.TIME,) not in answers(held)

@@ -55,6 +55,24 @@ def test_less_web_gives_the_room_back():
     assert sizes(come_to_rest(edits.with_replicas(more, "web", 0))) == {"a": 4, "b": 4}
 
 
+def test_fewer_replicas_leave_as_a_replica_set_takes_them():
+    """Who serves nobody yet goes first, then the newest."""
+    pods = [
+        replace(edits.replica(WEB, number, created_at_s), phase=phase, node="n1")
+        for number, created_at_s, phase in (
+            (0, 10.0, PodPhase.READY),
+            (1, 20.0, PodPhase.READY),
+            (2, 5.0, PodPhase.STARTING),
+        )
+    ]
+    moment = replace(BASE, view=BASE.view.evolve(pods=pods))
+    left = [
+        [pod.name for pod in edits.with_replicas(moment, "web", count).view.pods if pod.workload == "web"]
+        for count in (2, 1)
+    ]
+    assert left == [["web-0", "web-1"], ["web-0"]]
+
+
 def test_what_leaves_a_lost_node_or_nobody_replaces_does_not_come_back():
     """A leaving web pod has its successor already, and a node's own daemon ends with the node."""
     view = come_to_rest(edits.with_replicas(BASE, "web", 4)).moment.view

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.clusters.simulated import PodTimeline
 from autoscaler.domain import Resources, Role, Tier
-from experiments.arms.stage import Rise
+from experiments.arms.stage import Change
 from experiments.measuring.bounding import BoundSample
 from experiments.measuring.metrics import jain, measure
 from experiments.measuring.series import Steps, add, make_steps
@@ -139,6 +139,6 @@ def test_needed_removals_are_what_the_bound_takes_at_each_rise():
         for t, n in ((25.0, 6), (45.0, 3), (55.0, 3), (85.0, 1))
     )
     web = {"w": WebTake(wanted=steps((0, 1), (40, 2), (80, 3)), running=steps((0, 1), (42, 2), (82, 3)))}
-    rises = tuple(Rise(web="w", at_s=at_s, before=n, wanted=n + 1) for at_s, n in ((40.0, 1), (80.0, 2)))
+    rises = tuple(Change(web="w", at_s=at_s, before=n, wanted=n + 1) for at_s, n in ((40.0, 1), (80.0, 2)))
     jobs = {"a": job_take(0.0, steps((0, 6), (41, 3), (81, 1)))}
     assert measure(take(bounds=bounds, web=web, rises=rises, jobs=jobs))["removals_needed"] == (6 - 3) + (3 - 1)

@@ -133,6 +133,19 @@ def test_results_of_two_versions_are_never_told_together(scenario, tmp_path):
         store.read_all()
 
 
+def test_results_of_two_seeds_are_never_told_together(scenario, tmp_path, capsys):
+    """Which run is meant has to be said: they are not averaged."""
+    store = Store("a", tmp_path)
+    for seed in (1, 2):
+        for task in list_tasks(scenario, (), Selection(arm="static", seed=seed)):
+            store.keep(task, result(x=float(seed)))
+    with pytest.raises(RefusedInputError, match="seeds 1, 2"):
+        store.read_all()
+    assert [kept.metrics for kept in store.read_all(2)] == [{"x": 2.0}]
+    assert main(["report", "--version", "a", "--seed", "3", "--results", str(tmp_path)]) == 2
+    assert "nothing was run by version a with seed 3" in capsys.readouterr().err
+
+
 def test_a_half_written_pass_is_not_there(scenario, tmp_path):
     """What a killed process left behind is not read."""
     (task,) = list_tasks(scenario, (), Selection(arm="static"))

@@ -43,6 +43,12 @@ def status(phase=JobPhase.TRAINING, members=(), problem=""):
     )
 
 
+def test_members_whose_stream_is_broken_are_not_connected():
+    """That is how a server is heard of."""
+    members = (member("here"), member("away", is_connected=False))
+    assert progress_of(status(members=members)).connected == {"here"}
+
+
 def test_done_includes_what_is_committed():
     """So that progress is one number that grows."""
     progress = progress_of(status())

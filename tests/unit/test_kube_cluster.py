@@ -1,12 +1,13 @@
 """The Kubernetes adapter on an API server in memory: the contract of every cluster, and what is Kubernetes' own."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
 from autoscaler.clusters.kubernetes.building.labels import GATE
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
@@ -249,6 +250,19 @@ class TestPods:
         bench.cluster._writer._api = bench.api
         assert (await bench.cluster.apply(seat(stage, 1))).verdict is Verdict.DONE
 
+    async def test_of_a_job_that_is_gone_nothing_is_kept(self, bench, stage):
+        """Leaders live for weeks, jobs for hours."""
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        before = bench.cluster.views.pods.stamp(JOB)
+        await bench.api.delete(TRAINING_JOBS, "digits", namespace="team-a")
+        bench.now_s += 60.0  # beyond every grace
+        await bench.settle()
+        pods = bench.cluster.views.pods
+        assert bench.names() == set()
+        assert before > pods.stamp(JOB) == 0
+        assert pods._labelled == pods._stamps == pods._said == pods._seats == {}
+
     async def test_a_name_held_by_a_pod_of_somebody_else_is_refused(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         foreign = {
@@ -288,6 +302,19 @@ class TestPods:
         await bench.settle()
         assert set(await pods_of(stage)) == {(Role.MASTER, 0), (Role.TRAINER, 0)}
 
+    async def test_a_master_that_somebody_deleted_comes_back_while_a_trainer_is_on_its_way(self, bench, stage):
+        """What runs without its master is no gang that starts: it lost all its pods for the one that was late."""
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        bench.rest.holds_back = {"digits-trainer-1"}
+        await bench.cluster.apply(seat(stage, 1))
+        await bench.api.delete(DEPLOYMENTS, "digits-master", namespace="team-a")
+        await bench.settle()
+        assert len(bench.server.all(DEPLOYMENTS)) == 1
+        bench.now_s += BIND_LIMIT_S
+        await bench.settle()
+        assert set(await pods_of(stage)) == {(Role.MASTER, 0), (Role.TRAINER, 0)}
+
     async def test_masters_leave_with_their_deployment(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         await bench.settle()
@@ -305,3 +332,14 @@ class TestPods:
         outcome = await bench.cluster.apply(gang_of("team-a/watched"))
         assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "job team-a/watched is only observed")
         assert bench.names() == set()
+
+    async def test_nobody_gives_room_to_a_job_that_is_only_observed(self, bench, stage):
+        """It would not take it: the other jobs shrank for nothing."""
+        add_job(bench.server, small_job("watched") | {"spec": small_job("watched")["spec"] | {"mode": "observe"}})
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        pod = (await pods_of(stage))[Role.TRAINER, 0]
+        action = replace(leave(stage, pod), cause=Cause.GANG)
+        outcome = await bench.cluster.apply(replace(action, beneficiary="team-a/watched"))
+        assert outcome.verdict is Verdict.REFUSED
+        assert (await bench.cluster.apply(replace(action, beneficiary="team-a/other"))).verdict is Verdict.DONE

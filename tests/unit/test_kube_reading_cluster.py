@@ -223,6 +223,17 @@ def test_workload_wants_what_it_will_have_soon(raw, scaler, wanted, most):
     assert (found.desired_replicas, found.max_replicas) == (wanted, most)
 
 
+@pytest.mark.parametrize(
+    ("reason", "status", "wanted"),
+    [("FailedCreate", "True", 3), ("FailedCreate", "False", 7), ("FailedDelete", "True", 7)],
+)
+def test_replicas_that_the_api_server_refuses_are_not_announced(reason, status, wanted):
+    """A namespace without quota, a Deployment of many replicas: trainers left for pods that never came."""
+    failure = condition("ReplicaFailure", status, reason=reason)
+    raw = {**deployment(7), "status": {"replicas": 3, "conditions": [failure]}}
+    assert read_workload(raw, None, read_classes(CLASSES)).desired_replicas == wanted
+
+
 def test_masters_deployment_is_no_workload():
     """It is EDL's own; its UID leads to the job."""
     owner = {"apiVersion": "edl.dev/v1alpha1", "kind": "TrainingJob", "name": "digits", "uid": UID, "controller": True}

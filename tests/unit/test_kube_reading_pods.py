@@ -58,6 +58,9 @@ def test_own_pod_behind_a_foreign_gate_keeps_its_room_and_waits():
         lambda pod: pod["metadata"]["labels"].update({"edl.dev/role": "master"}),
         lambda pod: pod["metadata"]["labels"].update({"edl.dev/tier": "foreign"}),
         lambda pod: pod["metadata"]["labels"].update({"edl.dev/ordinal": "-1"}),
+        lambda pod: pod["metadata"]["labels"].update({"edl.dev/ordinal": "1"}),
+        lambda pod: pod["metadata"]["labels"].update({"edl.dev/role": "server"}),
+        lambda pod: pod["metadata"].update(name="digits-trainer-0-copy"),
     ],
 )
 def test_forged_labels_make_a_foreign_pod(forge):

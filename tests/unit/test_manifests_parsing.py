@@ -146,6 +146,12 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
             "spec.trainer.minReplicas",
             "greater than or equal to 1",
         ),
+        (
+            "    minReplicas: 2\n    template: {spec",
+            "    minReplicas: 100000000\n    template: {spec",
+            "spec.parameterServer.minReplicas",
+            "less than or equal to 10000",
+        ),
         ("cpu: 500m, memory: 256Mi, ", "", "containers[0].resources.requests.cpu", "requests"),
         ("cpu: 500m", "cpu: 1cpu", "containers[0].resources.requests.cpu", "no quantity"),
         ("memory: 256Mi", "memory: 256m", "containers[0].resources.requests.memory", "Mi means"),
@@ -252,6 +258,13 @@ def test_machines_of_a_cluster_file_are_numbered(parse):
     machines = parse(text).machines
     assert [machine.name for machine in machines] == ["small-1", "small-2", "big"]
     assert machines[2].capacity.gpu_count == 2
+
+
+def test_more_pods_than_any_machine_holds_are_refused(parse):
+    """A thousand million replicas were taken in, and each became a value in memory."""
+    (found,) = refusals(parse, WEB.replace("replicas: 3", "replicas: 1000000000"))
+    assert "spec.replicas" in str(found)
+    assert "less than or equal to 10000" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """Jobs live on an API server in memory: failures, ends, suspension, deadlines; and again after a change of leader."""
 
+import asyncio
+
 import pytest
 
+from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.domain import JobState, Role
 from autoscaler.jobs.life import Ending, Stage
@@ -37,6 +40,19 @@ async def test_a_failed_trainer_is_told_with_its_last_lines_and_taken_away():
     assert "digits-trainer-0" not in bench.names(PODS)
     assert bench.life.failures == 1
     assert (Role.TRAINER, By.ITSELF) in bench.left
+
+
+async def test_a_bug_in_judging_ends_the_term_and_is_not_tried_again_unseen():
+    bench = await started()
+    bench.rest.end("team-a", "digits-trainer-0", code=1)
+    await bench.refresh()
+    bench.says = "no progress"  # what no master's door lets through
+    await bench.jobs.look(JOB)
+    await asyncio.gather(*bench.jobs.failures.tasks, return_exceptions=True)
+    bench.says = TRAINING
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(bench.jobs.run(), 5.0)
+    assert raised.group_contains(AttributeError)
 
 
 async def test_a_failure_is_counted_once_however_often_it_is_seen():
@@ -158,6 +174,21 @@ async def test_the_job_goes_when_its_time_after_the_end_is_over():
     assert JOB not in bench.jobs.records
 
 
+async def test_a_job_whose_time_was_prolonged_a_moment_ago_is_not_dropped():
+    """The edit is not seen yet: what was decided was about another version of the object."""
+    bench = await started(runPolicy={"backoffLimit": 1, "ttlSecondsAfterFinished": 30})
+    await fail(bench)
+    bench.write_status({"conditions": [{"type": "Failed", "status": "True", "message": "why"}]})
+    await bench.settle()
+    bench.now_s += 60
+    await bench.refresh()
+    bench.edit(runPolicy={"backoffLimit": 1, "ttlSecondsAfterFinished": 3_000})
+    with pytest.raises(ConflictError):
+        await bench.jobs.look(JOB)
+    await bench.settle()
+    assert bench.names(TRAINING_JOBS) == {"digits"}
+
+
 async def test_an_observed_job_is_left_alone():
     bench = await started()
     bench.edit(mode="observe", runPolicy={"suspend": True})
@@ -205,6 +236,15 @@ async def test_a_new_leader_goes_on_counting():
     await bench.refresh()
     await fail(bench, "digits-trainer-1")
     assert bench.life.ending is Ending.FAILED
+
+
+async def test_a_new_leader_keeps_what_was_told_of_resizes():
+    bench = await started()
+    told = {"time": "2027-01-15T08:00:00Z", "from": 2, "to": 3, "cause": "FreeRoom", "by": "edl", "message": "grows"}
+    bench.write_status({"resizes": [told]})
+    bench.lead()
+    await bench.settle()
+    assert bench.jobs.records[JOB].resizes_before == (told,)
 
 
 async def test_three_failures_on_a_node_make_the_job_avoid_it():

@@ -2,10 +2,11 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, PRIORITY_CLASSES, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import Subresource
+from autoscaler.clusters.kubernetes.views import NEVER_S
 from autoscaler.domain import JobState, Policy, Reclaim
-from autoscaler.operator.leading import NEVER_S
 from tests.unit.kube_objects import condition
 from tests.unit.operator_bench import JOB
 from tests.unit.operator_term import Term
@@ -60,6 +61,62 @@ async def test_without_its_classes_edl_creates_nothing_and_says_why():
     assert (job.state, job.hold_until_s) == (JobState.ACTIVE, NEVER_S)
 
 
+async def test_a_quota_over_one_class_is_not_run_against_with_every_plan():
+    """It binds surplus; core comes and goes as before.  The job says so, and grows once it may."""
+    asked = []
+
+    def refuse(kind, wanted, _before):
+        if kind == PODS and wanted["spec"].get("priorityClassName", "").startswith("edl-surplus"):
+            asked.append(term.bench.now_s)
+            raise ForbiddenError("exceeded quota: surplus, requested: pods=1", Refusal.QUOTA)
+
+    term = Term()
+    term.server.admissions = (*term.server.admissions, refuse)
+    await term.step(40)
+    assert term.status()["trainers"]["ready"] == 2
+    assert term.told("Scaled") == ("False", "Quota")
+    assert len(asked) <= 4
+    await term.bench.api.delete(PODS, "digits-trainer-0", namespace="team-a", grace_s=0)
+    await term.step(3)
+    assert term.status()["trainers"]["ready"] == 2
+    term.server.admissions = term.server.admissions[:-1]
+    await term.step(45)
+    assert term.told("Scaled") == ("True", "Max")
+
+
+def limit_range(**line):
+    return {"metadata": {"name": "range", "namespace": "team-a"}, "spec": {"limits": [{"type": "Container", **line}]}}
+
+
+async def test_a_plan_counts_what_limit_ranges_fill_in():
+    """Ephemeral storage that no template names: without it more trainers would fit, and none of the last would come."""
+    term = Term()
+    await term.bench.api.create(LIMIT_RANGES, limit_range(defaultRequest={"example.com/thing": "1"}))
+    await term.step(6)
+    assert term.server.all(PODS) == []
+    assert term.told("Admitted")[0] == "False"
+    assert "example.com/thing" in next(one["message"] for one in term.status()["conditions"])
+
+
+async def test_pods_that_a_limit_range_forbids_are_not_tried_and_the_job_says_why():
+    """Its trainers stand; the range comes, then goes: nothing is lost, and it grows on."""
+    term = Term()
+    await term.step(2)
+    before = len(term.server.all(PODS))
+    assert before
+    await term.bench.api.create(LIMIT_RANGES, limit_range(min={"cpu": "2"}))
+    await term.bench.api.delete(PODS, "digits-trainer-0", namespace="team-a", grace_s=0)
+    await term.step(6)
+    assert {one["metadata"]["name"] for one in term.server.all(PODS)} & {"digits-trainer-0"} == set()
+    assert term.told("Scaled") == ("False", "LimitRange")
+    message = next(one["message"] for one in term.status()["conditions"] if one["type"] == "Scaled")
+    assert message.startswith("spec.")
+    assert "below the least, 2 (LimitRange range)" in message
+    await term.bench.api.delete(LIMIT_RANGES, "range", namespace="team-a")
+    await term.step(12)
+    assert term.told("Scaled") == ("True", "Max")
+
+
 @pytest.mark.parametrize("how", ["freeze", "observe"])
 async def test_what_is_only_shown_is_not_done(how):
     policy = Policy(reclaim=Reclaim.SCHEDULER, is_frozen=True) if how == "freeze" else None
@@ -68,6 +125,28 @@ async def test_what_is_only_shown_is_not_done(how):
     assert term.server.all(PODS) == term.server.all(DEPLOYMENTS) == []
     assert term.told("Admitted") == ("False", "Observed")
     assert "starts with" in next(one["message"] for one in term.status()["conditions"] if one["type"] == "Admitted")
+
+
+@pytest.mark.parametrize("how", ["freeze", "observe"])
+async def test_what_has_begun_stands_still_where_nothing_is_written(how):
+    """No master comes back and no pod that waits for its node goes, while EDL only looks (rule 20)."""
+    term = Term()
+    await term.step(12)
+    term.bench.rest.holds_back = {"digits-trainer-1"}
+    await term.bench.api.delete(PODS, "digits-trainer-1", namespace="team-a", grace_s=0)
+    await term.step(2)
+    await term.bench.api.delete(DEPLOYMENTS, "digits-master", namespace="team-a")
+    if how == "freeze":
+        term.policy = Policy(reclaim=Reclaim.SCHEDULER, is_frozen=True)
+        term.lead()
+    else:
+        term.bench.edit(mode="observe")
+    names = {raw["metadata"]["name"] for raw in term.server.all(PODS)}
+    await term.step(15)
+    assert term.server.all(DEPLOYMENTS) == []
+    assert {raw["metadata"]["name"] for raw in term.server.all(PODS)} == {
+        name for name in names if "-master" not in name
+    }
 
 
 async def test_a_job_that_cannot_be_read_says_so():

@@ -4,9 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
+from autoscaler.clusters.kubernetes.pod_writer import NameTakenError
 from autoscaler.operator.objects import Objects
 from tests.unit.kube_objects import kube_job
 
@@ -16,6 +18,7 @@ KINDS = (SECRETS, SERVICES, DISRUPTION_BUDGETS)
 class Bench:
     def __init__(self):
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
+        self.servers = 0
         self.server = MemoryServer(now=self.wall_s, namespaces=("team-a",))
         self.api = MemoryApi(self.server)
         self.objects = self.keeper()
@@ -24,7 +27,8 @@ class Bench:
         return self.now.timestamp()
 
     def keeper(self):
-        return Objects(self.api, EtcdAccess(endpoints="http://etcd"), now=lambda: self.now)
+        etcd = EtcdAccess(endpoints="http://etcd")
+        return Objects(self.api, etcd, now=lambda: self.now, servers_of=lambda _job: self.servers)
 
     def names(self):
         return {one["metadata"]["name"] for kind in KINDS for one in self.server.all(kind)}
@@ -121,6 +125,14 @@ async def test_an_edit_is_followed_by_whoever_keeps(bench):
     assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
 
 
+async def test_the_budget_covers_the_servers_that_have_come(bench):
+    """Else a drain could take all of them at once, and with them what is not yet in a checkpoint (rule 18)."""
+    bench.servers = 3
+    bench.objects.follow(kube_job())
+    await bench.objects._prepare_edited([kube_job()])
+    assert bench.server.get(DISRUPTION_BUDGETS, "team-a", "digits-core")["spec"]["minAvailable"] == 5
+
+
 async def test_certificates_are_renewed_before_they_end(bench):
     before = bench.secret("digits-member")
     bench.now += timedelta(days=300)
@@ -130,10 +142,30 @@ async def test_certificates_are_renewed_before_they_end(bench):
     assert (after["token"], after["ca.crt"]) == (before["token"], before["ca.crt"])
 
 
-async def test_a_secret_of_somebody_else_is_no_identity(bench):
-    """A job made again under its name gets its own."""
+async def test_what_an_earlier_job_left_is_no_identity(bench):
+    """A job made again under its name gets its own, when the garbage collector has been there."""
     keeper = bench.keeper()
     raw = bench.server.get(SECRETS, "team-a", "digits-member")
     other = [{**raw["metadata"]["ownerReferences"][0], "uid": "another"}]
     bench.server.rewrite(SECRETS, raw, raw | {"metadata": raw["metadata"] | {"ownerReferences": other}})
-    assert await keeper.identity_of(kube_job()) is None
+    for ask in (keeper.identity_of, keeper.prepare):
+        with pytest.raises(ConflictError, match="Secret team-a/digits-member is still an earlier job's"):
+            await ask(kube_job())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(SECRETS, "digits-member"), (SERVICES, "digits-master"), (DISRUPTION_BUDGETS, "digits-core")],
+)
+async def test_what_others_made_under_such_a_name_is_left_as_it_is(kind, name):
+    bench = Bench()
+    theirs = await bench.api.create(kind, {"metadata": {"name": name, "namespace": "team-a"}, "data": {"key": "aGk="}})
+    with pytest.raises(NameTakenError, match=f"team-a/{name} stands and belongs to somebody else"):
+        await bench.objects.prepare(kube_job())
+    assert bench.server.get(kind, "team-a", name) == theirs
+
+
+async def test_an_edited_minimum_costs_one_write(bench):
+    before = bench.versions()
+    await bench.objects.prepare(kube_job(trainer={"minReplicas": 5}))
+    assert {name for name, version in bench.versions().items() if version != before[name]} == {"digits-core"}

@@ -17,7 +17,8 @@ from autoscaler.operator.account import JobReport, Refusal, reason_of
 from autoscaler.operator.conditions import Kind
 from autoscaler.operator.record import JobRecord, facts_of, next_look_at_s
 from autoscaler.operator.resizes import Author, Resize
-from autoscaler.operator.status import Seen, chief_reason, status_of, wrong_status
+from autoscaler.operator.seen import Seen
+from autoscaler.operator.status import chief_reason, status_of, wrong_status
 from autoscaler.operator.statuses import PROGRESS_EVERY_S, Statuses
 from master.api.status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
@@ -52,7 +53,7 @@ def decision(now=2, target=3, **fields):
 
 def pod(number, role="trainer", tier="core", *, is_ready=True):
     status = {"conditions": [condition("Ready", "True" if is_ready else "False")]}
-    labels = {"edl.dev/job": "digits", "edl.dev/role": role, "edl.dev/tier": tier}
+    labels = {"edl.dev/job": "digits", "edl.dev/role": role, "edl.dev/tier": tier, "edl.dev/ordinal": str(number)}
     return raw_pod(f"digits-{role}-{number}", node="n1", labels=labels, owner=OWNER, status=status)
 
 
@@ -200,6 +201,11 @@ def test_a_job_that_cannot_be_read_says_where_it_is_wrong():
 def test_refusals_have_one_word():
     assert reason_of('pods "x" is forbidden: exceeded quota: q') == "Quota"
     assert reason_of("the room on n1 is taken") == ""
+    invalid = 'create pods a/x: Pod "x" is invalid: spec.containers[0].volumeMounts[0].name: Not found: "data"'
+    assert reason_of(invalid, is_final=True) == "PodInvalid"
+    webhook = 'create pods a/x: admission webhook "policy" denied the request: no root'
+    assert reason_of(webhook, is_final=True) == "PodRefused"
+    assert reason_of("create pods a/x: HTTP 503") == ""
 
 
 def check(value, schema, path="status"):
@@ -265,6 +271,18 @@ def test_every_status_is_one_that_the_definition_takes(life, pods, decided, resi
     assert {one["type"] for one in written["conditions"]} == {*Kind}
     assert not (told(what)["Completed"][0] == "True" and told(what)["Failed"][0] == "True")
     assert chief_reason(()) == ""
+
+
+def resize(to, by=Author.EDL):
+    return Resize(at_s=NOW_S, before=2, after=to, cause="FreeRoom", by=by, message="grows")
+
+
+def test_a_new_leader_tells_on_what_earlier_ones_told_of_resizes():
+    earlier = status(seen(report=JobReport(resizes=(resize(3, Author.SCHEDULER), resize(4)))))["resizes"]
+    later = seen(report=JobReport(resizes=(resize(5),)), record={"resizes_before": tuple(earlier)})
+    assert [(one["to"], one["by"]) for one in status(later)["resizes"]] == [(5, "edl"), (3, "scheduler"), (4, "edl")]
+    full = seen(report=JobReport(resizes=(resize(5),) * 10), record={"resizes_before": tuple(earlier)})
+    assert [one["to"] for one in status(full)["resizes"]] == [5] * 10
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6))

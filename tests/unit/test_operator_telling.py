@@ -55,10 +55,14 @@ async def test_an_event_that_repeats_becomes_a_series():
     assert event["series"]["count"] == 5
 
 
-async def test_a_long_story_is_cut_to_what_the_api_takes():
+@pytest.mark.parametrize("letter", ["x", "é", "列"])
+async def test_a_long_story_is_cut_to_what_the_api_takes(letter):
+    """It counts bytes: the last words of a script that writes Chinese were refused whole."""
     talk = Talk()
-    await talk.say("x" * 5_000)
-    assert len(talk.written()[0]["note"]) == 1024
+    await talk.say(letter * 5_000)
+    note = talk.written()[0]["note"]
+    assert set(note) == {letter}
+    assert 1024 - len(letter.encode()) < len(note.encode()) <= 1024
 
 
 async def test_too_much_to_say_is_dropped_not_waited_for():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain import Admission, Bottleneck, Cause, DeletePod, Fairness, Reason, Role
+from autoscaler.domain import Admission, Bottleneck, Cause, DeletePod, Fairness, Reason, Role, Shape
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, job, node
@@ -100,6 +100,19 @@ def test_one_job_is_taken_where_one_is_enough(admission):
     assert {action.job for action in driver.turn().actions} == {"c"}
     driver.settle()
     assert sizes(driver) == {"a": 2, "b": 2, "c": 0, "d": 2, "high": 2}
+
+
+def test_no_job_is_taken_that_does_not_help():
+    """Two jobs make the room; a third that is as cheap stands on a node where the gang may not."""
+    fast = frozenset({("disk", "fast")})
+    nodes = [node("a", 2_000), node("b", 2_000, labels=fast), node("c", 2_000, labels=fast)]
+    driver = settled(nodes, [job(name, low=2, high=2) for name in ("x", "y", "z")], TAKING)
+    high = job("high", low=4, high=4, priority=10)
+    asked = Shape(requests=high.trainer.shape.requests, node_selector=fast)
+    driver.cluster.put(replace(high, trainer=replace(high.trainer, shape=asked)))
+    assert {action.job for action in driver.turn().actions} == {"y", "z"}
+    driver.settle()
+    assert sizes(driver) == {"x": 2, "y": 0, "z": 0, "high": 4}
 
 
 def test_servers_and_master_leave_with_their_job_and_it_comes_back_when_there_is_room():

@@ -231,3 +231,11 @@ def test_a_master_that_cannot_be_had_back_is_named():
     assert kept.is_degraded
     assert kept.bottleneck is Bottleneck.NODE_FIT
     assert kept.message == "no room for its missing master, not even in surplus of others"
+
+
+def test_no_swap_where_the_core_pod_would_not_fit():
+    """The user has made trainers larger: the room of an old one is no room for a new one."""
+    driver = settled([node("a")], [job("j", low=2, high=4)])
+    driver.cluster.lose("j-trainer-0")
+    driver.cluster.put(taken("w", "a"), job("j", low=2, high=4, cpu_milli=2_000))
+    assert driver.plan().actions == ()

@@ -97,3 +97,15 @@ def test_pod_that_never_comes_does_not_move_when_a_trainer_comes():
         driver.cluster.advance(3.0)
         seen.append((decision(decided, "j").target, demand(decided, "w+1").node))
     assert set(seen[3:]) == {(2, "c")}, seen
+
+
+def test_lost_one_of_a_pair_of_surplus_comes_back_beside_its_other_half():
+    """On another node both halves would be of no use, though that one is as tight and has the first name."""
+    spec = job("j", low=2, high=4, step=2)
+    spec = replace(spec, trainer=replace(spec.trainer, per_node=2))
+    driver = Driver(MemoryCluster([node("a", 2_000), node("b", 2_000)], [spec]), CALM)
+    driver.settle()
+    driver.cluster.put(node("0", 1_000))
+    lost = driver.cluster.pods["j-trainer-3"]
+    driver.cluster.lose(lost.name)
+    assert [action.node for action in driver.plan().actions] == [lost.node]

@@ -149,6 +149,14 @@ def test_gang_of_whole_nodes_needs_whole_nodes():
     assert places(driver, "j") == {"e": 2}
 
 
+def test_gang_of_whole_nodes_that_fits_nowhere_keeps_no_single_trainers_waiting():
+    """Equal trainers, as many of them; one job wants all four on a node of its own, and there is none."""
+    whole = job("a", low=4, high=4, step=4)
+    whole = replace(whole, trainer=replace(whole.trainer, per_node=4))
+    driver = settled([node("n1", 2_000), node("n2", 2_000)], [whole, job("b", low=4, high=4)])
+    assert sizes(driver) == {"a": 0, "b": 4}
+
+
 def test_pair_leaves_together_and_a_lost_one_comes_back_beside_its_other_half():
     """The web takes one trainer; the other of that node is of no use, those elsewhere are."""
     driver = settled([node("a", 2_000), node("b", 2_000), node("c", 2_000)], [whole("j")])
@@ -166,6 +174,15 @@ def test_pair_leaves_together_and_a_lost_one_comes_back_beside_its_other_half():
     driver.cluster.lose(lost.name)
     driver.settle()
     assert sorted(places(driver, "j").values()) == [2, 2]
+
+
+def test_lost_one_of_a_minimum_comes_back_beside_its_other_half():
+    """Another node is as tight and has the first name."""
+    driver = settled([node("a", 2_000), node("b", 2_000)], [whole("j", low=4, high=4)])
+    driver.cluster.put(node("0", 1_000))
+    lost = driver.cluster.pods["j-trainer-0"]
+    driver.cluster.lose(lost.name)
+    assert [action.node for action in driver.plan().actions] == [lost.node]
 
 
 def test_whole_nodes_with_powers_of_two():
@@ -250,3 +267,20 @@ def test_demand_for_one_kind_takes_no_trainer_of_another(mixed):
     found = mixed.turn()
     assert {action.job for action in found.actions} == {"small"}
     assert demand(found, "w").state is DemandState.SHRUNK_FOR
+
+
+def test_quota_of_one_namespace_is_not_used_up_by_another():
+    """Both grow in one plan, each to its own limit."""
+    driver = settled([node("a", 20_000)], [job(name, high=1, namespace=name) for name in ("blue", "red")])
+    driver.cluster.hard = {name: Resources(cpu_milli=amount) for name, amount in (("blue", 4_000), ("red", 6_000))}
+    driver.cluster.put(*(job(name, high=8, namespace=name) for name in ("blue", "red")))
+    assert {entry.job: entry.target for entry in driver.plan().decisions} == {"blue": 4, "red": 6}
+
+
+def test_quota_that_holds_half_a_step_is_what_keeps_the_job():
+    """No move could help it, so none is waited for."""
+    driver = settled([node("a", 8_000)], [job("poor", high=1, namespace="blue"), job("rich", high=7, step=2)])
+    driver.cluster.hard = {"blue": Resources(cpu_milli=2_500)}
+    driver.cluster.put(job("poor", high=7, step=2, namespace="blue"))
+    driver.policy = replace(CALM, down_window_s=1e6)
+    assert decision(driver.plan(), "poor").bottleneck is Bottleneck.QUOTA

@@ -89,6 +89,13 @@ def test_percentage_is_kept_in_whole_pods_of_the_web():
     assert found == (Headroom(shape=shape(3_000), count=101),)
 
 
+def test_percentage_is_of_the_ready_nodes():
+    """Nobody keeps room free on a node that is lost."""
+    nodes = (node("a", 30_000), node("b", 30_000, is_ready=False))
+    half = replace(view(workload("web")), nodes=nodes)
+    assert headroom_of(half, Policy(headroom_percent=20.0)) == (Headroom(shape=shape(3_000), count=2),)
+
+
 def test_percentage_is_divided_as_the_workloads_are():
     """Nine pods of 1 core beside one of 3: a tenth of 120 cores is another 9 and 1."""
     policy = Policy(headroom_percent=10.0)
@@ -122,17 +129,18 @@ def test_setting_that_says_nothing_keeps_nothing(setting):
 
 
 def test_free_gpus_keep_what_the_hungriest_of_their_jobs_asks_for_with_each():
-    """2 GPUs with 8 cores are 4 cores each; an extended resource of a vendor counts as a GPU does."""
+    """Of 2 GPUs each has half, rounded up; an extended resource of a vendor counts as a GPU does."""
     needs = needs_per_device(
         [
-            Resources(cpu_milli=8_000, gpu_count=2),
+            Resources(cpu_milli=7_999, gpu_count=2),
             Resources(cpu_milli=3_000, memory_bytes=10, gpu_count=1),
+            Resources(memory_bytes=21, gpu_count=2),
             Resources(cpu_milli=1_000, extended=(("amd.com/gpu", 1), ("pods", 1))),
             Resources(cpu_milli=64_000),
         ]
     )
     assert needs == {
-        "gpu": Resources(cpu_milli=4_000, memory_bytes=10),
+        "gpu": Resources(cpu_milli=4_000, memory_bytes=11),
         "amd.com/gpu": Resources(cpu_milli=1_000),
     }
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain import Capabilities, Pod, PodPhase, Role, Shape, Tier
+from autoscaler.domain import Capabilities, Node, Pod, PodPhase, Resources, Role, Shape, Tier
 from tests.property.planner_cases import NO_GATES, Driver
 from tests.property.planner_checks import check_exchange_at_rest
 from tests.unit.memory_cluster import MemoryCluster
@@ -115,3 +115,20 @@ def test_whole_node_of_the_rich_is_found():
     standing = [(pairs, pods_of(pairs, "a", "a", "b", "b", "c", "c")), (poor, pods_of(poor, "d"))]
     driver = at_rest([node("a", 5_000), node("b", 5_000), node("c", 5_000), node("d", 3_000)], standing)
     assert sizes(driver) == {"pairs": 4, "poor": 3}
+
+
+def test_pair_gets_the_trainer_that_stands_on_its_own_node():
+    """A4: either trainer's leaving makes one more place of 2 cores; only on `b` do two of them lie side by side."""
+    nodes = [
+        Node(name=name, allocatable=Resources(cpu_milli=cpu_milli, memory_bytes=memory_bytes))
+        for name, cpu_milli, memory_bytes in (("a", 3_500, 6), ("b", 8_000, 4), ("c", 1_000, 4))
+    ]
+    rich, pairs = job("rich", high=4), job("pairs", low=2, high=4, step=2, cpu_milli=2_000)
+    asked = Shape(requests=Resources(cpu_milli=1_000, memory_bytes=3))
+    rich = replace(rich, trainer=replace(rich.trainer, shape=asked))
+    pairs = replace(pairs, trainer=replace(pairs.trainer, per_node=2))
+    driver = Driver(MemoryCluster(nodes, [rich]), NO_GATES)
+    driver.settle()
+    driver.cluster.put(pairs)
+    driver.settle()
+    assert sizes(driver) == {"rich": 3, "pairs": 4}

@@ -107,6 +107,24 @@ def test_use_after_fork_is_refused(session):
     os.close(read)
 
 
+@pytest.mark.parametrize("before", [signal.SIG_DFL, lambda *_: os._exit(7)], ids=["default", "handler"])
+def test_sigterm_ends_what_the_script_has_forked(before):
+    """As it did before: a pool ends its workers so and waits for them, at the latest when the script exits."""
+    kept = signal.signal(signal.SIGTERM, before)
+    try:
+        with open_session({"EDL_MASTER": "127.0.0.1:9"}) as session:
+            child = os.fork()
+            if child == 0:
+                os.kill(os.getpid(), signal.SIGTERM)
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            assert not session.is_draining
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+
+    assert os.waitstatus_to_exitcode(status) == (7 if callable(before) else -signal.SIGTERM)
+
+
 @pytest.mark.parametrize("field", ["size", "epochs", "batch_size"])
 @pytest.mark.parametrize("value", [0, -1, 2.5])
 def test_impossible_data_sets_are_refused_by_field(session, field, value):
@@ -246,6 +264,7 @@ def test_a_script_that_raises_before_its_first_batch_leaves_nothing_behind():
         ("EDL_GRACE_S", "-1"),
         ("EDL_GRACE_S", "nan"),
         ("EDL_GRACE_S", "1e300"),
+        ("EDL_CHECKPOINT_EVERY_S", "0"),
         ("EDL_MASTER", "somewhere"),
         ("EDL_MASTER", "7070"),
         ("EDL_MASTER", "somewhere:70700"),
@@ -260,6 +279,12 @@ def test_a_wrong_variable_is_refused_by_name(name, value):
 def test_an_empty_variable_is_as_one_that_is_not_set():
     """A trainer of the empty name was refused by its master, again and again, for two minutes."""
     assert parse_environment({variable.name: "" for variable in VARIABLES}) == parse_environment({})
+
+
+def test_no_grace_is_a_grace():
+    """Kubernetes knows it, and whoever asks for it is killed at once; such a trainer refused to start."""
+    environment = parse_environment({"EDL_GRACE_S": "0"})
+    assert (environment.grace_s, environment.drain_s) == (0, 0)
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", "geheim\u00fc".encode()])

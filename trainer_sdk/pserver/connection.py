@@ -45,6 +45,8 @@ class Connection:
         self._patience = patience
         self._socket: socket.socket | None = None
         self._channel: Channel | None = None
+        self.is_owed = False
+        """A request was begun and its answers are not whole: the next one needs another connection."""
 
     def channel(self, deadline_s: float) -> Channel:
         """An open channel.  Raises ServerUnavailableError when there is none at the deadline (monotonic clock)."""
@@ -62,6 +64,7 @@ class Connection:
     def close(self) -> None:
         """The next use connects again.  What was under way is lost; the same request may be sent again."""
         self._channel = None
+        self.is_owed = False
         if self._socket is not None:
             self._patience.close(self._socket)
             self._socket = None

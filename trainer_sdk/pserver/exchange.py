@@ -3,6 +3,10 @@
 Requests go out to all servers before any answer is read, so they work at the same time; with one thread and blocking
 sockets, for the trainer has nothing else to do.  A broken connection is made again within the budget and the *same*
 requests are sent again: a bucket that has applied a push says REPEAT (rule 6).
+
+A script's signal handler may raise between any two lines (a timer, Ctrl-C in a notebook), and the script may go on.
+Half a frame must not be completed by the next one, nor an old answer be taken for a new one, so a connection that owes
+something (`is_owed`) is closed before its next use.
 """
 
 from __future__ import annotations
@@ -41,21 +45,13 @@ def exchange(connections: Sequence[Connection], requests: Sequence[Requests], de
     the deadline passed, and WireError when a server refuses.
     """
     answers: list[list[Frame]] = [[] for _ in requests]
-    waiting = {index for index, asked in enumerate(requests) if asked}
+    waiting = {index for index, some in enumerate(requests) if some}
     while waiting:
-        unanswered: set[int] = set()
-        try:
-            for index in sorted(waiting):
-                if _try_send(connections[index], requests[index], deadline_s):
-                    unanswered.add(index)
-            for index in sorted(unanswered):
-                if (found := _try_receive(connections[index], requests[index])) is not None:
-                    answers[index] = found
-                    waiting.discard(index)
-                unanswered.discard(index)
-        finally:
-            for index in unanswered:  # an error: an answer that nobody reads must not be taken for the next one
-                connections[index].close()
+        asked = [index for index in sorted(waiting) if _try_send(connections[index], requests[index], deadline_s)]
+        for index in asked:
+            if (found := _try_receive(connections[index], requests[index])) is not None:
+                answers[index] = found
+                waiting.discard(index)
         if waiting and time.monotonic() >= deadline_s:
             names = ", ".join(connections[index].place.name for index in sorted(waiting))
             raise ServerUnavailableError(f"no answer in time from {names}")
@@ -64,7 +60,10 @@ def exchange(connections: Sequence[Connection], requests: Sequence[Requests], de
 
 def _try_send(connection: Connection, requests: Requests, deadline_s: float) -> bool:
     """False: the connection broke.  Raises ServerUnavailableError when none can be made."""
+    if connection.is_owed:
+        connection.close()
     channel = connection.channel(deadline_s)
+    connection.is_owed = True
     try:
         for request in requests:
             channel.send(request.kind, request.head, request.body, more=request is not requests[-1])
@@ -78,13 +77,15 @@ def _try_receive(connection: Connection, requests: Requests) -> list[Frame] | No
     """None: the connection broke.  Raises WireError when the server refuses or answers something else."""
     channel = connection.channel(0.0)
     try:
-        return [_answer(channel, request, connection.place.name) for request in requests]
+        answers = [_answer(channel, request, connection.place.name) for request in requests]
     except OSError:
         connection.close()
         return None
     except WireError:
         connection.close()
         raise
+    connection.is_owed = False
+    return answers
 
 
 def _answer(channel: Channel, request: Request, server: str) -> Frame:

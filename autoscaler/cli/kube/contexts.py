@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.clusters.kubernetes.reading.raw import parts
+from autoscaler.clusters.kubernetes.reading.raw import text as text_of
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -60,9 +62,8 @@ def read_kubeconfig(named: str | None) -> Kubeconfig:
         raise CommandError(Exit.NOT_FOUND, f"{text} is no kubeconfig; {hint}")
     contexts: dict[str, str] = {}
     for document in documents:
-        for one in document.get("contexts") or ():
-            namespace = (one.get("context") or {}).get("namespace") or "default"
-            contexts.setdefault(str(one.get("name")), str(namespace))
+        for one in parts(document, "contexts"):
+            contexts.setdefault(str(one.get("name")), text_of(one, "context", "namespace") or "default")
     current = next((str(found) for document in documents if (found := document.get("current-context"))), "")
     return Kubeconfig(path=Path(text), current=current, contexts=contexts)
 
@@ -76,8 +77,12 @@ def _load(path: Path) -> Mapping[str, Any]:
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise CommandError(Exit.REFUSED, f"{path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:  # whose text quotes the line, which may be a token's
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise CommandError(Exit.REFUSED, f"{path} cannot be read: it is no YAML{where}") from None
     return content if isinstance(content, Mapping) else {}
 
 

@@ -34,7 +34,12 @@ from autoscaler.snapshots import Snapshot
 
 POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
 POLICY_KEY: Final = "policy.yaml"
-OPERATORS_NAMESPACE: Final = "edl-system"  # docs/kubernetes.md installs there
+POLICY: Final = ("edl-system", "edl-policy")  # where it stands if EDL was installed as docs/kubernetes.md says
+PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart's, bound to nobody
+NEEDS_ROLE: Final = (
+    "room is a matter of the whole cluster: ask its administrator for the chart's ClusterRole "
+    f"(kubectl create clusterrolebinding NAME --clusterrole={PLANNER_ROLE} --user=YOU)"
+)
 NO_HISTORY: Final = "the operator's windows and pauses are its own and not known here: they count as over"
 
 
@@ -63,6 +68,7 @@ async def take(api: Api, *, title: str, now_s: float) -> Taken:
     )
     view = views.view(now_s)
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.wrong.items()]
+    wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
     snapshot = Snapshot(made_by=f"{title}; {NO_HISTORY}; {told}", now_s=now_s, policy=policy, view=view)
     return Taken(snapshot=snapshot, notes=(NO_HISTORY, told, *notes, *wrong), classes=views.classes)
 
@@ -99,12 +105,13 @@ async def find_policy(api: Api) -> tuple[Policy, str]:
 
 
 async def _policies(api: Api) -> list[Raw]:
-    """ConfigMaps of the chart with a policy, by name: of all namespaces, or of the usual one."""
+    """ConfigMaps of the chart with a policy: of all namespaces, or the one at the usual place."""
     try:
-        listing = await api.list(CONFIG_MAPS, Scope(labels=POLICY_LABELS))
+        items = (await api.list(CONFIG_MAPS, Scope(labels=POLICY_LABELS))).items
     except ForbiddenError:
-        listing = await api.list(CONFIG_MAPS, Scope(namespace=OPERATORS_NAMESPACE, labels=POLICY_LABELS))
-    return [raw for raw in listing.items if text(raw, "data", POLICY_KEY)]
+        namespace, name = POLICY
+        items = (await api.get(CONFIG_MAPS, name, namespace=namespace),)
+    return [raw for raw in items if text(raw, "data", POLICY_KEY)]
 
 
 def _load(written: str) -> Mapping[str, Any]:
@@ -121,13 +128,15 @@ def _load(written: str) -> Mapping[str, Any]:
 
 async def _list_all(api: Api) -> tuple[dict[Kind, Listing], list[str]]:
     """Every kind that a view rests on; of the rarer ones none where the user may not see them, and a note."""
-    answers = await asyncio.gather(*(api.list(kind) for kind in KINDS), return_exceptions=True)
+    answers = dict(zip(KINDS, await asyncio.gather(*map(api.list, KINDS), return_exceptions=True), strict=True))
+    if refused := [str(answers[kind]) for kind in AGEING if isinstance(answers[kind], ForbiddenError)]:
+        raise CommandError(Exit.REFUSED, f"{'; '.join(refused)}; {NEEDS_ROLE}")
     found: dict[Kind, Listing] = {}
     notes: list[str] = []
-    for kind, answer in zip(KINDS, answers, strict=True):
+    for kind, answer in answers.items():
         if isinstance(answer, NotFoundError) and kind == TRAINING_JOBS:
             raise CommandError(Exit.NOT_FOUND, NO_DEFINITION)
-        if isinstance(answer, ForbiddenError) and kind not in AGEING:
+        if isinstance(answer, ForbiddenError):
             notes.append(f"{kind.plural} may not be seen and are left out: {answer}")
             found[kind] = Listing(items=(), resource_version="1")
         elif isinstance(answer, BaseException):

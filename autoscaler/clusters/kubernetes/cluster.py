@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, assert_never
 
-from autoscaler.clusters.kubernetes.api.errors import NotFoundError, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Propagation, Raw
 from autoscaler.clusters.kubernetes.building.names import master_name, split_key
@@ -27,11 +27,13 @@ from autoscaler.clusters.kubernetes.reading.raw import controller_of
 from autoscaler.clusters.kubernetes.rooms import find_room_problem
 from autoscaler.clusters.kubernetes.starts import Gangs
 from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.turned_away import TurnedAway
 from autoscaler.clusters.kubernetes.views import Facts, FactsOf, Views
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import (
     Action,
     AdmitGang,
+    Cause,
     ClusterView,
     CreatePod,
     DeletePod,
@@ -44,6 +46,7 @@ from autoscaler.manifests.values import Mode
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
 SETTLE_AGAIN_S: Final = 1.0  # after an error
+_FOR_JOBS: Final = frozenset({Cause.GANG, Cause.TRANSFER, Cause.PREEMPTION})  # whose beneficiary is a job
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,7 @@ class KubernetesCluster:
     """One cluster.  Whoever feeds the store calls `touch` after each change; `keep` has to run beside the loop.
 
     `clock` is the cluster's clock, `offset_s` takes Unix time to it.  `api` is fenced: it writes for the leader alone.
+    With `is_frozen` `keep` writes nothing; the loop has its own word for that (`Policy.is_frozen`).
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class KubernetesCluster:
         offset_s: float,
         facts_of: FactsOf,
         prepare: Callable[[KubeJob], Awaitable[None]],
+        is_frozen: bool = False,
     ) -> None:
         self._api = api
         self._store = store
@@ -76,7 +81,8 @@ class KubernetesCluster:
             facts_of=lambda job: self._held(job, facts_of(job)),
             expected=self._writer.expected,
         )
-        self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare)
+        self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare, is_frozen=is_frozen)
+        self._turned_away = TurnedAway()
         self._news = asyncio.Event()
         self._unsettled = asyncio.Event()
 
@@ -193,7 +199,15 @@ class KubernetesCluster:
         )
         if problem := find_room_problem(view, [(seat.node, shape)], mine):
             return refused(problem)
-        await self._writer.create_tied(job, seat, avoid=facts.avoid)
+        if told := self._turned_away.why(seat.job, seat.tier, self._clock()):
+            return refused(told)
+        try:
+            await self._writer.create_tied(job, seat, avoid=facts.avoid)
+        except ForbiddenError as error:
+            self._turned_away.keep(self.views.jobs.known)
+            self._turned_away.note(seat.job, seat.tier, error, self._clock())
+            raise
+        self._turned_away.forget(seat.job, seat.tier)
         return DONE
 
     async def _admit(self, action: AdmitGang, job: KubeJob) -> Outcome:
@@ -202,6 +216,9 @@ class KubernetesCluster:
         return await self._gangs.admit(action, self.view, self._clock())
 
     async def _delete(self, action: DeletePod, job: KubeJob | None) -> Outcome:
+        gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in _FOR_JOBS else None
+        if gains is not None and gains.spec.mode is Mode.OBSERVE:
+            return refused(f"its room is for job {gains.key}, which is only observed and would not take it")
         standing = next((pod for pod in self.view().pods if pod.name == action.pod), None)
         if standing is not None and standing.job != action.job:
             return refused(f"pod {action.pod} is no pod of job {action.job}")

@@ -12,7 +12,7 @@ from math import ceil
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Raw
-from autoscaler.clusters.kubernetes.building.labels import GATE, MASTER_SEATS, TIER
+from autoscaler.clusters.kubernetes.building.labels import GATE, JOB, MASTER_SEATS, ORDINAL, ROLE, TIER
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
 from autoscaler.clusters.kubernetes.expectations import Expectations
@@ -119,8 +119,10 @@ def check_same(raw: Raw, job: KubeJob, body: Raw) -> None:
         raise NameTakenError(f"pod {key} is still leaving")
     if text(raw, "status", "phase") in ENDED:
         raise NameTakenError(f"pod {key} has ended and is yet to be judged")
-    if text(raw, "metadata", "labels", TIER) != text(body, "metadata", "labels", TIER):
-        raise NameTakenError(f"pod {key} stands in another tier")
+    for label in (JOB, ROLE, ORDINAL, TIER):
+        stands, wanted = text(raw, "metadata", "labels", label), text(body, "metadata", "labels", label)
+        if stands != wanted:
+            raise NameTakenError(f"pod {key} stands with the label {label}={stands} in place of {wanted}; put it right")
 
 
 def pinned_node(raw: Raw) -> NodeName | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from autoscaler.clusters.kubernetes import gangs
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Raw
-from autoscaler.clusters.kubernetes.building.labels import GATE, ROLE
+from autoscaler.clusters.kubernetes.building.labels import GATE, ROLE, TIER
 from autoscaler.clusters.kubernetes.building.master import build_master
 from autoscaler.clusters.kubernetes.building.names import master_name, split_key
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
@@ -28,8 +29,9 @@ from autoscaler.clusters.kubernetes.rooms import find_room_problem
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import Views
 from autoscaler.clusters.port import Outcome, Verdict
-from autoscaler.domain import AdmitGang, ClusterView, JobName, JobState, PodName, Role
+from autoscaler.domain import AdmitGang, ClusterView, JobName, JobState, PodName, Role, Tier
 from autoscaler.errors import PermanentError
+from autoscaler.manifests.values import Mode
 
 Answer = TypeVar("Answer")
 
@@ -49,6 +51,7 @@ class Gangs:
         settings: BuildSettings,
         *,
         prepare: Callable[[KubeJob], Awaitable[None]],
+        is_frozen: bool = False,
     ) -> None:
         self.starts = Starts()
         self._api = api
@@ -57,6 +60,8 @@ class Gangs:
         self._writer = writer
         self._settings = settings
         self._prepare = prepare
+        self._is_frozen = is_frozen
+        self._looked: dict[JobName, tuple[str, int, Standing]] = {}  # UID, and stamp of its pods then
 
     async def admit(self, action: AdmitGang, view: Callable[[], ClusterView], now_s: float) -> Outcome:
         """Start a gang whole or not at all.  `view` gives the newest view each time it is asked."""
@@ -85,18 +90,34 @@ class Gangs:
 
     async def settle(self, now_s: float) -> None:
         """Bring masters to gangs that are bound, and take away pods that lost their race."""
-        standing = [self._standing(job) for job in self._views.jobs.known.values()]
+        standing = [self._look(job) for job in self._managed()]
+        for name in self._looked.keys() - self._views.jobs.known.keys():
+            del self._looked[name]
         self.starts, lost = gangs.look(self.starts, standing, now_s)
         for one in lost:
-            raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(one.pods))
-            await each(self._writer.delete(raw) for raw in raws if raw is not None)
+            await each(self._writer.delete(raw) for raw in self._raws(one.pods))
         given_up = {one.job for one in lost}
         for found in standing:
-            job = self._views.jobs.known[found.job]
-            if found.is_starting and not found.unbound and found.job not in given_up and self._is_whole(job, found):
+            job = self._views.jobs.known.get(found.job)  # it may have gone while others were written
+            if job is None:
+                continue
+            if found.is_starting and found.job not in given_up and self._is_whole(job, found):
                 await self._bring_master(job)
 
     # ---- what stands --------------------------------------------------------------------------------------------
+
+    def _managed(self) -> list[KubeJob]:
+        """The jobs for which EDL writes: none under a freeze, and none that is only observed (rule 20)."""
+        known = self._views.jobs.known.values()
+        return [] if self._is_frozen else [job for job in known if job.spec.mode is Mode.MANAGE]
+
+    def _look(self, job: KubeJob) -> Standing:
+        """The same as `_standing`, which is asked anew only when a pod of the job has changed."""
+        stamp, kept = self._views.pods.stamp(job.key), self._looked.get(job.key)
+        if kept is None or kept[0] != job.uid or kept[1] != stamp:
+            kept = self._looked[job.key] = (job.uid, stamp, self._standing(job))
+        is_starting = not self._has_master(job)
+        return kept[2] if kept[2].is_starting == is_starting else replace(kept[2], is_starting=is_starting)
 
     def _standing(self, job: KubeJob) -> Standing:
         bound, unbound = set[PodName](), set[PodName]()
@@ -128,9 +149,13 @@ class Gangs:
         return raw is not None and controller_of(raw).get("uid") == job.uid
 
     def _is_whole(self, job: KubeJob, standing: Standing) -> bool:
-        """Whether all that the job cannot run without is bound, and the job wants to run."""
-        raws = (self._store.get(PODS, split_key(pod)) for pod in standing.bound)
-        roles = Counter(text(raw, "metadata", "labels", ROLE) for raw in raws if raw is not None)
+        """Whether all that the job cannot run without is bound, and the job wants to run.
+
+        Surplus on its way is no part of that: beside it a master that somebody deleted has to come back.
+        """
+        if any(_label(raw, TIER) == Tier.CORE.value for raw in self._raws(standing.unbound)):
+            return False
+        roles = Counter(_label(raw, ROLE) for raw in self._raws(standing.bound))
         servers = job.spec.server.replicas.minimum if job.spec.server is not None else 0
         return (
             self._views.jobs.facts(job).state is JobState.ACTIVE
@@ -138,9 +163,13 @@ class Gangs:
             and roles[Role.SERVER.value] >= servers
         )
 
+    def _raws(self, pods: Iterable[PodName]) -> list[Raw]:
+        raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(pods))
+        return [raw for raw in raws if raw is not None]
+
     def _other_start(self, name: JobName) -> JobName | None:
         """Return another job whose gang is un-gated and not complete: one at a time (rule 9)."""
-        for job in self._views.jobs.known.values():
+        for job in self._managed():  # an observed one that stands half is not about to take more room
             if job.key == name or self._has_master(job):
                 continue
             if any(GATE not in gates_of(raw) for raw in self._members(job)):
@@ -165,6 +194,10 @@ class Gangs:
         """Half a gang behind its gate would only fill a quota."""
         gated = [raw for raw in self._members(job) if GATE in gates_of(raw)]
         await each(self._writer.delete(raw) for raw in gated)
+
+
+def _label(raw: Raw, name: str) -> str:
+    return text(raw, "metadata", "labels", name)
 
 
 async def each(writes: Iterable[Awaitable[Answer]]) -> list[Answer]:

@@ -14,17 +14,16 @@ mean (`views`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.api.kinds import Kind
-from autoscaler.clusters.kubernetes.api.port import EventType, Listing, Raw, WatchEvent
+from autoscaler.clusters.kubernetes.api.port import EventType, Listing, Raw, Slim, WatchEvent
 from autoscaler.errors import InvariantViolationError
 
 Key: TypeAlias = tuple[str, str]  # namespace (empty for objects of the whole cluster), name
-Slim: TypeAlias = Callable[[Raw], Raw]  # leaves out what nobody reads
 
 CLUSTER: Final = ""
 """The source of a kind that is followed everywhere at once; the others are namespaces."""

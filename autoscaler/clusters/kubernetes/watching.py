@@ -14,6 +14,7 @@ What a stale kind means for writes is decided by who asks the store how old it i
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.api.port import Api, EventType, Scope
 from autoscaler.clusters.kubernetes.store import CLUSTER, Store
 from autoscaler.errors import ClusterError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +82,10 @@ class Watching:
                     await self._list(kind, source)
                     is_listed = True
                 await self._turn(kind, source)
-                self.problems.pop((kind, source), None)
+                self._is_well(kind, source)
                 failures = 0
             except ClusterError as error:
-                self.problems[kind, source] = str(error)
+                self._is_ill(kind, source, error)
                 has_come_on = is_listed and self._store.heard_at_s(kind, source) != heard_at_s
                 is_listed = is_listed and isinstance(error, UnavailableError | ThrottledError)
                 failures = 1 if has_come_on and is_listed else failures + 1  # a listing is dear, and no progress
@@ -108,6 +111,16 @@ class Watching:
         if self._now() - began_at_s < policy.turn_s / 2:  # a server on its way down ends every watch at once
             raise UnavailableError(f"watch {kind.plural}: ended early", may_have_happened=False, retry_after_s=0.0)
         self._store.hear(kind, at_s=self._now(), source=source)
+
+    def _is_ill(self, kind: Kind, source: str, error: ClusterError) -> None:
+        """Told once in the log, however often it is tried again."""
+        if (kind, source) not in self.problems and not isinstance(error, ExpiredError):
+            log.warning("%s are not followed%s: %s", kind.plural, source and f" in {source}", error)
+        self.problems[kind, source] = str(error)
+
+    def _is_well(self, kind: Kind, source: str) -> None:
+        if self.problems.pop((kind, source), None) is not None:
+            log.info("%s are followed again%s", kind.plural, source and f" in {source}")
 
     def _pause_s(self, failures: int, error: ClusterError) -> float:
         """Growing, and scattered so that the kinds and operators do not ask all at once."""

@@ -42,7 +42,7 @@ async def start_etcd(
     processes: Processes, folder: Path, log: Path, environment: Mapping[str, str], *, say: Callable[[str], None]
 ) -> str:
     """Start it; its endpoints once it serves.  Raises EtcdUnavailableError."""
-    argv = (sys.executable, "-m", "master.etcd_server", "--serve", str(folder), "--demo")
+    argv = (sys.executable, "-P", "-m", "master.etcd_server", "--serve", str(folder), "--demo")
     offset = _size_of(log)
     await processes.start(KEY, Command(argv=argv, env=environment, cwd=folder.parent, log=log))
     told = ""

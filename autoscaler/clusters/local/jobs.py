@@ -15,9 +15,11 @@ from autoscaler.clusters.local.environment import JobPlace
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import Gone, Runtime
+from autoscaler.clusters.local.standstill import Standstill
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
@@ -43,7 +45,7 @@ class JobRecord:
         return self.job.name
 
 
-LookAt = Callable[[JobRecord], Awaitable[JobProgress | None]]
+LookAt = Callable[[JobRecord], Awaitable[JobProgress | NoProgress]]
 
 
 def to_domain(record: JobRecord) -> Job:
@@ -60,7 +62,7 @@ def to_domain(record: JobRecord) -> Job:
 
 
 class Jobs:
-    """The records, by name.  `look_at` asks a job's master how far it is; None: no answer now."""
+    """The records, by name.  `look_at` asks a job's master how far it is."""
 
     def __init__(
         self, table: Table, runtime: Runtime, recorder: Recorder, *, clock: Callable[[], float], look_at: LookAt
@@ -70,6 +72,7 @@ class Jobs:
         self._recorder = recorder
         self._clock = clock
         self._look_at = look_at
+        self._standstill = Standstill(runtime, clock=clock)
         self.records: dict[str, JobRecord] = {}
 
     def add(self, record: JobRecord) -> None:
@@ -135,10 +138,26 @@ class Jobs:
         record = self.records.get(name)
         if record is None:
             return
-        progress = await self._look_at(record)
+        masters, servers = tuple(self._masters(name)), tuple(self._standing(name, Role.SERVER))
+        answer = await self._look_at(record)
+        self._note_silence(masters, servers, answer)
         record = self.records.get(name)
-        if progress is None or record is None:
-            return
+        if record is not None and not isinstance(answer, NoProgress):
+            self._take(record, answer)
+
+    def _note_silence(
+        self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | NoProgress
+    ) -> None:
+        for master in masters:
+            self._standstill.note(master, is_heard=answer is not NoProgress.SILENT, lacking="no answer")
+        if isinstance(answer, NoProgress):
+            return  # nothing is known of its servers
+        for server in servers:
+            is_heard = server.name in answer.connected
+            self._standstill.note(server, is_heard=is_heard, lacking="not connected to its master")
+
+    def _take(self, record: JobRecord, progress: JobProgress) -> None:
+        name = record.name
         has_advanced = record.progress is not None and progress.done > record.progress.done
         if record.progress is not None and not progress.metrics:
             progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
@@ -192,8 +211,11 @@ class Jobs:
         return any(True for _ in self._masters(name))
 
     def _masters(self, name: str) -> Iterable[LocalPod]:
+        return self._standing(name, Role.MASTER)
+
+    def _standing(self, name: str, role: Role) -> Iterable[LocalPod]:
         return (
             pod
-            for pod in self._table.job_pods(name, Role.MASTER)
+            for pod in self._table.job_pods(name, role)
             if pod.phase in {PodPhase.STARTING, PodPhase.READY} and pod.pid is not None
         )

@@ -17,8 +17,8 @@ from autoscaler.clusters.local.processes import Command
 from autoscaler.domain import Role
 from autoscaler.manifests.values import TrainingJob
 
-MASTER_PROGRAM = (sys.executable, "-m", "master")
-SERVER_PROGRAM = (sys.executable, "-m", "trainer_sdk.pserver")
+MASTER_PROGRAM = (sys.executable, "-P", "-m", "master")  # -P: a master.py in the user's folder is not ours
+SERVER_PROGRAM = (sys.executable, "-P", "-m", "trainer_sdk.pserver")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -34,7 +34,7 @@ from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
 from autoscaler.domain import Node, NodeName, Policy, Role
 from autoscaler.jobs.life import STOP_ORDER, Ending
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.masters import Door, Masters, NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests
@@ -115,8 +115,8 @@ class LocalRun:
         masters = await self._stack.enter_async_context(Masters())
         token = self.folder.token.read_text(encoding="utf-8").strip()
 
-        async def look_at(record: JobRecord) -> JobProgress | None:
-            return await masters.look(Door(job=record.name, address=record.place.master, token=token))
+        async def look_at(record: JobRecord) -> JobProgress | NoProgress:
+            return await masters.ask(Door(job=record.name, address=record.place.master, token=token))
 
         self._launching = Launching(
             folder=self.folder,

@@ -104,6 +104,17 @@ class Runtime:
         self.processes.signal(pod.key, number)
         return True
 
+    def is_present(self, pod: LocalPod) -> bool:
+        """Whether the process that this value tells of still runs, and was not told to leave."""
+        current = self._table.pods.get(pod.name)
+        return current is not None and current.key == pod.key and current.pid is not None and not current.is_leaving
+
+    def end_hung(self, name: PodName, *, why: str) -> None:
+        """Kill a process that stands still, stopped or hung; what restarts in place does so."""
+        pod = self._table.pods[name]
+        self._recorder.note("Killed", f"pod/{name}", "Unresponsive", f"{why}: pid {pod.pid} is killed")
+        self.processes.signal(pod.key, signal.SIGKILL)
+
     def mark_ready(self, name: PodName) -> None:
         """The pod serves."""
         pod = self._table.pods.get(name)

@@ -99,6 +99,14 @@ class Explanation:
     is_cut: bool
 
 
+def without_run_times(view: ClusterView) -> ClusterView:
+    """Return the view with no job's trainers bound to run for a while; the same one where none are."""
+    bound = [job for job in view.jobs if job.trainer.min_run_s]
+    if not bound:
+        return view
+    return view.evolve(jobs=[replace(job, trainer=replace(job.trainer, min_run_s=0.0)) for job in bound])
+
+
 def without_windows(policy: Policy) -> Policy:
     """Return the policy with every window, pause and cap on voluntary changes off."""
     return replace(

@@ -30,7 +30,7 @@ from autoscaler.domain import (
     Tier,
 )
 from autoscaler.planner import Memo, plan, record_applied
-from autoscaler.planner.counterfactual.change import Moment, without_windows
+from autoscaler.planner.counterfactual.change import Moment, without_run_times, without_windows
 
 ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job's or pod's waiting
 
@@ -47,7 +47,9 @@ class Rest:
 def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
     """Return where the cluster ends if nothing else happens; a stale view is taken as it is, for one of now."""
     memo, policy = Memo(), without_windows(moment.policy)
-    view = moment.view.evolve(observed_at_s=moment.now_s, is_synced=True, gone_pods=leaving_of(moment.view))
+    view = without_run_times(moment.view).evolve(
+        observed_at_s=moment.now_s, is_synced=True, gone_pods=leaving_of(moment.view)
+    )
     moment = replace(moment, view=view)
     # Fairness last, as it is in life: each transfer tries the whole filling again, and early ones are moved twice.
     without_transfers = replace(policy, transfers_per_minute=0, transfers_percent_per_minute=0)

@@ -23,6 +23,7 @@ from autoscaler.planner.counterfactual.change import (
     Kind,
     Ladder,
     Moment,
+    without_run_times,
     without_windows,
 )
 
@@ -132,7 +133,7 @@ def explain(moment: Moment, name: JobName, *, more_than: int = 0, most: int = PL
     job = moment.job(name)
     memo = Memo()
     actual = plan(moment.view, moment.policy, moment.now_s, memo=memo)
-    settled = plan(moment.view, without_windows(moment.policy), moment.now_s, memo=memo)
+    settled = plan(without_run_times(moment.view), without_windows(moment.policy), moment.now_s, memo=memo)
     decision, calm = decision_of(actual, name), decision_of(settled, name)
     to_exceed = max(calm.target, more_than)
     search = Search(moment=moment, job=job, more_than=to_exceed, most=most, memo=memo)
@@ -203,7 +204,8 @@ def by_time(moment: Moment, actual: Plan, decision: Decision, memo: Memo) -> lis
 def size_after(moment: Moment, name: JobName, *changes: Change, memo: Memo | None = None) -> int:
     """Return the job's target when everything is as it is but for these changes; without windows, time apart."""
     is_timed = any(change.kind is Kind.TIME for change in changes)
-    moment = moment if is_timed else replace(moment, policy=without_windows(moment.policy))
+    if not is_timed:
+        moment = replace(moment, view=without_run_times(moment.view), policy=without_windows(moment.policy))
     for change in changes:
         moment = change.apply(moment)
     return decision_of(plan(moment.view, moment.policy, moment.now_s, memo=memo), name).target

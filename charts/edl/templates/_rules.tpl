@@ -17,8 +17,8 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 
 {{- define "edl.rules.namespace" -}}
 - apiGroups: [edl.dev]
-  resources: [trainingjobs]
-  verbs: [get, list, watch, patch, delete]
+  resources: [trainingjobs]   # delete: those whose time after their end is over
+  verbs: [get, list, watch, delete]
 - apiGroups: [edl.dev]
   resources: [trainingjobs/status]
   verbs: [get, patch]
@@ -26,23 +26,23 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
   resources: [trainingjobs/finalizers]
   verbs: [update]
 - apiGroups: [""]
-  resources: [pods, services]
+  resources: [pods]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
-  resources: [pods/eviction]
-  verbs: [create]
+  resources: [services]
+  verbs: [get, list, create, patch]
 - apiGroups: [""]
   resources: [pods/log]   # why a pod failed, in its own last words
   verbs: [get]
 - apiGroups: [""]
   resources: [secrets]   # the token and the certificates of a job; neither listed nor watched
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, patch]
 - apiGroups: [""]
   resources: [resourcequotas, limitranges]
   verbs: [get, list, watch]
 - apiGroups: [apps]
   resources: [deployments]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, delete]
 - apiGroups: [apps]
   resources: [daemonsets]
   verbs: [get, list, watch]
@@ -51,18 +51,10 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
   verbs: [get, list, watch]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs: [get, list, create, patch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
-{{- if .Values.operator.nodeAutoscaler }}
-- apiGroups: [autoscaling.x-k8s.io]
-  resources: [provisioningrequests]
-  verbs: [get, list, watch, create, delete]
-- apiGroups: [""]
-  resources: [podtemplates]   # what a provisioning request asks room for
-  verbs: [get, create, delete]
-{{- end }}
 {{- end }}
 
 {{- define "edl.rules.lease" -}}
@@ -72,5 +64,5 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   resourceNames: [{{ include "edl.fullname" . }}-operator]
-  verbs: [get, update, patch]
+  verbs: [get, patch]
 {{- end }}

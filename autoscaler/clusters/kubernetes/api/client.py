@@ -5,7 +5,7 @@ How a request travels (deadlines, credentials, further attempts, errors) stands 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,11 +23,13 @@ from autoscaler.clusters.kubernetes.api.port import (
     ANY,
     EVERYWHERE,
     FIELD_MANAGER,
+    EventType,
     Listing,
     Preconditions,
     Propagation,
     Raw,
     Scope,
+    Slim,
     Subresource,
     WatchEvent,
     with_preconditions,
@@ -43,31 +45,36 @@ async def connect(
     context: str | None = None,
     field_manager: str = FIELD_MANAGER,
     policy: ConnectionPolicy | None = None,
+    slims: Mapping[Kind, Slim] | None = None,
 ) -> KubernetesApi:
     """Open the door by `kubeconfig`, or by the service account of the pod that this process runs in.
 
-    Nothing is sent yet.  Raises PermanentError when there are no usable credentials.
+    Nothing is sent yet.  What listings and watches bring goes through the `slims` of its kind, page by page: a listing
+    is never held whole.  Raises PermanentError when there are no usable credentials.
     """
-    return KubernetesApi(await open_connection(kubeconfig, context, policy or ConnectionPolicy()), field_manager)
+    connection = await open_connection(kubeconfig, context, policy or ConnectionPolicy())
+    return KubernetesApi(connection, field_manager, slims or {})
 
 
 class KubernetesApi:
     """`port.Api` on HTTP."""
 
-    def __init__(self, connection: Connection, field_manager: str) -> None:
+    def __init__(self, connection: Connection, field_manager: str, slims: Mapping[Kind, Slim]) -> None:
         self._connection = connection
         self._manager = field_manager
+        self._slims = slims
 
     async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
         """See `port.Api.list`."""
         items: list[Raw] = []
+        slim = self._slims.get(kind, _as_it_is)
         query = _selectors(scope) | {"limit": str(_PAGE_SIZE)}
         timeout_s = self._connection.policy.page_timeout_s
         while True:
             request = Request(doing=f"list {kind.plural}", path=kind.path(scope.namespace), query=query)
             page = await self._connection.ask(request, timeout_s=timeout_s)
             some, version, rest = read_page(page, kind, doing=request.doing)
-            items += some
+            items += map(slim, some)
             if not rest:
                 return Listing(items=tuple(items), resource_version=version)
             query = query | {"continue": rest}
@@ -76,12 +83,14 @@ class KubernetesApi:
         self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
     ) -> AsyncGenerator[WatchEvent, None]:
         """See `port.Api.watch`."""
+        slim = self._slims.get(kind, _as_it_is)
         turn = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": since}
         query = _selectors(scope) | turn | {"timeoutSeconds": str(max(1, round(timeout_s)))}
         request = Request(doing=f"watch {kind.plural}", path=kind.path(scope.namespace), query=query)
         async with self._connection.stream(request, total_s=timeout_s + silence_s, silence_s=silence_s) as body:
             async for line in _lines(body):
-                yield read_line(line, kind, doing=request.doing)
+                event = read_line(line, kind, doing=request.doing)
+                yield replace(event, object=slim(event.object)) if event.type is not EventType.BOOKMARK else event
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
@@ -170,9 +179,7 @@ class KubernetesApi:
         await self._connection.close()
 
     async def _ask(self, request: Request) -> Raw:
-        """A request that the server itself gives up when we do: a write does not land after its deadline."""
-        deadline = {"timeout": f"{self._connection.policy.request_timeout_s:g}s"}
-        answer = await self._connection.ask(replace(request, query={**request.query, **deadline}))
+        answer = await self._connection.ask(request)
         return read_object(answer, doing=request.doing, is_write=request.is_write)
 
 
@@ -187,6 +194,10 @@ def _request(
 def _selectors(scope: Scope) -> dict[str, str]:
     found = {"labelSelector": scope.labels, "fieldSelector": scope.fields}
     return {key: value for key, value in found.items() if value}
+
+
+def _as_it_is(obj: Raw) -> Raw:
+    return obj
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

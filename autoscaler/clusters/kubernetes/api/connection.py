@@ -3,7 +3,8 @@
 Of the client library it takes the configuration (kubeconfig, service account, proxies, exec plug-ins) and the
 connections; its typed objects cost five times the time and memory (ADR 0150).  What every request gets here:
 
-- a deadline, told to the server too, so that a write given up does not land minutes later;
+- a deadline.  A write has one for all its attempts together, told to the server too: a write that was let through
+  (`fenced`) stands or is given up by then, also when this process was stopped between two attempts;
 - the credentials read again after a 401, once;
 - further attempts where trying twice is the same as trying once: reads, and what the server plainly has not begun.
   A write whose answer was lost is never repeated; `UnavailableError.may_have_happened` leaves that to the caller;
@@ -16,9 +17,10 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode
@@ -33,6 +35,7 @@ from tenacity import (
     retry_if_exception,
     stop_after_attempt,
     stop_after_delay,
+    stop_before_delay,
     wait_random_exponential,
 )
 from tenacity.wait import wait_base
@@ -55,7 +58,7 @@ class ConnectionPolicy:
 
     request_timeout_s: float = REQUEST_TIMEOUT_S
     page_timeout_s: float = 30.0  # of one page of a listing: 500 pods take 0.1 s on an idle server
-    attempts: int = 4  # in all, none begun later than `budget_s`
+    attempts: int = 4  # in all, none begun later than `budget_s`; those of a write end together with its deadline
     budget_s: float = 10.0
     longest_wait_s: float = 5.0  # between two attempts; a longer Retry-After is the caller's to wait for
     keepalive_idle_s: int = 5  # then a probe every 2 s, twice: a peer that vanished is known after 9 s
@@ -112,13 +115,17 @@ class Connection:
 
     async def ask(self, request: Request, *, timeout_s: float | None = None) -> Any:
         """Return the decoded answer; attempts, deadlines and errors as the module says."""
+        limit_s = timeout_s or self.policy.request_timeout_s
+        last = stop_before_delay(limit_s) if request.is_write else stop_after_delay(self.policy.budget_s)
         retrying = AsyncRetrying(
             retry=retry_if_exception(self._is_worth_another),
-            stop=stop_after_attempt(self.policy.attempts) | stop_after_delay(self.policy.budget_s),
+            stop=stop_after_attempt(self.policy.attempts) | last,
             wait=_Patience(self.policy.longest_wait_s),
             reraise=True,
         )
-        return await retrying(self._ask_once, request, timeout_s or self.policy.request_timeout_s)
+        if request.is_write:
+            return await retrying(self._write_once, request, limit_s, time.monotonic())
+        return await retrying(self._ask_once, request, limit_s)
 
     @asynccontextmanager
     async def stream(
@@ -137,6 +144,13 @@ class Connection:
     async def close(self) -> None:
         """Let go of every connection."""
         await self._pool.close()
+
+    async def _write_once(self, request: Request, limit_s: float, began_s: float) -> Any:
+        left_s = round(limit_s - (time.monotonic() - began_s), 2)
+        if left_s <= 0:
+            raise UnavailableError(f"{request.doing}: no time left for it", may_have_happened=False)
+        deadline = {"timeout": f"{left_s:g}s"}
+        return await self._ask_once(replace(request, query={**request.query, **deadline}), left_s)
 
     async def _ask_once(self, request: Request, timeout_s: float) -> Any:
         async with self._answer(request, aiohttp.ClientTimeout(total=timeout_s)) as answer:

@@ -5,8 +5,13 @@ Not here: which of them are watched (`watching`), what is in them (`reading`, `b
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
+
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._:-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +30,13 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The path on the server; without a name the collection, without a namespace that of all namespaces."""
+        """The path on the server; without a name the collection, without a namespace that of all namespaces.
+
+        Raises NotFoundError for what cannot be a name: `pods/..` would be the namespace itself.
+        """
+        for said in (namespace, name):
+            if said and (said in {".", ".."} or not _NAME.fullmatch(said)):
+                raise NotFoundError(f"{self.plural}: {said!r} cannot be the name of anything")
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if namespace and self.is_namespaced:
             parts += ["namespaces", namespace]

@@ -8,7 +8,7 @@ are `client` and `memory`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias
@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 
 Raw: TypeAlias = dict[str, Any]
+Slim: TypeAlias = Callable[[Raw], Raw]  # leaves out what nobody reads
 
 FIELD_MANAGER: Final = "edl"
 REQUEST_TIMEOUT_S: Final = 5.0  # a leader stops writing that long before its Lease can be taken (`fenced`)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from autoscaler.clusters.kubernetes.building.affinity import keep_to_willing_nodes
 from autoscaler.clusters.kubernetes.building.names import job_key
+from autoscaler.clusters.kubernetes.reading.limit_ranges import NO_LIMITS, PodLimits
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, text, whole
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
 from autoscaler.clusters.kubernetes.reading.templates import RoleTemplate, check_template, default_master
@@ -27,19 +28,21 @@ from autoscaler.manifests.planned import job_of
 from autoscaler.manifests.schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
 from autoscaler.manifests.values import JobSpec, MasterSpec, ServerSpec
 
-_ROLE_FIELDS: Final = frozenset({"trainer", "parameterServer", "master"})
+FIELDS: Final = {Role.TRAINER: "trainer", Role.SERVER: "parameterServer", Role.MASTER: "master"}
+_ROLE_FIELDS: Final = frozenset(FIELDS.values())
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeJob:
-    """One TrainingJob as the API server has it.  `created_at_s`: Unix time."""
+    """One TrainingJob as the API server has it.  `created_at_s`: Unix time; `limits`: of its namespace."""
 
     spec: JobSpec[RoleTemplate]
     uid: str
     generation: int
     created_at_s: float
     is_deleting: bool
+    limits: PodLimits = NO_LIMITS
 
     @property
     def name(self) -> str:
@@ -67,6 +70,14 @@ class KubeJob:
     def roles(self) -> tuple[Role, ...]:
         """Those that the job has."""
         return (Role.MASTER, *((Role.SERVER,) if self.spec.server is not None else ()), Role.TRAINER)
+
+    @property
+    def refusal(self) -> str:
+        """What LimitRanges have against its pods, with the field's path; empty: nothing."""
+        found = (
+            self.limits.refusal(self.template(role).spec, f"spec.{FIELDS[role]}.template.spec") for role in self.roles
+        )
+        return next(filter(None, found), "")
 
 
 def read_job(raw: Raw) -> KubeJob:
@@ -120,7 +131,8 @@ def planned_job(job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: fr
 
 def shapes_of(job: KubeJob, *, avoid: frozenset[NodeName] = frozenset()) -> Mapping[Role, Shape]:
     """What the job's pods ask for by role: the shapes that are read back from the pods that `building` makes."""
-    return {role: shape_of_spec(keep_to_willing_nodes(job.template(role).spec, avoid=avoid)) for role in job.roles}
+    specs = {role: job.limits.fill(job.template(role).spec) for role in job.roles}
+    return {role: shape_of_spec(keep_to_willing_nodes(spec, avoid=avoid)) for role, spec in specs.items()}
 
 
 def _sizes_of(written: Raw, role: str) -> dict[str, Any]:

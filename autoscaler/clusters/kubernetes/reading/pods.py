@@ -1,8 +1,8 @@
 """Pod -> domain Pod: whose it is, where it stands, what it asks for, and what may be done for it.
 
-A pod is EDL's only if its labels say so *and* its controller is a TrainingJob that exists (for a master: the Deployment
-of one); whoever forges the labels has a foreign pod.  Terminal pods occupy nothing and are in no view, nor are our own
-behind the gang's gate: they are no size and no room (ADR 0150).
+A pod is EDL's only if its labels say so, its name says the same, *and* its controller is a TrainingJob that exists (for
+a master: the Deployment of one); whoever forges or edits the labels, or copies a pod, has a foreign one.  Terminal pods
+occupy nothing and are in no view, nor are our own behind the gang's gate: they are no size and no room (ADR 0150).
 
 *Modelled* (`kubernetes.md` 14 and 15): volumes with a claim (claims are not watched, so any might wait for its
 consumer), resource claims, another scheduler, other people's gates, groups that are scheduled together, and operators
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from autoscaler.clusters.kubernetes.building.labels import API_GROUP, GATE, JOB, ORDINAL, ROLE, TIER
-from autoscaler.clusters.kubernetes.building.names import job_key
+from autoscaler.clusters.kubernetes.building.names import job_key, pod_name
 from autoscaler.clusters.kubernetes.reading.raw import (
     Raw,
     condition_of,
@@ -172,6 +172,8 @@ def _seat_of(raw: Raw, context: PodContext) -> Seat | None:
         if not (number.isascii() and number.isdigit()):
             return None
         ordinal = int(number)
+        if text(raw, "metadata", "name") != pod_name(job, role, ordinal):
+            return None  # names are unique, labels are not: no two pods may claim one seat
     named = job_key(text(raw, "metadata", "namespace"), job)
     if not uid or context.jobs.get(uid) != named:
         return None

@@ -2,8 +2,8 @@
 
 The domain's Quota is over all pods of a namespace, so a scoped one is taken when its scope holds for every pod of EDL's
 (they have requests, no deadline, and a class of EDL's), and left out when it does not: a quota over one class alone is
-met when a creation is refused (403, reason `Quota`), never before.  Limits (`limits.cpu`) are left to the API server
-for the same reason.
+met when a creation is refused (403, reason `Quota`; `turned_away`), never before.  Limits (`limits.cpu`) are left to
+the API server for the same reason.
 """
 
 from __future__ import annotations

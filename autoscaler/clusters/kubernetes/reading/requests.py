@@ -6,8 +6,8 @@ container that is being resized holds the larger of what is wanted and what is a
 the pod is one of those that the node may hold.
 
 What the API server fills in when it stores a pod (a limit without a request is the request) is applied here too, so
-that a template asks for the same as the pod made from it.  What only admission knows (LimitRange, RuntimeClass
-overhead) is seen on the pod alone.
+that a template asks for the same as the pod made from it.  What LimitRanges fill in is `limit_ranges`; the overhead of
+a RuntimeClass is seen on the pod alone.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PODS: Final = "pods"
 
 def pod_request(spec: Raw, status: Raw = EMPTY) -> Resources:
     """What a pod of this spec takes.  `status`: the pod's, for resizes in place; empty for one that is not made yet."""
-    total = _of_containers(spec, status)
+    total = of_containers(spec, status)
     _put_pod_level(total, spec, status)
     add(total, amounts_of(part(spec, "overhead")))
     total[PODS] = 1
     return to_resources(total)
 
 
-def _of_containers(spec: Raw, status: Raw) -> Amounts:
+def of_containers(spec: Raw, status: Raw = EMPTY) -> Amounts:
     """The larger of what the containers take together and what the neediest moment of the start takes."""
     standing = {
         text(found, "name"): found

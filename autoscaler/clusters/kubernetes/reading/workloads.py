@@ -11,9 +11,21 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.building.labels import API_GROUP, JOB, ROLE
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
-from autoscaler.clusters.kubernetes.reading.raw import EMPTY, Raw, controller_of, key_of, part, text, whole
+from autoscaler.clusters.kubernetes.reading.raw import (
+    EMPTY,
+    Raw,
+    condition_of,
+    controller_of,
+    key_of,
+    part,
+    text,
+    whole,
+)
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_template
 from autoscaler.domain import JobName, Role, Workload, WorkloadName
+
+MOST_REPLICAS: Final = 10_000
+"""Growth beyond is not prepared for: each replica is a question to the planner, and anybody may write 2^31 - 1."""
 
 _DEPLOYMENT: Final = ("Deployment", "apps")
 _JOB: Final = ("TrainingJob", API_GROUP)
@@ -36,7 +48,9 @@ class ScaleTarget:
 def read_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -> Workload | None:
     """The workload with its autoscaler, if it has one; None for a job's master, which is EDL's own.
 
-    An autoscaler that wants more than the Deployment says announces growth; a Deployment at 0 switches it off.
+    An autoscaler that wants more than the Deployment says announces growth; a Deployment at 0 switches it off.  One
+    whose pods the API server refuses (a quota, a webhook) announces nothing: they may never come, and trainers would
+    wait for them outside.
     """
     if job_of_master(deployment):
         return None
@@ -44,15 +58,24 @@ def read_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) ->
     template = part(spec, "template")
     written = whole(spec, "replicas", default=1)
     wanted = max(written, whole(scaler, "status", "desiredReplicas")) if written else 0
+    most = whole(scaler, "spec", "maxReplicas")
+    if is_refused_pods(deployment):
+        wanted = most = min(wanted, whole(deployment, "status", "replicas"))
     class_name = text(template, "spec", "priorityClassName")
     value = classes.value_of(class_name)
     return Workload(
         name=WorkloadName(key_of(deployment)),
         shape=shape_of_template(template),
         priority=classes.default if value is None else value,
-        desired_replicas=wanted,
-        max_replicas=whole(scaler, "spec", "maxReplicas"),
+        desired_replicas=min(wanted, MOST_REPLICAS),
+        max_replicas=min(most, MOST_REPLICAS),
     )
+
+
+def is_refused_pods(deployment: Raw) -> bool:
+    """Whether its controller could not create its newest pods."""
+    failure = condition_of(deployment, "ReplicaFailure")
+    return (text(failure, "status"), text(failure, "reason")) == ("True", "FailedCreate")
 
 
 def job_of_master(deployment: Raw) -> str:

@@ -4,7 +4,7 @@
 on.  What objects mean is in `reading`; what a job's own life adds comes from the operator, as `Facts`.
 """
 
-from autoscaler.clusters.kubernetes.views.jobs import Facts, FactsOf
+from autoscaler.clusters.kubernetes.views.jobs import NEVER_S, Facts, FactsOf
 from autoscaler.clusters.kubernetes.views.views import AGEING, KINDS, Views
 
-__all__ = ["AGEING", "KINDS", "Facts", "FactsOf", "Views"]
+__all__ = ["AGEING", "KINDS", "NEVER_S", "Facts", "FactsOf", "Views"]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from autoscaler.clusters.kubernetes.api.kinds import POD_AUTOSCALERS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, POD_AUTOSCALERS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.building.names import job_key
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, planned_job, read_job
+from autoscaler.clusters.kubernetes.reading.limit_ranges import NO_LIMITS, PodLimits, read_limits
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
 from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
 from autoscaler.domain import Job, JobName, JobState, NodeName
 from autoscaler.errors import InvalidSpecError
+
+NEVER_S: Final = 1e15
+"""An instant that does not come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,26 +40,33 @@ class Jobs:
     """The TrainingJobs of the store.
 
     `known` are those that could be read, `wrong` those that could not, and why; `contested` those whose count somebody
-    else's autoscaler owns (A10).  `by_uid` is what pods are owned by.
+    else's autoscaler owns (A10); `refused` those whose pods a LimitRange forbids, and why: they get none.  `by_uid` is
+    what pods are owned by.
     """
 
     def __init__(self, store: Store, *, offset_s: float, facts_of: FactsOf) -> None:
         self.known: dict[JobName, KubeJob] = {}
         self.wrong: dict[JobName, InvalidSpecError] = {}
         self.contested: frozenset[JobName] = frozenset()
+        self.refused: dict[JobName, str] = {}
         self.by_uid: dict[str, JobName] = {}
+        self._limits: Mapping[str, PodLimits] = {}
         self._store = store
         self._offset_s = offset_s
         self._facts_of = facts_of
         self._planned: dict[JobName, Job] = {}
+        self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # before its life is put in
 
     def read(self, changes: Changes) -> set[JobName]:
         """Read what has changed; return the jobs that came, went or are another one under the old name."""
         raws, moved = self._store.objects(TRAINING_JOBS), set[JobName]()
+        if changes.get(LIMIT_RANGES):
+            self._limit()
         for key in changes.get(TRAINING_JOBS, ()):
             name = job_key(*key)
             before = self.known.pop(name, None)
             self.wrong.pop(name, None)
+            self.refused.pop(name, None)
             if (raw := raws.get(key)) is not None:
                 self._read(name, raw)
             after = self.known.get(name)
@@ -74,6 +85,8 @@ class Jobs:
         """Return the planner's jobs that are new or different.  `trainers`: how many stand, of contested jobs."""
         planned = {name: self._plan(job, classes, trainers.get(name, 0)) for name, job in self.known.items()}
         before, self._planned = self._planned, planned
+        for name in self._drawn.keys() - planned.keys():
+            del self._drawn[name]
         return Brought(
             found=[job for name, job in planned.items() if before.get(name) != job],
             gone=before.keys() - planned.keys(),
@@ -89,19 +102,36 @@ class Jobs:
 
     def _read(self, name: JobName, raw: Raw) -> None:
         try:
-            self.known[name] = read_job(raw)
+            self._know(read_job(raw))
         except InvalidSpecError as error:
             self.wrong[name] = error
+
+    def _know(self, job: KubeJob) -> None:
+        """Keep the job with what its namespace's LimitRanges make of it."""
+        self.known[job.key] = job = replace(job, limits=self._limits.get(job.namespace, NO_LIMITS))
+        self.refused.pop(job.key, None)
+        if refusal := job.refusal:
+            self.refused[job.key] = refusal
+
+    def _limit(self) -> None:
+        """Hold other LimitRanges against every job."""
+        self._limits = read_limits(self._store.objects(LIMIT_RANGES).values())
+        for job in tuple(self.known.values()):
+            self._know(job)
+
+    def _draw(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
+        """Read the job for the planner; once while nothing of it changes, since every view asks for all."""
+        kept = self._drawn.get(job.key)
+        if kept is not None and kept[0] is job and kept[1:3] == (priority, avoid):
+            return kept[3]
+        drawn = planned_job(job, priority=priority, offset_s=self._offset_s, avoid=avoid)
+        self._drawn[job.key] = (job, priority, avoid, drawn)
+        return drawn
 
     def _plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job:
         facts = self._facts_of(job)
         value = classes.value_of(job.spec.priority_class)
-        planned = planned_job(
-            job,
-            priority=classes.default if value is None else value,
-            offset_s=self._offset_s,
-            avoid=facts.avoid,
-        )
+        planned = self._draw(job, classes.default if value is None else value, facts.avoid)
         if job.key in self.contested and not planned.trainer.pinned_replicas:
             # Its owner has not written a count yet: it stays at the one that it has.
             pinned = planned.trainer.largest_allowed(trainers)
@@ -109,7 +139,7 @@ class Jobs:
         return replace(
             planned,
             state=facts.state,
-            hold_until_s=facts.hold_until_s,
+            hold_until_s=NEVER_S if job.key in self.refused else facts.hold_until_s,
             checkpoint_age_s=facts.checkpoint_age_s,
             remaining_s=facts.remaining_s,
         )

@@ -25,6 +25,7 @@ class Nodes:
         self._offset_s = offset_s
         self._daemonsets: tuple[DaemonSet, ...] = ()
         self._young: set[Key] = set()
+        self._bare: dict[Key, Node] = {}  # young ones, with the room of what has not arrived
         self._read_as: dict[Key, Node] = {}
 
     def read(self, changes: Changes, now_s: float) -> Brought[Node, NodeName]:
@@ -32,7 +33,9 @@ class Nodes:
         raws = self._store.objects(NODES)
         if changes.get(DAEMON_SETS):
             self._daemonsets = tuple(read_daemonset(raw) for raw in self._store.objects(DAEMON_SETS).values())
-        dirty = set(changes.get(NODES, ())) | self._young
+        changed = set(changes.get(NODES, ()))
+        dirty = changed | self._young
+        self._bare = {key: node for key, node in self._bare.items() if key in self._young and key not in changed}
         self._young = {key for key in dirty if key in raws and now_s < self._grown_up_at_s(key)}
         arrived = self._arrivals() if self._young and self._daemonsets else {}
         brought: Brought[Node, NodeName] = Brought()
@@ -41,8 +44,11 @@ class Nodes:
                 if self._read_as.pop(key, None) is not None:
                     brought.gone.add(NodeName(key[1]))
                 continue
+            bare = self._bare.get(key) or read_node(raw)
+            if key in self._young:
+                self._bare[key] = bare
             node = reserve_for_daemons(
-                read_node(raw),
+                bare,
                 created_at_s=created_at_s(raw) + self._offset_s,
                 daemonsets=self._daemonsets,
                 arrived=arrived.get(key[1], frozenset()),

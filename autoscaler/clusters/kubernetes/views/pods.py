@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Raw
@@ -57,6 +58,8 @@ class Pods:
         self._read_as: dict[Key, Pod] = {}
         self._seats: dict[JobName, dict[PodName, Pod]] = {}
         self._unseated: set[JobName] = set()
+        self._stamps: dict[JobName, int] = {}
+        self._stamping = count(1)  # for all jobs, so that none of them meets a number again
 
     def read(self, changes: Changes, moved: Iterable[JobName]) -> Brought[Pod, PodName]:
         """Return the pods that are new or different.  `moved`: jobs that came, went or are another one."""
@@ -71,6 +74,11 @@ class Pods:
         for key in sorted(dirty, key=self._is_master):  # whose seats stand on the others
             self._read(key, self._find(key), brought)
         self._unseated |= touched
+        for job in touched:
+            if job in self._labelled:
+                self._stamps[job] = next(self._stamping)
+            else:
+                self._stamps.pop(job, None)
         return brought
 
     def seat_masters(self, jobs: Mapping[JobName, KubeJob], brought: Brought[Pod, PodName]) -> None:
@@ -97,6 +105,10 @@ class Pods:
         """Return the job's pods as the API server has them, ended and gated ones too, whatever its deletions do."""
         raws = self._store.objects(PODS)
         return [raws[key] for key in sorted(self._labelled.get(job, ())) if key in raws]
+
+    def stamp(self, job: JobName) -> int:
+        """Return a number that is another one after each change of the job's pods; 0: it has none."""
+        return self._stamps.get(job, 0)
 
     def _find(self, key: Key) -> Raw | None:
         """Return the pod as the watch has shown it, or as it may have been made."""
@@ -132,6 +144,8 @@ class Pods:
         after, before = (job_key(namespace, said) if said else None), self._said.pop(key, None)
         if before is not None and before != after:
             self._labelled[before].discard(key)
+            if not self._labelled[before]:
+                del self._labelled[before]
         if after is not None:
             self._said[key] = after
             self._labelled.setdefault(after, set()).add(key)
@@ -187,10 +201,12 @@ class Pods:
         """Let the seats of masters that are yet to come stand, or take them away."""
         seats: dict[PodName, Pod] = {}
         if known is not None:
-            come = len(self._master_pods(job))  # they have the first ordinals
+            come = [self._ordinals.get(text(raw, "metadata", "uid")) for raw in self._master_pods(job)]
             shape = shapes_of(known)[Role.MASTER]
-            for ordinal, node in list(enumerate(self._seat_nodes(job)))[come:]:
-                name = PodName(f"{job_key(known.namespace, master_name(known.name))}-seat-{ordinal}")
+            nodes = self._seat_nodes(job)[: known.spec.master.replicas]  # annotations can be edited
+            free = [(ordinal, node) for ordinal, node in enumerate(nodes) if ordinal not in come]
+            for ordinal, node in free[: max(0, len(nodes) - len(come))]:
+                name = PodName(f"{job_key(known.namespace, master_name(known.name))}+{ordinal}")  # nobody's name
                 seats[name] = Pod(
                     name=name,
                     role=Role.MASTER,

@@ -8,6 +8,7 @@ from typing import Final
 from autoscaler.clusters.kubernetes.api.kinds import (
     DAEMON_SETS,
     DEPLOYMENTS,
+    LIMIT_RANGES,
     NODES,
     POD_AUTOSCALERS,
     PODS,
@@ -27,7 +28,7 @@ from autoscaler.domain import Capabilities, ClusterView, Reclaim
 AGEING: Final = (PODS, NODES, TRAINING_JOBS)
 """The kinds whose age is the view's (A7)."""
 
-KINDS: Final = (*AGEING, DEPLOYMENTS, POD_AUTOSCALERS, DAEMON_SETS, PRIORITY_CLASSES, RESOURCE_QUOTAS)
+KINDS: Final = (*AGEING, DEPLOYMENTS, POD_AUTOSCALERS, DAEMON_SETS, PRIORITY_CLASSES, RESOURCE_QUOTAS, LIMIT_RANGES)
 """What a view rests on (`kubernetes.md` 19).  Old news of a class or a quota costs a refused write at worst."""
 
 

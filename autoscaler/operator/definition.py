@@ -1,0 +1,73 @@
+"""Whether the cluster's definition of TrainingJob is as new as this operator needs it.
+
+helm does not upgrade what was installed with `crd.install: false`, and somebody may roll a definition back.  An older
+one drops fields that it does not know, unseen: what users wrote and what EDL reports.  So an operator that needs more
+says so and makes no pod (`problem`), instead of guessing; what runs goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.port import Api
+from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.errors import ClusterError
+
+NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"
+REVISION: Final = "edl.dev/crd-revision"  # an annotation
+NEEDED: Final = 1
+LOOK_EVERY_S: Final = 60.0
+LOOK_AGAIN_S: Final = 5.0  # while something is wrong: somebody is about to mend it
+
+log = logging.getLogger(__name__)
+
+
+def problem_of(definition: Mapping[str, Any] | None) -> str:
+    """What is wrong with it, in words that say what to do; empty: nothing."""
+    if definition is None:
+        return f"there is no CustomResourceDefinition {NAME}; apply charts/edl/files/trainingjobs.yaml"
+    said = text(definition, "metadata", "annotations", REVISION) or "0"
+    if said.isdecimal() and int(said) >= NEEDED:
+        return ""
+    return (
+        f"CustomResourceDefinition {NAME} is older than this operator (revision {said[:20]}, at least {NEEDED} is "
+        "needed): no pod is made; upgrade the chart with crd.install, or apply charts/edl/files/trainingjobs.yaml"
+    )
+
+
+class Definition:
+    """`changed` is called when `problem` has become another one."""
+
+    def __init__(self, api: Api, *, changed: Callable[[], None]) -> None:
+        self.problem = ""
+        self._api = api
+        self._changed = changed
+
+    async def keep(self) -> None:
+        """Look now and then, until cancelled."""
+        while True:
+            is_known = await self.look()
+            await asyncio.sleep(LOOK_EVERY_S if is_known and not self.problem else LOOK_AGAIN_S)
+
+    async def look(self) -> bool:
+        """Whether an answer came; without one the last stands."""
+        try:
+            problem = problem_of(await self._api.get(CUSTOM_RESOURCE_DEFINITIONS, NAME))
+        except NotFoundError:
+            problem = problem_of(None)
+        except ClusterError as error:
+            log.warning("the definition of TrainingJob cannot be read: %s", error)
+            return False
+        if problem != self.problem:
+            if problem:
+                log.error("%s", problem)
+            else:
+                log.info("the definition of TrainingJob is new enough again")
+            self.problem = problem
+            self._changed()
+        return True

@@ -1,0 +1,39 @@
+"""All that a TrainingJob's status is made of, at one instant.  `leading` sees; `verdicts` and `status` tell.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autoscaler.clusters.kubernetes.gangs import Race
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.raw import Raw
+from autoscaler.domain import Role
+from autoscaler.operator.account import JobReport
+from autoscaler.operator.record import JobRecord
+from autoscaler.operator.standing import is_seated, standing_by_role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """`problems`: one-word reason to message, of what keeps EDL from doing its work."""
+
+    record: JobRecord
+    report: JobReport
+    race: Race
+    pods: Sequence[Raw]
+    has_master: bool
+    before: Raw  # the status as it stands
+    priority: int | None  # None: there is no such class
+    is_contested: bool = False
+    is_observed: bool = False
+    problems: Mapping[str, str]
+    there: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
+
+    def __post_init__(self) -> None:
+        seated = [raw for raw in self.pods if is_seated(raw, self.job.name)]
+        object.__setattr__(self, "there", standing_by_role(seated))
+
+    @property
+    def job(self) -> KubeJob:
+        return self.record.job

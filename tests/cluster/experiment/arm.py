@@ -1,0 +1,30 @@
+"""What a pass asks of an arm on a real control plane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from experiments.arms.stage import Submission
+from tests.cluster.processes import Program
+
+
+class Arm(Protocol):
+    """Who meets the scenario."""
+
+    @property
+    def programs(self) -> Mapping[str, Program]:
+        """Those that the arm started, by name."""
+        ...
+
+    async def submit(self, submission: Submission) -> None:
+        """The job comes."""
+        ...
+
+    async def run(self) -> None:
+        """What the arm does besides, from the scenario's zero on, until cancelled."""
+        ...
+
+    def evictions(self) -> Mapping[str, int]:
+        """Trainers made to leave so far, by whom as the arm counted; empty: it does not count."""
+        ...

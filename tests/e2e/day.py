@@ -1,0 +1,165 @@
+"""A day of examples/kubernetes on the real nodes: the digits job beside the web, and what a test does to both.
+
+The files are applied as they are but for amounts, so that a day fits into a minute, and for the web's image, which is
+nginx out of Debian's packages here.  The trainers' limit makes a day about as long on a fast machine as on a slow one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import yaml
+from kubernetes import client
+
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.trainingjobs import GROUP
+from tests.cluster.waiting import wait_for
+from tests.e2e.images import CHECKOUT, NAMES
+from tests.e2e.product import SEAT, SMALL
+
+EXAMPLES: Final = CHECKOUT / "examples/kubernetes"
+FOLDER: Final = "/tmp/edl-checkpoints"
+DIGITS: Final = 1437  # of examples/digits.npz, to train on
+STEP_BUDGET_S: Final = 120.0
+END_BUDGET_S: Final = 600.0
+MEMORY: Final = "96Mi"
+
+Value = TypeVar("Value")
+
+
+class Day:
+    """The examples in one namespace.  `checkpoints` is where this machine finds the job's volume."""
+
+    def __init__(self, control_plane: ControlPlane, api: client.ApiClient, namespace: str, checkpoints: Path) -> None:
+        self.namespace = namespace
+        self._control_plane = control_plane
+        self._api: Any = api
+        self._checkpoints = checkpoints
+        self._epochs = 0
+        self._began_s = time.monotonic()
+
+    def begin(self, *, epochs: int, trainers: int, web: int) -> None:
+        """Afterwards the web has its pods, and training has at most `trainers`."""
+        self._epochs = epochs
+        self.kubectl("apply", "-f", str(EXAMPLES / "checkpoints.yaml"))
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(_list_of(web_manifests())))
+        self.scale_web(web)
+        self.scale_web(web)
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(job_manifest(epochs=epochs, most=trainers)))
+        self.wait("training has begun", lambda: self.trained() > 0)
+
+    def scale_web(self, replicas: int) -> None:
+        """Afterwards that many answer."""
+        self.kubectl("scale", "deployment/web", f"--replicas={replicas}")
+        self.wait(f"{replicas} web pods are ready", lambda: self._ready_web() == replicas)
+
+    def wait_trainers(self, count: int) -> None:
+        """Until so many are at work, by the job's own status and by their pods."""
+        self.wait(f"{count} trainers", lambda: self.status("trainers", "ready") == count == len(self.trainers()))
+
+    def wait(self, what: str, probe: Callable[[], Value | None], *, budget_s: float = STEP_BUDGET_S) -> Value:
+        """As wait_for; a job that has ended ends the wait too."""
+
+        def look() -> Value | None:
+            answer = probe()
+            assert answer or not self.is_over(), f"{what}: the job has ended before: {self.status('conditions')}"
+            return answer
+
+        answer = wait_for(what, look, budget_s=budget_s)
+        print(f"{time.monotonic() - self._began_s:6.1f} s, {self.trained()} samples: {what}")
+        return answer
+
+    def trainers(self) -> dict[str, Any]:
+        """Those at work, by name."""
+        return {name: pod for name, pod in self.pods("trainer").items() if _is_at_work(pod)}
+
+    def pods(self, role: str) -> dict[str, Any]:
+        """All of the job's, by name."""
+        found = client.CoreV1Api(self._api).list_namespaced_pod(self.namespace, label_selector=f"edl.dev/role={role}")
+        return {pod.metadata.name: pod for pod in found.items}
+
+    def places(self) -> set[str]:
+        """The nodes on which anything of the job's stands."""
+        pods = [pod for role in ("trainer", "server", "master") for pod in self.pods(role).values()]
+        return {pod.spec.node_name for pod in pods if pod.status.phase in {"Pending", "Running"}}
+
+    def trained(self) -> int:
+        """Samples committed in all epochs."""
+        return int(self.status("progress", "samplesCommitted") or 0)
+
+    def is_over(self) -> bool:
+        found = self.status("conditions") or ()
+        return any(each["type"] in {"Completed", "Failed"} and each["status"] == "True" for each in found)
+
+    def status(self, *path: str) -> Any:
+        """A part of the job's status, or None."""
+        found = self.job().get("status", {})
+        for step in path:
+            found = (found or {}).get(step)
+        return found
+
+    def event_reasons(self) -> set[str]:
+        """Of what was told about the job."""
+        told = self.kubectl("get", "events.events.k8s.io", "-o", "json")
+        return {each["reason"] for each in json.loads(told)["items"] if each["regarding"]["kind"] == "TrainingJob"}
+
+    def job(self) -> dict[str, Any]:
+        """Empty before there is one."""
+        objects: Any = client.CustomObjectsApi(self._api)
+        found = objects.list_namespaced_custom_object(namespace=self.namespace, **GROUP)["items"]
+        return dict(found[0]) if found else {}
+
+    def end(self) -> None:
+        """Until the job is completed; then every digit was trained exactly once an epoch (promise A1)."""
+        wait = ("wait", "--for=condition=Completed", "tj/digits", f"--timeout={END_BUDGET_S:.0f}s")
+        self.kubectl(*wait, budget_s=END_BUDGET_S + STEP_BUDGET_S)
+        with np.load(self._checkpoints / "model/model.npz") as model:
+            trained = model["ledger"]
+        wrong = {int(digit): int(trained[digit]) for digit in np.flatnonzero(trained != self._epochs)}
+        assert (len(trained), wrong) == (DIGITS, {}), f"not {self._epochs} times each"
+
+    def kubectl(self, *words: str, stdin: str = "", budget_s: float = STEP_BUDGET_S) -> str:
+        """In the day's namespace.  Raises ClusterError."""
+        return self._control_plane.kubectl(*words, "--namespace", self.namespace, stdin=stdin, budget_s=budget_s)
+
+    def _ready_web(self) -> int:
+        web = client.AppsV1Api(self._api).read_namespaced_deployment("web", self.namespace)
+        return web.status.ready_replicas or 0
+
+
+def job_manifest(*, epochs: int, most: int) -> dict[str, Any]:
+    """The example's job, with a seat's amounts; it counts in the model how often each digit was trained."""
+    job: dict[str, Any] = yaml.safe_load((EXAMPLES / "digits.yaml").read_text())
+    spec = job["spec"]
+    spec["trainer"]["maxReplicas"] = most
+    for role, cpu in (("trainer", SEAT), ("parameterServer", SMALL), ("master", SMALL)):
+        (container,) = spec[role]["template"]["spec"]["containers"]
+        container["resources"] = {"requests": {"cpu": cpu, "memory": MEMORY}}
+    (trainer,) = spec["trainer"]["template"]["spec"]["containers"]
+    trainer["resources"]["limits"] = {"cpu": SEAT}
+    trainer["args"] = ["--epochs", str(epochs), "--ledger", "--out", f"{FOLDER}/model"]
+    spec["checkpoint"]["everySeconds"] = 5
+    return job
+
+
+def web_manifests() -> list[dict[str, Any]]:
+    """The example's Deployment, Service and autoscaler, with a seat's amounts and the image that is here."""
+    deployment, *others = yaml.safe_load_all((EXAMPLES / "web.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    container |= {"image": NAMES["nginx"], "imagePullPolicy": "Never"}
+    container["resources"]["requests"] = {"cpu": SEAT, "memory": "32Mi"}
+    return [deployment, *others]
+
+
+def _list_of(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "List", "items": manifests}
+
+
+def _is_at_work(pod: Any) -> bool:
+    is_ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions or ())
+    return is_ready and pod.metadata.deletion_timestamp is None

@@ -1,0 +1,123 @@
+"""EDL as `helm install` brings it: two operators, an etcd of three members with TLS and passwords, on the real nodes.
+
+Amounts are such that the room for work is the same wherever the chart's pods stand: a node of NODE_CORES has
+SEATS_PER_NODE seats of SEAT, and what is left is enough for ten small pods and too little for one seat more.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tests.cluster.errors import ClusterError
+from tests.cluster.waiting import wait_for
+from tests.e2e.images import CHECKOUT
+from tests.e2e.real_cluster import RealCluster, apply
+from tests.e2e.storage import make_volume
+
+CHART: Final = CHECKOUT / "charts/edl"
+NAMESPACE: Final = "edl-system"
+RELEASE: Final = "edl"
+MEMBERS: Final = 3
+PARTS: Final = ("operator", "etcd", "etcd-auth")
+SEAT: Final = "300m"
+SMALL: Final = "20m"
+SEATS_PER_NODE: Final = 6
+START_BUDGET_S: Final = 180.0
+VALUES: Final[Mapping[str, object]] = {
+    "image": {"pullPolicy": "Never"},
+    "operator": {"resources": {"requests": {"cpu": SMALL, "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},
+    "etcd": {
+        "enabled": True,
+        "image": {"pullPolicy": "Never"},
+        "resources": {"requests": {"cpu": SMALL, "memory": "64Mi"}, "limits": {"memory": "1Gi"}},
+    },
+    "policy": {"preemptedPauseSeconds": 3},  # half a minute by default, which a test would spend waiting
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """An installed release."""
+
+    cluster: RealCluster
+
+    def install(self) -> str:
+        """Afterwards an operator leads and etcd asks for passwords; the chart's notes."""
+        values = self.cluster.control_plane.folder / "values.json"
+        values.write_text(json.dumps(VALUES))
+        more = ("--create-namespace", "--values", str(values))
+        try:
+            notes = self.cluster.control_plane.helm("install", RELEASE, str(CHART), *more, *_IN_NAMESPACE)
+            self._wait_ready()
+        except ClusterError as error:
+            error.add_note(self.account())
+            raise
+        return notes
+
+    def uninstall(self) -> None:
+        """Afterwards no operator runs."""
+        self.cluster.control_plane.helm("uninstall", RELEASE, "--wait", *_IN_NAMESPACE, budget_s=START_BUDGET_S)
+
+    def test(self) -> str:
+        """What `helm test` says.  Raises ClusterError when it fails."""
+        return self.cluster.control_plane.helm("test", RELEASE, *_IN_NAMESPACE, budget_s=START_BUDGET_S)
+
+    def account(self) -> str:
+        """How it all stands, for somebody who reads a failed test."""
+        questions = [("get", "pods", "-o", "wide"), ("get", "events", "--sort-by=.lastTimestamp")]
+        logs = [("logs", "--tail=30", "--prefix", "-l", f"app.kubernetes.io/component={part}") for part in PARTS]
+        jobs = ("get", "tj", "--all-namespaces", "-o", "yaml")
+        return "\n".join(self._tell(*words) for words in (*questions, *logs, jobs))
+
+    def leader(self) -> str:
+        """The pod that leads, or nothing."""
+        words = ("get", "lease", "edl-operator", "--ignore-not-found", "-o", "jsonpath={.spec.holderIdentity}")
+        return self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE)
+
+    def restarts(self, pod: str) -> int:
+        """How often the kubelet has started its container again."""
+        words = ("get", "pod", pod, "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+        return int(self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE) or 0)
+
+    def ask_etcd(self, *words: str, user: str = "") -> str:
+        """What etcdctl says in the first member's own container, as nobody or as this user.  Raises ClusterError."""
+        told = {"ETCDCTL_CACERT": "/run/edl/etcd/ca.crt", "ETCDCTL_ENDPOINTS": "https://localhost:2379"}
+        if user:
+            where = "jsonpath={.data." + user + "-password}"
+            kept = self.cluster.control_plane.kubectl("get", "secret", "edl-etcd", "-o", where, *_IN_NAMESPACE)
+            told |= {"ETCDCTL_USER": user, "ETCDCTL_PASSWORD": base64.b64decode(kept).decode()}
+        command = ("env", *[f"{name}={value}" for name, value in told.items()], "etcdctl", *words)
+        return self.cluster.control_plane.kubectl("exec", "edl-etcd-0", *_IN_NAMESPACE, "--", *command)
+
+    def _wait_ready(self) -> None:
+        wait = f"--timeout={START_BUDGET_S:.0f}s"
+        for words in (
+            ("rollout", "status", "statefulset/edl-etcd", wait),
+            ("wait", "--for=condition=Complete", "job", "--all", wait),  # the one that turns passwords on
+            ("rollout", "status", "deployment/edl-operator", wait),
+        ):
+            self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE, budget_s=2 * START_BUDGET_S)
+        wait_for("an operator leads", self.leader)
+
+    def _tell(self, *words: str) -> str:
+        try:
+            return self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE)
+        except ClusterError as error:
+            return str(error)
+
+
+_IN_NAMESPACE: Final = ("--namespace", NAMESPACE)
+
+
+def make_product(cluster: RealCluster) -> Product:
+    """With volumes for etcd's members; nothing is installed yet."""
+    volumes = [
+        make_volume(cluster.shared, NAMESPACE, f"data-edl-etcd-{number}", mode="ReadWriteOnce")
+        for number in range(MEMBERS)
+    ]
+    apply(cluster.control_plane, [volume.manifest() for volume in volumes])
+    return Product(cluster=cluster)

@@ -1,0 +1,145 @@
+"""The whole product on real nodes: the chart, its etcd, its operators, and the examples under every fault."""
+
+import datetime as dt
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.errors import ClusterError
+from tests.e2e.conftest import NODES
+from tests.e2e.day import END_BUDGET_S, Day
+from tests.e2e.product import MEMBERS, NAMESPACE, SEATS_PER_NODE, make_product
+
+EDL = str(Path(sys.executable).with_name("edl"))
+EPOCHS = 500
+DRAIN_BUDGET_S = 180
+MOST = 4
+WEB = len(NODES) * SEATS_PER_NODE - MOST
+
+
+@pytest.fixture(scope="session")
+def product(real_cluster):
+    """Installed once; its last words stand with every test that fails."""
+    made = make_product(real_cluster)
+    made.install()
+    return made
+
+
+@pytest.fixture
+def day(product, real_cluster, api, pods, namespace, checkpoints):
+    return Day(real_cluster.control_plane, api, namespace, checkpoints)
+
+
+@pytest.fixture
+def edl(real_cluster, namespace, tmp_path):
+    """`edl WORDS` in the test's namespace; what it says."""
+    environment = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "EDL_RUN", "EDL_ON"}}
+
+    def run(*words):
+        where = ("--kubeconfig", str(real_cluster.control_plane.kubeconfig), "-n", namespace)
+        done = subprocess.run(
+            [EDL, *words, *where],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=2 * END_BUDGET_S,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    return run
+
+
+def test_the_chart_passes_its_own_test(product):
+    assert "Phase:          Succeeded" in product.test()
+
+
+def test_etcd_has_all_members_and_lets_masters_do_what_they_must_and_nobody_anything(product):
+    assert product.ask_etcd("member", "list", user="root").count("started") == MEMBERS
+    product.ask_etcd("get", "--prefix", "/edl/v1/jobs/", user="masters")
+    with pytest.raises(ClusterError, match="permission denied"):
+        product.ask_etcd("user", "list", user="masters")
+    with pytest.raises(ClusterError, match="user name is empty"):
+        product.ask_etcd("get", "--prefix", "/edl/v1/jobs/")
+
+
+def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_an_epoch(
+    day, product, real_cluster, edl
+):
+    day.begin(epochs=2 * EPOCHS, trainers=MOST, web=WEB)
+    day.wait_trainers(MOST)
+
+    day.scale_web(WEB + 2)  # the tide rises: the surplus makes way
+    day.wait_trainers(MOST - 2)
+    day.scale_web(WEB)
+    day.wait_trainers(MOST)
+
+    before = day.trainers()
+    victim = max(before)
+    real_cluster.kill(day.namespace, victim)
+    day.wait(
+        "another trainer in its place", lambda: set(map(uid, day.trainers().values())) - set(map(uid, before.values()))
+    )
+    day.wait_trainers(MOST)
+
+    led = product.leader()
+    restarts = product.restarts(led)
+    real_cluster.kill(NAMESPACE, led)
+    day.wait("the operator is started again", lambda: product.restarts(led) > restarts)
+    day.scale_web(WEB + 1)
+    day.wait_trainers(MOST - 1)
+    day.scale_web(WEB)
+    day.wait_trainers(MOST)
+
+    (master,) = day.pods("master")
+    real_cluster.kill(day.namespace, master)
+    killed_at = dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    day.wait("another checkpoint", lambda: (day.status("progress", "lastCheckpointTime") or "") > killed_at)
+    day.wait_trainers(MOST)
+
+    assert day.kubectl("get", "tj", "digits", "--no-headers").split()[:4] == ["digits", str(MOST), "2", str(MOST)]
+    assert {"edl", "scheduler", "failure"} <= {resize["by"] for resize in day.status("resizes")}
+    assert {"Started", "Grown", "Preempted", "TrainerFailed"} <= day.event_reasons()
+    assert "digits" in edl("get", "tj")
+    assert f"digits has {MOST} trainers" in edl("why", "tj/digits")
+    assert "Preempted" in edl("events")
+    assert not day.is_over(), "the day was too short for its faults"
+    edl("wait", "--for=condition=Completed", "tj/digits", "--timeout", f"{END_BUDGET_S:.0f}s")
+    day.end()
+
+
+def test_a_drained_node_costs_no_digit(day, real_cluster):
+    """Pods are evicted one by one under the job's own budget, and etcd's members and an operator with them."""
+    plane = real_cluster.control_plane
+    day.begin(epochs=EPOCHS, trainers=MOST, web=3)
+    day.wait_trainers(MOST)
+    drained = day.pods("trainer")["digits-trainer-0"].spec.node_name
+    try:
+        plane.kubectl("drain", drained, "--delete-emptydir-data", "--ignore-daemonsets", budget_s=DRAIN_BUDGET_S)
+        assert drained not in day.places()
+        day.wait_trainers(SEATS_PER_NODE - 3)
+    finally:
+        plane.kubectl("uncordon", drained)
+    day.wait_trainers(MOST)
+    day.end()
+
+
+def test_jobs_and_their_definition_outlive_the_release(day, product, real_cluster):
+    """Nothing of a job's goes with the operators; another installation finds its etcd again and leads it to its end."""
+    day.begin(epochs=EPOCHS, trainers=MOST, web=2)
+    day.wait_trainers(MOST)
+    before = set(map(uid, day.trainers().values()))
+    product.uninstall()
+    real_cluster.control_plane.kubectl("get", "crd", "trainingjobs.edl.dev")
+    assert set(map(uid, day.trainers().values())) == before
+    product.install()
+    day.end()
+
+
+def uid(pod):
+    return pod.metadata.uid

@@ -1,0 +1,31 @@
+"""What others wrote does not move the terminal of who reads it."""
+
+import pytest
+
+from autoscaler.cli.kube.events import tell_event
+from autoscaler.cli.streams import at_rest
+from autoscaler.cli.tables import Column, format_table
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("\x1b[2J\x1b]0;owned\x07", "\\x1b[2J\\x1b]0;owned\\x07"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("\x9b31m", "\\x9b31m"),
+        ("Übung 世界\n\tnext", "Übung 世界\n\tnext"),
+    ],
+)
+def test_escape_codes_are_shown_and_not_obeyed(written, shown):
+    assert at_rest(written) == shown
+
+
+def test_a_cell_of_a_table_is_at_rest():
+    column = Column(title="REASON", cell=lambda found: found["reason"])
+    table = format_table([{"kind": "Job", "reason": "\x1b[31mEvil"}], is_wide=False, columns={"Job": [column]})
+    assert table == ["REASON", "\\x1b[31mEvil"]
+
+
+def test_an_event_is_told_in_one_line_however_it_returns():
+    event = {"regarding": {"kind": "TrainingJob", "name": "x"}, "reason": "Evil\r", "note": "hello\x1b[2J"}
+    assert at_rest(tell_event(event, 0.0).text).endswith("Evil\\r            hello\\x1b[2J")

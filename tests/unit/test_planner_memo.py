@@ -1,0 +1,76 @@
+"""A5, event by event: what the last plan kept is no other answer than a plan from nothing."""
+
+from dataclasses import replace
+
+from autoscaler.domain import Capabilities, JobState, PodPhase, ServerSpec
+from autoscaler.planner import Memo, plan
+from autoscaler.planner.rooms import Rooms
+from autoscaler.planner.shapes import Shapes
+from tests.property.planner_cases import Driver
+from tests.unit.memory_cluster import MemoryCluster
+from tests.unit.planner_setups import CALM, decision, job, node, shape, web
+
+
+class Kept:
+    """A cluster at rest whose planner has a memo."""
+
+    def __init__(self, nodes, *jobs):
+        self.driver = Driver(MemoryCluster(nodes, jobs), CALM)
+        self.driver.settle()
+        self.cluster = self.driver.cluster
+        self.memo = Memo()
+        self.plan()
+
+    def plan(self):
+        """The plan with the memo, which is the plan without one."""
+        view, now_s = self.cluster.view(history=self.driver.history), self.cluster.now()
+        kept = plan(view, CALM, now_s, memo=self.memo)
+        assert kept == plan(view, CALM, now_s)
+        return kept
+
+
+def test_pods_that_come_later_are_answered_in_the_order_of_their_names():
+    """Of pods about which nothing is known the demands are all that is said."""
+    kept = Kept([node("a")])
+    for name in ("second", "first"):
+        kept.cluster.put(web(name, is_modelled=False))
+        said = kept.plan()
+    assert [demand.pod for demand in said.demands] == ["first", "second"]
+
+
+def test_pod_that_changes_stays_where_it_stood_among_its_jobs_pods():
+    """The order to leave goes by names, whichever pod was seen last."""
+    spec = job("j", low=2, high=2)
+    kept = Kept([node("a")], spec)
+    changed = kept.cluster.pods["j-trainer-0"]
+    kept.cluster.put(replace(changed, phase=PodPhase.STARTING))
+    kept.plan()
+    kept.cluster.put(replace(spec, state=JobState.SUSPENDED))
+    assert [action.pod for action in kept.plan().actions] == ["j-trainer-0", "j-trainer-1", "j-master-0"]
+
+
+def test_node_that_grows_is_seen_by_what_no_node_could_hold():
+    """Only its amounts have changed."""
+    kept = Kept([node("a", 1_000)], job("j", cpu_milli=2_000))
+    kept.cluster.put(node("a", 2_000))
+    assert decision(kept.plan(), "j").target == 1
+
+
+def test_cluster_that_learns_to_move_servers_is_planned_anew():
+    """What jobs may have rests on it."""
+    servers = ServerSpec(shape=shape(500), min_replicas=1, max_replicas=2, trainers_per_server=1)
+    kept = Kept([node("a")], replace(job("j", high=2), servers=servers))
+    kept.cluster.capabilities = Capabilities(servers_elastic=True)
+    kept.cluster.touch()
+    assert decision(kept.plan(), "j").servers_target == 2
+
+
+def test_among_nodes_alike_the_first_name_is_the_tightest_whichever_changed_last():
+    """What is known of the tightest is brought up to date node by node, and ends where a search for it ends."""
+    shapes = Shapes()
+    one = shapes.number(shape(1_000))
+    rooms = Rooms([node(name, 3_000) for name in "abc"], shapes, pod_count=0)
+    for at in (1, 2, 0):
+        rooms.take(at, one, now=True)
+        found = [rooms.tightest(one, now=now) for now in (True, False)]
+        assert found == [min(1, at)] * 2
