@@ -383,6 +383,7 @@ LISTED: Final = (
         rule="37, 54: another process at the same name is not the owner",
         patches=((moves, "is_safe", always),),
         setting=Setting(**ONE, faults=Faults(server_crash=1, move=1)),
+        limits=Limits(states=30_000),
     ),
     Break(
         name="evict-keeps-lineage",
@@ -442,6 +443,7 @@ ALSO: Final = (
         rule="43: only if live at exactly that version",
         patches=((moving, "freeze", frozen_whatever_version),),
         setting=Setting(**ONE, faults=Faults(move=1, deadline=1, overtake=1)),
+        limits=Limits(states=30_000),
     ),
     Break(
         name="installed-any-version",
