@@ -1,6 +1,6 @@
 """The durable values of a job and the transactions that change them, as bytes and keys of the store.
 
-The problem: what a new master believes is what these five values say together, so each write of the core becomes one
+The problem: what a new master believes is what these six values say together, so each write of the core becomes one
 transaction that compares what the core built on and changes it in one step.  A value that is compared changes and
 never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.
 
@@ -18,8 +18,11 @@ from master.api.identities import Lineage, ManifestId, Route, Term
 from master.api.manifest import Manifest
 from master.errors import PermanentError
 from master.job.domain import (
+    ChangeTable,
     DatasetRecord,
     Durable,
+    Intent,
+    IntentsRecord,
     LineageRecord,
     RaiseLineage,
     RecordDataset,
@@ -29,14 +32,14 @@ from master.job.domain import (
     Write,
 )
 from master.store.keys import JobKeys, Key
-from master.store.port import Absent, Comparison, Put, Snapshot, Transaction, ValueIs
+from master.store.port import Absent, Comparison, Delete, Put, Snapshot, Transaction, ValueIs
 
 _T = TypeVar("_T")
 
 
 def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
     """What a new master reads, all at one revision."""
-    return (keys.lineage, keys.dataset, keys.high_water, keys.head, keys.route)
+    return (keys.lineage, keys.dataset, keys.high_water, keys.head, keys.route, keys.intents)
 
 
 def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
@@ -54,6 +57,7 @@ def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None) -> D
         high_water=int(high_water) if high_water else 0,
         head=head,
         route=_parse(Route, snapshot, keys.route),
+        intents=_parse_intents(snapshot, keys),
     )
 
 
@@ -70,8 +74,20 @@ def transaction_of(write: Write, keys: JobKeys, term: Term) -> Transaction:
             route = (Put(keys.route, encode_document(write.route)),) if write.route else ()
             return Transaction(
                 term=term,
-                writes=(Put(keys.lineage, encode_document(write.new)), *route),
+                writes=(Put(keys.lineage, encode_document(write.new)), *route, Delete(keys.intents)),
                 require=(_is_record(keys.lineage, write.old), _is_id(keys.head, write.new.base)),
+            )
+        case ChangeTable():
+            intents = write.new.intents
+            return Transaction(
+                term=term,
+                writes=(
+                    Put(keys.route, encode_document(write.new.route)),
+                    Put(keys.intents, encode_document(IntentsRecord(intents=intents)))
+                    if intents
+                    else Delete(keys.intents),
+                ),
+                require=(ValueIs(keys.route, encode_document(write.old.route)),),
             )
         case RecordQuarantine():
             return Transaction(
@@ -122,6 +138,11 @@ def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
 
 def _is_record(key: Key, record: LineageRecord | None) -> Comparison:
     return Absent(key) if record is None else ValueIs(key, encode_document(record))
+
+
+def _parse_intents(snapshot: Snapshot, keys: JobKeys) -> tuple[Intent, ...]:
+    record = _parse(IntentsRecord, snapshot, keys.intents)
+    return record.intents if record else ()
 
 
 def _parse(cls: type[_T], snapshot: Snapshot, key: Key) -> _T | None:

@@ -22,6 +22,7 @@ from master.api.identities import (
     ManifestId,
     MemberName,
     Route,
+    ServerPlace,
     TableSpec,
     Term,
     Version,
@@ -162,6 +163,7 @@ class RegisterServer:
     incarnation: Incarnation
     address: str
     lineage: Lineage
+    is_leaving: bool = False  # it has said so before, maybe to another master
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +228,33 @@ class SkipAnswer:
     lineage: Lineage
     positions: PositionSet
     skipped: PositionSet  # bucket numbers
-    applied: PositionSet  # bucket numbers
+    applied: PositionSet  # bucket numbers; of a bucket in neither set its active copy is elsewhere (rule 60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """This server has the whole bucket, staged for this version; so its source has frozen the one before (rule 44)."""
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activated:
+    """Answer to ACTIVATE: these are live and active here at this version (rule 47)."""
+
+    lineage: Lineage
+    buckets: PositionSet
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLeaving:
+    """This server has to go: it ends when it is Released, or when its grace is over."""
+
+    reason: str = ""
 
 
 # ---- master -> any member -------------------------------------------------------------------------------------------
@@ -390,11 +418,65 @@ class Skip:
     positions: PositionSet
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warm:
+    """Send a copy of this bucket to `target` ahead of the hand-over, and go on serving it (rule 42)."""
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version
+    target: ServerPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freeze:
+    """Serve no push of this bucket any more, if it is live here at this very version, and hand it over (rule 43)."""
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version
+    target: ServerPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activate:
+    """The table names you as the owner of these buckets at this version: serve them (rule 47)."""
+
+    lineage: Lineage
+    buckets: PositionSet
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forget:
+    """The table names somebody else as the owner of these buckets at this version (rule 48)."""
+
+    lineage: Lineage
+    buckets: PositionSet
+    version: Version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """This server owns nothing any more and may end (rule 49)."""
+
+
 TrainerMessage = (
     RegisterTrainer | Declare | Acquire | Ack | Return | Progress | Failed | OfferCheckpoint | FinalSaved | Leave
 )
 ServerMessage = (
-    RegisterServer | MarksReport | Restored | RestoreFailed | Held | CutTaken | CutRefused | Written | SkipAnswer
+    RegisterServer
+    | MarksReport
+    | Restored
+    | RestoreFailed
+    | Held
+    | CutTaken
+    | CutRefused
+    | Written
+    | SkipAnswer
+    | Installed
+    | Activated
+    | ServerLeaving
 )
 MemberMessage = TrainerMessage | ServerMessage
 ToTrainer = (
@@ -410,5 +492,20 @@ ToTrainer = (
     | Fenced
     | Refused
 )
-ToServer = ServerWelcome | AskMarks | Restore | Hold | Cut | Drop | Skip | Fenced | Refused
+ToServer = (
+    ServerWelcome
+    | AskMarks
+    | Restore
+    | Hold
+    | Cut
+    | Drop
+    | Skip
+    | Warm
+    | Freeze
+    | Activate
+    | Forget
+    | Released
+    | Fenced
+    | Refused
+)
 MasterMessage = ToTrainer | ToServer

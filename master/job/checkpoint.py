@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from master.api.identities import Lineage, ManifestId, Route, Term
+from master.api.identities import Lineage, ManifestId, Term
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet, common, union
-
-
-def owned(route: Route, ordinal: int) -> PositionSet:
-    """Numbers of the buckets that the server at this place of the route owns."""
-    return PositionSet.from_ranges((bucket, bucket + 1) for bucket, owner in enumerate(route.owner) if owner == ordinal)
 
 
 def lists_exactly(marks: Iterable[BucketMarks], buckets: PositionSet) -> bool:
@@ -53,7 +48,7 @@ def file_problem(file: FileRecord, lineage: Lineage, buckets: PositionSet) -> st
         return f"{file.name} is of lineage {file.lineage}, not {lineage}"
     if not lists_exactly(file.marks, buckets):
         listed = union(group.buckets for group in file.marks)
-        return f"{file.name} has the buckets {listed}, its server owns {buckets}"
+        return f"{file.name} has the buckets {listed}, its server has listed {buckets}"
     return ""
 
 

@@ -14,8 +14,8 @@ from dataclasses import replace
 from master.api.identities import CutId
 from master.api.manifest import Manifest
 from master.api.messages import Cut, CutRefused, FileRecord, Held, Hold, OfferAnswered, OfferCheckpoint, Written
-from master.api.positions import EMPTY, PositionSet
-from master.job.checkpoint import compare, file_problem, lists_exactly, manifest_id, owned
+from master.api.positions import EMPTY, PositionSet, union
+from master.job.checkpoint import compare, file_problem, lists_exactly, manifest_id
 from master.job.commit_end import ended, give_up, retain
 from master.job.dispatch import forget, gain, settle
 from master.job.domain import (
@@ -29,9 +29,11 @@ from master.job.domain import (
     WriteManifest,
 )
 from master.job.membership import Server
+from master.job.moves import is_quiet
 from master.job.recovery import lose_model
 from master.job.skipping import finish
 from master.job.state import Offer, Phase, Stage, Turn
+from master.job.table import owners
 
 
 def advance(turn: Turn) -> None:
@@ -45,10 +47,10 @@ def advance(turn: Turn) -> None:
     if not books.done and books.quarantined == (state.head.quarantine if state.head else EMPTY):
         if state.commit.due is None:
             turn.change(commit=replace(state.commit, due=turn.after(state.config.checkpoint_every_ns)))
-    elif state.config.servers:
-        _hold(turn)
-    else:
+    elif not state.config.servers:
         _record(turn, data=books.committed | books.done, quarantine=books.quarantined, files=())
+    elif is_quiet(state):  # else a bucket that is on its way would be listed by nobody
+        _hold(turn)
 
 
 def handle_due(turn: Turn, event: CommitDue) -> None:
@@ -74,33 +76,39 @@ def _hold(turn: Turn) -> None:
     state = turn.state
     sequence = state.commit.sequence + 1
     cut = CutId(term=state.term, lineage=state.number, sequence=sequence)
+    assert state.route is not None
+    having = owners(state.route)
+    asked = [server for server in state.members.servers.values() if server.key in having]
     turn.change(
         commit=replace(
             ended(state.commit),
             phase=Phase.HOLDING,
             sequence=sequence,
             cut=cut,
+            asked=frozenset(server.ordinal for server in asked),
             expires=turn.after(state.config.hold_timeout_ns),
             done_at_begin=state.dispatch.done,
         )
     )
-    for server in state.members.servers.values():
+    for server in asked:
         turn.send(server.key, Hold(cut=cut))
 
 
 def handle_held(turn: Turn, server: Server, said: Held) -> None:
-    """All have answered: D is what any of them has, and what not all have is leased first (rule 20)."""
+    """All have answered and named every bucket once (58): D is what any has; what not all have is leased first (20)."""
     state, underway = turn.state, turn.state.commit
-    if underway.phase is not Phase.HOLDING or underway.cut != said.cut or state.route is None:
-        return
-    if not lists_exactly(said.marks, owned(state.route, server.ordinal)):
-        give_up(turn, f"{server.key.name} holds other buckets than it owns")
+    is_asked = underway.phase is Phase.HOLDING and underway.cut == said.cut and server.ordinal in underway.asked
+    if not is_asked or state.route is None:
         return
     underway = replace(underway, held=underway.held.put(server.ordinal, said.marks))
     turn.change(commit=underway)
-    if len(underway.held) < state.config.servers:
+    if len(underway.held) < len(underway.asked):
         return
-    marks = compare(group for groups in underway.held.values() for group in groups)
+    listed = [group for groups in underway.held.values() for group in groups]
+    if not lists_exactly(listed, PositionSet.span(0, len(state.route.owner))):
+        give_up(turn, "the servers' lists do not name every bucket once")
+        return
+    marks = compare(listed)
     if not marks.skipped_anywhere <= state.dispatch.quarantined:
         give_up(turn, "a SKIP is half done and is completed first")
         finish(turn, marks.skipped_anywhere)
@@ -113,7 +121,8 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
         ),
     )
     for each in state.members.servers.values():
-        turn.send(each.key, Cut(cut=said.cut, data=marks.anywhere))
+        if each.ordinal in underway.asked:
+            turn.send(each.key, Cut(cut=said.cut, data=marks.anywhere))
 
 
 def handle_cut_refused(turn: Turn, server: Server, said: CutRefused) -> None:
@@ -134,28 +143,32 @@ def _hold_unanswered(turn: Turn) -> str:
 
 
 def _without(turn: Turn, answered: Container[int]) -> str:
-    """The servers that have not answered, by name."""
-    servers = turn.state.members.servers.values()
-    return ", ".join(server.key.name for server in servers if server.ordinal not in answered) or "a server"
+    """The servers that were asked and have not answered, by name."""
+    servers, asked = turn.state.members.servers.values(), turn.state.commit.asked
+    missing = (server.key.name for server in servers if server.ordinal in asked and server.ordinal not in answered)
+    return ", ".join(missing) or "a server"
 
 
 def handle_written(turn: Turn, server: Server, said: Written) -> None:
     """All files are there: equal, they are a checkpoint; else they are dropped (rule 22)."""
     state, underway = turn.state, turn.state.commit
-    if underway.phase is not Phase.WRITING or underway.cut != said.cut or state.route is None:
+    is_asked = underway.phase is Phase.WRITING and underway.cut == said.cut and server.ordinal in underway.asked
+    if not is_asked or state.route is None:
         return
-    if problem := file_problem(said.file, said.cut.lineage, owned(state.route, server.ordinal)):
+    listed = union(group.buckets for group in underway.held[server.ordinal])
+    if problem := file_problem(said.file, said.cut.lineage, listed):
         give_up(turn, problem)
         return
     underway = replace(underway, files=underway.files.put(server.ordinal, said.file))
     turn.change(commit=underway)
-    if len(underway.files) < state.config.servers:
+    if len(underway.files) < len(underway.asked):
         return
     files = tuple(underway.files[ordinal] for ordinal in sorted(underway.files))
     marks = compare(group for file in files for group in file.marks)
     if not marks.are_equal:
         turn.change(dispatch=gain(state.dispatch, marks.everywhere))
         give_up(turn, "the servers' files have different marks")
+        finish(turn, marks.skipped_anywhere)
     elif state.head and not state.head.data <= marks.everywhere:
         lose_model(turn, f"the model lacks {state.head.data - marks.everywhere}, which head contains")
     else:

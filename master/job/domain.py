@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NewType
 
 from master.api.identities import (
+    BucketId,
     CutId,
     DatasetSpec,
     Incarnation,
@@ -23,10 +24,12 @@ from master.api.identities import (
     MemberName,
     Route,
     TableSpec,
+    Version,
 )
 from master.api.manifest import Manifest
 from master.api.messages import MasterMessage, MemberMessage
 from master.api.positions import EMPTY, PositionSet
+from master.job.placement import Move
 
 Instant = NewType("Instant", int)
 """A reading of the master's monotonic clock, ns.  Compared with readings of the same process only."""
@@ -50,6 +53,7 @@ class JobConfig:
     """What one job's master is told; fixed for a term.  All times in ns."""
 
     servers: int  # parameter servers expected, ordinals 0 to servers - 1; 0: a job without servers
+    max_servers: int = 0  # servers that may come later have ordinals below this; 0: as many as are expected
     bucket_count: int = 256  # of a new job; an existing checkpoint or route says its own
     checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
 
@@ -69,6 +73,8 @@ class JobConfig:
     retry_first_ns: int = SECOND // 2  # after a commit that was given up; doubles up to retry_last_ns
     retry_last_ns: int = 30 * SECOND
     answer_timeout_ns: int = 5 * SECOND  # then what a server has not answered is asked again
+    moves_at_once: int = 4  # buckets on their way together: each waits for its transfer (rule 43)
+    move_timeout_ns: int = 10 * SECOND  # from an intent on; then the move is undone: pushes wait for it (rule 53)
 
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
@@ -98,6 +104,33 @@ class DatasetRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """A bucket is to move from its owner, at this version, to another process (rule 40)."""
+
+    bucket: BucketId
+    lineage: Lineage
+    version: Version  # of the owner now; the move ends at the next one, whatever its end
+    source: MemberKey
+    target: MemberKey
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntentsRecord:
+    """All of them, as they are recorded; absent when there is none."""
+
+    intents: tuple[Intent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Who owns which bucket, and which are to move: one durable value, changed by comparing the whole (rule 37)."""
+
+    route: Route
+    intents: tuple[Intent, ...] = ()  # at most one a bucket, in their order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Durable:
     """All that a new master reads, after it has the term and before it acts (rule 17)."""
 
@@ -106,6 +139,7 @@ class Durable:
     high_water: int = 0
     head: Manifest | None = None  # the manifest that the head record names, read and verified
     route: Route | None = None
+    intents: tuple[Intent, ...] = ()
 
 
 # ---- store transactions ---------------------------------------------------------------------------------------------
@@ -123,7 +157,7 @@ class SwapHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseLineage:
-    """lineage record = `old` (None: absent) and head = new.base  ->  lineage record := new, route := this (26)."""
+    """lineage record = `old` (None: absent) and head = new.base  ->  lineage := new, route := this, no intents (56)."""
 
     old: LineageRecord | None
     new: LineageRecord
@@ -152,7 +186,18 @@ class ReserveHighWater:
     below: int
 
 
-Write = SwapHead | RaiseLineage | RecordQuarantine | RecordDataset | ReserveHighWater
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeTable:
+    """table = `old`  ->  table := `new`: INTENT, FLIP and UNDO, of one bucket or of several (rules 41, 45, 46).
+
+    Revision and lineage are part of the table, so this is refused after any other change and after any roll-back.
+    """
+
+    old: Table
+    new: Table
+
+
+Write = SwapHead | RaiseLineage | RecordQuarantine | RecordDataset | ReserveHighWater | ChangeTable
 
 
 # ---- effects --------------------------------------------------------------------------------------------------------
@@ -313,13 +358,38 @@ class CutExpired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswersOverdue:
-    """Servers that have not answered AskMarks, Restore or Skip are asked again."""
+    """Servers that have not answered AskMarks, Restore, Skip, Freeze or Activate are asked again."""
 
     deadline: Instant
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovesExpired:
+    """Buckets that began to move have not arrived: their moves are undone (rule 53)."""
+
+    deadline: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MovesAsked:
+    """Measured load, or somebody who sees the whole cluster, wants buckets elsewhere; source and target: ordinals.
+
+    Takes the place of what is waiting to move; what has begun goes on.  Ignored while a server is leaving.
+    """
+
+    moves: tuple[Move, ...]
+    reason: str
+
+
 Deadline = (
-    LeaseExpired | ReconnectWindowEnded | ReclaimWindowEnded | CommitDue | HoldExpired | CutExpired | AnswersOverdue
+    LeaseExpired
+    | ReconnectWindowEnded
+    | ReclaimWindowEnded
+    | CommitDue
+    | HoldExpired
+    | CutExpired
+    | AnswersOverdue
+    | MovesExpired
 )
 Event = (
     MessageReceived
@@ -329,5 +399,6 @@ Event = (
     | ManifestWritten
     | ManifestWriteFailed
     | AdoptableFound
+    | MovesAsked
     | Deadline
 )

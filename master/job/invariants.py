@@ -5,8 +5,10 @@ from __future__ import annotations
 from master.api.positions import EMPTY
 from master.errors import InvariantViolationError
 from master.job import dispatch
-from master.job.domain import RaiseLineage, RecordQuarantine, SwapHead
+from master.job.domain import RaiseLineage, RecordQuarantine, SwapHead, Table
+from master.job.moves import is_safe
 from master.job.state import JobState, Phase, Stage
+from master.job.table import owned, owner_of, owners
 
 
 def check_invariants(state: JobState) -> None:
@@ -15,6 +17,7 @@ def check_invariants(state: JobState) -> None:
     _check_leases(state)
     _check_mark(state)
     _check_model(state)
+    _check_moves(state)
     _check_writing(state)
 
 
@@ -46,7 +49,7 @@ def _check_model(state: JobState) -> None:
             _expect(
                 state.route is not None and state.route.lineage == state.number, "rule 26: the route is not current"
             )
-            _expect(len(state.members.servers) == state.config.servers, "rule 26: serving without all servers")
+            _check_owners(state)
     else:
         _expect(
             state.commit.phase in (Phase.IDLE, Phase.SWAPPING), f"rule 26: {state.commit.phase} while {state.stage}"
@@ -55,6 +58,30 @@ def _check_model(state: JobState) -> None:
     _expect(
         bool(state.skip) == bool(state.dispatch.skipping), "rule 31: SKIPPING without a skip, or the other way round"
     )
+
+
+def _check_owners(state: JobState) -> None:
+    assert state.route is not None
+    for owner in owners(state.route):
+        mine = owned(state.route, owner.incarnation)
+        _expect(is_safe(state, owner), f"rule 26: serving without {owner.name}, which owns {mine}")
+
+
+def _check_moves(state: JobState) -> None:
+    moves = state.moves
+    buckets = [intent.bucket for intent in moves.intents]
+    _expect(len(set(buckets)) == len(buckets), f"rule 40: two intents of one bucket: {moves.intents}")
+    _expect(moves.installed | moves.undone <= set(buckets), "rule 45: a bucket without an intent is to be flipped")
+    for intent in moves.intents:
+        assert state.route is not None
+        fits = (intent.lineage, intent.version) == (state.route.lineage, state.route.version[intent.bucket])
+        _expect(
+            fits and owner_of(state.route, intent.bucket) == intent.source, f"rule 41: {intent} is not of the table"
+        )
+    if moves.writing:
+        now = Table(route=state.route, intents=moves.intents) if state.route else None
+        _expect(moves.writing.old == now, "rule 45: the table changed under a write")
+    _expect(state.stage is not Stage.RAISING or not moves.writing, "rule 56: a table is written under a raise")
 
 
 def _check_writing(state: JobState) -> None:

@@ -26,10 +26,23 @@ from master.api.messages import (
     RegisterTrainer,
     Return,
 )
-from master.job import cuts, declaring, departures, ownership, recovery, reserving, servers, skipping, trainers
+from master.job import (
+    cuts,
+    declaring,
+    departures,
+    moves,
+    ownership,
+    recovery,
+    reserving,
+    resizing,
+    servers,
+    skipping,
+    trainers,
+)
 from master.job.domain import (
     AdoptableFound,
     AnswersOverdue,
+    ChangeTable,
     CommitDue,
     CutExpired,
     Durable,
@@ -43,6 +56,8 @@ from master.job.domain import (
     ManifestWritten,
     MemberKey,
     MessageReceived,
+    MovesAsked,
+    MovesExpired,
     Persisted,
     PersistRefused,
     RaiseLineage,
@@ -56,7 +71,7 @@ from master.job.domain import (
     SwapHead,
 )
 from master.job.membership import Trainer
-from master.job.state import JobState, Reserved, Stage, Step, Turn
+from master.job.state import JobState, Moves, Reserved, Stage, Step, Turn
 
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:
@@ -68,6 +83,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
         head=durable.head,
         dataset=durable.dataset,
         route=durable.route,
+        moves=Moves(intents=durable.intents),
         reserved=Reserved(below=durable.high_water),
     )
     turn = Turn(state, now)
@@ -104,6 +120,7 @@ def _advance(turn: Turn) -> None:
     reserving.reserve(turn)
     skipping.advance(turn)
     cuts.advance(turn)
+    moves.advance(turn)
 
 
 def _handle_refused(turn: Turn, event: PersistRefused) -> None:
@@ -175,6 +192,9 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
         case RecordDataset() as write:
             declaring.handle_recorded(turn, write)
             ownership.admit_first(turn)
+        case ChangeTable() as write:
+            if not moves.handle_changed(turn, write):
+                recovery.lose_model(turn, "a server was lost while its bucket moved")
         case write if turn.state.writing != write:
             pass  # answered before
         case SwapHead():
@@ -207,4 +227,6 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     HoldExpired: cuts.handle_hold_expired,
     CutExpired: cuts.handle_cut_expired,
     AnswersOverdue: servers.handle_overdue,
+    MovesAsked: resizing.handle_asked,
+    MovesExpired: moves.handle_expired,
 }

@@ -55,6 +55,8 @@ class Server:
     address: str
     lineage: Lineage  # of the model it holds, as far as it has said
     window_ends: Instant | None = None
+    is_leaving: bool = False  # it has said that it has to go
+    is_released: bool = False  # it was told that it may
 
     @property
     def is_connected(self) -> bool:
@@ -124,7 +126,7 @@ def trainer_of(said: RegisterTrainer, before: Trainer | None) -> Trainer:
 
 def server_of(said: RegisterServer) -> Server:
     key = MemberKey(name=said.name, incarnation=said.incarnation)
-    return Server(key=key, ordinal=said.ordinal, address=said.address, lineage=said.lineage)
+    return Server(key=key, ordinal=said.ordinal, address=said.address, lineage=said.lineage, is_leaving=said.is_leaving)
 
 
 def rank_changes(members: Members) -> tuple[Trainer, ...]:

@@ -16,6 +16,7 @@ from master.job.domain import (
     HoldExpired,
     Instant,
     LeaseExpired,
+    MovesExpired,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
 )
@@ -55,7 +56,10 @@ def _of_commit(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
 def _of_recovery(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
     if state.reclaim_ends is not None:
         yield state.reclaim_ends, ReclaimWindowEnded(deadline=state.reclaim_ends)
+    if state.moves.expires is not None:
+        yield state.moves.expires, MovesExpired(deadline=state.moves.expires)
     overdue = {state.recovery.overdue, state.skip.overdue if state.skip and not state.writing else None}
+    overdue.add(state.moves.overdue)
     for at in overdue:
         if at is not None:
             yield at, AnswersOverdue(deadline=at)

@@ -1,45 +1,181 @@
-"""Which server owns which bucket: balanced, deterministic, and moving as few as can be when servers change.
+"""Which server owns which bucket: even in size and in load, moving the fewest bytes that evenness allows.
 
-Static in a running job for now: every roll-back places anew, among the same ordinals.
+Evenness in two measures at once, at the least movement, is a packing problem that nobody solves exactly in
+milliseconds.  So what is asked for is evenness that can be counted.  Buckets of like size and like load (within an
+eighth) form a *class*; of each class every server holds its share, rounded down or up.  Then sizes and loads are both
+even, up to one bucket a class and the differences inside a class.  Classes with too few buckets to count are joined
+with their neighbours, from the heaviest on, which costs no more than the heaviest bucket in all.
+
+*No placement that is even in this sense moves fewer bytes.*  Classes do not touch each other, so look at one.  A server
+that holds h of its buckets and may have t keeps at most t, so at best its t largest: all that this function moves is
+what that leaves out.  Shares leave one choice, which servers have the odd buckets (at most one each, of those whose
+share is not whole).  Giving server s one saves the size of the next bucket that it could keep, or nothing when it
+holds no more, whatever the others get; so the largest savings together are the most that can be saved.
+
+Replicas: a backup is a second placement of the same buckets that may not name the primary; the interface is by bucket,
+so it will be asked for beside this one.  ADR 0312.  Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LIKE: Final = 7 / 8
+"""What is at least so much of the largest of its class counts as large: below what measured loads differ by chance."""
+
+BUCKETS_A_SERVER: Final = 2
+"""A class has at least so many buckets for each server, or is joined with the next: fewer cannot be shared evenly."""
+
+NOBODY: Final = -1
 
 
-def place(bucket_count: int, servers: int, previous: Sequence[int] = ()) -> tuple[int, ...]:
-    """Owner (0 to servers - 1) of each bucket; counts differ by at most one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """What one bucket costs its server.  `load` is measured, in any unit; 0 where nothing is known."""
 
-    From `previous` (owners of the same buckets, of any number of servers) only buckets move that must: those of servers
-    that are no more, and what a server has above its share.  Raises ValueError for no servers or no buckets.
+    size_bytes: int
+    load: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """One bucket goes from one server to another."""
+
+    bucket: int
+    source: int
+    target: int
+
+
+def place(
+    bucket_count: int,
+    servers: int,
+    previous: Sequence[int] = (),
+    *,
+    weights: Sequence[Weight] = (),
+    seats: Sequence[int] = (),
+) -> tuple[int, ...]:
+    """Owner (0 to servers - 1) of each bucket.
+
+    `previous`: the owners now; any other number is a server that leaves (NOBODY: the bucket is nowhere); empty or of
+    another length: all are placed anew, in runs, so that a server owns whole slices of a table (ADR 310).
+    `weights`: of each bucket, all alike when empty.  `seats`: how much each server is to hold relative to the others.
+    Raises ValueError for no servers, no buckets, or weights and seats that are no measure.
     """
+    _check(bucket_count, servers, weights, seats)
+    held_by = previous if len(previous) == bucket_count else (NOBODY,) * bucket_count
+    sizes = [weight.size_bytes for weight in weights] or [1] * bucket_count
+    seating = _Seating(seats=seats or (1,) * servers, sizes=sizes, previous=held_by)
+    for alike in classes(bucket_count, servers, weights):
+        seating.take(alike)
+    return tuple(seating.owner)
+
+
+def moves(before: Sequence[int], after: Sequence[int], *, first: Iterable[int] = ()) -> tuple[Move, ...]:
+    """The way from one placement to another.  After any number of these every bucket has exactly one owner.
+
+    Sources take turns, so that no server sends everything while the others wait; `first`: those that have to leave.
+    No class of `place` is less even on the way than at both its ends: a server either gives of a class or gets.
+    """
+    urgent, given = frozenset(first), dict.fromkeys(before, 0)
+    ranked: list[tuple[bool, int, Move]] = []
+    for bucket, (source, target) in enumerate(zip(before, after, strict=True)):
+        if source != target:
+            ranked.append((source not in urgent, given[source], Move(bucket=bucket, source=source, target=target)))
+            given[source] += 1
+    return tuple(move for *_, move in sorted(ranked, key=lambda one: (*one[:2], one[2].source)))
+
+
+def classes(bucket_count: int, servers: int, weights: Sequence[Weight] = ()) -> tuple[tuple[int, ...], ...]:
+    """The buckets in classes of which every server gets its share, heaviest first."""
+    if not weights:
+        return (tuple(range(bucket_count)),)
+    sizes, loads = [weight.size_bytes for weight in weights], [weight.load for weight in weights]
+    alike = [by_load for by_size in _alike(range(bucket_count), sizes) for by_load in _alike(by_size, loads)]
+    joined: list[list[int]] = []
+    for one in alike:
+        if joined and len(joined[-1]) < BUCKETS_A_SERVER * servers:
+            joined[-1] += one
+        else:
+            joined.append(one)
+    if len(joined) > 1 and len(joined[-1]) < BUCKETS_A_SERVER * servers:
+        joined[-2:] = [joined[-2] + joined[-1]]
+    return tuple(tuple(one) for one in joined)
+
+
+def shares(count: int, seats: Sequence[int]) -> tuple[list[int], list[bool]]:
+    """Of so many buckets: what each server has at least, and whether it may have one more."""
+    whole = [divmod(count * seat, sum(seats)) for seat in seats]
+    return [low for low, _ in whole], [rest > 0 for _, rest in whole]
+
+
+def _alike(buckets: Iterable[int], measured: Sequence[float]) -> list[list[int]]:
+    """Largest first; those of equal measure in the order in which they came."""
+    found: list[list[int]] = []
+    least = math.inf
+    for bucket in sorted(buckets, key=measured.__getitem__, reverse=True):
+        if measured[bucket] < least:
+            found.append([])
+            least = LIKE * measured[bucket]
+        found[-1].append(bucket)
+    return found
+
+
+class _Seating:
+    """Owners in the making."""
+
+    def __init__(self, *, seats: Sequence[int], sizes: Sequence[int], previous: Sequence[int]) -> None:
+        self._seats, self._sizes, self._previous = seats, sizes, previous
+        self._filled = [0] * len(seats)  # bytes
+        self.owner = [NOBODY] * len(previous)
+
+    def take(self, alike: Sequence[int]) -> None:
+        """Places one class."""
+        held = self._held(alike)
+        targets = self._targets(len(alike), held)
+        for server, (mine, target) in enumerate(zip(held, targets, strict=True)):
+            for bucket in mine[:target]:
+                self._give(bucket, server)
+        homeless = (bucket for bucket in sorted(alike) if self.owner[bucket] == NOBODY)
+        room = (s for s, target in enumerate(targets) for _ in range(target - min(target, len(held[s]))))
+        for bucket, server in zip(homeless, room, strict=True):
+            self._give(bucket, server)
+
+    def _held(self, alike: Sequence[int]) -> list[list[int]]:
+        """What each server has of the class, in the order in which it would keep it."""
+        held: list[list[int]] = [[] for _ in self._seats]
+        for bucket in sorted(sorted(alike), key=self._sizes.__getitem__, reverse=True):
+            if 0 <= self._previous[bucket] < len(held):
+                held[self._previous[bucket]].append(bucket)
+        return held
+
+    def _targets(self, count: int, held: Sequence[Sequence[int]]) -> list[int]:
+        """How many each is to have: the odd ones stay where they save most, else they go where least is."""
+        targets, may_have_more = shares(count, self._seats)
+
+        def worth(server: int) -> tuple[bool, int, float, int]:
+            could_keep = held[server][targets[server] : targets[server] + 1]
+            saved = self._sizes[could_keep[0]] if could_keep else 0
+            return not could_keep, -saved, self._filled[server] / self._seats[server], server
+
+        odd = count - sum(targets)
+        for server in sorted((s for s, may in enumerate(may_have_more) if may), key=worth)[:odd]:
+            targets[server] += 1
+        return targets
+
+    def _give(self, bucket: int, server: int) -> None:
+        self.owner[bucket] = server
+        self._filled[server] += self._sizes[bucket]
+
+
+def _check(bucket_count: int, servers: int, weights: Sequence[Weight], seats: Sequence[int]) -> None:
     if servers < 1 or bucket_count < 1:
         raise ValueError(f"{bucket_count} buckets cannot be placed on {servers} servers")
-    if len(previous) != bucket_count:
-        return tuple(bucket * servers // bucket_count for bucket in range(bucket_count))
-    held = [sum(owner == server for owner in previous) for server in range(servers)]
-    room = _shares(bucket_count, held)
-    owners: list[int] = []
-    homeless: list[int] = []
-    for bucket, owner in enumerate(previous):
-        if owner < servers and room[owner]:
-            room[owner] -= 1
-            owners.append(owner)
-        else:
-            homeless.append(bucket)
-            owners.append(-1)
-    vacancies = (server for server in range(servers) for _ in range(room[server]))
-    for bucket, server in zip(homeless, vacancies, strict=True):
-        owners[bucket] = server
-    return tuple(owners)
-
-
-def _shares(bucket_count: int, held: Sequence[int]) -> list[int]:
-    """How many each may own; the odd ones go to those that hold most, for they need not give them away."""
-    low, odd = divmod(bucket_count, len(held))
-    by_load = sorted(range(len(held)), key=lambda server: (-held[server], server))
-    shares = [low] * len(held)
-    for server in by_load[:odd]:
-        shares[server] += 1
-    return shares
+    if seats and (len(seats) != servers or min(seats) < 1):
+        raise ValueError(f"seats {list(seats)} for {servers} servers: one each, at least 1")
+    if weights and len(weights) != bucket_count:
+        raise ValueError(f"{len(weights)} weights for {bucket_count} buckets")
+    if any(one.size_bytes < 0 or one.load < 0 or not math.isfinite(one.load) for one in weights):
+        raise ValueError("a weight below 0, or a load that is no number")

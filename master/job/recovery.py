@@ -7,6 +7,9 @@
 One path serves the first start (lineage 0, no base), a lost server, a server lost again meanwhile, and the roll-back
 that an earlier master left half done: the raise is durable before any RESTORE leaves, and one more raise is always
 right.  A job without servers needs no model restored: it serves as soon as it has a lineage.
+
+A new master undoes every move that it finds begun, and has the table's owners serve before it asks for their marks
+(rule 55).  A roll-back makes a new table on the servers that are here (rule 56).
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ from master.api.identities import Lineage, Route, ServerPlace, Version
 from master.api.manifest import Manifest
 from master.api.messages import AskMarks, Fenced, MarksReport, Restore, Restored, RestoreFailed, RouteChanged
 from master.api.positions import EMPTY
-from master.job.checkpoint import compare, lists_exactly, owned
+from master.job import moves, orders, resizing
+from master.job.checkpoint import compare, lists_exactly
 from master.job.commit_end import give_up, retain
 from master.job.dispatch import gain, keep_out, void
 from master.job.domain import AdoptableFound, LineageRecord, RaiseLineage, SwapHead
 from master.job.membership import Server, put_trainer
-from master.job.placement import place
+from master.job.placement import NOBODY, place
 from master.job.skipping import finish
-from master.job.state import Phase, Recovery, Stage, Turn
+from master.job.state import JobState, Moves, Phase, Recovery, Stage, Turn
+from master.job.table import owned, owners
 
 
 def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:
@@ -55,36 +60,43 @@ def _is_adoptable(turn: Turn, found: Manifest) -> bool:
 def advance(turn: Turn) -> None:
     """Goes on from GATHERING once all that is needed is there."""
     state = turn.state
-    if state.stage is not Stage.GATHERING or state.writing:
+    if state.stage is not Stage.GATHERING or state.writing or state.moves.writing:
         return
     if not state.config.servers:
         if state.lineage is None or state.recovery.must_raise:
             raise_lineage(turn)
         else:
             _serve(turn)
-    elif state.dataset and len(state.members.servers) == state.config.servers:
-        servers = state.members.servers.values()
-        if not all(server.is_connected for server in servers):
+    elif not state.dataset:
+        return
+    elif not state.recovery.must_raise and _is_model_here(state):
+        if state.moves.intents:
+            moves.undo_all(turn)
             return
-        if state.recovery.must_raise or not _is_route_current(turn) or any(s.lineage != state.number for s in servers):
-            raise_lineage(turn)
-        else:
-            turn.recover(
-                stage=Stage.READING_MARKS, marks=Recovery().marks, overdue=turn.after(state.config.answer_timeout_ns)
-            )
-            for server in servers:
-                ask_again(turn, server)
+        turn.recover(
+            stage=Stage.READING_MARKS, marks=Recovery().marks, overdue=turn.after(state.config.answer_timeout_ns)
+        )
+        for server in state.members.servers.values():
+            ask_again(turn, server)
+    elif _are_enough_here(state) and all(server.is_connected for server in state.members.servers.values()):
+        raise_lineage(turn)
 
 
-def _is_route_current(turn: Turn) -> bool:
-    """The recorded owners are the very processes that are here."""
-    route, servers = turn.state.route, turn.state.members.servers
-    here = tuple(servers[ordinal].key.incarnation for ordinal in sorted(servers))
-    return (
-        route is not None
-        and route.lineage == turn.state.number
-        and here == tuple(place.incarnation for place in route.servers)
-    )
+def _is_model_here(state: JobState) -> bool:
+    """The recorded owners are processes that are here, all of them with the current lineage."""
+    if state.route is None or state.route.lineage != state.number:
+        return False
+    having = [state.members.try_server(owner) for owner in owners(state.route)]
+    return all(server and server.is_connected and server.lineage == state.number for server in having)
+
+
+def _are_enough_here(state: JobState) -> bool:
+    """Each owner or the process that came in its place, but for owners that were leaving; at first as many as begin."""
+    here = {server.key.name for server in state.members.servers.values()}
+    if state.route is None:
+        return len(here) >= state.config.servers
+    missing = {owner.name for owner in owners(state.route)} - here
+    return bool(here) and len(missing) <= state.recovery.departed
 
 
 # ---- all servers hold the lineage: their marks -----------------------------------------------------------------------
@@ -95,18 +107,21 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
     state = turn.state
     if state.stage is not Stage.READING_MARKS or said.lineage != state.number or state.route is None:
         return
-    if not lists_exactly(said.marks, owned(state.route, server.ordinal)):
+    mine = owned(state.route, server.key.incarnation)
+    if not mine:
+        return
+    if not lists_exactly(said.marks, mine):
         lose_model(turn, f"{server.key.name} does not hold the buckets that it owns")
         return
     reports = state.recovery.marks.put(server.ordinal, said)
     turn.recover(marks=reports)
-    if len(reports) < state.config.servers:
+    if len(reports) < len(owners(state.route)):
         return
     marks = compare(group for report in reports.values() for group in report.marks)
     if not state.dispatch.committed <= marks.everywhere:
         lose_model(turn, f"the model lacks {state.dispatch.committed - marks.everywhere}, which head contains")
         return
-    turn.change(dispatch=gain(state.dispatch, marks.everywhere))
+    turn.change(dispatch=gain(state.dispatch, marks.everywhere), moves=Moves())
     _serve(turn)
     finish(turn, marks.skipped_anywhere)
 
@@ -123,7 +138,8 @@ def lose_model(turn: Turn, problem: str) -> None:
     turn.recover(
         stage=state.stage if going_on else Stage.GATHERING, must_raise=True, restored=frozenset(), overdue=None
     )
-    turn.change(dispatch=void(turn.state.dispatch), skip=None, reclaim_ends=None)
+    under_way = Moves(intents=state.moves.intents, writing=state.moves.writing)
+    turn.change(dispatch=void(turn.state.dispatch), skip=None, reclaim_ends=None, moves=under_way)
 
 
 def raise_lineage(turn: Turn) -> None:
@@ -134,7 +150,7 @@ def raise_lineage(turn: Turn) -> None:
         known.append(state.head.lineage)
     number = Lineage(1 + max(known))
     quarantine = state.recovery.quarantine | (state.lineage.quarantine if state.lineage else EMPTY)
-    turn.recover(stage=Stage.RAISING, must_raise=False)
+    turn.recover(stage=Stage.RAISING, must_raise=False, departed=0)
     turn.write(
         RaiseLineage(
             old=state.lineage,
@@ -149,14 +165,17 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
     bucket_count = (state.head.bucket_count if state.head else 0) or state.config.bucket_count
     if before:
         bucket_count = len(before.owner)
-    servers = (state.members.servers[ordinal] for ordinal in sorted(state.members.servers))
+    known = [state.members.servers[ordinal] for ordinal in sorted(state.members.servers)]
+    servers = [server for server in known if not server.is_leaving] or known
+    seat = {server.key.name: number for number, server in enumerate(servers)}
+    held = [seat.get(before.servers[owner].name, NOBODY) for owner in before.owner] if before else []
     return Route(
         revision=before.revision + 1 if before else 1,
         lineage=number,
         servers=tuple(
             ServerPlace(name=one.key.name, incarnation=one.key.incarnation, address=one.address) for one in servers
         ),
-        owner=place(bucket_count, state.config.servers, before.owner if before else ()),
+        owner=place(bucket_count, len(servers), held),
         version=(Version(0),) * bucket_count,
     )
 
@@ -166,6 +185,7 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
     turn.change(
         lineage=write.new,
         route=write.route or turn.state.route,
+        moves=Moves(),
         dispatch=keep_out(void(turn.state.dispatch), write.new.quarantine),
         reclaim_ends=None,
         owner=None,
@@ -177,7 +197,7 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
     state = turn.state
     if not state.config.servers:
         _serve(turn)
-    elif state.recovery.must_raise or len(state.members.servers) < state.config.servers or not _is_route_current(turn):
+    elif state.recovery.must_raise or not _are_owners_here(state):
         turn.recover(stage=Stage.GATHERING, must_raise=True)
     else:
         turn.recover(
@@ -185,6 +205,10 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
         )
         for server in state.members.servers.values():
             ask_again(turn, server)
+
+
+def _are_owners_here(state: JobState) -> bool:
+    return state.route is not None and all(state.members.try_server(owner) for owner in owners(state.route))
 
 
 def fence_all(turn: Turn, reason: str) -> None:
@@ -195,10 +219,18 @@ def fence_all(turn: Turn, reason: str) -> None:
 
 
 def ask_again(turn: Turn, server: Server) -> None:
-    """AskMarks or RESTORE, to a server that has not answered it.  Both may be repeated (rule 27)."""
+    """AskMarks or RESTORE, to a server that has not answered it.  Both may be repeated (rule 27).
+
+    Marks are those of active buckets, so what the table names is activated first, and what it does not is forgotten.
+    """
     state = turn.state
     if state.stage is Stage.READING_MARKS and server.ordinal not in state.recovery.marks:
-        turn.send(server.key, AskMarks(lineage=state.number))
+        assert state.route
+        mine = owned(state.route, server.key.incarnation)
+        orders.tell_lost(turn, server)
+        orders.activate(turn, server, (bucket for bucket in mine if state.route.version[bucket]))
+        if mine:
+            turn.send(server.key, AskMarks(lineage=state.number))
     if state.stage is Stage.RESTORING and server.ordinal not in state.recovery.restored:
         assert state.route
         assert state.dataset
@@ -214,7 +246,7 @@ def ask_again(turn: Turn, server: Server) -> None:
                 quarantine=state.lineage.quarantine,
                 tables=state.dataset.tables,
                 bucket_count=len(state.route.owner),
-                buckets=owned(state.route, server.ordinal),
+                buckets=owned(state.route, server.key.incarnation),
                 version=Version(0),
             ),
         )
@@ -225,8 +257,11 @@ def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
     state = turn.state
     if state.stage is Stage.RESTORING and said.lineage == state.number:
         turn.recover(restored=state.recovery.restored | {server.ordinal})
-        if len(turn.state.recovery.restored) == state.config.servers:
+        having = [turn.state.members.try_server(owner) for owner in owners(state.route)] if state.route else []
+        if all(server and server.ordinal in turn.state.recovery.restored for server in having):
             _serve(turn)
+    elif state.stage is Stage.SERVING:
+        resizing.plan(turn)
 
 
 def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> None:
@@ -242,3 +277,6 @@ def _serve(turn: Turn) -> None:
     if state.route and state.config.servers:
         for trainer in state.members.registered():
             turn.send(trainer.key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))
+        for server in state.members.servers.values():
+            resizing.enter(turn, server)
+        resizing.plan(turn)

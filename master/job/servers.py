@@ -1,7 +1,7 @@
 """What parameter servers say, and the loss of one (rules 19, 26 to 28).
 
 A server is known by its ordinal; another process at that ordinal means that the one before is lost, however fast it
-came.  What a server has not answered is asked again when it returns.
+came.  What a server has not answered is asked again when it returns.  A server that owns nothing is no loss.
 """
 
 from __future__ import annotations
@@ -11,23 +11,26 @@ from dataclasses import replace
 from typing import Any, Final
 
 from master.api.messages import (
+    Activated,
     Cut,
     CutRefused,
     CutTaken,
     Fenced,
     Held,
     Hold,
+    Installed,
     MarksReport,
     MemberMessage,
     Refused,
     RegisterServer,
     Restored,
     RestoreFailed,
+    ServerLeaving,
     ServerWelcome,
     SkipAnswer,
     Written,
 )
-from master.job import cuts, recovery, skipping
+from master.job import cuts, moves, orders, recovery, resizing, skipping
 from master.job.domain import SECOND, AnswersOverdue, MemberKey
 from master.job.membership import Server, drop_server, put_server, retire, server_of
 from master.job.state import Phase, Stage, Turn
@@ -36,8 +39,9 @@ from master.job.state import Phase, Stage, Turn
 def handle_register(turn: Turn, said: RegisterServer) -> None:
     """A member from now on; a process that is new at its ordinal, or has lost the model, starts a roll-back."""
     state, server = turn.state, server_of(said)
-    if not 0 <= said.ordinal < state.config.servers:
-        message = f"is {said.ordinal}; this job has {state.config.servers} parameter servers, numbered from 0"
+    most = max(state.config.servers, state.config.max_servers if state.config.servers else 0)
+    if not 0 <= said.ordinal < most:
+        message = f"is {said.ordinal}; this job has {most} parameter servers, numbered from 0"
         turn.send(server.key, Refused(field="ordinal", message=message))
         return
     if server.key.incarnation in state.members.retired:
@@ -48,8 +52,10 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
     if before and before.key != server.key:
         lose(turn, before, f"{before.key.name} was replaced by a new process")
         turn.change(members=retire(turn.state.members, before.key.incarnation))
-    elif before and state.stage is Stage.SERVING and said.lineage != state.number:
+    elif before and state.stage is Stage.SERVING and said.lineage != state.number == before.lineage:
         lose(turn, before, f"{before.key.name} has lost its model")
+    if before and before.key == server.key:
+        server = replace(server, is_leaving=server.is_leaving or before.is_leaving)
     turn.change(members=put_server(turn.state.members, server))
     turn.send(
         server.key,
@@ -58,12 +64,19 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
     if state.stage is Stage.RESTORING and before and before.key == server.key and said.lineage == state.number:
         recovery.handle_restored(turn, server, Restored(lineage=said.lineage))
     _ask_again(turn, server)
+    if turn.state.stage is Stage.SERVING:
+        orders.tell_lost(turn, server)
+        resizing.plan(turn)
 
 
 def _ask_again(turn: Turn, server: Server) -> None:
     recovery.ask_again(turn, server)
+    resizing.enter(turn, server)
+    orders.ask_again(turn, server)
     skipping.ask_again(turn, server)
     commit = turn.state.commit
+    if server.ordinal not in commit.asked:
+        return
     if commit.cut and commit.phase is Phase.HOLDING and server.ordinal not in commit.held:
         turn.send(server.key, Hold(cut=commit.cut))
     if commit.cut and commit.phase is Phase.WRITING and server.ordinal not in commit.files:
@@ -82,6 +95,12 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         turn.change(skip=replace(state.skip, overdue=again))
         for server in state.members.servers.values():
             skipping.ask_again(turn, server)
+    if state.moves.overdue == event.deadline:
+        is_over = moves.is_quiet(state) and all(s.lineage == state.number for s in state.members.servers.values())
+        turn.change(moves=replace(state.moves, overdue=None if is_over else again))
+        for server in state.members.servers.values():
+            resizing.enter(turn, server)
+            orders.ask_again(turn, server)
 
 
 def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
@@ -116,13 +135,18 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
     CutRefused: cuts.handle_cut_refused,
     Written: cuts.handle_written,
     SkipAnswer: _handle_skip_answer,
+    Installed: moves.handle_installed,
+    Activated: moves.handle_activated,
+    ServerLeaving: resizing.handle_leaving,
 }
 
 
 def lose(turn: Turn, server: Server, why: str) -> None:
-    """Its buckets are gone: everything goes back to head (rule 26)."""
+    """Its buckets are gone: everything goes back to head (rule 26), unless others have or are about to have them."""
     turn.change(members=drop_server(turn.state.members, server))
-    recovery.lose_model(turn, why)
+    if not moves.let_go(turn, server):
+        turn.recover(departed=turn.state.recovery.departed + server.is_leaving)
+        recovery.lose_model(turn, why)
 
 
 def window(turn: Turn, server: Server) -> None:

@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from master.api.messages import Skip, SkipAnswer
 from master.api.positions import PositionSet
-from master.job.checkpoint import owned
 from master.job.dispatch import begin_skip, end_skip, keep_out
 from master.job.domain import RecordQuarantine
 from master.job.membership import Server
 from master.job.quarantine import acquit
-from master.job.state import Phase, SkipAnswered, Skipping, Stage, Turn
+from master.job.state import Phase, Skipping, Stage, Turn
+from master.job.table import owned
 
 
 def advance(turn: Turn) -> None:
@@ -54,36 +54,28 @@ def begin(turn: Turn, positions: PositionSet) -> None:
 
 
 def ask_again(turn: Turn, server: Server) -> None:
-    """SKIP to a server that has not answered it."""
+    """SKIP to a server that owns a bucket for which nobody has answered it (rule 60)."""
     state = turn.state
-    if state.skip and server.ordinal not in state.skip.answers:
+    if not state.skip or state.route is None:
+        return
+    if owned(state.route, server.key.incarnation) - state.skip.answered:
         turn.send(server.key, Skip(lineage=state.number, positions=state.skip.positions))
 
 
-def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
-    """Decides once all have answered.  True: the buckets disagree, and only a roll-back makes them agree."""
+def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:  # noqa: ARG001 - a handler of servers
+    """Decides once every bucket has answered.  True: they disagree, and only a roll-back makes them agree."""
     state = turn.state
     if not state.skip or state.writing or state.route is None:
         return False
-    buckets = owned(state.route, server.ordinal)
-    if (
-        said.lineage != state.number
-        or said.positions != state.skip.positions
-        or not buckets <= said.skipped | said.applied
-    ):
+    if said.lineage != state.number or said.positions != state.skip.positions:
         return False
-    if buckets <= said.skipped:
-        answer = SkipAnswered.SKIPPED
-    else:
-        answer = SkipAnswered.APPLIED if buckets <= said.applied else SkipAnswered.MIXED
-    skip = replace(state.skip, answers=state.skip.answers.put(server.ordinal, answer))
+    skip = replace(state.skip, skipped=state.skip.skipped | said.skipped, applied=state.skip.applied | said.applied)
     turn.change(skip=skip)
-    if len(skip.answers) < state.config.servers:
+    if len(skip.answered) < len(state.route.owner):
         return False
-    answers = set(skip.answers.values())
-    if answers == {SkipAnswered.SKIPPED}:
+    if not skip.applied:
         _record(turn)
-    elif answers == {SkipAnswered.APPLIED}:
+    elif not skip.skipped:
         turn.change(
             skip=None,
             dispatch=end_skip(state.dispatch, quarantined=False),

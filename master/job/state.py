@@ -10,16 +10,18 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from master.api.identities import NO_LINEAGE, CutId, Lineage, ManifestId, Route, Term
+from master.api.identities import NO_LINEAGE, BucketId, CutId, Lineage, ManifestId, Route, Term
 from master.api.manifest import Manifest
 from master.api.messages import BucketMarks, FileRecord, MarksReport, MasterMessage
 from master.api.positions import EMPTY, PositionSet
 from master.job.changed import changed
 from master.job.dispatch import Dispatch
 from master.job.domain import (
+    ChangeTable,
     DatasetRecord,
     Effect,
     Instant,
+    Intent,
     JobConfig,
     LineageRecord,
     MemberKey,
@@ -32,6 +34,7 @@ from master.job.domain import (
 )
 from master.job.frozen_map import FrozenMap
 from master.job.membership import Members
+from master.job.placement import Move
 from master.job.quarantine import Failures
 
 
@@ -57,6 +60,7 @@ class Recovery:
 
     stage: Stage = Stage.ADOPTING
     must_raise: bool = False  # a server was lost: nothing of this lineage may go on
+    departed: int = 0  # of the owners lost, how many were leaving: nobody comes in their place
     quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
     restored: frozenset[int] = frozenset()
@@ -93,6 +97,7 @@ class Commit:
     committed_at: Instant | None = None
     cut: CutId | None = None
     expires: Instant | None = None
+    asked: frozenset[int] = frozenset()  # ordinals of the servers that owned a bucket at its begin (rule 58)
     done_at_begin: PositionSet = EMPTY
     held: FrozenMap[int, tuple[BucketMarks, ...]] = _NO_HELD
     data: PositionSet = EMPTY  # D
@@ -101,24 +106,38 @@ class Commit:
     offer: Offer | None = None
 
 
-class SkipAnswered(StrEnum):
-    """What one server's buckets did with a SKIP."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipping:
+    """A SKIP that is out (rule 31).  Answers are by bucket: which server gave them does not matter (rule 60)."""
 
-    SKIPPED = "skipped"
-    APPLIED = "applied"
-    MIXED = "mixed"
+    positions: PositionSet
+    skipped: PositionSet = EMPTY  # buckets that skip some of it for good
+    applied: PositionSet = EMPTY  # buckets that have applied some of it; a bucket may be in both
+    overdue: Instant
 
-
-_NO_ANSWERS: Final[FrozenMap[int, SkipAnswered]] = FrozenMap()
+    @property
+    def answered(self) -> PositionSet:
+        return self.skipped | self.applied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipping:
-    """A SKIP that is out (rule 31)."""
+class Moves:
+    """Buckets on their way (`moves`).  Only `intents` is durable."""
 
-    positions: PositionSet
-    answers: FrozenMap[int, SkipAnswered] = _NO_ANSWERS
-    overdue: Instant
+    intents: tuple[Intent, ...] = ()  # as recorded
+    waiting: tuple[Move, ...] = ()  # not begun; source and target are ordinals
+    reason: str = ""
+    writing: ChangeTable | None = None  # the one change of the table under way
+    installed: frozenset[BucketId] = frozenset()  # the target has it: to be flipped
+    undone: frozenset[BucketId] = frozenset()  # to be undone, whatever else is heard
+    inactive: PositionSet = EMPTY  # buckets whose owner has not confirmed that it serves them at their version
+    overdue: Instant | None = None  # then FREEZE and ACTIVATE are said again
+    expires: Instant | None = None  # then what has not arrived is undone
+
+    @property
+    def saved(self) -> frozenset[BucketId]:
+        """Whatever becomes of their source, these are the target's next (rule 53)."""
+        return self.installed - self.undone
 
 
 _START: Final = Instant(0)
@@ -150,6 +169,7 @@ class JobState:
     failures: Failures = field(default_factory=Failures)
     commit: Commit = field(default_factory=Commit)
     skip: Skipping | None = None
+    moves: Moves = Moves()
     owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
     is_world_free: bool = False  # nobody has held the model of this lineage yet
     reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
@@ -175,6 +195,16 @@ class JobState:
     def is_complete(self) -> bool:
         """END may be said (rule 32)."""
         return self.dispatch.is_exhausted and self.head is not None and self.head.is_complete
+
+    @property
+    def is_commit_due(self) -> bool:
+        """A commit begins as soon as it can, and there is something to commit."""
+        commit, books = self.commit, self.dispatch
+        if commit.phase is not Phase.IDLE or self.dataset is None or self.has_own_model:
+            return False
+        is_urgent = books.is_exhausted and not commit.is_backing_off
+        has_news = bool(books.done) or books.quarantined != (self.head.quarantine if self.head else EMPTY)
+        return has_news and (commit.due is None or is_urgent)
 
     @property
     def has_own_model(self) -> bool:

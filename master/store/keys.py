@@ -62,3 +62,8 @@ class JobKeys:
     def route(self) -> Key:
         """Who owns which bucket (rule 37)."""
         return self.named("route")
+
+    @property
+    def intents(self) -> Key:
+        """Which buckets are to move (rule 40); changes with the route only, so the route is compared for both."""
+        return self.named("intents")

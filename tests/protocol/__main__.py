@@ -13,10 +13,14 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
-from tests.protocol.breaks import BREAKS, is_found
+from tests.protocol.breaks import BREAKS as WITHOUT_MOVES
+from tests.protocol.breaks import is_found
+from tests.protocol.breaks_moves import BREAKS as OF_MOVES
 from tests.protocol.configs import CONFIGS
-from tests.protocol.explore import Limits, Report, Verdict, explore
-from tests.protocol.moves import JobModel
+from tests.protocol.explore import Limits, Report, Verdict
+from tests.protocol.haste import explore_job
+
+BREAKS = (*WITHOUT_MOVES, *OF_MOVES)
 
 
 def main() -> int:
@@ -59,7 +63,7 @@ def explored(names: list[str], states: int, seconds: float, workers: int) -> Ite
 
 
 def explore_one(name: str, states: int, seconds: float) -> Report:
-    return explore(JobModel(CONFIGS[name]), Limits(states=states, seconds=seconds))
+    return explore_job(CONFIGS[name], Limits(states=states, seconds=seconds))
 
 
 def show_breaks(workers: int) -> int:

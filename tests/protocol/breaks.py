@@ -26,8 +26,8 @@ from master.job import cuts, dispatch, ownership, recovery, skipping
 from master.job.domain import RaiseLineage, SwapHead
 from master.job.state import JobState, Turn
 from tests.protocol import masters
-from tests.protocol.explore import Limits, Report, Verdict, explore
-from tests.protocol.moves import JobModel
+from tests.protocol.explore import Limits, Report, Verdict
+from tests.protocol.haste import explore_job
 from tests.protocol.world import Faults, Setting
 from trainer_sdk.protocol import batches, leases
 from trainer_sdk.protocol import core as protocol_core
@@ -49,19 +49,23 @@ class Break:
     patches: Patches
     setting: Setting
     limits: Limits = field(default_factory=lambda: Limits(states=150_000, seconds=600))
+    has_commits: bool = True  # False: none is ever begun, a smaller world, in which only a violation counts
     is_long: bool = False  # minutes: for `python -m tests.protocol --breaks`, not for every test run
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         with ExitStack() as stack:
-            for where, name, replacement in self.patches:
+            never = () if self.has_commits else ((cuts, "advance", lambda turn: None),)
+            for where, name, replacement in (*never, *self.patches):
                 stack.enter_context(patch.object(where, name, replacement))
             yield
 
     def explore(self) -> Report:
         setting = replace(self.setting, is_pruned=False, is_strict=False)
         with self.applied():
-            return explore(JobModel(setting), self.limits)
+            report = explore_job(setting, self.limits)
+        is_over = self.has_commits or report.verdict is not Verdict.STUCK  # without commits no job comes to its END
+        return report if is_over else replace(report, verdict=Verdict.CUT_OFF)
 
 
 def is_found(report: Report) -> bool:
@@ -130,7 +134,7 @@ def copied_at_hold(state: Any, event: Any, now_s: float) -> Any:
     groups = tuple(fork._forked_group(group, group.applied) for group in step.state.groups)
     sealed = replace(step.state, groups=groups, cut=replace(step.state.cut, phase=CutPhase.SEALED, deadline_s=None))
     writes = (
-        server_messages.OpenFork(cut=event.cut),
+        server_messages.OpenFork(cut=event.cut, buckets=step.state.active),
         server_messages.WriteFork(cut=event.cut, marks=fork_marks(groups)),
     )
     return replace(step, state=sealed, effects=(*step.effects, *writes))

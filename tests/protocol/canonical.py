@@ -25,7 +25,8 @@ from master.job.frozen_map import FrozenMap
 from tests.protocol.interning import Interned, Remembered
 from tests.protocol.masters import NOW, MasterProcess
 from tests.protocol.world import Cast, Draft, Parcel, ServerSlot, TrainerSlot, World
-from trainer_sdk.pserver.state import Phase
+from trainer_sdk.pserver.messages import CopyHead, Target
+from trainer_sdk.pserver.state import Phase, ServerState
 
 _MANIFEST: Final = re.compile(r"\d{6}-\d{10}-\d{6}|m\d+")
 _LEAVES: Final = (int, float, bool, type(None), PositionSet, DatasetSpec, TableSpec, JobConfig)
@@ -249,6 +250,8 @@ class Canon:
             tuple(self._trainer(t, renaming) for t in world.trainers),
             world.net,
             world.faults,
+            world.copies,
+            world.answered,
         )
 
     def _renamed_by(self, table: Interned[Any], rename: Callable[[Any, Renaming], Any]) -> Remembered[int]:
@@ -295,6 +298,7 @@ class Canon:
         self._drop_masters(draft)
         self._drop_manifests(draft)
         self._drop_parcels(draft)
+        self._drop_copies(draft)
         self._forget_cuts(draft)
 
     def _drop_masters(self, draft: Draft) -> None:
@@ -345,12 +349,32 @@ class Canon:
         state, push = slot.process.state, parcel.push
         if max(state.lineage, state.taken) > push.lineage:
             return True
+        if state.lineage == push.lineage and all(is_past(state, target) for target in push.targets):
+            return True
         touched = [g for g in state.groups if any(g.buckets & target.buckets for target in push.targets)]
         return (
             state.lineage == push.lineage
             and bool(touched)
             and all(push.positions & (g.applied | g.skipped) for g in touched)
         )
+
+    def _drop_copies(self, draft: Draft) -> None:
+        """For a process that is over, or refused whenever it arrives."""
+        for number in tuple(draft.copies):
+            head = self.cast.shipments[number].head
+            process = draft.server(int(head.target[1:].split(".")[0])).process
+            step = self.cast.copy_step(process, self.cast.shipments[number])
+            is_early = max(process.state.lineage, process.state.taken) < head.lineage
+            is_awaited = bool(step.told) and self._is_to_come(draft, head)
+            is_taken = step.process != process or step.asked_full is not None or is_awaited
+            is_of_use = not self.cast.setting.is_pruned or is_early or is_taken
+            if process.state.incarnation != head.target or not is_of_use:
+                draft.copies.discard(number)
+
+    def _is_to_come(self, draft: Draft, head: CopyHead) -> bool:
+        """Its INSTALLED may still be of use."""
+        ends = ((i.bucket, i.version + 1, i.target.incarnation) for i in draft.durable().durable.intents)
+        return (head.bucket, head.version, head.target) in ends
 
     def _forget_cuts(self, draft: Draft) -> None:
         """A cut that is over is remembered to refuse it again; when nobody can name it any more, it is forgotten."""
@@ -366,3 +390,9 @@ class Canon:
                 continue
             state = replace(slot.process.state, cut=None)
             draft.put_server(server, replace(slot, process=replace(slot.process, state=state)))
+
+
+def is_past(state: ServerState, target: Target) -> bool:
+    """No bucket of it is live here at that version, nor can ever be again."""
+    live = {bucket for group in state.groups if group.version == target.version for bucket in group.buckets}
+    return all(b not in live and state.moving.floor(b) > target.version for b in target.buckets)

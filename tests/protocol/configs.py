@@ -7,6 +7,8 @@ from typing import Final
 
 from tests.protocol.world import Faults, Setting
 
+SMALL: Final = {"trainers": 1, "positions": 1}
+
 CONFIGS: Final[Mapping[str, Setting]] = {
     # name: two trainers, two servers, two positions, batches of one, unless it says otherwise
     "calm": Setting(),
@@ -47,4 +49,27 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     ),
     "model-two": Setting(servers=0, positions=2, own_model=True, faults=Faults(trainer_crash=1, pause=1)),
     "two-buckets": Setting(servers=1, buckets=2, faults=Faults(trainer_crash=1, server_crash=1)),
+    # buckets that move: one trainer, one position, two servers, unless it says otherwise
+    "move": Setting(**SMALL, buckets=1, faults=Faults(move=1)),
+    "move-two-trainers": Setting(positions=2, buckets=1, faults=Faults(move=1)),
+    "move-two-buckets": Setting(trainers=1, faults=Faults(move=1)),
+    "move-there-back": Setting(**SMALL, buckets=1, faults=Faults(move=2)),
+    "move-deadline": Setting(**SMALL, buckets=1, faults=Faults(move=2, deadline=2)),
+    "move-crash": Setting(**SMALL, buckets=1, faults=Faults(move=1, server_crash=1)),
+    "move-masters": Setting(**SMALL, buckets=1, faults=Faults(move=1, take_over=1)),
+    "move-pause": Setting(**SMALL, buckets=1, faults=Faults(move=1, pause=1)),
+    "move-warm": Setting(trainers=1, buckets=1, faults=Faults(move=1, warm=2, deadline=1)),
+    "move-overtake": Setting(**SMALL, buckets=1, faults=Faults(move=1, deadline=1, overtake=2, repeat=1)),
+    "move-streams": Setting(**SMALL, buckets=1, faults=Faults(move=1, break_=1, loss=1)),
+    "move-quarantine": Setting(**SMALL, buckets=1, quarantine_after=1, faults=Faults(move=1, raising=1)),
+    "move-three": Setting(**SMALL, servers=3, buckets=1, faults=Faults(move=2)),
+    "leave": Setting(**SMALL, faults=Faults(leave=1)),
+    "leave-crash": Setting(**SMALL, faults=Faults(leave=1, server_crash=1)),
+    "leave-masters": Setting(**SMALL, faults=Faults(leave=1, take_over=1)),
+    "leave-both": Setting(**SMALL, faults=Faults(leave=2)),
+    "hasty": Setting(**SMALL, buckets=1, is_hasty=True, faults=Faults(move=1)),
+    "hasty-two-buckets": Setting(**SMALL, is_hasty=True, faults=Faults(move=1)),
+    "hasty-two-positions": Setting(trainers=1, is_hasty=True, faults=Faults(move=1)),
+    "hasty-masters": Setting(**SMALL, is_hasty=True, faults=Faults(move=1, take_over=1)),
+    "hasty-quarantine": Setting(**SMALL, is_hasty=True, quarantine_after=1, faults=Faults(move=1, raising=1)),
 }

@@ -14,6 +14,7 @@ from master import job
 from master.api.identities import Term
 from master.api.manifest import Manifest
 from master.job.domain import (
+    ChangeTable,
     CloseStream,
     DatasetRecord,
     Durable,
@@ -100,7 +101,9 @@ def _carried_out(process: MasterProcess, step: Step) -> MasterStep:
     return MasterStep(process=after, said=tuple(said), retained=tuple(retained))
 
 
-def try_write(etcd: Etcd, term: Term, write: Write, storage: tuple[Manifest, ...]) -> Etcd | None:
+def try_write(  # noqa: C901 - one case per write
+    etcd: Etcd, term: Term, write: Write, storage: tuple[Manifest, ...]
+) -> Etcd | None:
     """The transaction, all of it or, when a requirement fails, None."""
     if etcd.term != term:
         return None
@@ -115,7 +118,11 @@ def try_write(etcd: Etcd, term: Term, write: Write, storage: tuple[Manifest, ...
         case RaiseLineage(old=old, new=new, route=route):
             if durable.lineage != old or head != new.base:
                 return None
-            return replace(etcd, durable=replace(durable, lineage=new, route=route))
+            return replace(etcd, durable=replace(durable, lineage=new, route=route, intents=()))
+        case ChangeTable(old=old_table, new=table):
+            if (durable.route, durable.intents) != (old_table.route, old_table.intents):
+                return None
+            return replace(etcd, durable=replace(durable, route=table.route, intents=table.intents))
         case RecordQuarantine(old=old, new=new):
             return replace(etcd, durable=replace(durable, lineage=new)) if durable.lineage == old else None
         case RecordDataset(record=record):

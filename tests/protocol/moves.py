@@ -16,7 +16,8 @@ from master import errors as master_errors
 from master import job
 from master.api.identities import Term
 from master.api.manifest import Manifest
-from master.api.messages import Cut, Hold
+from master.api.messages import Activate, Cut, Forget, Freeze, Hold, Released, ServerLeaving, Warm
+from master.api.positions import EMPTY, union
 from master.job.domain import (
     AdoptableFound,
     AnswersOverdue,
@@ -28,23 +29,29 @@ from master.job.domain import (
     LeaseExpired,
     ManifestWritten,
     MemberKey,
+    MessageReceived,
+    MovesAsked,
+    MovesExpired,
     Persisted,
     PersistRefused,
+    RaiseLineage,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
     StreamBroken,
 )
+from master.job.placement import Move as BucketMove
 from master.job.state import Phase as CommitPhase
+from master.job.state import Stage
+from master.job.table import owner_of
 from tests.protocol import claims, masters, servers
 from tests.protocol.canonical import Canon
 from tests.protocol.explore import Move
 from tests.protocol.interning import Remembered
 from tests.protocol.masters import MasterProcess
-from tests.protocol.servers import Model
+from tests.protocol.servers import Pulled
 from tests.protocol.trainers import Gradient, TrainerProcess
 from tests.protocol.world import (
     NOBODY,
-    TAKES_TIME,
     Cast,
     Draft,
     Faults,
@@ -122,6 +129,7 @@ class JobModel:
             ),
             net=(),
             faults=BUDGET(setting.faults),
+            answered=(EMPTY,) * setting.buckets if setting.is_moving else (),
         )
         while (begun := self._next_of_the_beginning(world)) is not None:
             world = begun
@@ -164,6 +172,8 @@ class JobModel:
     def _changes(self, world: World) -> Iterator[Change]:
         yield from self._of_trainers(world)
         yield from self._of_net(world)
+        yield from self._of_copies(world)
+        yield from self._of_moves(world)
         yield from self._of_servers(world)
         yield from self._of_leader(world)
         yield from self._of_zombies(world)
@@ -172,7 +182,6 @@ class JobModel:
     # ---- trainers -------------------------------------------------------------------------------------------------
 
     def _of_trainers(self, world: World) -> Iterator[Change]:
-        models = tuple(self.cast.servers[s].process.model for s in world.servers)
         for t, number in enumerate(world.trainers):
             slot, name = self.cast.trainers[number], f"t{t}"
             if slot.process is None:
@@ -183,13 +192,13 @@ class JobModel:
                 yield Change(Label("{} connects", (name,)), lambda d, t=t: d.connect_trainer(t, self._term_of(d)))
             if slot.inbox:
                 yield Change(Label("{} hears {}", (name, slot.inbox[0])), lambda d, t=t: self._trainer_hears(d, t))
-            yield from self._of_script(t, process, models)
+            yield from self._of_script(t, process, self._pulled(world, process))
             if process.waits_for is not None and process.waits_for == state.request:
                 again = protocol.AcquireDue(request=state.request)
                 yield Change(Label("{} asks again", (name,)), lambda d, t=t, again=again: d.trainer_takes(t, again))
             for gradient in process.computed:
                 for server in range(len(world.servers)):
-                    lost = process.owed(gradient) & self.cast.owned(server)
+                    lost = union(target.buckets for target in process.targets(server, process.owed(gradient)))
                     if lost and not self._is_on_its_way(world, t, server, gradient):
                         yield Change(
                             Label("{} sends {} to s{} again", (name, list(gradient.positions), server)),
@@ -197,7 +206,16 @@ class JobModel:
                         )
             yield from self._faults_of_trainer(t, slot)
 
-    def _of_script(self, t: int, process: TrainerProcess, models: tuple[Model | None, ...]) -> Iterator[Change]:
+    def _pulled(self, world: World, process: TrainerProcess) -> tuple[Pulled | None, ...]:
+        """What a pull by this trainer's route would get, by bucket."""
+        if not self.setting.servers:
+            return ()
+        if not process.route:
+            return (None,)
+        owners = [self.cast.servers[world.servers[ordinal]].process for ordinal, _ in process.route]
+        return tuple(owner.pulled(b) for b, owner in enumerate(owners))
+
+    def _of_script(self, t: int, process: TrainerProcess, models: tuple[Pulled | None, ...]) -> Iterator[Change]:
         """A batch is computed on one pull; a pull that mixes lineages is done again (rule 9)."""
         state = process.state
         if self.setting.own_model and state.offer is None and state.applied != state.committed:
@@ -256,7 +274,7 @@ class JobModel:
             return
         draft.put_trainer(t, replace(slot, inbox=tuple(rest)))
         draft.trainer_takes(t, message)
-        while (rest := draft.trainer(t).inbox) and not isinstance(rest[0], TAKES_TIME):
+        while (rest := draft.trainer(t).inbox) and not isinstance(rest[0], self.cast.takes_time):
             draft.put_trainer(t, replace(draft.trainer(t), inbox=rest[1:]))
             draft.trainer_takes(t, rest[0])
 
@@ -283,7 +301,10 @@ class JobModel:
                     label = Label("s{} gets a late push of {} of lineage {}: {}", what)
                     yield Change(label, lambda d, p=parcel, n=number: self._arrives(d, n, p, is_heard=False))
                 continue
-            if not verdicts <= WAITING:
+            if verdicts & ELSEWHERE and verdicts <= WAITING | ELSEWHERE:
+                label = Label("t{3} hears {2} from s{0} for {1}", (*what[:2], what[3], parcel.sender))
+                yield Change(label, lambda d, p=parcel, n=number: self._arrives(d, n, p, is_heard=True, is_kept=True))
+            elif not verdicts <= WAITING:
                 label = Label("s{} gets {} of lineage {} from t{}: {}", (*what[:3], parcel.sender, what[3]))
                 yield Change(label, lambda d, p=parcel, n=number: self._arrives(d, n, p, is_heard=True))
                 yield Change(
@@ -298,16 +319,76 @@ class JobModel:
                         "loss",
                     )
 
-    def _arrives(self, draft: Draft, number: int, parcel: Parcel, *, is_heard: bool) -> None:
+    def _arrives(self, draft: Draft, number: int, parcel: Parcel, *, is_heard: bool, is_kept: bool = False) -> None:
+        """`is_kept`: the same push goes on coming, as good as one that is sent again at once."""
         slot = draft.server(parcel.server)
         step = self.cast.push_step(slot.process, parcel.push, parcel.computed_on)
         draft.server_stepped(parcel.server, step)
         if is_heard and parcel.sender is not None:
-            draft.net.discard(number)
+            assert step.answer is not None
+            draft.note_answer(parcel.push, step.answer)
+            if not is_kept:
+                draft.net.discard(number)
             process = draft.trainer(parcel.sender).process
             gradient = draft.gradient_of(process, parcel) if process else None
             if gradient is not None:
-                draft.trainer_stepped(parcel.sender, self.cast.answer_step(process, gradient, step.answer))
+                after = self.cast.answer_step(process, gradient, step.answer)
+                draft.trainer_stepped(parcel.sender, after)
+                draft.note_confirmed(process.state, after)
+
+    # ---- buckets on their way -------------------------------------------------------------------------------------
+
+    def _of_copies(self, world: World) -> Iterator[Change]:
+        """Copies come once, twice, late or never: the master has what is needed sent again."""
+        for number in world.copies:
+            copy = self.cast.shipments[number]
+            ordinal = int(copy.head.target[1:].split(".")[0])
+            process = self.cast.servers[world.servers[ordinal]].process
+            if process.state.incarnation != copy.head.target:
+                continue
+            step = self.cast.copy_step(process, copy)
+            if step.process != process or step.told or step.asked_full:
+                kind = "HANDOVER" if copy.head.is_final else "WARM"
+                label = Label("{} of {} v{} reaches s{}", (kind, copy.head.bucket, copy.head.version, ordinal))
+                yield Change(label, lambda d, copy=copy: d.copy_arrives(copy))
+
+    def _of_moves(self, world: World) -> Iterator[Change]:
+        leader = self.cast.masters[world.leader].state
+        if not self.setting.is_moving or leader.stage is not Stage.SERVING or leader.route is None:
+            return
+        is_time = self.setting.moves_in in (None, leader.commit.phase)
+        for b in range(len(leader.route.owner) if is_time else 0):
+            owner = int(owner_of(leader.route, b).name[1:])
+            for s in range(len(world.servers)):
+                if s != owner:
+                    asked = MovesAsked(moves=(BucketMove(bucket=b, source=owner, target=s),), reason="asked")
+                    yield Change(
+                        Label("bucket {} is WANTED on s{}", (b, s)), lambda d, asked=asked: d.to_leader(asked), "move"
+                    )
+        for s, number in enumerate(world.servers):
+            slot = self.cast.servers[number]
+            if not slot.is_leaving and slot.link == leader.term:
+                yield Change(Label("s{} has to LEAVE", (s,)), lambda d, s=s: self._leave(d, s), "leave")
+        for intent in leader.moves.intents:
+            source, target = int(intent.source.name[1:]), int(intent.target.name[1:])
+            order = Warm(
+                lineage=intent.lineage,
+                bucket=intent.bucket,
+                version=intent.version,
+                target=servers.place(target, intent.target.incarnation),
+            )
+            if self.cast.servers[world.servers[source]].process.state.incarnation == intent.source.incarnation:
+                yield Change(
+                    Label("s{} sends {} AHEAD", (source, intent.bucket)),
+                    lambda d, s=source, order=order: d.server_takes(s, order),
+                    "warm",
+                )
+
+    def _leave(self, draft: Draft, s: int) -> None:
+        slot = replace(draft.server(s), is_leaving=True)
+        draft.put_server(s, slot)
+        said = MessageReceived(sender=self.cast.server_key(slot, s), message=ServerLeaving())
+        draft.to_master(slot.link, said)
 
     # ---- servers --------------------------------------------------------------------------------------------------
 
@@ -320,6 +401,10 @@ class JobModel:
                 yield Change(Label("{} connects", (name,)), lambda d, s=s: d.connect_server(s, self._term_of(d)))
             if slot.inbox:
                 yield Change(Label("{} hears {}", (name, slot.inbox[0])), lambda d, s=s: self._server_hears(d, s))
+            for place, message in enumerate(slot.inbox[1:], 1):
+                if isinstance(message, Freeze | Activate | Forget):
+                    label = Label("{} hears {} BEFORE what was said before", (name, message))
+                    yield Change(label, lambda d, s=s, place=place: self._overtaken(d, s, place), "overtake")
             if slot.process.file_to_write is not None:
                 yield Change(Label("{} writes its file", (name,)), lambda d, s=s: self._file_written(d, s))
             if (due := bucket.deadline(state)) is not None:
@@ -341,11 +426,19 @@ class JobModel:
         if isinstance(message, CloseStream):
             self._break_server(draft, s)
             return
+        if isinstance(message, Released):
+            self._crash_server(draft, s)
+            return
         draft.put_server(s, replace(slot, inbox=tuple(rest)))
         draft.server_takes(s, message)
-        while (rest := draft.server(s).inbox) and not isinstance(rest[0], TAKES_TIME):
+        while (rest := draft.server(s).inbox) and not isinstance(rest[0], self.cast.takes_time):
             draft.put_server(s, replace(draft.server(s), inbox=rest[1:]))
             draft.server_takes(s, rest[0])
+
+    def _overtaken(self, draft: Draft, s: int, place: int) -> None:
+        slot = draft.server(s)
+        draft.put_server(s, replace(slot, inbox=(*slot.inbox[:place], *slot.inbox[place + 1 :])))
+        draft.server_takes(s, slot.inbox[place])
 
     def _file_written(self, draft: Draft, s: int) -> None:
         draft.server_stepped(s, servers.file_written(draft.server(s).process, self.setting.positions))
@@ -426,6 +519,8 @@ class JobModel:
             size = self.setting.positions
             draft.wrong(claims.wrong_with_new_head(etcd, after.durable.head, size, is_plain=is_plain))
         draft.etcd = self.cast.etcds.number(after)
+        if isinstance(write, RaiseLineage):
+            draft.forget_answers()
         draft.to_master(master.state.term, Persisted(write=write))
 
     def _manifest_written(self, draft: Draft, number: int, manifest: Manifest) -> None:
@@ -459,6 +554,8 @@ class JobModel:
                 return "pause"
             case ReconnectWindowEnded(member=member):
                 return "pause" if self._lives(world, member) else None
+            case MovesExpired():
+                return "deadline"
             case HoldExpired() | CutExpired():
                 slots = [self.cast.servers[s] for s in world.servers]
                 return None if any(is_lost(leader, slot, s) for s, slot in enumerate(slots)) else "deadline"
@@ -474,13 +571,16 @@ class JobModel:
         return member in keys
 
 
-def is_whole(models: tuple[Model, ...]) -> bool:
+def is_whole(models: tuple[Pulled, ...]) -> bool:
     """A pull of one lineage; the client throws away any other (rule 9)."""
     return len({lineage for lineage, _ in models}) == 1
 
 
-WAITING = frozenset({messages.Verdict.HELD, messages.Verdict.NOT_READY, messages.Verdict.MOVED})
+WAITING = frozenset({messages.Verdict.HELD, messages.Verdict.NOT_READY})
 """A push so answered comes again as it is."""
+
+ELSEWHERE = frozenset({messages.Verdict.MOVED, messages.Verdict.FROZEN, messages.Verdict.NOT_YET})
+"""A push so answered comes again by a newer route (rule 50)."""
 
 
 def is_over(leader: MasterProcess, slot: ServerSlot) -> bool:

@@ -2,6 +2,7 @@
 
 What the real shell does over time happens here at once: loading a model takes no step of its own (a crash while loading
 is a crash just before RESTORE arrives).  Writing a file does take one: `file_to_write` says that a fork waits for it.
+Copies of buckets that go to other servers are shipments: they are on their way until somebody takes them.
 """
 
 from __future__ import annotations
@@ -9,26 +10,35 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from master.api.identities import NO_LINEAGE, Incarnation, Lineage
+from master.api.identities import NO_LINEAGE, BucketId, Incarnation, Lineage, MemberName, ServerPlace
 from master.api.messages import FileRecord, Restore, ServerMessage
 from master.api.positions import EMPTY, PositionSet
 from tests.protocol import ledger
 from tests.protocol.interning import hashed_once
-from tests.protocol.ledger import Ledgers
+from tests.protocol.ledger import Ledger, Ledgers
 from trainer_sdk.pserver import bucket
 from trainer_sdk.pserver.messages import (
     ApplyBoth,
     ApplyLive,
+    AskFull,
+    CopyArrived,
+    CopyHead,
     DropFork,
+    DropLive,
+    DropStaged,
     Effect,
     Event,
     FileWritten,
+    FullWanted,
     LoadModel,
     ModelLoaded,
     OpenFork,
     Push,
     PushAnswer,
     PushEffect,
+    SendCopy,
+    ServeStaged,
+    StageCopy,
     Tell,
     WriteFork,
 )
@@ -37,7 +47,23 @@ from trainer_sdk.pserver.state import ServerState
 NOW_S = 0.0
 
 Model: TypeAlias = tuple[Lineage, Incarnation]
-"""What parameters really are: restored for this lineage by this process, whatever anybody calls them."""
+"""What a bucket's parameters really are: restored for this lineage by this process, whatever anybody calls them."""
+
+Pulled: TypeAlias = tuple[Lineage, Model]
+"""What a server says of the parameters of a bucket that it gives, and what they are."""
+
+Origins: TypeAlias = tuple[tuple[BucketId, Model], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """A copy of a bucket on its way between servers.  `base`: the ledger that a difference was made on."""
+
+    head: CopyHead
+    source: Incarnation
+    ledger: Ledger
+    origin: Model
+    base: Ledger = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +72,18 @@ class ServerProcess:
 
     state: ServerState
     live: Ledgers = ()
+    origins: Origins = ()
     fork: Ledgers = ()
     file_to_write: WriteFork | None = None
+    staged: tuple[tuple[BucketId, Ledger, Model], ...] = ()
+    warmed: tuple[tuple[BucketId, Incarnation, Ledger], ...] = ()  # what was sent ahead, to whom
     __hash__ = hashed_once
 
-    @property
-    def model(self) -> Model | None:
-        """None while it has none to give."""
-        return (self.state.lineage, self.state.incarnation) if self.state.lineage != NO_LINEAGE else None
+    def pulled(self, bucket: int) -> Pulled | None:
+        """What a pull of this bucket gets; None: it is not here, or no model is."""
+        if self.state.lineage == NO_LINEAGE or not self.state.has(PositionSet.of(bucket)):
+            return None
+        return self.state.lineage, dict(self.origins)[BucketId(bucket)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +92,24 @@ class ServerStep:
     told: tuple[ServerMessage, ...] = ()
     answer: PushAnswer | None = None
     violation: str | None = None
+    shipped: tuple[Shipment, ...] = ()
+    asked_full: CopyHead | None = None
 
 
 def started(incarnation: Incarnation) -> ServerProcess:
     return ServerProcess(state=ServerState(incarnation=incarnation))
 
 
-def pushed(process: ServerProcess, push: Push, computed_on: Model) -> ServerStep:
-    """A push arrives.  `computed_on`: this server's parameters that the gradient was really computed on (I3)."""
+def pushed(process: ServerProcess, push: Push, computed_on: Origins) -> ServerStep:
+    """A push arrives.  `computed_on`: the parameters of its buckets that the gradient was really computed on (I3)."""
     step = bucket.push(process.state, push)
     after = replace(process, state=step.state)
     violation = None
     for effect in step.effects:
-        if not isinstance(effect, WriteFork) and computed_on != process.model:
-            violation = f"I3: parameters of {process.model} take a gradient computed on those of {computed_on}"
+        if isinstance(effect, ApplyLive | ApplyBoth):
+            mine, its = (tuple(x for x in some if x[0] in effect.buckets) for some in (process.origins, computed_on))
+            if mine != its:
+                violation = f"I3: parameters of {mine} take a gradient computed on those of {its}"
         after = _carried_out(after, effect, push.positions)
     return ServerStep(process=after, answer=step.answer, violation=violation)
 
@@ -83,17 +117,85 @@ def pushed(process: ServerProcess, push: Push, computed_on: Model) -> ServerStep
 def handled(process: ServerProcess, event: Event, positions: int) -> ServerStep:
     """A control message or an event of the shell.  `positions`: how many the data set has."""
     step = bucket.handle(process.state, event, NOW_S)
-    after, told = replace(process, state=step.state), []
+    after, told, shipped = replace(process, state=step.state), [], []
     for effect in step.effects:
         match effect:
             case Tell(message=message):
                 told.append(message)
+            case SendCopy():
+                after, shipment = _shipped(after, effect)
+                shipped.append(shipment)
             case LoadModel(restore=restore):
                 loaded = handled(_loaded(after, restore, positions), _what_files_say(restore), positions)
                 after, told = loaded.process, [*told, *loaded.told]
             case _:
                 after = _carried_out(after, effect, EMPTY)
-    return ServerStep(process=after, told=tuple(told))
+    return ServerStep(process=after, told=tuple(told), shipped=tuple(shipped))
+
+
+def arrived(process: ServerProcess, shipment: Shipment, positions: int) -> ServerStep:
+    """A copy comes in whole; what is a difference has been put onto what is staged."""
+    step = bucket.handle(process.state, CopyArrived(head=shipment.head), NOW_S)
+    after, asked_full, b = replace(process, state=step.state), None, shipment.head.bucket
+    for effect in step.effects:
+        match effect:
+            case StageCopy():
+                others = tuple(one for one in after.staged if one[0] != b)
+                content = (b, _content(process, shipment, positions), shipment.origin)
+                after = replace(after, staged=tuple(sorted((*others, content))))
+            case AskFull(head=head):
+                asked_full = head
+            case Tell():
+                pass
+            case _:
+                after = _carried_out(after, effect, EMPTY)
+    told = tuple(effect.message for effect in step.effects if isinstance(effect, Tell))
+    return ServerStep(process=after, told=told, asked_full=asked_full)
+
+
+def full_wanted(head: CopyHead, ordinal: int) -> FullWanted:
+    return FullWanted(
+        lineage=head.lineage, bucket=head.bucket, version=head.version, target=place(ordinal, head.target)
+    )
+
+
+def place(ordinal: int, incarnation: Incarnation) -> ServerPlace:
+    return ServerPlace(name=MemberName(f"s{ordinal}"), incarnation=incarnation, address=f"{incarnation}:1")
+
+
+def _content(process: ServerProcess, shipment: Shipment, positions: int) -> Ledger:
+    if not shipment.head.base:
+        return shipment.ledger
+    staged = next((ledger for b, ledger, _ in process.staged if b == shipment.head.bucket), (0,) * positions)
+    return tuple(have + now - then for have, now, then in zip(staged, shipment.ledger, shipment.base, strict=True))
+
+
+def _shipped(process: ServerProcess, effect: SendCopy) -> tuple[ServerProcess, Shipment]:
+    """A hand-over is a difference where a copy went ahead, unless the whole is asked for."""
+    content, to = dict(process.live)[effect.bucket], (effect.bucket, effect.target.incarnation)
+    base = next((ledger for *whom, ledger in process.warmed if tuple(whom) == to), ())
+    if effect.is_full:
+        base = ()
+    head = CopyHead(
+        lineage=effect.lineage,
+        bucket=effect.bucket,
+        version=effect.version,
+        target=effect.target.incarnation,
+        is_final=effect.is_final,
+        applied=effect.applied,
+        skipped=effect.skipped,
+        digest=_digest(effect.bucket, content),
+        base=_digest(effect.bucket, base) if base else "",
+    )
+    if not effect.is_final:
+        others = tuple(one for one in process.warmed if one[:2] != to)
+        process = replace(process, warmed=tuple(sorted((*others, (*to, content)))))
+    origin = dict(process.origins)[effect.bucket]
+    return process, Shipment(head=head, source=process.state.incarnation, ledger=content, origin=origin, base=base)
+
+
+def _digest(bucket_: BucketId, content: Ledger) -> str:
+    return ledger.as_digest(((bucket_, content),))
 
 
 def file_written(process: ServerProcess, positions: int) -> ServerStep:
@@ -117,8 +219,21 @@ def _carried_out(process: ServerProcess, effect: Effect | PushEffect, positions:
         case ApplyBoth(buckets=buckets):
             live, fork = (ledger.added(x, buckets, positions) for x in (process.live, process.fork))
             return replace(process, live=live, fork=fork)
-        case OpenFork():
-            return replace(process, fork=process.live)
+        case OpenFork(buckets=buckets):
+            return replace(process, fork=tuple(one for one in process.live if one[0] in buckets))
+        case ServeStaged(buckets=buckets):
+            served = [one for one in process.staged if one[0] in buckets]
+            process = _without(process, buckets)
+            return replace(
+                process,
+                live=tuple(sorted((*process.live, *((b, content) for b, content, _ in served)))),
+                origins=tuple(sorted((*process.origins, *((b, origin) for b, _, origin in served)))),
+                staged=tuple(one for one in process.staged if one[0] not in buckets),
+            )
+        case DropLive(buckets=buckets):
+            return _without(process, buckets)
+        case DropStaged(buckets=buckets):
+            return replace(process, staged=tuple(one for one in process.staged if one[0] not in buckets))
         case DropFork():
             return replace(process, fork=(), file_to_write=None)
         case WriteFork():
@@ -127,10 +242,21 @@ def _carried_out(process: ServerProcess, effect: Effect | PushEffect, positions:
             raise AssertionError(f"the shell does not know {effect}")
 
 
+def _without(process: ServerProcess, buckets: PositionSet) -> ServerProcess:
+    live = tuple(one for one in process.live if one[0] not in buckets)
+    origins = tuple(one for one in process.origins if one[0] not in buckets)
+    return replace(process, live=live, origins=origins)
+
+
 def _loaded(process: ServerProcess, restore: Restore, positions: int) -> ServerProcess:
     contents = ledger.of_files(restore.files)
     blank = ledger.blank(restore.buckets, positions)
-    return replace(process, live=tuple((b, contents.get(b, zeros)) for b, zeros in blank), fork=(), file_to_write=None)
+    model = (restore.lineage, process.state.incarnation)
+    return ServerProcess(
+        state=process.state,
+        live=tuple((b, contents.get(b, zeros)) for b, zeros in blank),
+        origins=tuple((b, model) for b, _ in blank),
+    )
 
 
 def _what_files_say(restore: Restore) -> ModelLoaded:

@@ -1,4 +1,4 @@
-"""The real cores, through every interleaving of small jobs: I1 to I4, and END within reach (M1, M3, M4).
+"""The real cores, through every interleaving of small jobs: I1 to I9, and END within reach (M1, M3, M4).
 
 At least 100,000 states in all; `make check-protocol` explores twenty times as many.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.configs import CONFIGS
-from tests.protocol.explore import Limits, Report, Verdict, explore
-from tests.protocol.moves import JobModel
+from tests.protocol.explore import Limits, Report, Verdict
+from tests.protocol.haste import explore_job
 
 STATES_PER_CONFIG = 6_000
 STATES_IN_ALL = 100_000
@@ -20,8 +20,8 @@ _reports: dict[str, Report] = {}
 @pytest.mark.timeout(900)  # seconds each on a machine that is idle
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_step_breaks_an_invariant_and_end_stays_within_reach(name):
-    """I1 to I4 after every step, and no state from which END cannot be reached without faults."""
-    report = _reports[name] = explore(JobModel(CONFIGS[name]), Limits(states=STATES_PER_CONFIG, seconds=600))
+    """I1 to I9 after every step, and no state from which END cannot be reached without faults."""
+    report = _reports[name] = explore_job(CONFIGS[name], Limits(states=STATES_PER_CONFIG, seconds=600))
     assert report.verdict in (Verdict.OK, Verdict.CUT_OFF), f"{name}: {report}"
 
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from master.api.identities import Incarnation, Lineage, MemberName
+from master.api.identities import Incarnation, Lineage, MemberName, Route, Version
 from master.api.messages import BucketMarks, Declare, FileRecord, Leave, TrainerMessage
 from master.api.positions import PositionSet
 from tests.protocol import ledger
 from tests.protocol.interning import hashed_once
 from tests.protocol.ledger import Ledgers
-from tests.protocol.servers import Model
+from tests.protocol.servers import Pulled
 from trainer_sdk import protocol
 from trainer_sdk.protocol import Ending, Phase, TrainerState
-from trainer_sdk.pserver.messages import PushAnswer
+from trainer_sdk.pserver.messages import PushAnswer, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Gradient:
     positions: PositionSet
     buckets: PositionSet
     lineage: Lineage  # that the push names
-    computed_on: tuple[Model, ...]  # what its parameters really were, by server
+    computed_on: tuple[Pulled, ...]  # what its parameters really were, by bucket
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,8 @@ class TrainerProcess:
     """One process.  `given` are flights to be computed, `computed` those that have been pushed."""
 
     state: TrainerState
-    parameters: tuple[Model, ...] = ()  # what the script has pulled, by server; empty: nothing since its last push
+    route: tuple[tuple[int, Version], ...] = ()  # ordinal of the owner and version, by bucket; empty: not known
+    parameters: tuple[Pulled, ...] = ()  # what the script has pulled, by bucket; empty: nothing since its last push
     given: tuple[int, ...] = ()
     computed: tuple[Gradient, ...] = ()
     waits_for: int | None = None  # the request that the master has told to wait with
@@ -49,6 +50,15 @@ class TrainerProcess:
         """Buckets that have not given their last word on this gradient."""
         flight = next((f for f in self.state.flights if f.number == gradient.flight), None)
         return flight.buckets & gradient.buckets if flight else PositionSet()
+
+    def targets(self, server: int, buckets: PositionSet) -> tuple[Target, ...]:
+        """Those of these buckets that a server owns by this trainer's route, as its pushes name them."""
+        versions = {version for ordinal, version in self.route if ordinal == server}
+        found = (
+            Target(buckets=PositionSet.of(*(b for b in buckets if self.route[b] == (server, version))), version=version)
+            for version in sorted(versions)
+        )
+        return tuple(target for target in found if target.buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +85,7 @@ def _blank(declared: Declare) -> Ledgers:
     return ledger.blank((0,), declared.dataset.size * declared.dataset.epochs)
 
 
-def pulled(process: TrainerProcess, models: tuple[Model, ...], pipeline: int) -> TrainerStep:
+def pulled(process: TrainerProcess, models: tuple[Pulled, ...], pipeline: int) -> TrainerStep:
     """The script has pulled the parameters of all servers; they are of one lineage, or the client pulls again."""
     step = handled(process, protocol.Pulled(lineage=models[0][0]), pipeline)
     return replace(step, process=replace(step.process, parameters=models))
@@ -88,7 +98,7 @@ def computed(process: TrainerProcess, pipeline: int) -> TrainerStep:
     return replace(step, process=replace(step.process, parameters=()))
 
 
-def pulled_and_computed(process: TrainerProcess, models: tuple[Model, ...], pipeline: int) -> TrainerStep:
+def pulled_and_computed(process: TrainerProcess, models: tuple[Pulled, ...], pipeline: int) -> TrainerStep:
     """Both at once."""
     step = pulled(process, models, pipeline)
     return _after(step, computed(step.process, pipeline)) if step.process.given else step
@@ -165,6 +175,8 @@ def _once(process: TrainerProcess, event: protocol.Event) -> TrainerStep:
                 )
                 pushed.append(gradient)
                 after = replace(after, computed=(*after.computed, gradient))
+            case protocol.UseRoute(route=route):
+                after = replace(after, route=_slim(route))
             case protocol.Restart(file=file) if after.model and after.state.spec:
                 contents = ledger.of_files((file,) if file else ())
                 after = replace(after, model=tuple(contents.items()) or _blank(after.state.spec))
@@ -174,6 +186,12 @@ def _once(process: TrainerProcess, event: protocol.Event) -> TrainerStep:
             case _:
                 pass  # a push that has to come again is still on its way, or the world loses it and sends it again
     return TrainerStep(process=_tidied(after), said=tuple(said), pushed=tuple(pushed), is_told_end=is_told_end)
+
+
+def _slim(route: Route) -> tuple[tuple[int, Version], ...]:
+    """What of a route a trainer uses: servers are called s0, s1, ... and are found by their names."""
+    ordinals = [int(place.name[1:]) for place in route.servers]
+    return tuple((ordinals[owner], version) for owner, version in zip(route.owner, route.version, strict=True))
 
 
 def _after(first: TrainerStep, second: TrainerStep) -> TrainerStep:

@@ -12,29 +12,35 @@ Not here: which steps there are (`moves`), how states that only differ in names 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from master import job
-from master.api.identities import DatasetSpec, Incarnation, MemberName, TableSpec, Term, Version
+from master.api.identities import BucketId, DatasetSpec, Incarnation, Lineage, MemberName, TableSpec, Term
 from master.api.manifest import Manifest
 from master.api.messages import (
+    Ack,
+    Activate,
     Cut,
     Declare,
     Drain,
     Drop,
     Fenced,
+    Forget,
+    Freeze,
     Hold,
     MasterMessage,
     MemberMessage,
     Refused,
     RegisterServer,
+    Released,
     Restore,
+    RouteChanged,
     ServerWelcome,
     Skip,
 )
-from master.api.positions import PositionSet
+from master.api.positions import EMPTY, PositionSet, union
 from master.job.domain import (
     CloseStream,
     DatasetRecord,
@@ -45,18 +51,32 @@ from master.job.domain import (
     Send,
     StreamBroken,
 )
+from master.job.state import Phase as CommitPhase
 from tests.protocol import claims, masters, servers, trainers
 from tests.protocol.interning import Interned, Remembered
 from tests.protocol.masters import Etcd, MasterProcess
-from tests.protocol.servers import Model, ServerProcess
+from tests.protocol.servers import Origins, ServerProcess, Shipment
 from tests.protocol.trainers import Gradient, TrainerProcess
 from trainer_sdk import protocol
-from trainer_sdk.pserver.messages import Push, Target
+from trainer_sdk.protocol import TrainerState
+from trainer_sdk.pserver.messages import CONFIRMED, Push, PushAnswer
 from trainer_sdk.pserver.state import check_state
 
 NOBODY: Final = Term(0)
-VERSION: Final = Version(0)  # buckets do not move yet
-TAKES_TIME: Final = (Restore, Hold, Cut, Drop, Skip, Fenced, Drain, CloseStream)
+TAKES_TIME: Final = (
+    Restore,
+    Hold,
+    Cut,
+    Drop,
+    Skip,
+    Freeze,
+    Activate,
+    Forget,
+    Released,
+    Fenced,
+    Drain,
+    CloseStream,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +94,10 @@ class Faults:
     deadline: int = 0  # of a hold, a fork or a cut that might have been kept
     repeat: int = 0  # the master asks again what is on its way
     zombie: int = 0  # a deposed master begins a cut
+    move: int = 0  # somebody wants a bucket on another server
+    leave: int = 0  # a server has to go, and another process comes in its place once it is released
+    warm: int = 0  # a copy goes ahead of a hand-over
+    overtake: int = 0  # an order of a move arrives before one that was given before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +118,14 @@ class Setting:
     is_slow: bool = False  # other things may happen between a pull and its push
     is_pruned: bool = True  # what can have no effect is dropped; False when a rule is left out and it might have one
     keeps_orphans: bool = False  # manifests that can never be adopted too, for the same reason
+    is_hasty: bool = False  # moves and cuts do not wait for each other, as they may: for pace alone they do (rule 59)
+    moves_in: CommitPhase | None = None  # a bucket is wanted elsewhere in this phase of a commit only: a smaller world
     is_strict: bool = True  # the cores' own checks count, and marks that differ from the ledger, before any checkpoint
+
+    @property
+    def is_moving(self) -> bool:
+        """Buckets may change their servers; what a trainer knows of that may be old."""
+        return bool(self.faults.move or self.faults.leave)
 
     @property
     def job(self) -> JobConfig:
@@ -122,6 +153,8 @@ class World(NamedTuple):
     trainers: tuple[int, ...]
     net: tuple[int, ...]
     faults: tuple[int, ...]
+    copies: tuple[int, ...] = ()  # shipments
+    answered: tuple[PositionSet, ...] = ()  # by bucket, what trainers were told is applied, in the current lineage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +164,7 @@ class ServerSlot:
     process: ServerProcess
     link: Term = NOBODY
     inbox: tuple[MasterMessage | CloseStream, ...] = ()
+    is_leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +183,7 @@ class Parcel:
 
     server: int
     push: Push
-    computed_on: Model
+    computed_on: Origins
     sender: int | None
 
 
@@ -164,12 +198,15 @@ class Cast:
         self.servers: Interned[ServerSlot] = Interned()
         self.trainers: Interned[TrainerSlot] = Interned()
         self.parcels: Interned[Parcel] = Interned()
+        self.shipments: Interned[Shipment] = Interned()
+        self.takes_time = (*TAKES_TIME, RouteChanged) if setting.is_moving else TAKES_TIME
         self._server_processes: Interned[ServerProcess] = Interned()
         self._trainer_processes: Interned[TrainerProcess] = Interned()
         size, pipeline = setting.positions, setting.pipeline
         self.master_step = Remembered(lambda m, event: self._master(masters.handled(self.masters[m], event)))
         self.server_step = Remembered(lambda process, event: self._server(servers.handled(process, event, size)))
         self.push_step = Remembered(lambda *push: self._server(servers.pushed(*push)))
+        self.copy_step = Remembered(lambda process, copy: self._server(servers.arrived(process, copy, size)))
         self.trainer_step = Remembered(lambda process, event: self._trainer(trainers.handled(process, event, pipeline)))
         self.pull_step = Remembered(lambda process, models: self._trainer(trainers.pulled(process, models, pipeline)))
         self.compute_step = Remembered(lambda process: self._trainer(trainers.computed(process, pipeline)))
@@ -184,7 +221,11 @@ class Cast:
                 self.etcds[etcd], self.servers[slot].process, is_strict=setting.is_strict
             )
         )
-
+        self.wrong_with_owners = Remembered(
+            lambda etcd, answered, *slots: claims.wrong_with_owners(
+                self.etcds[etcd], answered, tuple(self.servers[slot].process for slot in slots)
+            )
+        )
         self.wrong_with_trainer = Remembered(
             lambda etcd, slot: claims.wrong_with_trainer(
                 self.etcds[etcd], self.trainers[slot].process, is_strict=setting.is_strict
@@ -205,11 +246,6 @@ class Cast:
         if self.setting.is_strict:
             protocol.check_invariants(step.process.state)
         return replace(step, process=self._trainer_processes.same(step.process))
-
-    def owned(self, server: int) -> PositionSet:
-        """The buckets of a server: contiguous runs, as `master.job.placement` places them."""
-        count, servers_ = self.setting.buckets, self.setting.servers
-        return PositionSet.of(*(b for b in range(count) if b * servers_ // count == server))
 
     def server_key(self, slot: ServerSlot, server: int) -> MemberKey:
         return MemberKey(name=MemberName(f"s{server}"), incarnation=slot.process.state.incarnation)
@@ -243,6 +279,7 @@ class Draft:
         self.etcd, self.storage = world.etcd, world.storage
         self.servers, self.trainers = list(world.servers), list(world.trainers)
         self.net, self.faults = set(world.net), world.faults
+        self.copies, self.answered = set(world.copies), world.answered
         self.violation: str | None = None
         self._due: deque[Callable[[], None]] = deque()
 
@@ -258,6 +295,8 @@ class Draft:
             tuple(self.trainers),
             tuple(sorted(self.net)),
             self.faults,
+            tuple(sorted(self.copies)),
+            self.answered,
         )
 
     def server(self, server: int) -> ServerSlot:
@@ -286,6 +325,8 @@ class Draft:
             self._due.popleft()()
         for slot in self.servers:
             self.wrong(self.cast.wrong_with_server(self.etcd, slot))
+        if self.cast.setting.is_moving:
+            self.wrong(self.cast.wrong_with_owners(self.etcd, self.answered, *self.servers))
         if self.cast.setting.own_model:
             owner = self.cast.masters[self.leader].state.owner
             for slot in self.trainers:
@@ -353,13 +394,13 @@ class Draft:
     def _put_into_server(self, server: int, slot: ServerSlot, message: MasterMessage | CloseStream) -> None:
         if isinstance(message, ServerWelcome | Refused):
             return
-        if slot.inbox or isinstance(message, TAKES_TIME):
+        if slot.inbox or isinstance(message, self.cast.takes_time):
             self.put_server(server, replace(slot, inbox=(*slot.inbox, message)))
         else:
             self._due.append(lambda: self.server_takes(server, message))
 
     def _put_into_trainer(self, trainer: int, slot: TrainerSlot, message: MasterMessage | CloseStream) -> None:
-        if slot.inbox or isinstance(message, TAKES_TIME):
+        if slot.inbox or isinstance(message, self.cast.takes_time):
             self.put_trainer(trainer, replace(slot, inbox=(*slot.inbox, message)))
         else:
             self._due.append(lambda: self.trainer_takes(trainer, message))
@@ -376,6 +417,42 @@ class Draft:
         self.wrong(step.violation)
         for message in step.told:
             self.say_to_master(slot.link, self.cast.server_key(slot, server), message)
+        self.copies |= {self.cast.shipments.number(shipment) for shipment in step.shipped}
+
+    def copy_arrives(self, shipment: Shipment) -> None:
+        """At the process that it is for, which lives; NEED_FULL is heard at once."""
+        server = int(shipment.head.target[1:].split(".")[0])
+        step = self.cast.copy_step(self.server(server).process, shipment)
+        self.server_stepped(server, step)
+        source = int(shipment.source[1:].split(".")[0])
+        if step.asked_full is not None and self.server(source).process.state.incarnation == shipment.source:
+            self.server_takes(source, servers.full_wanted(step.asked_full, server))
+
+    def note_answer(self, push: Push, answer: PushAnswer) -> None:
+        """A trainer hears it: what it confirms must never be gone without a new lineage (I5)."""
+        for ruling in answer.rulings:
+            if ruling.verdict in CONFIRMED:
+                self._note(push.lineage, ruling.buckets, push.positions)
+
+    def note_confirmed(self, before: TrainerState, step: trainers.TrainerStep) -> None:
+        """What a trainer takes for confirmed by every bucket, and says so, must be so (rules 12, 51)."""
+        acked = union(said.positions for said in step.said if isinstance(said, Ack))
+        fresh = (_confirmed(step.process.state) | acked) - _confirmed(before) - union(self._skipped())
+        self._note(step.process.state.lineage, PositionSet.span(0, len(self.answered)), fresh)
+
+    def _skipped(self) -> Iterator[PositionSet]:
+        """What some bucket skips is complete without being applied (rule 11)."""
+        for server in range(len(self.servers)):
+            yield from (group.skipped for group in self.server(server).process.state.groups)
+
+    def _note(self, lineage: Lineage, buckets: PositionSet, positions: PositionSet) -> None:
+        current = self.durable().durable.lineage
+        if self.cast.setting.is_moving and current is not None and lineage == current.number:
+            self.answered = tuple(told | positions if b in buckets else told for b, told in enumerate(self.answered))
+
+    def forget_answers(self) -> None:
+        if self.cast.setting.is_moving:
+            self.answered = (EMPTY,) * self.cast.setting.buckets
 
     def connect_server(self, server: int, term: Term) -> None:
         slot = self.server(server)
@@ -390,6 +467,7 @@ class Draft:
                 incarnation=key.incarnation,
                 address=f"{key.incarnation}:1",
                 lineage=slot.process.state.lineage,
+                is_leaving=slot.is_leaving,
             ),
         )
 
@@ -439,23 +517,27 @@ class Draft:
         """What the sender still waits to hear of, in the terms that it knows it by."""
         for gradient in process.computed:
             same = (gradient.positions, gradient.lineage) == (parcel.push.positions, parcel.push.lineage)
-            if same and process.owed(gradient) & self.cast.owned(parcel.server):
+            addressed = union(target.buckets for target in parcel.push.targets)
+            is_routed = process.targets(parcel.server, addressed) == parcel.push.targets
+            if same and is_routed and process.owed(gradient) & addressed:
                 return gradient
         return None
 
     def send(self, trainer: int, gradient: Gradient, buckets: PositionSet) -> None:
+        """By the trainer's route, however old that is."""
+        process = self.trainer(trainer).process
+        assert process is not None
         for server in range(len(self.servers)):
-            addressed = buckets & self.cast.owned(server)
-            if addressed:
-                self.net.add(self.cast.parcels.number(self.parcel(server, gradient, addressed, trainer)))
+            if targets := process.targets(server, buckets):
+                push = Push(lineage=gradient.lineage, positions=gradient.positions, targets=targets)
+                addressed = union(target.buckets for target in targets)
+                computed_on = tuple((BucketId(b), gradient.computed_on[b][1]) for b in addressed)
+                parcel = Parcel(server=server, push=push, computed_on=computed_on, sender=trainer)
+                self.net.add(self.cast.parcels.number(parcel))
 
-    def parcel(self, server: int, gradient: Gradient, buckets: PositionSet, sender: int | None) -> Parcel:
-        push = Push(
-            lineage=gradient.lineage,
-            positions=gradient.positions,
-            targets=(Target(buckets=buckets, version=VERSION),),
-        )
-        return Parcel(server=server, push=push, computed_on=gradient.computed_on[server], sender=sender)
+
+def _confirmed(state: TrainerState) -> PositionSet:
+    return union(holding.confirmed for holding in state.holdings)
 
 
 def recorded(setting: Setting) -> Etcd:

@@ -12,12 +12,15 @@ from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, Lineage,
 from master.api.manifest import Manifest
 from master.api.messages import (
     Acquire,
+    Activate,
+    Activated,
     AskMarks,
     BucketMarks,
     Cut,
     CutTaken,
     Declare,
     FileRecord,
+    Forget,
     Granted,
     Held,
     Hold,
@@ -33,6 +36,7 @@ from master.api.messages import (
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import (
     AdoptableFound,
+    ChangeTable,
     Durable,
     FindAdoptable,
     Instant,
@@ -142,7 +146,10 @@ class Driver:
             case RaiseLineage():
                 assert write.old == durable.lineage
                 assert write.new.base == (durable.head.id if durable.head else None)
-                self.durable = replace(durable, lineage=write.new, route=write.route or durable.route)
+                self.durable = replace(durable, lineage=write.new, route=write.route or durable.route, intents=())
+            case ChangeTable():
+                assert (write.old.route, write.old.intents) == (durable.route, durable.intents)
+                self.durable = replace(durable, route=write.new.route, intents=write.new.intents)
             case RecordQuarantine():
                 assert write.old == durable.lineage
                 self.durable = replace(durable, lineage=write.new)
@@ -193,6 +200,7 @@ class Marks:
     applied: PositionSet = EMPTY
     skipped: PositionSet = EMPTY
     inbox: list = field(default_factory=list)
+    is_leaving: bool = False
 
     @property
     def key(self) -> MemberKey:
@@ -207,11 +215,13 @@ class Marks:
                 incarnation=self.key.incarnation,
                 address=f"{self.key.name}:1",
                 lineage=self.lineage,
+                is_leaving=self.is_leaving,
             ),
         )
 
     def marks(self) -> tuple[BucketMarks, ...]:
-        return (BucketMarks(buckets=self.buckets, applied=self.applied, skipped=self.skipped),)
+        groups = BucketMarks(buckets=self.buckets, applied=self.applied, skipped=self.skipped)
+        return (groups,) if self.buckets else ()
 
     def restart(self) -> list:
         """The process dies and another one comes."""
@@ -235,6 +245,11 @@ class Marks:
                     self.skipped |= said.positions
                 kept, gone = (EMPTY, self.buckets) if has else (self.buckets, EMPTY)
                 return SkipAnswer(lineage=self.lineage, positions=said.positions, skipped=kept, applied=gone)
+            case Activate() if said.lineage == self.lineage:
+                self.buckets |= said.buckets
+                return Activated(lineage=said.lineage, buckets=said.buckets, version=said.version)
+            case Forget() if said.lineage == self.lineage:
+                self.buckets -= said.buckets
             case Hold():
                 return Held(cut=said.cut, marks=self.marks())
             case Cut():

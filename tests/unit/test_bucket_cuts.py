@@ -141,7 +141,7 @@ def test_newer_hold_drops_an_older_fork(state):
 def test_cut_wants_what_others_have_and_this_server_lacks(state):
     """Rule 20: wanted := D less marks; pushes go on."""
     forked, effects = after(state, Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))
-    assert effects == (OpenFork(cut=FIRST), Tell(message=CutTaken(cut=FIRST)))
+    assert effects == (OpenFork(cut=FIRST, buckets=ALL), Tell(message=CutTaken(cut=FIRST)))
     assert [g.fork.wanted for g in forked.groups] == [span(4, 6)]
     assert forked.cut.phase is Phase.OPEN
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.job.placement import place
+from master.job.placement import NOBODY, Weight, moves, place
 
 
 @given(buckets=st.integers(1, 200), servers=st.integers(1, 12))
@@ -42,3 +42,63 @@ def test_same_servers_keep_their_buckets():
 def test_no_servers_is_refused():
     with pytest.raises(ValueError, match="cannot be placed"):
         place(4, 0)
+
+
+def test_buckets_placed_anew_lie_in_runs():
+    """A server's slice of a dense table is one (ADR 310)."""
+    owners = place(256, 3)
+    assert sorted(owners) == list(owners)
+
+
+def test_a_third_server_gets_its_share_and_nothing_else_moves():
+    """256 buckets, 2 to 3: one third goes, all of it to the newcomer."""
+    before = place(256, 2)
+    way = moves(before, place(256, 3, before))
+    assert {move.target for move in way} == {2}
+    assert len(way) == 85
+
+
+def test_a_leaving_server_goes_first_and_keeps_nothing():
+    """Server 1 has to leave, 3 comes: what has to go is moved before what evens out."""
+    before = place(12, 3)
+    numbered = {0: 0, 2: 1}  # the servers that stay, and the newcomer as 2
+    stays = [numbered.get(owner, NOBODY) for owner in before]
+    after = [(0, 2, 3)[owner] for owner in place(12, 3, stays)]
+    way = moves(before, after, first=(1,))
+    assert 1 not in after
+    assert [move.source for move in way] == [1, 1, 1, 1]
+
+
+def test_sources_take_turns():
+    """Two servers give at the same time."""
+    before = place(8, 2)
+    assert [move.source for move in moves(before, place(8, 4, before))] == [0, 1, 0, 1]
+
+
+def test_hot_buckets_are_spread_and_sizes_stay_even():
+    """Four buckets of eight are hot, all on server 0: load and size are even afterwards, with two moves each way."""
+    weights = [Weight(size_bytes=100, load=10.0 if bucket < 4 else 1.0) for bucket in range(8)]
+    before = (0, 0, 0, 0, 1, 1, 1, 1)
+    after = place(8, 2, before, weights=weights)
+    assert [sum(weights[b].load for b in range(8) if after[b] == s) for s in (0, 1)] == [22.0, 22.0]
+    assert after.count(0) == 4
+    assert len(moves(before, after)) == 4
+
+
+def test_a_server_with_two_seats_holds_twice_as_much():
+    assert place(9, 2, seats=(2, 1)) == (0, 0, 0, 0, 0, 0, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "what"),
+    [
+        ({"seats": (1,)}, "seats"),
+        ({"seats": (1, 0)}, "seats"),
+        ({"weights": [Weight(size_bytes=1)]}, "weights"),
+        ({"weights": [Weight(size_bytes=1, load=float("nan"))] * 4}, "no number"),
+        ({"weights": [Weight(size_bytes=-1)] * 4}, "below 0"),
+    ],
+)
+def test_what_is_no_measure_is_refused(said, what):
+    with pytest.raises(ValueError, match=what):
+        place(4, 2, **said)

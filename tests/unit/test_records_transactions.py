@@ -5,17 +5,21 @@ from dataclasses import replace
 import pytest
 
 from master.api.document import decode_document
-from master.api.identities import Incarnation, Lineage, ManifestId, MemberName, Route, ServerPlace, Version
+from master.api.identities import BucketId, Incarnation, Lineage, ManifestId, MemberName, Route, ServerPlace, Version
 from master.api.positions import PositionSet
 from master.errors import FencedError, PermanentError
 from master.job.domain import (
+    ChangeTable,
     DatasetRecord,
+    Intent,
     LineageRecord,
+    MemberKey,
     RaiseLineage,
     RecordDataset,
     RecordQuarantine,
     ReserveHighWater,
     SwapHead,
+    Table,
 )
 from master.records import durable_keys, head_id, is_empty, parse_durable, refounding, transaction_of
 from master.store.memory import MemoryCluster
@@ -95,6 +99,37 @@ async def test_a_write_built_on_something_else_does_not_happen(leader, write):
     before = await leader.snapshot()
     assert isinstance(await leader.write(write), Conflict)
     assert (await leader.snapshot()).entries == before.entries
+
+
+def moving(route):
+    """The table with an intent for bucket 1, and what comes of it: as moved to itself."""
+    here = MemberKey(name=PLACE.name, incarnation=PLACE.incarnation)
+    intent = Intent(bucket=BucketId(1), lineage=Lineage(1), version=Version(0), source=here, target=here, reason="load")
+    begun = Table(route=replace(route, revision=2), intents=(intent,))
+    return begun, Table(route=replace(route, revision=3, version=(Version(0), Version(1))))
+
+
+async def test_intents_come_and_go_with_the_table(leader):
+    """Rules 40, 41, 45: INTENT and FLIP are one transaction each, and a new master reads both values."""
+    begun, ended = moving(ROUTE)
+    await leader.write(RaiseLineage(old=None, new=FIRST, route=ROUTE))
+    assert isinstance(await leader.write(ChangeTable(old=Table(route=ROUTE), new=begun)), Committed)
+    durable = await leader.durable()
+    assert (durable.route, durable.intents) == (begun.route, begun.intents)
+    assert isinstance(await leader.write(ChangeTable(old=begun, new=ended)), Committed)
+    assert (await leader.durable()).intents == ()
+
+
+async def test_a_table_change_built_on_another_table_does_not_happen(leader):
+    """Rule 46: FLIP and UNDO exclude each other, and a roll-back deletes every intent (rule 56)."""
+    begun, ended = moving(ROUTE)
+    await leader.write(RaiseLineage(old=None, new=FIRST, route=ROUTE))
+    await leader.write(ChangeTable(old=Table(route=ROUTE), new=begun))
+    again = replace(ROUTE, revision=3, lineage=Lineage(2))
+    await leader.write(RaiseLineage(old=FIRST, new=LineageRecord(number=Lineage(2), base=None), route=again))
+    assert isinstance(await leader.write(ChangeTable(old=begun, new=ended)), Conflict)
+    durable = await leader.durable()
+    assert (durable.route, durable.intents) == (again, ())
 
 
 async def test_another_term_writes_nothing(leader):

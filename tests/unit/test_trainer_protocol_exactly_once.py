@@ -5,6 +5,7 @@ The buckets here are the textbook of rule 6 on plain sets; the checker (tests/pr
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -46,6 +47,7 @@ from trainer_sdk.protocol import (
 from trainer_sdk.pserver.messages import Ruling, Verdict
 
 SIZE, EPOCHS, BATCH, BUCKETS = 12, 2, 4, 3
+ELSEWHERE = (Verdict.MOVED, Verdict.FROZEN, Verdict.NOT_YET)
 ALL = PositionSet.span(0, SIZE * EPOCHS)
 SPEC = Declare(
     dataset=DatasetSpec(name="d", size=SIZE, epochs=EPOCHS, batch_size=BATCH),
@@ -254,7 +256,7 @@ class OneTrainer(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pushes)
     @rule(
-        moved=st.sets(st.integers(0, 2 * BUCKETS), max_size=2),
+        moved=st.dictionaries(st.integers(0, 2 * BUCKETS), st.sampled_from(ELSEWHERE), max_size=2),
         loses_answer=st.sampled_from([False, False, False, True]),
     )
     def buckets_answer(self, moved, loses_answer):
@@ -262,7 +264,7 @@ class OneTrainer(RuleBasedStateMachine):
         buckets = self.pushes.pop(flight)
         positions = next(f.positions for f in self.state.flights if f.number == flight)
         token = next(f.token for f in self.state.flights if f.number == flight)
-        rulings = tuple(self.judge(b, positions, token, is_moved=b in moved) for b in buckets)
+        rulings = tuple(self.judge(b, positions, token, moved.get(b)) for b in buckets)
         for ruling in () if loses_answer else rulings:
             self.listen(ruling, positions)
         self.feed(PushAnswered(flight=flight, rulings=() if loses_answer else rulings))
@@ -277,18 +279,20 @@ class OneTrainer(RuleBasedStateMachine):
         for bucket in ruling.buckets:
             self.told[bucket] |= complete
 
-    def judge(self, bucket, positions, token, *, is_moved):
-        """Rule 6, in its order."""
+    def judge(self, bucket, positions, token, elsewhere):
+        """Rules 6 and 50, in their order."""
         me = PositionSet.of(bucket)
         have = self.applied[bucket]
         if token.lineage != self.lineage:
             return Ruling(buckets=me, verdict=Verdict.STALE_LINEAGE)
-        if is_moved:
-            return Ruling(buckets=me, verdict=Verdict.MOVED)
+        if elsewhere in (Verdict.MOVED, Verdict.NOT_YET):
+            return Ruling(buckets=me, verdict=elsewhere)
         if positions & self.skipped:
             return Ruling(buckets=me, verdict=Verdict.SKIPPED, positions=positions & self.skipped)
         if positions <= have:
             return Ruling(buckets=me, verdict=Verdict.REPEAT)
+        if elsewhere:
+            return Ruling(buckets=me, verdict=elsewhere)
         if positions & have:
             return Ruling(buckets=me, verdict=Verdict.OVERLAP, positions=positions - have)
         inside = positions & self.cut
@@ -335,7 +339,7 @@ def test_acks_under_way_at_a_roll_back_were_true_when_said():
     run.joins()
     run.script_asks()
     run.script_pulls_and_pushes()
-    run.buckets_answer(moved=set(), loses_answer=False)
+    run.buckets_answer(moved={}, loses_answer=False)
     run.servers_are_rolled_back(odds=0)
 
     run.clock_reports()
@@ -356,3 +360,22 @@ def test_servers_that_become_ready_while_a_question_is_open_are_not_asked_again(
 
     run.master_grants(count=10)
     run.master_and_trainer_agree_while_joined()
+
+
+@pytest.mark.parametrize("verdict", ELSEWHERE)
+def test_what_is_elsewhere_gets_the_same_gradient_and_is_not_acked_before(verdict):
+    """Rules 50, 51: the other buckets are done, this one is asked again, whoever owns it by then."""
+    run = OneTrainer()
+    run.joins()
+    run.script_asks()
+    run.script_pulls_and_pushes()
+    (flight,) = run.pushes
+
+    run.buckets_answer(moved={1: verdict}, loses_answer=False)
+    run.clock_reports()
+    assert run.pushes == {flight: PositionSet.of(1)}
+    assert not run.acked
+
+    run.buckets_answer(moved={}, loses_answer=False)
+    run.clock_reports()
+    assert len(run.acked) == BATCH

@@ -140,7 +140,9 @@ def _try_pieces(positions: PositionSet, ruling: Ruling) -> tuple[PositionSet, ..
             pieces = (positions - ruling.positions,)
         case Verdict.SPLIT:
             pieces = (positions & ruling.positions, positions - ruling.positions)
-        case Verdict.MOVED | Verdict.NOT_READY | Verdict.HELD | Verdict.STALE_LINEAGE:
+        case Verdict.MOVED | Verdict.FROZEN | Verdict.NOT_YET:  # to whoever owns it by a newer route (rule 50)
+            return None
+        case Verdict.NOT_READY | Verdict.HELD | Verdict.STALE_LINEAGE:
             return None
         case _:
             assert_never(ruling.verdict)

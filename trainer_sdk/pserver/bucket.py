@@ -11,16 +11,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from master.api.messages import AskMarks, Cut, Drop, Hold, MarksReport, Restore, Skip
+from master.api.messages import (
+    Activate,
+    AskMarks,
+    Cut,
+    Drop,
+    Forget,
+    Freeze,
+    Hold,
+    MarksReport,
+    Restore,
+    Skip,
+    Warm,
+)
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver import fork
+from trainer_sdk.pserver import fork, moving
 from trainer_sdk.pserver.messages import (
     ApplyBoth,
     ApplyLive,
+    CopyArrived,
     Event,
     FileFailed,
     FileWritten,
     ForkExpired,
+    FullWanted,
     HoldExpired,
     LoadFailed,
     ModelLoaded,
@@ -71,6 +85,7 @@ def push(state: ServerState, event: Push) -> PushStep:
         restoring=state.restoring,
         groups=groups if len(groups) == 1 else merged(groups),
         cut=state.cut,
+        moving=state.moving,
     )
     effects: list[PushEffect] = []
     if judged.live:
@@ -101,6 +116,18 @@ def handle(state: ServerState, event: Event, now_s: float) -> Step:  # noqa: C90
             return fork.file_failed(state, event)
         case Skip():
             return skip(state, event)
+        case Warm():
+            return moving.warm(state, event)
+        case Freeze():
+            return moving.freeze(state, event)
+        case FullWanted():
+            return moving.full_wanted(state, event)
+        case CopyArrived():
+            return moving.copy_arrived(state, event)
+        case Activate():
+            return moving.activate(state, event)
+        case Forget():
+            return moving.forget(state, event)
         case AskMarks():
             marks = live_marks(state) if state.is_ready and state.lineage == event.lineage else ()
             return Step(state, (Tell(message=MarksReport(lineage=event.lineage, marks=marks)),))
@@ -125,10 +152,11 @@ def deadline(state: ServerState) -> tuple[float, HoldExpired | ForkExpired] | No
 class _Judged:
     """A push taken apart: verdicts by bucket, and which buckets get the gradient where."""
 
-    __slots__ = ("_holding", "_positions", "_rulings", "both", "live")
+    __slots__ = ("_held", "_moving", "_positions", "_rulings", "both", "live")
 
     def __init__(self, *, state: ServerState, positions: PositionSet) -> None:
-        self._holding = state.is_holding
+        self._held = state.held if state.cut is not None else EMPTY
+        self._moving = state.moving
         self._positions = positions
         self._rulings: list[Ruling] = []
         self.live = EMPTY
@@ -145,16 +173,27 @@ class _Judged:
             missing = EMPTY if inside is missing else missing - inside
             if inside is not group.buckets and (rest := group.buckets - inside):
                 after.append(replace(group, buckets=rest))
+            if self._held and (free := inside - self._held) and free != inside:
+                after.append(self._judge(group, free))
+                inside = inside & self._held
             after.append(self._judge(group, inside))
         if missing:
-            self._rule(missing, Verdict.MOVED)
+            self._rule_missing(missing)
         return tuple(after)
+
+    def _rule_missing(self, missing: PositionSet) -> None:
+        staged = missing & self._moving.staged_buckets
+        if staged:
+            self._rule(staged, Verdict.NOT_YET)
+        if rest := missing - staged:
+            self._rule(rest, Verdict.MOVED)
 
     def rulings(self) -> tuple[Ruling, ...]:
         return tuple(self._rulings)
 
     def _judge(self, group: Group, buckets: PositionSet) -> Group:
-        verdict, named = judge(group, self._positions, is_holding=self._holding)
+        is_holding = self._held and not buckets.isdisjoint(self._held)
+        verdict, named = judge(group, self._positions, is_holding=bool(is_holding))
         self._rule(buckets, verdict, named)
         if verdict is not Verdict.APPLIED:
             return replace(group, buckets=buckets)
@@ -181,7 +220,7 @@ class _Judged:
 
 
 def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Verdict, PositionSet]:
-    """Rule 6 for buckets that are held at the right lineage and version; a hold stops only what would be applied.
+    """Rules 6 and 50 for buckets live at the right lineage and version; a hold stops only what would be applied.
 
     A push of no positions is vacuously a REPEAT: it can mark nothing, so it may apply nothing.
     """
@@ -189,8 +228,13 @@ def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Ve
         return Verdict.SKIPPED, quarantined
     if not positions:
         return Verdict.REPEAT, EMPTY
-    if before := group.applied & positions:
-        return (Verdict.REPEAT, EMPTY) if before == positions else (Verdict.OVERLAP, positions - before)
+    before = group.applied & positions
+    if before and before == positions:
+        return Verdict.REPEAT, EMPTY
+    if group.is_frozen:
+        return Verdict.FROZEN, EMPTY
+    if before:
+        return Verdict.OVERLAP, positions - before
     if is_holding:
         return Verdict.HELD, EMPTY
     if group.fork is not None and (inside := group.fork.wanted & positions) and inside != positions:

@@ -36,6 +36,7 @@ from trainer_sdk.pserver.state import (
     Phase,
     ServerState,
     Step,
+    apart,
     fork_marks,
     live_marks,
     merged,
@@ -62,12 +63,13 @@ def hold(state: ServerState, event: Hold, now_s: float) -> Step:
         return Step(state, (Tell(message=known.held),))
     after, effects = ended(state)
     held = Held(cut=event.cut, marks=live_marks(after))
-    holding = CutState(cut=event.cut, phase=Phase.HELD, held=held, deadline_s=now_s + state.limits.hold_s)
+    deadline_s = now_s + state.limits.hold_s
+    holding = CutState(cut=event.cut, phase=Phase.HELD, held=held, deadline_s=deadline_s, listed=after.active)
     return Step(replace(after, cut=holding), (*effects, Tell(message=held)))
 
 
 def cut(state: ServerState, event: Cut, now_s: float) -> Step:
-    """Forks every bucket that was held; the same answer again to a repeat; otherwise GONE (rule 20)."""
+    """Forks every bucket that was listed and nothing else; the same answer to a repeat; otherwise GONE (20, 58)."""
     known = state.cut
     if known is None or known.cut != event.cut:
         return _refuse(state, event.cut, Refusal.GONE)
@@ -76,7 +78,7 @@ def cut(state: ServerState, event: Cut, now_s: float) -> Step:
             return Step(state, (Tell(message=CutTaken(cut=event.cut)),))
         case Phase.WRITTEN if known.file is not None:
             return Step(state, (Tell(message=Written(cut=event.cut, file=known.file)),))
-        case Phase.HELD if all(_can_fork(group, event.data) for group in state.groups):
+        case Phase.HELD if _can_fork_all(state, known, event.data):
             return _forked(state, known, event.data, now_s)
         case Phase.HELD:
             after, effects = ended(state)
@@ -132,7 +134,7 @@ def sealed_if_complete(state: ServerState) -> tuple[ServerState, tuple[WriteFork
     if known is None or known.phase is not Phase.OPEN or any(g.fork and g.fork.wanted for g in state.groups):
         return state, ()
     sealed = replace(state, cut=replace(known, phase=Phase.SEALED, deadline_s=None))
-    return sealed, (WriteFork(cut=known.cut, marks=fork_marks(state.groups)),)
+    return sealed, (WriteFork(cut=known.cut, marks=fork_marks(state.groups, known.left)),)
 
 
 def given_up_if_hopeless(state: ServerState) -> tuple[ServerState, tuple[Effect, ...]]:
@@ -142,8 +144,7 @@ def given_up_if_hopeless(state: ServerState) -> tuple[ServerState, tuple[Effect,
         return state, ()
     if all(g.fork is None or g.fork.wanted.isdisjoint(g.skipped) for g in state.groups):
         return state, ()
-    step = _given_up(state, known.cut, Phase.OPEN, Refusal.GONE, "a position of the cut was quarantined")
-    return step.state, step.effects
+    return given_up(state, Refusal.GONE, "a position of the cut was quarantined")
 
 
 def ended(state: ServerState) -> tuple[ServerState, tuple[Effect, ...]]:
@@ -159,20 +160,36 @@ def ended(state: ServerState) -> tuple[ServerState, tuple[Effect, ...]]:
 
 
 def _forked(state: ServerState, known: CutState, data: PositionSet, now_s: float) -> Step:
-    groups = tuple(_forked_group(group, data) for group in state.groups)
+    listed, others = apart(state.groups, known.listed)
+    groups = merged((*others, *(_forked_group(group, data) for group in listed)))
     opened = replace(known, phase=Phase.OPEN, deadline_s=now_s + state.limits.fork_s)
     after, writes = sealed_if_complete(replace(state, groups=groups, cut=opened))
-    return Step(after, (OpenFork(cut=known.cut), Tell(message=CutTaken(cut=known.cut)), *writes))
+    return Step(after, (OpenFork(cut=known.cut, buckets=known.listed), Tell(message=CutTaken(cut=known.cut)), *writes))
+
+
+def _can_fork_all(state: ServerState, known: CutState, data: PositionSet) -> bool:
+    """All that was listed is still here, and can be forked."""
+    listed, _ = apart(state.groups, known.listed)
+    return state.has(known.listed) and all(_can_fork(group, data) for group in listed)
 
 
 def _can_fork(group: Group, data: PositionSet) -> bool:
-    """Marks inside D, and nothing in D that this bucket will never apply."""
-    return group.applied <= data and (data - group.applied).isdisjoint(group.skipped)
+    """Marks inside D; what it lacks of D it may still apply: it is not frozen, and skips nothing of that (rule 58)."""
+    missing = data - group.applied
+    return group.applied <= data and missing.isdisjoint(group.skipped) and not (missing and group.is_frozen)
 
 
 def _forked_group(group: Group, data: PositionSet) -> Group:
     forked = ForkMarks(applied=group.applied, skipped=group.skipped, wanted=data - group.applied)
     return replace(group, fork=forked)
+
+
+def given_up(state: ServerState, reason: Refusal, message: str) -> tuple[ServerState, tuple[Effect, ...]]:
+    """Ends the open fork, and tells the master."""
+    if state.cut is None:
+        return state, ()
+    step = _given_up(state, state.cut.cut, Phase.OPEN, reason, message)
+    return step.state, step.effects
 
 
 def _given_up(state: ServerState, cut: CutId, phase: Phase, reason: Refusal, message: str) -> Step:

@@ -11,17 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from master.api.identities import CutId, LeaseToken, Lineage, Version
+from master.api.identities import BucketId, CutId, Incarnation, LeaseToken, Lineage, ServerPlace, Version
 from master.api.messages import (
+    Activate,
     AskMarks,
     BucketMarks,
     Cut,
     Drop,
     FileRecord,
+    Forget,
+    Freeze,
     Hold,
     Restore,
     ServerMessage,
     Skip,
+    Warm,
 )
 from master.api.positions import EMPTY, PositionSet
 
@@ -29,7 +33,7 @@ from master.api.positions import EMPTY, PositionSet
 
 
 class Verdict(StrEnum):
-    """What became of a push in one bucket (rule 6), in the order in which it is asked."""
+    """What became of a push in one bucket (rules 6 and 50).  The order is part of the wire: new ones go to the end."""
 
     NOT_READY = "not-ready"  # no model here yet: ask again later
     STALE_LINEAGE = "stale-lineage"  # discard the gradient
@@ -40,6 +44,8 @@ class Verdict(StrEnum):
     HELD = "held"  # a cut is being agreed on: send the same gradient again (the server itself waits first)
     SPLIT = "split"  # positions: those inside the open cut; compute them and the rest one after the other (rule 21)
     APPLIED = "applied"  # confirmed
+    FROZEN = "frozen"  # it is being handed over: refresh the route, send the same gradient (rule 50)
+    NOT_YET = "not-yet"  # it is here and not active yet: likewise
 
 
 CONFIRMED = frozenset({Verdict.APPLIED, Verdict.REPEAT})
@@ -84,6 +90,27 @@ class PushAnswer:
 
     lineage: Lineage
     rulings: tuple[Ruling, ...]
+
+
+# ---- server <-> server ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyHead:
+    """What a copy of a bucket says of itself; parameters and slots follow it (rules 42, 43).
+
+    Final: HANDOVER, made after the freeze.  Else WARM: something to build on, no more.
+    """
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version  # that the bucket would become
+    target: Incarnation  # the process that it is for
+    is_final: bool
+    applied: PositionSet
+    skipped: PositionSet
+    digest: str  # of the whole content
+    base: str = ""  # digest of the content that what follows is a difference to; empty: what follows is everything
 
 
 # ---- events: the shell tells the core -------------------------------------------------------------------------------
@@ -135,8 +162,25 @@ class FileFailed:
     message: str
 
 
-ControlEvent = Restore | AskMarks | Hold | Cut | Drop | Skip
-ShellEvent = HoldExpired | ForkExpired | ModelLoaded | LoadFailed | FileWritten | FileFailed
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyArrived:
+    """A copy came in whole: a full one has its digest, and so has a difference where the base it names is here."""
+
+    head: CopyHead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullWanted:
+    """The target of a hand-over lacks the base that it was made on (NEED_FULL)."""
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version
+    target: ServerPlace
+
+
+ControlEvent = Restore | AskMarks | Hold | Cut | Drop | Skip | Warm | Freeze | Activate | Forget
+ShellEvent = HoldExpired | ForkExpired | ModelLoaded | LoadFailed | FileWritten | FileFailed | CopyArrived | FullWanted
 Event = ControlEvent | ShellEvent
 
 
@@ -159,9 +203,10 @@ class ApplyBoth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFork:
-    """From here on parameters and slots of all buckets are kept as they are now, copied on the first write."""
+    """From here on parameters and slots of these buckets are kept as they are now, copied on the first write."""
 
     cut: CutId
+    buckets: PositionSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,5 +238,66 @@ class Tell:
     message: ServerMessage
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendCopy:
+    """Send this bucket, as it is now, to another server; `is_full`: not as a difference to what was sent before."""
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version
+    target: ServerPlace
+    is_final: bool
+    is_full: bool
+    applied: PositionSet
+    skipped: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageCopy:
+    """Keep what has just come, in place of what was staged of this bucket; nobody reads it and no push reaches it."""
+
+    head: CopyHead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskFull:
+    """Answer the copy that has just come with NEED_FULL: the base that it names is not here (rule 42)."""
+
+    head: CopyHead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeStaged:
+    """What is staged of these buckets is their live content from now on."""
+
+    buckets: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropStaged:
+    """What is staged of these buckets is worthless."""
+
+    buckets: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropLive:
+    """The live content of these buckets belongs to somebody else; what a fork has of it stays."""
+
+    buckets: PositionSet
+
+
 PushEffect = ApplyLive | ApplyBoth | WriteFork
-Effect = OpenFork | DropFork | WriteFork | LoadModel | Tell
+Effect = (
+    OpenFork
+    | DropFork
+    | WriteFork
+    | LoadModel
+    | Tell
+    | SendCopy
+    | StageCopy
+    | AskFull
+    | ServeStaged
+    | DropStaged
+    | DropLive
+)

@@ -13,6 +13,7 @@ from master.api.messages import Restore, Restored, RestoreFailed
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver import fork
 from trainer_sdk.pserver.messages import LoadFailed, LoadModel, ModelLoaded, Tell
+from trainer_sdk.pserver.staged import UNMOVED
 from trainer_sdk.pserver.state import Group, ServerState, Step, merged
 
 
@@ -26,7 +27,7 @@ def restore(state: ServerState, event: Restore) -> Step:
     if event.lineage <= state.taken and not is_failed:
         return Step(state)
     ended, effects = fork.ended(state)
-    after = replace(ended, lineage=NO_LINEAGE, taken=event.lineage, restoring=event, groups=())
+    after = replace(ended, lineage=NO_LINEAGE, taken=event.lineage, restoring=event, groups=(), moving=UNMOVED)
     return Step(after, (*effects, LoadModel(restore=event)))
 
 

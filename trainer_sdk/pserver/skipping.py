@@ -14,12 +14,16 @@ from trainer_sdk.pserver.state import Group, ServerState, Step, merged
 def skip(state: ServerState, event: Skip) -> Step:
     """Marks what is not applied yet as skipped, and answers which buckets skip some of it and which have applied some.
 
-    A bucket may be in both.  A repeat gets the same answer.  A server of another lineage names its own and no bucket.
+    A bucket may be in both.  A repeat gets the same answer.  A server of another lineage names its own and no bucket;
+    of a bucket that is frozen or staged nothing is said: its owner is asked again (rule 60).
     """
     skipped = applied = EMPTY
     groups: list[Group] = []
     if state.is_ready and state.lineage == event.lineage:
         for group in state.groups:
+            if group.is_frozen:
+                groups.append(group)
+                continue
             missing = event.positions - group.applied
             if missing:
                 skipped |= group.buckets

@@ -1,8 +1,9 @@
 """What a parameter server knows of its buckets, apart from their numbers: lineage, marks, and the newest cut.
 
-Buckets with equal marks are one `Group`, so a server with hundreds of buckets usually has one set to keep (rule 5).
-A group also carries what the open fork has (`ForkMarks`), so live bucket and fork are judged and marked in one step.
-Parameters and slots are in `tables`; the transitions in `bucket` (pushes) and `fork` (cuts).  Pure.
+Live buckets with equal marks are one `Group`, so a server with hundreds of buckets usually has one set to keep (rule
+5).  A group also carries what the open fork has (`ForkMarks`), so live bucket and fork are judged and marked in one
+step.  Parameters and slots are in `tables`; the transitions in `bucket` (pushes), `fork` (cuts) and `moving` (buckets
+that come and go); what is here besides live buckets in `staged`.  Pure.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from master.api.messages import BucketMarks, FileRecord, Held, Restore
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.errors import InvariantViolationError
 from trainer_sdk.pserver.messages import Effect
+from trainer_sdk.pserver.staged import UNMOVED, Moving, check_moving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class Group:
     applied: PositionSet
     skipped: PositionSet
     fork: ForkMarks | None = None
+    is_frozen: bool = False  # handed over, or about to be: pulled from, never pushed to (rules 38, 43)
 
 
 class Phase(StrEnum):
@@ -68,6 +71,8 @@ class CutState:
     held: Held | None = None  # the first answer to HOLD, given again to a repeat
     file: FileRecord | None = None  # once WRITTEN
     deadline_s: float | None = None  # HELD: for HoldExpired; OPEN: for ForkExpired
+    listed: PositionSet = EMPTY  # the buckets that HELD named: held, forked and written, no others (rule 58)
+    left: tuple[BucketMarks, ...] = ()  # complete forks of buckets that are not live here any more (rule 59)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,7 @@ class ServerState:
     restoring: Restore | None = None
     groups: tuple[Group, ...] = ()
     cut: CutState | None = None
+    moving: Moving = UNMOVED
 
     @property
     def is_ready(self) -> bool:
@@ -91,8 +97,18 @@ class ServerState:
 
     @property
     def is_holding(self) -> bool:
-        """Between HOLD and CUT no push is applied."""
+        """Between HOLD and CUT no push is applied to what was listed."""
         return self.cut is not None and self.cut.phase is Phase.HELD
+
+    @property
+    def held(self) -> PositionSet:
+        """The buckets whose pushes wait for CUT."""
+        return self.cut.listed if self.cut is not None and self.cut.phase is Phase.HELD else EMPTY
+
+    @property
+    def active(self) -> PositionSet:
+        """The buckets that take pushes."""
+        return union(group.buckets for group in self.groups if not group.is_frozen)
 
     def has(self, buckets: PositionSet) -> bool:
         """Whether all of these are here."""
@@ -111,25 +127,43 @@ class Step:
 
 def merged(groups: Iterable[Group]) -> tuple[Group, ...]:
     """The same buckets in as few groups as possible."""
-    found: dict[tuple[Version, PositionSet, PositionSet, ForkMarks | None], Group] = {}
+    found: dict[tuple[Version, PositionSet, PositionSet, ForkMarks | None, bool], Group] = {}
     for group in groups:
-        key = (group.version, group.applied, group.skipped, group.fork)
+        key = (group.version, group.applied, group.skipped, group.fork, group.is_frozen)
         equal = found.get(key)
         found[key] = group if equal is None else replace(group, buckets=equal.buckets | group.buckets)
     return tuple(found.values())
 
 
+def apart(groups: Iterable[Group], buckets: PositionSet) -> tuple[tuple[Group, ...], tuple[Group, ...]]:
+    """(these buckets, the others), groups cut in two where need be."""
+    inside: list[Group] = []
+    outside: list[Group] = []
+    for group in groups:
+        common = group.buckets & buckets
+        if common:
+            inside.append(replace(group, buckets=common))
+        if rest := group.buckets - common:
+            outside.append(replace(group, buckets=rest))
+    return tuple(inside), tuple(outside)
+
+
 def live_marks(state: ServerState) -> tuple[BucketMarks, ...]:
-    return tuple(BucketMarks(buckets=g.buckets, applied=g.applied, skipped=g.skipped) for g in state.groups)
+    """Of the active buckets: what is frozen or staged is listed by nobody (rule 58).  In as few groups as there are."""
+    active = (g for g in state.groups if not g.is_frozen)
+    return _marks((g.buckets, g.applied, g.skipped) for g in active)
 
 
-def fork_marks(groups: Iterable[Group]) -> tuple[BucketMarks, ...]:
+def fork_marks(groups: Iterable[Group], left: Iterable[BucketMarks] = ()) -> tuple[BucketMarks, ...]:
     """What the file of a complete fork says of itself; groups that differ in their live marks alone become one."""
+    forked = [(g.buckets, g.fork.applied, g.fork.skipped) for g in groups if g.fork is not None]
+    return _marks((*forked, *((marks.buckets, marks.applied, marks.skipped) for marks in left)))
+
+
+def _marks(parts: Iterable[tuple[PositionSet, PositionSet, PositionSet]]) -> tuple[BucketMarks, ...]:
     found: dict[tuple[PositionSet, PositionSet], PositionSet] = {}
-    for g in groups:
-        if g.fork is not None:
-            key = (g.fork.applied, g.fork.skipped)
-            found[key] = found.get(key, EMPTY) | g.buckets
+    for buckets, applied, skipped in parts:
+        found[applied, skipped] = found.get((applied, skipped), EMPTY) | buckets
     return tuple(BucketMarks(buckets=b, applied=applied, skipped=skipped) for (applied, skipped), b in found.items())
 
 
@@ -140,16 +174,25 @@ def check_state(state: ServerState) -> None:
     for g in state.groups:
         _must(bool(g.buckets) and g.buckets.isdisjoint(seen), "every bucket stands in exactly one group", g)
         seen |= g.buckets
-        _must((g.fork is not None) == forked, "buckets are forked exactly while a cut is open or sealed", g)
+        _must(g.fork is None or forked, "buckets are forked only while a cut is open or sealed", g)
         if g.fork is not None:
             _must(g.fork.applied <= g.applied, "the fork has applied nothing that the live bucket lacks", g)
             _must(g.fork.wanted.isdisjoint(g.applied), "the live bucket has no position of D that the fork lacks", g)
+            _must(not (g.is_frozen and g.fork.wanted), "no fork waits for a bucket that is frozen (rule 59)", g)
     _must(len(merged(state.groups)) == len(state.groups), "equal buckets share their sets", state)
-    _must(state.is_ready or not state.groups, "a server without a model has no buckets", state)
+    _must(state.is_ready or not (state.groups or state.moving.staged), "a server without a model has no buckets", state)
     if state.cut is not None:
         wanted = any(g.fork and g.fork.wanted for g in state.groups)
         _must(not forked or wanted == (state.cut.phase is Phase.OPEN), "a fork is sealed when it wants nothing", state)
         _must(state.cut.phase is not Phase.HELD or state.is_ready, "only a server with a model holds", state)
+        if forked:
+            live = union(g.buckets for g in state.groups if g.fork is not None)
+            left = union(marks.buckets for marks in state.cut.left)
+            _must(live.isdisjoint(left) and live | left == state.cut.listed, "what was listed is forked once", state)
+    check_moving(state.moving)
+    for one in state.moving.staged:
+        held = apart(state.groups, PositionSet.of(one.bucket))[0]
+        _must(not held or held[0].version < one.version, "a staged copy is of a later version than the live one", one)
 
 
 def _must(holds: bool, claim: str, seen: object) -> None:

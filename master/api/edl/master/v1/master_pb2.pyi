@@ -282,6 +282,9 @@ class MemberMessage(_message.Message):
     CUT_REFUSED_FIELD_NUMBER: _builtins.int
     WRITTEN_FIELD_NUMBER: _builtins.int
     SKIP_ANSWER_FIELD_NUMBER: _builtins.int
+    INSTALLED_FIELD_NUMBER: _builtins.int
+    ACTIVATED_FIELD_NUMBER: _builtins.int
+    SERVER_LEAVING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register_trainer(self) -> Global___RegisterTrainer: ...
     @_builtins.property
@@ -318,6 +321,12 @@ class MemberMessage(_message.Message):
     def written(self) -> Global___Written: ...
     @_builtins.property
     def skip_answer(self) -> Global___SkipAnswer: ...
+    @_builtins.property
+    def installed(self) -> Global___Installed: ...
+    @_builtins.property
+    def activated(self) -> Global___Activated: ...
+    @_builtins.property
+    def server_leaving(self) -> Global___ServerLeaving: ...
     def __init__(
         self,
         *,
@@ -339,12 +348,15 @@ class MemberMessage(_message.Message):
         cut_refused: Global___CutRefused | None = ...,
         written: Global___Written | None = ...,
         skip_answer: Global___SkipAnswer | None = ...,
+        installed: Global___Installed | None = ...,
+        activated: Global___Activated | None = ...,
+        server_leaving: Global___ServerLeaving | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "installed", b"installed", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "installed", b"installed", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "offer_checkpoint", "final_saved", "leave", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "offer_checkpoint", "final_saved", "leave", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -372,6 +384,11 @@ class MasterMessage(_message.Message):
     CUT_FIELD_NUMBER: _builtins.int
     DROP_FIELD_NUMBER: _builtins.int
     SKIP_FIELD_NUMBER: _builtins.int
+    WARM_FIELD_NUMBER: _builtins.int
+    FREEZE_FIELD_NUMBER: _builtins.int
+    ACTIVATE_FIELD_NUMBER: _builtins.int
+    FORGET_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def fenced(self) -> Global___Fenced: ...
     @_builtins.property
@@ -408,6 +425,16 @@ class MasterMessage(_message.Message):
     def drop(self) -> Global___Drop: ...
     @_builtins.property
     def skip(self) -> Global___Skip: ...
+    @_builtins.property
+    def warm(self) -> Global___Warm: ...
+    @_builtins.property
+    def freeze(self) -> Global___Freeze: ...
+    @_builtins.property
+    def activate(self) -> Global___Activate: ...
+    @_builtins.property
+    def forget(self) -> Global___Forget: ...
+    @_builtins.property
+    def released(self) -> Global___Released: ...
     def __init__(
         self,
         *,
@@ -429,12 +456,17 @@ class MasterMessage(_message.Message):
         cut: Global___Cut | None = ...,
         drop: Global___Drop | None = ...,
         skip: Global___Skip | None = ...,
+        warm: Global___Warm | None = ...,
+        freeze: Global___Freeze | None = ...,
+        activate: Global___Activate | None = ...,
+        forget: Global___Forget | None = ...,
+        released: Global___Released | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait", "warm", b"warm"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["activate", b"activate", "ask_marks", b"ask_marks", "body", b"body", "cut", b"cut", "declared", b"declared", "drain", b"drain", "drop", b"drop", "ended", b"ended", "fenced", b"fenced", "forget", b"forget", "freeze", b"freeze", "granted", b"granted", "hold", b"hold", "offer_answered", b"offer_answered", "rank_changed", b"rank_changed", "refused", b"refused", "registered", b"registered", "released", b"released", "restore", b"restore", "route_changed", b"route_changed", "server_welcome", b"server_welcome", "skip", b"skip", "wait", b"wait", "warm", b"warm"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["fenced", "refused", "registered", "declared", "granted", "wait", "ended", "drain", "route_changed", "rank_changed", "offer_answered", "server_welcome", "ask_marks", "restore", "hold", "cut", "drop", "skip"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["fenced", "refused", "registered", "declared", "granted", "wait", "ended", "drain", "route_changed", "rank_changed", "offer_answered", "server_welcome", "ask_marks", "restore", "hold", "cut", "drop", "skip", "warm", "freeze", "activate", "forget", "released"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1064,11 +1096,13 @@ class RegisterServer(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     LINEAGE_FIELD_NUMBER: _builtins.int
+    IS_LEAVING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     ordinal: _builtins.int
     incarnation: _builtins.str
     address: _builtins.str
     lineage: _builtins.int
+    is_leaving: _builtins.bool
     def __init__(
         self,
         *,
@@ -1077,10 +1111,11 @@ class RegisterServer(_message.Message):
         incarnation: _builtins.str = ...,
         address: _builtins.str = ...,
         lineage: _builtins.int = ...,
+        is_leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "lineage", b"lineage", "name", b"name", "ordinal", b"ordinal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "is_leaving", b"is_leaving", "lineage", b"lineage", "name", b"name", "ordinal", b"ordinal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1271,6 +1306,78 @@ class SkipAnswer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SkipAnswer: _TypeAlias = SkipAnswer  # noqa: Y015
+
+@_typing.final
+class Installed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    BUCKET_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    bucket: _builtins.int
+    version: _builtins.int
+    digest: _builtins.str
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        bucket: _builtins.int = ...,
+        version: _builtins.int = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket", b"bucket", "digest", b"digest", "lineage", b"lineage", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Installed: _TypeAlias = Installed  # noqa: Y015
+
+@_typing.final
+class Activated(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    buckets: _builtins.bytes
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        buckets: _builtins.bytes = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "lineage", b"lineage", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Activated: _TypeAlias = Activated  # noqa: Y015
+
+@_typing.final
+class ServerLeaving(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServerLeaving: _TypeAlias = ServerLeaving  # noqa: Y015
 
 @_typing.final
 class Fenced(_message.Message):
@@ -1740,3 +1847,128 @@ class Skip(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Skip: _TypeAlias = Skip  # noqa: Y015
+
+@_typing.final
+class Warm(_message.Message):
+    """Moves of buckets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    BUCKET_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    bucket: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def target(self) -> Global___ServerPlace: ...
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        bucket: _builtins.int = ...,
+        version: _builtins.int = ...,
+        target: Global___ServerPlace | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket", b"bucket", "lineage", b"lineage", "target", b"target", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Warm: _TypeAlias = Warm  # noqa: Y015
+
+@_typing.final
+class Freeze(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    BUCKET_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    bucket: _builtins.int
+    version: _builtins.int
+    @_builtins.property
+    def target(self) -> Global___ServerPlace: ...
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        bucket: _builtins.int = ...,
+        version: _builtins.int = ...,
+        target: Global___ServerPlace | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bucket", b"bucket", "lineage", b"lineage", "target", b"target", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Freeze: _TypeAlias = Freeze  # noqa: Y015
+
+@_typing.final
+class Activate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    buckets: _builtins.bytes
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        buckets: _builtins.bytes = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "lineage", b"lineage", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Activate: _TypeAlias = Activate  # noqa: Y015
+
+@_typing.final
+class Forget(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    buckets: _builtins.bytes
+    version: _builtins.int
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        buckets: _builtins.bytes = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "lineage", b"lineage", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Forget: _TypeAlias = Forget  # noqa: Y015
+
+@_typing.final
+class Released(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Released: _TypeAlias = Released  # noqa: Y015

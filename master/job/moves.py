@@ -1,0 +1,249 @@
+"""Buckets move between servers while training goes on: intents, flips, undoings, and who is told (rules 37 to 60).
+
+    waiting -> INTENT -> FREEZE ... INSTALLED -> FLIP -> ACTIVATE, FORGET        moved
+                            `-- lost, late, given up -> UNDO -> ACTIVATE, FORGET    stays, at the next version
+
+The table in the store is the truth (`table`); what is kept here beside it is what has been heard since, and is asked
+again (`orders`).  Nothing in it waits for a cut, and no cut for it, but for pace (rule 59): a due commit goes first,
+and no bucket begins to move under an open cut unless its server has to go.
+
+Not here: where buckets should be (`placement`, asked by `resizing`), the loss of a server (`servers`), new masters
+(`recovery`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.identities import BucketId, ServerPlace
+from master.api.messages import Activated, Installed, Released
+from master.api.positions import PositionSet
+from master.job import orders, resizing, skipping, table
+from master.job.domain import ChangeTable, Intent, MemberKey, MovesExpired, Persist, Table
+from master.job.membership import Server, put_server
+from master.job.placement import Move
+from master.job.state import JobState, Phase, Stage, Turn
+
+# ---- what can go on -------------------------------------------------------------------------------------------------
+
+
+def advance(turn: Turn) -> None:
+    """Ends the moves that can end and begins those that may, in one transaction; lets servers go that are empty."""
+    state = turn.state
+    if state.stage is not Stage.SERVING or state.moves.writing or state.route is None:
+        return
+    if state.moves.intents or state.moves.waiting:
+        before = Table(route=state.route, intents=state.moves.intents)
+        ended = _ended(state, before)
+        after = _begun(turn, ended)
+        if after != before:
+            _write(turn, before, after)
+    _release(turn)
+
+
+def is_quiet(state: JobState) -> bool:
+    """No bucket has an intent or is not active: then a cut names every bucket (rule 59)."""
+    moves = state.moves
+    return not (moves.intents or moves.inactive or moves.writing)
+
+
+def undo_all(turn: Turn) -> None:
+    """The intents of an earlier master: each may be undone by anybody, at any time (rules 46, 55)."""
+    state = turn.state
+    assert state.route is not None
+    after = before = Table(route=state.route, intents=state.moves.intents)
+    for intent in before.intents:
+        after = table.undone(after, intent)
+    _write(turn, before, after)
+
+
+def _write(turn: Turn, before: Table, after: Table) -> None:
+    staying = [server.key.incarnation for server in turn.state.members.servers.values() if not server.is_leaving]
+    write = ChangeTable(old=before, new=table.next_revision(table.without_idle_places(after, staying)))
+    turn.change(moves=replace(turn.state.moves, writing=write))
+    turn.emit(Persist(write=write))
+
+
+def _ended(state: JobState, now: Table) -> Table:
+    """UNDO whatever was given up, FLIP what has arrived (rules 45, 46)."""
+    for intent in now.intents:
+        if intent.bucket in state.moves.undone:
+            now = table.undone(now, intent)
+        elif intent.bucket in state.moves.installed:
+            now = table.flipped(now, intent)
+    return now
+
+
+def _begun(turn: Turn, now: Table) -> Table:
+    """INTENT for as many as may be on their way together (rule 41)."""
+    state = turn.state
+    room, waiting = state.config.moves_at_once - len(now.intents), state.moves.waiting
+    must_go = any(server.is_leaving for server in state.members.servers.values())
+    if room <= 0 or not waiting or (is_paced(state) and not must_go):
+        return now
+    chosen: dict[int, Intent] = {}
+    places: list[ServerPlace] = []
+    rest: list[Move] = []
+    for seen, move in enumerate(waiting):
+        if len(chosen) == room:
+            rest += waiting[seen:]
+            break
+        source, target = _ends(state, move)
+        if source is None or target is None or source == target or move.bucket in chosen:
+            continue  # gone, or there already: planned anew when somebody comes or goes
+        if _is_settled(state, move.bucket) and _may_begin(state, source, target):
+            chosen[move.bucket] = _intent(state, move, source, target)
+            places.append(_place(target))
+        else:
+            rest.append(move)
+    turn.change(moves=replace(state.moves, waiting=tuple(rest)))
+    return table.with_intents(now, chosen.values(), places)
+
+
+def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:
+    """The owner by the table, and the target, if both are members."""
+    assert state.route is not None
+    owner = table.owner_of(state.route, move.bucket)
+    return state.members.try_server(owner), state.members.servers.get(move.target)
+
+
+def _is_settled(state: JobState, bucket: int) -> bool:
+    """No intent names it, and its owner has said that it is live at the table's version (rule 41)."""
+    is_named = any(intent.bucket == bucket for intent in state.moves.intents)
+    return not is_named and bucket not in state.moves.inactive
+
+
+def _may_begin(state: JobState, source: Server, target: Server) -> bool:
+    are_here = source.is_connected and target.is_connected and target.lineage == state.number
+    return are_here and not target.is_leaving and (source.is_leaving or not is_paced(state))
+
+
+def is_paced(state: JobState) -> bool:
+    """A cut is open, or a commit is due and goes first: only what has to go begins to move (rule 59)."""
+    return state.commit.phase in (Phase.HOLDING, Phase.WRITING) or state.is_commit_due
+
+
+def _intent(state: JobState, move: Move, source: Server, target: Server) -> Intent:
+    assert state.route is not None
+    return Intent(
+        bucket=BucketId(move.bucket),
+        lineage=state.number,
+        version=state.route.version[move.bucket],
+        source=source.key,
+        target=target.key,
+        reason=state.moves.reason,
+    )
+
+
+def _place(server: Server) -> ServerPlace:
+    return ServerPlace(name=server.key.name, incarnation=server.key.incarnation, address=server.address)
+
+
+def _release(turn: Turn) -> None:
+    """A leaving server that owns nothing by the table may end (rule 49)."""
+    state = turn.state
+    for server in state.members.servers.values():
+        if server.is_leaving and not server.is_released and state.route and not state.moves.writing:
+            is_named = any(server.key in (intent.source, intent.target) for intent in state.moves.intents)
+            if not is_named and not table.owned(state.route, server.key.incarnation):
+                turn.change(members=put_server(turn.state.members, replace(server, is_released=True)))
+                turn.send(server.key, Released())
+
+
+# ---- the table has changed ------------------------------------------------------------------------------------------
+
+
+def handle_changed(turn: Turn, write: ChangeTable) -> bool:
+    """Now whoever it concerns is told (persist before send).  False: an owner is lost, and with it the model."""
+    state, old, new = turn.state, write.old, write.new
+    if state.moves.writing != write:
+        return True
+    ended = [intent for intent in old.intents if intent not in new.intents]
+    over = frozenset(intent.bucket for intent in ended)
+    begun = [intent for intent in new.intents if intent not in old.intents]
+    lost = frozenset(one.bucket for one in begun if not state.members.try_server(one.target))
+    moves = replace(
+        state.moves,
+        writing=None,
+        intents=new.intents,
+        installed=state.moves.installed - over,
+        undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
+        inactive=state.moves.inactive | PositionSet.of(*over),
+        expires=(turn.after(state.config.move_timeout_ns) if begun else state.moves.expires) if new.intents else None,
+        overdue=turn.after(state.config.answer_timeout_ns),
+    )
+    turn.change(route=new.route, moves=moves)
+    if state.stage is not Stage.SERVING:
+        return True
+    for intent in ended:
+        orders.tell_ends(turn, intent)
+    for intent in begun:
+        if intent.bucket not in lost:
+            orders.freeze(turn, intent)
+    if (old.route.owner, old.route.version, old.route.servers) != (
+        new.route.owner,
+        new.route.version,
+        new.route.servers,
+    ):
+        orders.tell_trainers(turn)
+    return all(is_safe(turn.state, owner) for owner in table.owners(new.route))
+
+
+def is_safe(state: JobState, owner: MemberKey) -> bool:
+    """What it owns is not lost: it is a member, or others have all of it and are its next owners (rule 53)."""
+    if state.members.try_server(owner):
+        return True
+    return state.route is not None and set(table.owned(state.route, owner.incarnation)) <= state.moves.saved
+
+
+# ---- what servers say -----------------------------------------------------------------------------------------------
+
+
+def handle_installed(turn: Turn, server: Server, said: Installed) -> None:
+    """The target has it, so the source has frozen it: FLIP (rules 44, 45)."""
+    state = turn.state
+    for intent in state.moves.intents:
+        if (
+            (intent.bucket, intent.target, intent.lineage) == (said.bucket, server.key, said.lineage)
+            and said.version == intent.version + 1
+            and state.stage is Stage.SERVING
+        ):
+            turn.change(moves=replace(state.moves, installed=state.moves.installed | {said.bucket}))
+
+
+def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
+    """Live where the table says: it may move again, be cut (rules 41, 58), and be asked what it was not (60)."""
+    state = turn.state
+    if state.route is None or said.lineage != state.number:
+        return
+    mine = table.owned(state.route, server.key.incarnation) & said.buckets
+    served = table.by_version(state.route, mine).get(said.version)
+    if served is None or served.isdisjoint(state.moves.inactive):
+        return
+    inactive = state.moves.inactive - served
+    turn.change(moves=replace(state.moves, inactive=inactive))
+    skipping.ask_again(turn, server)
+
+
+def handle_expired(turn: Turn, event: MovesExpired) -> None:
+    """What has not arrived by now is undone: its pushes wait.  Only for who has to go it is tried again (rule 53)."""
+    moves = turn.state.moves
+    if moves.expires == event.deadline:
+        late = frozenset(intent.bucket for intent in moves.intents) - moves.installed
+        turn.change(moves=replace(moves, undone=moves.undone | late, waiting=(), expires=None))
+        if any(server.is_leaving for server in turn.state.members.servers.values()):
+            resizing.plan(turn)
+
+
+def let_go(turn: Turn, server: Server) -> bool:
+    """This server is no member any more.  True: nothing is lost by that (rules 49, 53).
+
+    What was moving to it is undone; what it has handed over and the target has is flipped all the same.
+    """
+    state = turn.state
+    to_it = frozenset(intent.bucket for intent in state.moves.intents if intent.target == server.key)
+    moves = replace(state.moves, undone=state.moves.undone | to_it, installed=state.moves.installed - to_it)
+    turn.change(moves=moves)
+    if state.route is None or state.stage is not Stage.SERVING:
+        return state.route is not None and server.key not in table.owners(state.route)
+    return is_safe(turn.state, server.key)

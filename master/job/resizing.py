@@ -1,0 +1,87 @@
+"""Servers come and go: who enters the lineage, what they are to own, and that the way there is begun (rules 41, 49).
+
+A server that comes while the job serves enters with an empty list (RESTORE of no bucket) and then gets its share.  One
+that has to go says so; its buckets go first, and it is released when it owns nothing.  Evenness is for servers that
+come and go alone: an uneven placement that somebody asked for by measured load (`MovesAsked`) stays.
+
+Not here: how a bucket moves (`moves`), which ones move (`placement`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.identities import Version
+from master.api.messages import Restore, ServerLeaving
+from master.api.positions import EMPTY
+from master.job import table
+from master.job.domain import MovesAsked
+from master.job.membership import Server, put_server
+from master.job.placement import NOBODY, moves, place
+from master.job.state import JobState, Stage, Turn
+
+
+def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:
+    """Its buckets go to the others; without others it stays as it is until it ends, and that is a loss."""
+    if not server.is_leaving:
+        turn.change(members=put_server(turn.state.members, replace(server, is_leaving=True)))
+        plan(turn)
+
+
+def handle_asked(turn: Turn, event: MovesAsked) -> None:
+    """The newest wish takes the place of what waits; servers that have to go come before any wish."""
+    state = turn.state
+    if state.route is None or state.stage is not Stage.SERVING or any(s.is_leaving for s in _servers(state)):
+        return
+    known = [one for one in event.moves if 0 <= one.bucket < len(state.route.owner)]
+    turn.change(moves=replace(state.moves, waiting=tuple(known), reason=event.reason))
+
+
+def enter(turn: Turn, server: Server) -> None:
+    """RESTORE with an empty list, to a server that has come while the others serve (rule 49).  May be repeated."""
+    state = turn.state
+    if state.stage is not Stage.SERVING or server.lineage == state.number or state.dataset is None:
+        return
+    if state.route is None or table.owned(state.route, server.key.incarnation):
+        return
+    if state.moves.overdue is None:
+        turn.change(moves=replace(state.moves, overdue=turn.after(state.config.answer_timeout_ns)))
+    turn.send(
+        server.key,
+        Restore(
+            incarnation=server.key.incarnation,
+            lineage=state.number,
+            base=None,
+            files=(),
+            data=EMPTY,
+            quarantine=EMPTY,
+            tables=state.dataset.tables,
+            bucket_count=len(state.route.owner),
+            buckets=EMPTY,
+            version=Version(0),
+        ),
+    )
+
+
+def plan(turn: Turn) -> None:
+    """Somebody has to go and owns buckets, or has come and owns none: the fewest moves to an even placement."""
+    state = turn.state
+    if state.stage is not Stage.SERVING or state.route is None:
+        return
+    staying = [s for s in _servers(state) if s.lineage == state.number and not s.is_leaving]
+    owners = table.owners(state.route)
+    has_to_go = [s for s in _servers(state) if s.is_leaving and s.key in owners]
+    if not staying or not (has_to_go or any(s.key not in owners for s in staying)):
+        return
+    ordinals = {s.key: s.ordinal for s in _servers(state)}
+    seat = {s.ordinal: number for number, s in enumerate(staying)}
+    before = [ordinals.get(table.owner_of(state.route, b), NOBODY) for b in range(len(state.route.owner))]
+    after = place(len(before), len(staying), [seat.get(ordinal, NOBODY) for ordinal in before])
+    wanted = [staying[number].ordinal for number in after]
+    way = moves(before, wanted, first=[s.ordinal for s in has_to_go])
+    reason = f"{has_to_go[0].key.name} is leaving" if has_to_go else "a server has come"
+    turn.change(moves=replace(state.moves, waiting=way, reason=reason))
+
+
+def _servers(state: JobState) -> tuple[Server, ...]:
+    return tuple(state.members.servers[ordinal] for ordinal in sorted(state.members.servers))
