@@ -53,6 +53,7 @@ class Persistence:
             write = await self._waiting.get()
             settled = await self._settle(write)
             self.problem = ""
+            log.debug("%s", settled)
             self._answer(settled)
 
     async def _settle(self, write: Write) -> Persisted | PersistRefused:

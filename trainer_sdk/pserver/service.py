@@ -158,6 +158,7 @@ class Service:
     def _handle(self, event: Event) -> None:
         step = bucket.handle(self._state, event, time.monotonic())
         self._set(step.state)
+        log.debug("%s", event)
         for effect in step.effects:
             self._carry_out(effect)
 
