@@ -229,7 +229,7 @@ def _serving(security: Security, folder: str, tables: tuple[TableSpec, ...]) -> 
     child = multiprocessing.get_context("spawn").Process(target=_serve, args=(there, security, folder, tables))
     child.start()
     port, bare_port = here.recv()
-    place = ServerPlace(name=MemberName("s"), incarnation=Incarnation("i"), address=f"127.0.0.1:{port}")
+    place = ServerPlace(name=MemberName("s"), incarnation=Incarnation("i"), address=f"127.0.0.1:{port}", ordinal=0)
     route = Route(
         revision=1,
         lineage=Lineage(1),

@@ -10,7 +10,8 @@
 | EDL_ADDRESS_FILE       | where the bound address is written                                   |                   |
 | EDL_CHECKPOINT_URI     | folder of manifests and checkpoint files                             | required          |
 | EDL_CHECKPOINT_EVERY_S | from one commit's end to the next one's begin                        | 60                |
-| EDL_SERVERS            | parameter servers expected                                           | 0                 |
+| EDL_SERVERS            | parameter servers when the job begins; 0: a job without them         | 0                 |
+| EDL_MAX_SERVERS        | servers that there may be later (SetServers)                         | EDL_SERVERS       |
 | EDL_BUCKETS            | buckets of a new job's tables                                        | 256               |
 | EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
 | EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
@@ -93,6 +94,7 @@ class Settings:
             checkpoint_uri=_required(environ, "EDL_CHECKPOINT_URI", hint="Name a folder, or a URI that fsspec knows"),
             config=JobConfig(
                 servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
+                max_servers=_max_servers(environ),
                 bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1),
                 checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
                 reconnect_window_ns=int(_seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
@@ -127,6 +129,18 @@ def _check_version(environ: Mapping[str, str]) -> None:
         raise InvalidSettingError(
             "EDL_ENV_VERSION", f"is {version!r}; this EDL reads {ENV_VERSION}", hint="Use one EDL for cluster and image"
         )
+
+
+def _max_servers(environ: Mapping[str, str]) -> int:
+    servers = _whole(environ, "EDL_SERVERS", default=0, least=0)
+    most = _whole(environ, "EDL_MAX_SERVERS", default=servers, least=0)
+    if most < servers:
+        problem = f"is {most}, below EDL_SERVERS, which is {servers}"
+        raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or raise it")
+    if most and not servers:
+        problem = f"is {most}, but EDL_SERVERS is 0: a job without servers never gets any"
+        raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or set EDL_SERVERS")
+    return most
 
 
 def _timing(lease_ttl_s: int) -> LeadershipTiming:

@@ -82,6 +82,12 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
     for role in Role:
         members.add_metric([role], sum(1 for m in status.members if m.role is role and m.is_connected))
     yield members
+    servers = GaugeMetricFamily(f"{PREFIX}_servers", "Parameter servers: ready, wanted, and the most.", labels=["kind"])
+    for kind, count in (("ready", status.servers), ("wanted", status.servers_wanted), ("max", status.servers_max)):
+        servers.add_metric([kind], count)
+    yield servers
+    yield _gauge("moving_buckets", "Buckets on their way between servers.", status.moving)
+    yield _gauge("buckets_waiting_to_move", "Buckets that are to go to another server.", status.waiting_to_move)
     yield _gauge("reworked_positions", "Positions that went back from done, in this term.", status.reworked)
     rate = sum(member.samples_per_s for member in status.members if member.is_connected)
     yield _gauge("samples_per_second", "What all trainers report together.", rate)

@@ -1,6 +1,6 @@
 """The durable values of a job and the transactions that change them, as bytes and keys of the store.
 
-The problem: what a new master believes is what these six values say together, so each write of the core becomes one
+The problem: what a new master believes is what these seven values say together, so each write of the core becomes one
 transaction that compares what the core built on and changes it in one step.  A value that is compared changes and
 never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.
 
@@ -27,6 +27,7 @@ from master.job.domain import (
     RaiseLineage,
     RecordDataset,
     RecordQuarantine,
+    RecordServers,
     ReserveHighWater,
     SwapHead,
     Write,
@@ -39,7 +40,7 @@ _T = TypeVar("_T")
 
 def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
     """What a new master reads, all at one revision."""
-    return (keys.lineage, keys.dataset, keys.high_water, keys.head, keys.route, keys.intents)
+    return (keys.lineage, keys.dataset, keys.high_water, keys.head, keys.route, keys.intents, keys.servers)
 
 
 def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
@@ -50,7 +51,7 @@ def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
 
 def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None) -> Durable:
     """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
-    high_water = snapshot.try_value(keys.high_water)
+    high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
     return Durable(
         lineage=_parse(LineageRecord, snapshot, keys.lineage),
         dataset=_parse(DatasetRecord, snapshot, keys.dataset),
@@ -58,6 +59,7 @@ def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None) -> D
         head=head,
         route=_parse(Route, snapshot, keys.route),
         intents=_parse_intents(snapshot, keys),
+        servers=int(servers) if servers else None,
     )
 
 
@@ -103,6 +105,8 @@ def transaction_of(write: Write, keys: JobKeys, term: Term) -> Transaction:
             )
         case ReserveHighWater():
             return Transaction(term=term, writes=(Put(keys.high_water, str(write.below).encode()),))
+        case RecordServers():
+            return Transaction(term=term, writes=(Put(keys.servers, str(write.count).encode()),))
         case _:
             assert_never(write)
 

@@ -13,6 +13,7 @@ Not here: gRPC (`server`), who leads (`election`), one term after another (`term
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Coroutine, Iterable
@@ -23,6 +24,7 @@ from master import job
 from master.api.errors import ContractError, WireError
 from master.api.identities import Term
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
+from master.api.scaling import ServersAnswer
 from master.api.status import JobStatus
 from master.election import Reign
 from master.errors import TermEndedError
@@ -31,6 +33,7 @@ from master.inbox import Inbox
 from master.job.domain import (
     SECOND,
     AdoptableFound,
+    AnswerServers,
     CloseStream,
     Durable,
     Effect,
@@ -47,6 +50,7 @@ from master.job.domain import (
     PersistRefused,
     Retain,
     Send,
+    ServersAsked,
     StepDown,
     StreamBroken,
     SwapHead,
@@ -93,6 +97,8 @@ class TermRuntime:
         step = job.initial(config, durable, term, _now())
         self._state = step.state
         self._first_effects = step.effects
+        self._asking: dict[int, asyncio.Future[ServersAnswer]] = {}  # how many servers there are to be, by request
+        self._requests = itertools.count()
         self._has_news = True  # since the deadlines were looked at
         self._look_at = Instant(0)  # not before then again
         self._next_deadline = NEVER
@@ -117,6 +123,9 @@ class TermRuntime:
         finally:
             for stream in self._streams:
                 stream.abandon("this master's term is over")
+            for asked in self._asking.values():
+                if not asked.done():
+                    asked.set_exception(TermEndedError("the term ended before this number of servers was durable"))
             await _cancel({writes, *self._tasks})
 
     def _take_turn(self) -> None:
@@ -165,6 +174,8 @@ class TermRuntime:
                     self._start(asyncio.to_thread(self._folder.retain, effect.manifests))
                 case CloseStream():
                     self._close_stream(effect)
+                case AnswerServers():
+                    self._answer_servers(effect)
                 case StepDown():
                     raise TermEndedError(effect.reason)
                 case _:
@@ -180,6 +191,15 @@ class TermRuntime:
         stream = self._streams.try_find(effect.member)
         if stream is not None:
             stream.finish(effect.reason)
+
+    def _answer_servers(self, effect: AnswerServers) -> None:
+        answer = effect.answer
+        if answer.refused is None:
+            replaced = f", in place of {answer.replaces}" if answer.replaces else ""
+            log.info("%d servers are wanted%s", answer.count, replaced)
+        for request in effect.requests:
+            if (asked := self._asking.get(request)) is not None and not asked.done():
+                asked.set_result(answer)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -250,6 +270,17 @@ class TermRuntime:
     def may_answer(self) -> bool:
         """Whether anything may leave on a stream now; asked right before each envelope."""
         return self._reign.may_act()
+
+    async def set_servers(self, count: int) -> ServersAnswer:
+        """What the cluster side is told.  Raises TermEndedError when this term ends before the number is durable."""
+        request = next(self._requests)
+        asked: asyncio.Future[ServersAnswer] = asyncio.get_running_loop().create_future()
+        self._asking[request] = asked
+        try:
+            await self._inbox.extend((ServersAsked(request=request, count=count),))
+            return await asked
+        finally:
+            del self._asking[request]
 
     # ---- looking in ---------------------------------------------------------------------------------------------
 

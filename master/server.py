@@ -26,7 +26,7 @@ from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import WireError
 from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello, agreed_version
 from master.config import Address, Identity
-from master.errors import PortInUseError
+from master.errors import PortInUseError, TermEndedError
 from master.runtime import TermRuntime
 from master.streams import Stream
 
@@ -138,14 +138,33 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     ) -> master_pb2.StatusReply:
         """The job as of now.  UNAVAILABLE, marked as an answer: another master leads, or none."""
         term = await self._admit(context)
+        await self._check_hello(request, context)
+        return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(term.status()))
+
+    # ---- SetServers -----------------------------------------------------------------------------------------------
+
+    async def SetServers(  # noqa: N802  the service's own name
+        self, request: master_pb2.SetServersRequest, context: _Context
+    ) -> master_pb2.SetServersReply:
+        """The number of servers that holds afterwards.  UNAVAILABLE, marked as an answer: another master leads now."""
+        term = await self._admit(context)
+        await self._check_hello(request, context)
+        try:
+            answer = await term.set_servers(request.count)
+        except TermEndedError as error:
+            await _refuse(context, grpc.StatusCode.UNAVAILABLE, str(error))
+        return master_pb2.SetServersReply(hello=encode_hello(self._hello), answer_json=encode_document(answer))
+
+    # ---- who may come in ------------------------------------------------------------------------------------------
+
+    async def _check_hello(
+        self, request: master_pb2.StatusRequest | master_pb2.SetServersRequest, context: _Context
+    ) -> None:
         if request.HasField("hello"):
             try:
                 agreed_version(self._hello, decode_hello(request))
             except WireError as error:
                 await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(term.status()))
-
-    # ---- who may come in ------------------------------------------------------------------------------------------
 
     async def _admit(self, context: _Context) -> TermRuntime:
         if self._token:

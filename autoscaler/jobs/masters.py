@@ -1,4 +1,4 @@
-"""Asks a job's master how far it is: the cluster side's one door to `master.api`'s Status call."""
+"""Asks a job's master how far it is and tells it how many servers are wanted: the cluster side's one door to it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
 from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello
+from master.api.scaling import ServersAnswer
 from master.api.status import JobStatus
 
 if TYPE_CHECKING:
@@ -83,6 +84,23 @@ class Masters:
         try:
             reply = await stub.Status(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
             return progress_of(decode_document(JobStatus, reply.job_status_json))
+        except grpc.aio.AioRpcError as error:
+            return NoProgress.REFUSED if _has_answered(error) else NoProgress.SILENT
+        except ContractError as error:
+            log.warning("the master of %s answers what this version does not read: %s", door.job, error)
+            return NoProgress.REFUSED
+
+    async def set_servers(self, door: Door, count: int) -> ServersAnswer | NoProgress:
+        """From now on the job is to have so many servers; the answer says how many hold, durably, within a second.
+
+        May be said again at any time: the newest number holds.  What cannot be is `refused`, with field and reason.
+        """
+        stub: MasterAsyncStub = MasterStub(await self._channel(door))
+        hello = encode_hello(Hello(job=door.job, software="edl"))
+        request = master_pb2.SetServersRequest(hello=hello, count=count)
+        try:
+            reply = await stub.SetServers(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
+            return decode_document(ServersAnswer, reply.answer_json)
         except grpc.aio.AioRpcError as error:
             return NoProgress.REFUSED if _has_answered(error) else NoProgress.SILENT
         except ContractError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from master.api.identities import Role
 from master.api.status import JobPhase, JobStatus, MemberStatus
 
 
@@ -26,6 +27,11 @@ class JobProgress:
     head: str = ""
     checkpoint_age_s: float | None = None
     connected: frozenset[str] = frozenset()  # the members, by name, whose stream to the master stands
+    servers: int = 0  # that hold the model, or wait for their share of it
+    servers_wanted: int = 0  # as the master has it; what the cluster side wants is said by `Masters.set_servers`
+    servers_max: int = 0
+    moving: int = 0  # buckets that are to go to another server, or are on their way
+    buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
     samples_per_s: float = 0.0
     metrics: tuple[tuple[str, float], ...] = ()
 
@@ -68,6 +74,11 @@ def progress_of(status: JobStatus) -> JobProgress:
         head=status.head or "",
         checkpoint_age_s=status.head_age_s,
         connected=frozenset(member.name for member in status.members if member.is_connected),
+        servers=status.servers,
+        servers_wanted=status.servers_wanted,
+        servers_max=status.servers_max,
+        moving=status.moving + status.waiting_to_move,
+        buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is Role.SERVER),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )

@@ -52,7 +52,12 @@ def decode_master_envelope(envelope: master_pb2.MasterEnvelope) -> tuple[MasterM
 
 
 def decode_hello(
-    carrier: master_pb2.MemberEnvelope | master_pb2.MasterEnvelope | master_pb2.StatusRequest | master_pb2.StatusReply,
+    carrier: master_pb2.MemberEnvelope
+    | master_pb2.MasterEnvelope
+    | master_pb2.StatusRequest
+    | master_pb2.StatusReply
+    | master_pb2.SetServersRequest
+    | master_pb2.SetServersReply,
 ) -> Hello:
     """The Hello in the first envelope of a stream.  Raises WireError when there is none."""
     if not carrier.HasField("hello"):

@@ -131,6 +131,7 @@ class ServerPlace:
     name: MemberName
     incarnation: Incarnation
     address: str  # host:port of its data path
+    ordinal: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,7 @@ class MemberStatus:
     steps: int  # of a trainer's process
     samples_per_s: float
     metrics: Mapping[str, float]  # what the script reported last, less what is no number (a loss that diverged)
+    buckets: int = 0  # of a server: that it owns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,10 @@ class JobStatus:
     quarantine: PositionSet
     reworked: int  # positions that went back from done, under this master
     members: tuple[MemberStatus, ...]
-    servers_expected: int
+    servers: int  # that hold the current model, or wait for their share of it
+    servers_wanted: int  # ordinals below this are to be here, the others empty themselves and go
+    servers_max: int
+    moving: int  # buckets on their way between servers
+    waiting_to_move: int
     failures: tuple[FailureStatus, ...]
     failures_in_a_row: int

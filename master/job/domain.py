@@ -29,6 +29,7 @@ from master.api.identities import (
 from master.api.manifest import Manifest
 from master.api.messages import MasterMessage, MemberMessage
 from master.api.positions import EMPTY, PositionSet
+from master.api.scaling import ServersAnswer
 from master.job.placement import Move
 
 Instant = NewType("Instant", int)
@@ -52,8 +53,8 @@ class MemberKey:
 class JobConfig:
     """What one job's master is told; fixed for a term.  All times in ns."""
 
-    servers: int  # parameter servers expected, ordinals 0 to servers - 1; 0: a job without servers
-    max_servers: int = 0  # servers that may come later have ordinals below this; 0: as many as are expected
+    servers: int  # wanted when the job begins, ordinals 0 to servers - 1; 0: a job without servers
+    max_servers: int = 0  # servers that may come later have ordinals below this; below `servers`: as many as those
     bucket_count: int = 256  # of a new job; an existing checkpoint or route says its own
     checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
 
@@ -80,6 +81,11 @@ class JobConfig:
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
     high_water_batches: int = 64  # positions are reserved in blocks of at least so many batches (M6)
     high_water_ns: int = 10 * SECOND  # ... and of about so much work: a write every few seconds
+
+    @property
+    def most_servers(self) -> int:
+        """Servers that there may be at any time; 0: a job without servers."""
+        return max(self.servers, self.max_servers) if self.servers else 0
 
 
 # ---- durable records ------------------------------------------------------------------------------------------------
@@ -140,6 +146,7 @@ class Durable:
     head: Manifest | None = None  # the manifest that the head record names, read and verified
     route: Route | None = None
     intents: tuple[Intent, ...] = ()
+    servers: int | None = None  # wanted; None: nobody has asked for another number than the settings'
 
 
 # ---- store transactions ---------------------------------------------------------------------------------------------
@@ -197,7 +204,14 @@ class ChangeTable:
     new: Table
 
 
-Write = SwapHead | RaiseLineage | RecordQuarantine | RecordDataset | ReserveHighWater | ChangeTable
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordServers:
+    """servers := count.  So many are wanted until another number is said, whichever master leads (ADR 0315)."""
+
+    count: int
+
+
+Write = SwapHead | RaiseLineage | RecordQuarantine | RecordDataset | RecordServers | ReserveHighWater | ChangeTable
 
 
 # ---- effects --------------------------------------------------------------------------------------------------------
@@ -258,7 +272,15 @@ class StepDown:
     reason: str
 
 
-Effect = Persist | WriteManifest | FindAdoptable | Retain | Send | CloseStream | StepDown
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerServers:
+    """To those who asked with these requests (ServersAsked), once: the number is durable."""
+
+    requests: tuple[int, ...]
+    answer: ServersAnswer
+
+
+Effect = Persist | WriteManifest | FindAdoptable | Retain | Send | CloseStream | AnswerServers | StepDown
 
 
 # ---- events ---------------------------------------------------------------------------------------------------------
@@ -371,6 +393,17 @@ class MovesExpired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServersAsked:
+    """The cluster side wants so many servers, ordinals 0 to count - 1; answered by AnswerServers with `request`.
+
+    The newest number replaces every other one, carried out or not; what has begun to move goes on.
+    """
+
+    request: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MovesAsked:
     """Measured load, or somebody who sees the whole cluster, wants buckets elsewhere; source and target: ordinals.
 
@@ -400,5 +433,6 @@ Event = (
     | ManifestWriteFailed
     | AdoptableFound
     | MovesAsked
+    | ServersAsked
     | Deadline
 )

@@ -35,6 +35,7 @@ from master.job import (
     recovery,
     reserving,
     resizing,
+    scaling,
     servers,
     skipping,
     trainers,
@@ -65,13 +66,15 @@ from master.job.domain import (
     ReconnectWindowEnded,
     RecordDataset,
     RecordQuarantine,
+    RecordServers,
     ReserveHighWater,
+    ServersAsked,
     StepDown,
     StreamBroken,
     SwapHead,
 )
 from master.job.membership import Trainer
-from master.job.state import JobState, Moves, Reserved, Stage, Step, Turn
+from master.job.state import JobState, Moves, Reserved, Scale, Stage, Step, Turn
 
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:
@@ -84,6 +87,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
         dataset=durable.dataset,
         route=durable.route,
         moves=Moves(intents=durable.intents),
+        scale=Scale(wanted=min(durable.servers or config.servers, config.most_servers)),
         reserved=Reserved(below=durable.high_water),
     )
     turn = Turn(state, now)
@@ -192,21 +196,28 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
         case RecordDataset() as write:
             declaring.handle_recorded(turn, write)
             ownership.admit_first(turn)
+        case RecordServers() as write:
+            scaling.handle_recorded(turn, write)
         case ChangeTable() as write:
             if not moves.handle_changed(turn, write):
                 recovery.lose_model(turn, "a server was lost while its bucket moved")
-        case write if turn.state.writing != write:
-            pass  # answered before
+        case SwapHead() | RaiseLineage() | RecordQuarantine() as write:
+            if turn.state.writing == write:  # else it was answered before
+                turn.change(writing=None)
+                _handle_model_changed(turn, write)
+        case never:
+            assert_never(never)
+
+
+def _handle_model_changed(turn: Turn, write: SwapHead | RaiseLineage | RecordQuarantine) -> None:
+    match write:
         case SwapHead():
-            turn.change(writing=None)
             cuts.handle_head_swapped(turn)
             if turn.state.stage is Stage.ADOPTING:
                 turn.recover(stage=Stage.GATHERING)
-        case RaiseLineage() as write:
-            turn.change(writing=None)
+        case RaiseLineage():
             recovery.handle_raised(turn, write)
-        case RecordQuarantine() as write:
-            turn.change(writing=None)
+        case RecordQuarantine():
             skipping.handle_recorded(turn, write)
         case never:
             assert_never(never)
@@ -229,4 +240,5 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     AnswersOverdue: servers.handle_overdue,
     MovesAsked: resizing.handle_asked,
     MovesExpired: moves.handle_expired,
+    ServersAsked: scaling.handle_asked,
 }

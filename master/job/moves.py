@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.identities import BucketId, ServerPlace
+from master.api.identities import NO_LINEAGE, BucketId, ServerPlace
 from master.api.messages import Activated, Installed, Released
 from master.api.positions import PositionSet
 from master.job import orders, resizing, skipping, table
@@ -58,7 +58,8 @@ def undo_all(turn: Turn) -> None:
 
 
 def _write(turn: Turn, before: Table, after: Table) -> None:
-    staying = [server.key.incarnation for server in turn.state.members.servers.values() if not server.is_leaving]
+    servers, is_going = turn.state.members.servers.values(), turn.state.is_going
+    staying = [server.key.incarnation for server in servers if not is_going(server)]
     write = ChangeTable(old=before, new=table.next_revision(table.without_idle_places(after, staying)))
     turn.change(moves=replace(turn.state.moves, writing=write))
     turn.emit(Persist(write=write))
@@ -78,7 +79,7 @@ def _begun(turn: Turn, now: Table) -> Table:
     """INTENT for as many as may be on their way together (rule 41)."""
     state = turn.state
     room, waiting = state.config.moves_at_once - len(now.intents), state.moves.waiting
-    must_go = any(server.is_leaving for server in state.members.servers.values())
+    must_go = any(map(state.is_going, state.members.servers.values()))
     if room <= 0 or not waiting or (is_paced(state) and not must_go):
         return now
     chosen: dict[int, Intent] = {}
@@ -93,7 +94,7 @@ def _begun(turn: Turn, now: Table) -> Table:
             continue  # gone, or there already: planned anew when somebody comes or goes
         if _is_settled(state, move.bucket) and _may_begin(state, source, target):
             chosen[move.bucket] = _intent(state, move, source, target)
-            places.append(_place(target))
+            places.append(place_of(target))
         else:
             rest.append(move)
     turn.change(moves=replace(state.moves, waiting=tuple(rest)))
@@ -115,7 +116,7 @@ def _is_settled(state: JobState, bucket: int) -> bool:
 
 def _may_begin(state: JobState, source: Server, target: Server) -> bool:
     are_here = source.is_connected and target.is_connected and target.lineage == state.number
-    return are_here and not target.is_leaving and (source.is_leaving or not is_paced(state))
+    return are_here and not state.is_going(target) and (state.is_going(source) or not is_paced(state))
 
 
 def is_paced(state: JobState) -> bool:
@@ -135,15 +136,21 @@ def _intent(state: JobState, move: Move, source: Server, target: Server) -> Inte
     )
 
 
-def _place(server: Server) -> ServerPlace:
-    return ServerPlace(name=server.key.name, incarnation=server.key.incarnation, address=server.address)
+def place_of(server: Server) -> ServerPlace:
+    key = server.key
+    return ServerPlace(name=key.name, incarnation=key.incarnation, address=server.address, ordinal=server.ordinal)
 
 
 def _release(turn: Turn) -> None:
-    """A leaving server that owns nothing by the table may end (rule 49)."""
+    """A server that has to go and owns nothing by the table may end (rule 49).
+
+    A process that holds no model yet and is not wanted waits: the number that wants it may be on its way.
+    """
     state = turn.state
     for server in state.members.servers.values():
-        if server.is_leaving and not server.is_released and state.route and not state.moves.writing:
+        may_wait = server.lineage == NO_LINEAGE and not server.is_leaving
+        must_go = state.is_going(server) and not server.is_released and not may_wait
+        if must_go and state.route and not state.moves.writing:
             is_named = any(server.key in (intent.source, intent.target) for intent in state.moves.intents)
             if not is_named and not table.owned(state.route, server.key.incarnation):
                 turn.change(members=put_server(turn.state.members, replace(server, is_released=True)))
@@ -231,7 +238,7 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
     if moves.expires == event.deadline:
         late = frozenset(intent.bucket for intent in moves.intents) - moves.installed
         turn.change(moves=replace(moves, undone=moves.undone | late, waiting=(), expires=None))
-        if any(server.is_leaving for server in turn.state.members.servers.values()):
+        if any(map(turn.state.is_going, turn.state.members.servers.values())):
             resizing.plan(turn)
 
 

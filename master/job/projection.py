@@ -10,7 +10,9 @@ from master.api.identities import Role
 from master.api.positions import PositionSet
 from master.api.status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
 from master.job.domain import SECOND, Instant
+from master.job.membership import Server
 from master.job.state import JobState, Phase, Stage
+from master.job.table import owned
 
 EPOCHS_SHOWN: Final = 16
 
@@ -50,7 +52,11 @@ def status(state: JobState, now: Instant) -> JobStatus:
         quarantine=books.quarantined,
         reworked=books.reworked,
         members=tuple(_members(state)),
-        servers_expected=state.config.servers,
+        servers=sum(1 for one in state.members.servers.values() if _is_ready(state, one)),
+        servers_wanted=state.scale.wanted,
+        servers_max=state.config.most_servers,
+        moving=len(state.moves.intents),
+        waiting_to_move=len(state.moves.waiting),
         failures=tuple(
             FailureStatus(
                 member=note.member.name, age_s=_age_s(note.at, now), positions=note.positions, message=note.message
@@ -123,12 +129,17 @@ def _members(state: JobState) -> Iterator[MemberStatus]:
             role=Role.SERVER,
             ordinal=ordinal,
             is_connected=server.is_connected,
-            is_serving=state.stage is Stage.SERVING,
+            is_serving=_is_ready(state, server),
             leased=0,
             steps=0,
             samples_per_s=0.0,
             metrics={},
+            buckets=len(owned(state.route, server.key.incarnation)) if state.route else 0,
         )
+
+
+def _is_ready(state: JobState, server: Server) -> bool:
+    return state.stage is Stage.SERVING and server.is_connected and server.lineage == state.number
 
 
 def _age_s(then: Instant, now: Instant) -> float:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.identities import Lineage, Route, ServerPlace, Version
+from master.api.identities import Lineage, Route, Version
 from master.api.manifest import Manifest
 from master.api.messages import AskMarks, Fenced, MarksReport, Restore, Restored, RestoreFailed, RouteChanged
 from master.api.positions import EMPTY
@@ -78,7 +78,7 @@ def advance(turn: Turn) -> None:
         )
         for server in state.members.servers.values():
             ask_again(turn, server)
-    elif _are_enough_here(state) and all(server.is_connected for server in state.members.servers.values()):
+    elif _are_enough_here(state) and all(server.is_connected for server in next_owners(state)):
         raise_lineage(turn)
 
 
@@ -91,12 +91,24 @@ def _is_model_here(state: JobState) -> bool:
 
 
 def _are_enough_here(state: JobState) -> bool:
-    """Each owner or the process that came in its place, but for owners that were leaving; at first as many as begin."""
-    here = {server.key.name for server in state.members.servers.values()}
+    """Each owner or the process that came in its place, but for those that had to go; at first as many as are wanted.
+
+    Once a server is lost, who is not wanted any more is not waited for (ADR 0315): a cluster that lacks room for a
+    server asks for fewer.  A new master gives it the time that it has to come back, like everybody.
+    """
+    here, wanted = set(state.members.servers), range(state.scale.wanted)
     if state.route is None:
-        return len(here) >= state.config.servers
-    missing = {owner.name for owner in owners(state.route)} - here
-    return bool(here) and len(missing) <= state.recovery.departed
+        return here.issuperset(wanted)
+    owning = {state.route.servers[place].ordinal for place in state.route.owner} - state.recovery.departed
+    if state.recovery.must_raise or state.reclaim_ends is None:
+        owning &= set(wanted)
+    return bool(here) and owning <= here
+
+
+def next_owners(state: JobState) -> list[Server]:
+    """Those who are to stay; if there are none, whoever is here."""
+    known = [state.members.servers[ordinal] for ordinal in sorted(state.members.servers)]
+    return [server for server in known if not state.is_going(server)] or known
 
 
 # ---- all servers hold the lineage: their marks -----------------------------------------------------------------------
@@ -150,7 +162,7 @@ def raise_lineage(turn: Turn) -> None:
         known.append(state.head.lineage)
     number = Lineage(1 + max(known))
     quarantine = state.recovery.quarantine | (state.lineage.quarantine if state.lineage else EMPTY)
-    turn.recover(stage=Stage.RAISING, must_raise=False, departed=0)
+    turn.recover(stage=Stage.RAISING, must_raise=False, departed=frozenset())
     turn.write(
         RaiseLineage(
             old=state.lineage,
@@ -165,16 +177,13 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
     bucket_count = (state.head.bucket_count if state.head else 0) or state.config.bucket_count
     if before:
         bucket_count = len(before.owner)
-    known = [state.members.servers[ordinal] for ordinal in sorted(state.members.servers)]
-    servers = [server for server in known if not server.is_leaving] or known
-    seat = {server.key.name: number for number, server in enumerate(servers)}
-    held = [seat.get(before.servers[owner].name, NOBODY) for owner in before.owner] if before else []
+    servers = next_owners(state)
+    seat = {server.ordinal: number for number, server in enumerate(servers)}
+    held = [seat.get(before.servers[owner].ordinal, NOBODY) for owner in before.owner] if before else []
     return Route(
         revision=before.revision + 1 if before else 1,
         lineage=number,
-        servers=tuple(
-            ServerPlace(name=one.key.name, incarnation=one.key.incarnation, address=one.address) for one in servers
-        ),
+        servers=tuple(moves.place_of(one) for one in servers),
         owner=place(bucket_count, len(servers), held),
         version=(Version(0),) * bucket_count,
     )
@@ -235,6 +244,9 @@ def ask_again(turn: Turn, server: Server) -> None:
         assert state.route
         assert state.dataset
         assert state.lineage
+        mine = owned(state.route, server.key.incarnation)
+        if state.is_going(server) and not mine:
+            return
         turn.send(
             server.key,
             Restore(
@@ -246,7 +258,7 @@ def ask_again(turn: Turn, server: Server) -> None:
                 quarantine=state.lineage.quarantine,
                 tables=state.dataset.tables,
                 bucket_count=len(state.route.owner),
-                buckets=owned(state.route, server.key.incarnation),
+                buckets=mine,
                 version=Version(0),
             ),
         )

@@ -1,8 +1,9 @@
 """Servers come and go: who enters the lineage, what they are to own, and that the way there is begun (rules 41, 49).
 
 A server that comes while the job serves enters with an empty list (RESTORE of no bucket) and then gets its share.  One
-that has to go says so; its buckets go first, and it is released when it owns nothing.  Evenness is for servers that
-come and go alone: an uneven placement that somebody asked for by measured load (`MovesAsked`) stays.
+that has to go, because it says so or because fewer are wanted (`scaling`), gives its buckets away first and is released
+when it owns nothing.  Evenness is for servers that come and go alone: an uneven placement that somebody asked for by
+measured load (`MovesAsked`) stays.
 
 Not here: how a bucket moves (`moves`), which ones move (`placement`).
 """
@@ -31,7 +32,7 @@ def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:
 def handle_asked(turn: Turn, event: MovesAsked) -> None:
     """The newest wish takes the place of what waits; servers that have to go come before any wish."""
     state = turn.state
-    if state.route is None or state.stage is not Stage.SERVING or any(s.is_leaving for s in _servers(state)):
+    if state.route is None or state.stage is not Stage.SERVING or any(map(state.is_going, _servers(state))):
         return
     known = [one for one in event.moves if 0 <= one.bucket < len(state.route.owner)]
     turn.change(moves=replace(state.moves, waiting=tuple(known), reason=event.reason))
@@ -41,6 +42,8 @@ def enter(turn: Turn, server: Server) -> None:
     """RESTORE with an empty list, to a server that has come while the others serve (rule 49).  May be repeated."""
     state = turn.state
     if state.stage is not Stage.SERVING or server.lineage == state.number or state.dataset is None:
+        return
+    if state.is_going(server):
         return
     if state.route is None or table.owned(state.route, server.key.incarnation):
         return
@@ -63,15 +66,32 @@ def enter(turn: Turn, server: Server) -> None:
     )
 
 
+def are_all_here(state: JobState) -> bool:
+    """Whoever is to stay is of this lineage."""
+    return all(one.lineage == state.number or state.is_going(one) for one in _servers(state))
+
+
 def plan(turn: Turn) -> None:
     """Somebody has to go and owns buckets, or has come and owns none: the fewest moves to an even placement."""
     state = turn.state
+    if state.route is None:
+        return
+    owners = table.owners(state.route)
+    if any(state.is_going(one) and one.key in owners for one in _servers(state)) or any(
+        one.key not in owners for one in _staying(state)
+    ):
+        plan_anew(turn)
+
+
+def plan_anew(turn: Turn) -> None:
+    """What waits to move is what an even placement on those who stay lacks."""
+    state = turn.state
     if state.stage is not Stage.SERVING or state.route is None:
         return
-    staying = [s for s in _servers(state) if s.lineage == state.number and not s.is_leaving]
-    owners = table.owners(state.route)
-    has_to_go = [s for s in _servers(state) if s.is_leaving and s.key in owners]
-    if not staying or not (has_to_go or any(s.key not in owners for s in staying)):
+    staying, owners = _staying(state), table.owners(state.route)
+    has_to_go = [one for one in _servers(state) if state.is_going(one) and one.key in owners]
+    if not staying:
+        turn.change(moves=replace(state.moves, waiting=()))
         return
     ordinals = {s.key: s.ordinal for s in _servers(state)}
     seat = {s.ordinal: number for number, s in enumerate(staying)}
@@ -79,8 +99,12 @@ def plan(turn: Turn) -> None:
     after = place(len(before), len(staying), [seat.get(ordinal, NOBODY) for ordinal in before])
     wanted = [staying[number].ordinal for number in after]
     way = moves(before, wanted, first=[s.ordinal for s in has_to_go])
-    reason = f"{has_to_go[0].key.name} is leaving" if has_to_go else "a server has come"
+    reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "a server has come"
     turn.change(moves=replace(state.moves, waiting=way, reason=reason))
+
+
+def _staying(state: JobState) -> list[Server]:
+    return [one for one in _servers(state) if one.lineage == state.number and not state.is_going(one)]
 
 
 def _servers(state: JobState) -> tuple[Server, ...]:

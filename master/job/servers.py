@@ -23,6 +23,7 @@ from master.api.messages import (
     MemberMessage,
     Refused,
     RegisterServer,
+    Released,
     Restored,
     RestoreFailed,
     ServerLeaving,
@@ -39,7 +40,7 @@ from master.job.state import Phase, Stage, Turn
 def handle_register(turn: Turn, said: RegisterServer) -> None:
     """A member from now on; a process that is new at its ordinal, or has lost the model, starts a roll-back."""
     state, server = turn.state, server_of(said)
-    most = max(state.config.servers, state.config.max_servers if state.config.servers else 0)
+    most = state.config.most_servers
     if not 0 <= said.ordinal < most:
         message = f"is {said.ordinal}; this job has {most} parameter servers, numbered from 0"
         turn.send(server.key, Refused(field="ordinal", message=message))
@@ -55,12 +56,15 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
     elif before and state.stage is Stage.SERVING and said.lineage != state.number == before.lineage:
         lose(turn, before, f"{before.key.name} has lost its model")
     if before and before.key == server.key:
-        server = replace(server, is_leaving=server.is_leaving or before.is_leaving)
+        is_leaving = server.is_leaving or before.is_leaving
+        server = replace(server, is_leaving=is_leaving, is_released=before.is_released)
     turn.change(members=put_server(turn.state.members, server))
     turn.send(
         server.key,
         ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),
     )
+    if server.is_released:
+        turn.send(server.key, Released())  # it may not have heard it
     if state.stage is Stage.RESTORING and before and before.key == server.key and said.lineage == state.number:
         recovery.handle_restored(turn, server, Restored(lineage=said.lineage))
     _ask_again(turn, server)
@@ -96,7 +100,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         for server in state.members.servers.values():
             skipping.ask_again(turn, server)
     if state.moves.overdue == event.deadline:
-        is_over = moves.is_quiet(state) and all(s.lineage == state.number for s in state.members.servers.values())
+        is_over = moves.is_quiet(state) and resizing.are_all_here(state)
         turn.change(moves=replace(state.moves, overdue=None if is_over else again))
         for server in state.members.servers.values():
             resizing.enter(turn, server)
@@ -145,7 +149,8 @@ def lose(turn: Turn, server: Server, why: str) -> None:
     """Its buckets are gone: everything goes back to head (rule 26), unless others have or are about to have them."""
     turn.change(members=drop_server(turn.state.members, server))
     if not moves.let_go(turn, server):
-        turn.recover(departed=turn.state.recovery.departed + server.is_leaving)
+        departed = {server.ordinal} if server.is_leaving else set()
+        turn.recover(departed=turn.state.recovery.departed | departed)
         recovery.lose_model(turn, why)
 
 

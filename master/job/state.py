@@ -33,7 +33,7 @@ from master.job.domain import (
     Write,
 )
 from master.job.frozen_map import FrozenMap
-from master.job.membership import Members
+from master.job.membership import Members, Server
 from master.job.placement import Move
 from master.job.quarantine import Failures
 
@@ -60,7 +60,7 @@ class Recovery:
 
     stage: Stage = Stage.ADOPTING
     must_raise: bool = False  # a server was lost: nothing of this lineage may go on
-    departed: int = 0  # of the owners lost, how many were leaving: nobody comes in their place
+    departed: frozenset[int] = frozenset()  # ordinals of owners that were leaving: nobody need come in their place
     quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
     restored: frozenset[int] = frozenset()
@@ -140,6 +140,17 @@ class Moves:
         return self.installed - self.undone
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How many servers are wanted (`scaling`)."""
+
+    wanted: int  # holds: durable, or what the job began with
+    newest: int = 0  # asked for last
+    writing: int | None = None  # being recorded
+    asking: tuple[int, ...] = ()  # requests that are answered once `newest` holds
+    replaced: str = ""  # what they are told then
+
+
 _START: Final = Instant(0)
 
 
@@ -170,6 +181,7 @@ class JobState:
     commit: Commit = field(default_factory=Commit)
     skip: Skipping | None = None
     moves: Moves = Moves()
+    scale: Scale = Scale(wanted=0)
     owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
     is_world_free: bool = False  # nobody has held the model of this lineage yet
     reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
@@ -190,6 +202,10 @@ class JobState:
     @property
     def stage(self) -> Stage:
         return self.recovery.stage
+
+    def is_going(self, server: Server) -> bool:
+        """It has to go: it has said so, was told that it may, or the job is to have fewer servers."""
+        return server.is_leaving or server.is_released or server.ordinal >= self.scale.wanted
 
     @property
     def is_complete(self) -> bool:

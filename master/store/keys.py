@@ -64,6 +64,11 @@ class JobKeys:
         return self.named("route")
 
     @property
+    def servers(self) -> Key:
+        """How many servers the cluster side wants; absent: as many as the job began with."""
+        return self.named("servers")
+
+    @property
     def intents(self) -> Key:
         """Which buckets are to move (rule 40); changes with the route only, so the route is compared for both."""
         return self.named("intents")

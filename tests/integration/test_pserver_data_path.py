@@ -85,7 +85,7 @@ class Server:
     @property
     def place(self):
         return ServerPlace(
-            name=MemberName("s"), incarnation=self.incarnation, address=f"127.0.0.1:{self.listener.port}"
+            name=MemberName("s"), incarnation=self.incarnation, address=f"127.0.0.1:{self.listener.port}", ordinal=0
         )
 
     def tell(self, message):
@@ -457,7 +457,8 @@ def test_server_that_is_gone_is_an_error_within_the_budget(new_job):
 def test_another_process_at_the_same_address_is_not_spoken_to(new_job):
     """A server that came back holds another model, or none."""
     job = new_job(1).restore()
-    place = ServerPlace(name=MemberName("s"), incarnation=Incarnation("before"), address=job.route.servers[0].address)
+    address = job.route.servers[0].address
+    place = ServerPlace(name=MemberName("s"), incarnation=Incarnation("before"), address=address, ordinal=0)
     job.client.set_route(
         Route(revision=2, lineage=Lineage(1), servers=(place,), owner=job.route.owner, version=job.route.version),
         TABLES,

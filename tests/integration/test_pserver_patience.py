@@ -33,6 +33,7 @@ def connect(listener, patience, security=None):
         name=MemberName("server-0"),
         address=f"127.0.0.1:{listener.getsockname()[1]}",
         incarnation=Incarnation("i"),
+        ordinal=0,
     )
     return Connection(place, security, SETTINGS, security.client_context(), patience)
 

@@ -14,6 +14,7 @@ from master import job
 from master.api.identities import Term
 from master.api.manifest import Manifest
 from master.job.domain import (
+    AnswerServers,
     ChangeTable,
     CloseStream,
     DatasetRecord,
@@ -27,6 +28,7 @@ from master.job.domain import (
     RaiseLineage,
     RecordDataset,
     RecordQuarantine,
+    RecordServers,
     ReserveHighWater,
     Retain,
     Send,
@@ -94,6 +96,8 @@ def _carried_out(process: MasterProcess, step: Step) -> MasterStep:
                 said.append(effect)
             case Retain():
                 retained.append(effect)
+            case AnswerServers():
+                pass  # heard at once or late, it changes nothing: the number is durable
             case StepDown():
                 after = replace(after, has_stepped_down=True)
             case _:
@@ -127,6 +131,8 @@ def try_write(  # noqa: C901 - one case per write
             return replace(etcd, durable=replace(durable, lineage=new)) if durable.lineage == old else None
         case RecordDataset(record=record):
             return replace(etcd, durable=replace(durable, dataset=record)) if durable.dataset is None else None
+        case RecordServers(count=count):
+            return replace(etcd, durable=replace(durable, servers=count))
         case ReserveHighWater(below=below):
             return replace(etcd, durable=replace(durable, high_water=below))
         case _:

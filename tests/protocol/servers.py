@@ -160,7 +160,9 @@ def full_wanted(head: CopyHead, ordinal: int) -> FullWanted:
 
 
 def place(ordinal: int, incarnation: Incarnation) -> ServerPlace:
-    return ServerPlace(name=MemberName(f"s{ordinal}"), incarnation=incarnation, address=f"{incarnation}:1")
+    return ServerPlace(
+        name=MemberName(f"s{ordinal}"), incarnation=incarnation, address=f"{incarnation}:1", ordinal=ordinal
+    )
 
 
 def _content(process: ServerProcess, shipment: Shipment, positions: int) -> Ledger:

@@ -36,6 +36,7 @@ from master.api.messages import (
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import (
     AdoptableFound,
+    AnswerServers,
     ChangeTable,
     Durable,
     FindAdoptable,
@@ -49,8 +50,10 @@ from master.job.domain import (
     RaiseLineage,
     RecordDataset,
     RecordQuarantine,
+    RecordServers,
     ReserveHighWater,
     Send,
+    ServersAsked,
     SwapHead,
     WriteManifest,
 )
@@ -156,8 +159,16 @@ class Driver:
             case RecordDataset():
                 assert durable.dataset is None
                 self.durable = replace(durable, dataset=write.record)
+            case RecordServers():
+                self.durable = replace(durable, servers=write.count)
             case ReserveHighWater():
                 self.durable = replace(durable, high_water=max(durable.high_water, write.below))
+
+    def want(self, count: int, request: int = 0) -> list[AnswerServers]:
+        """The cluster side asks for so many servers; what it is answered by now."""
+        before = len(self.effects)
+        self.feed(ServersAsked(request=request, count=count))
+        return [effect for effect in self.effects[before:] if isinstance(effect, AnswerServers)]
 
     @property
     def head(self) -> Manifest | None:

@@ -53,7 +53,7 @@ from trainer_sdk.pserver.state import Group, Phase, ServerState, check_state
 
 G = Lineage(1)
 HERE, THERE = Incarnation("here"), Incarnation("there")
-TARGET = ServerPlace(name=MemberName("s1"), incarnation=THERE, address="there:1")
+TARGET = ServerPlace(name=MemberName("s1"), incarnation=THERE, address="there:1", ordinal=1)
 B = PositionSet.of(2)
 CUT = CutId(term=Term(1), lineage=G, sequence=1)
 

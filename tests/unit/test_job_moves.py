@@ -198,6 +198,7 @@ def test_few_buckets_are_on_their_way_together_and_a_newer_wish_replaces_what_wa
 def test_a_newcomer_enters_with_nothing_and_gets_its_share(job):
     """Rule 49: 2 to 3 servers, everybody else's process goes on (M9)."""
     driver, servers = job
+    driver.want(3)
     third = Marks(driver, 2)
     third.register()
     assert to(driver, third.key, Restore)[-1].buckets == EMPTY
@@ -232,6 +233,7 @@ def test_an_ordinal_beyond_the_most_servers_is_refused(job):
 def test_a_lost_target_undoes_its_moves_and_costs_nothing(job):
     """Rules 49, 53: a newcomer dies before it owns anything."""
     driver, servers = job
+    driver.want(3)
     third = Marks(driver, 2)
     third.register()
     run_servers(driver, [*servers, third])
@@ -244,6 +246,7 @@ def test_a_lost_target_undoes_its_moves_and_costs_nothing(job):
 def test_a_target_that_goes_while_the_intent_is_written_is_undone(job):
     """Rule 46; found by the checker."""
     driver, servers = job
+    driver.want(3)
     third = Marks(driver, 2)
     third.register()
     driver.writes_go_through = False
@@ -321,6 +324,7 @@ def test_a_newcomer_does_not_stand_for_an_owner_that_is_still_to_come(job):
     """Rule 55: no roll-back while every owner may still register."""
     driver, (s0, s1) = job
     driver.start()
+    driver.want(3)
     third = Marks(driver, 2)
     for server in (third, s0):
         server.register()

@@ -37,7 +37,11 @@ def status(phase=JobPhase.TRAINING, members=(), problem=""):
         quarantine=EMPTY,
         reworked=7,
         members=members,
-        servers_expected=0,
+        servers=2,
+        servers_wanted=3,
+        servers_max=4,
+        moving=1,
+        waiting_to_move=5,
         failures=(),
         failures_in_a_row=0,
     )

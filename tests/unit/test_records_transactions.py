@@ -29,7 +29,7 @@ from tests.unit.test_manifest_codec import MANIFEST
 FIRST = LineageRecord(number=Lineage(1), base=None)
 SECOND = LineageRecord(number=Lineage(2), base=MANIFEST.id, quarantine=PositionSet.of(950))
 DATASET = DatasetRecord(dataset=MANIFEST.dataset, tables=MANIFEST.tables)
-PLACE = ServerPlace(name=MemberName("digits-server-0"), incarnation=Incarnation("a"), address="127.0.0.1:1")
+PLACE = ServerPlace(name=MemberName("digits-server-0"), incarnation=Incarnation("a"), address="127.0.0.1:1", ordinal=0)
 ROUTE = Route(revision=1, lineage=Lineage(1), servers=(PLACE,), owner=(0, 0), version=(Version(0), Version(0)))
 
 

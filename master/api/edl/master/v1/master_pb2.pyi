@@ -260,6 +260,53 @@ class StatusReply(_message.Message):
 Global___StatusReply: _TypeAlias = StatusReply  # noqa: Y015
 
 @_typing.final
+class SetServersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELLO_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    @_builtins.property
+    def hello(self) -> Global___Hello: ...
+    def __init__(
+        self,
+        *,
+        hello: Global___Hello | None = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "hello", b"hello"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetServersRequest: _TypeAlias = SetServersRequest  # noqa: Y015
+
+@_typing.final
+class SetServersReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELLO_FIELD_NUMBER: _builtins.int
+    ANSWER_JSON_FIELD_NUMBER: _builtins.int
+    answer_json: _builtins.bytes
+    """master.api.scaling.ServersAnswer"""
+    @_builtins.property
+    def hello(self) -> Global___Hello: ...
+    def __init__(
+        self,
+        *,
+        hello: Global___Hello | None = ...,
+        answer_json: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer_json", b"answer_json", "hello", b"hello"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetServersReply: _TypeAlias = SetServersReply  # noqa: Y015
+
+@_typing.final
 class MemberMessage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -683,19 +730,22 @@ class ServerPlace(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    ORDINAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     incarnation: _builtins.str
     address: _builtins.str
+    ordinal: _builtins.int
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         incarnation: _builtins.str = ...,
         address: _builtins.str = ...,
+        ordinal: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "incarnation", b"incarnation", "name", b"name", "ordinal", b"ordinal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

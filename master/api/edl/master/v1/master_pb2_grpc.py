@@ -44,6 +44,11 @@ class MasterStub:
                 request_serializer=master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.StatusRequest.SerializeToString,
                 response_deserializer=master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.StatusReply.FromString,
                 _registered_method=True)
+        self.SetServers = channel.unary_unary(
+                '/edl.master.v1.Master/SetServers',
+                request_serializer=master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.SetServersRequest.SerializeToString,
+                response_deserializer=master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.SetServersReply.FromString,
+                _registered_method=True)
 
 
 class MasterServicer:
@@ -63,6 +68,13 @@ class MasterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetServers(self, request, context):
+        """How many parameter servers the job is to have from now on: ordinals 0 to count - 1.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_MasterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +87,11 @@ def add_MasterServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.StatusRequest.FromString,
                     response_serializer=master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.StatusReply.SerializeToString,
+            ),
+            'SetServers': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetServers,
+                    request_deserializer=master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.SetServersRequest.FromString,
+                    response_serializer=master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.SetServersReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +148,33 @@ class Master:
             '/edl.master.v1.Master/Status',
             master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.StatusRequest.SerializeToString,
             master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetServers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/edl.master.v1.Master/SetServers',
+            master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.SetServersRequest.SerializeToString,
+            master_dot_api_dot_edl_dot_master_dot_v1_dot_master__pb2.SetServersReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,8 @@ class MasterStub:
     """A member's one stream for its whole life; a broken one is opened again and registered again."""
     Status: _grpc.UnaryUnaryMultiCallable[_master_pb2.StatusRequest, _master_pb2.StatusReply]
     """What the job is doing, for the cluster side."""
+    SetServers: _grpc.UnaryUnaryMultiCallable[_master_pb2.SetServersRequest, _master_pb2.SetServersReply]
+    """How many parameter servers the job is to have from now on: ordinals 0 to count - 1."""
 
 @_typing.type_check_only
 class MasterAsyncStub(MasterStub):
@@ -53,6 +55,8 @@ class MasterAsyncStub(MasterStub):
     """A member's one stream for its whole life; a broken one is opened again and registered again."""
     Status: _aio.UnaryUnaryMultiCallable[_master_pb2.StatusRequest, _master_pb2.StatusReply]  # type: ignore[assignment]
     """What the job is doing, for the cluster side."""
+    SetServers: _aio.UnaryUnaryMultiCallable[_master_pb2.SetServersRequest, _master_pb2.SetServersReply]  # type: ignore[assignment]
+    """How many parameter servers the job is to have from now on: ordinals 0 to count - 1."""
 
 class MasterServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -70,5 +74,13 @@ class MasterServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_master_pb2.StatusReply, _abc.Awaitable[_master_pb2.StatusReply]]:
         """What the job is doing, for the cluster side."""
+
+    @_abc_1.abstractmethod
+    def SetServers(
+        self,
+        request: _master_pb2.SetServersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_master_pb2.SetServersReply, _abc.Awaitable[_master_pb2.SetServersReply]]:
+        """How many parameter servers the job is to have from now on: ordinals 0 to count - 1."""
 
 def add_MasterServicer_to_server(servicer: MasterServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,25 @@
+"""How many parameter servers a job is to have: what the cluster side asks of its master, and what it is answered.
+
+The cluster side wants pods 0 to n - 1 and says n as often as it likes: the answer is the number that holds, which every
+later master knows.  Servers at n and above are emptied and released; a newcomer below n gets its share (rule 49).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from master.api.messages import Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServersAnswer:
+    """`count` holds, durably, whatever was asked; it may be anything from `least` to `most`.
+
+    `replaces` tells what of an earlier number was still under way, for people; empty: nothing was.
+    """
+
+    count: int
+    least: int
+    most: int
+    replaces: str = ""
+    refused: Refused | None = None  # what was asked cannot be; `count` is as before
