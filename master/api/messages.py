@@ -257,6 +257,16 @@ class ServerLeaving:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerReport:
+    """What the buckets that are live here weigh: said once they are, and every some seconds.  Lost or late: no harm."""
+
+    lineage: Lineage
+    buckets: PositionSet
+    sizes_bytes: tuple[int, ...]  # of each, in their order: parameters and slots
+    loads: tuple[float, ...]  # of each: bytes pushed and pulled a second, since the report before
+
+
 # ---- master -> any member -------------------------------------------------------------------------------------------
 
 
@@ -477,6 +487,7 @@ ServerMessage = (
     | Installed
     | Activated
     | ServerLeaving
+    | ServerReport
 )
 MemberMessage = TrainerMessage | ServerMessage
 ToTrainer = (

@@ -27,6 +27,10 @@ class FrozenMap(Mapping[K, V]):
         entries[key] = value
         return FrozenMap._around(entries)
 
+    def put_all(self, entries: Mapping[K, V]) -> FrozenMap[K, V]:
+        """With all of these."""
+        return FrozenMap._around({**self._entries, **entries})
+
     def without(self, key: K) -> FrozenMap[K, V]:
         """The same map when there is no such key."""
         if key not in self._entries:

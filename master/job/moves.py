@@ -14,6 +14,7 @@ Not here: where buckets should be (`placement`, asked by `resizing`), the loss o
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from master.api.identities import NO_LINEAGE, BucketId, ServerPlace
 from master.api.messages import Activated, Installed, Released
@@ -23,6 +24,9 @@ from master.job.domain import ChangeTable, Intent, MemberKey, MovesExpired, Pers
 from master.job.membership import Server, put_server
 from master.job.placement import Move
 from master.job.state import JobState, Phase, Stage, Turn
+
+MOVES_UNWEIGHED: Final = 4
+"""On their way together while nobody has said what they weigh."""
 
 # ---- what can go on -------------------------------------------------------------------------------------------------
 
@@ -85,8 +89,10 @@ def _begun(turn: Turn, now: Table) -> Table:
     chosen: dict[int, Intent] = {}
     places: list[ServerPlace] = []
     rest: list[Move] = []
+    free_bytes = state.config.moving_bytes - sum(_size_bytes(state, intent.bucket) for intent in now.intents)
     for seen, move in enumerate(waiting):
-        if len(chosen) == room:
+        size_bytes = _size_bytes(state, move.bucket)
+        if len(chosen) == room or (size_bytes > free_bytes and (now.intents or chosen)):
             rest += waiting[seen:]
             break
         source, target = _ends(state, move)
@@ -95,10 +101,17 @@ def _begun(turn: Turn, now: Table) -> Table:
         if _is_settled(state, move.bucket) and _may_begin(state, source, target):
             chosen[move.bucket] = _intent(state, move, source, target)
             places.append(place_of(target))
+            free_bytes -= size_bytes
         else:
             rest.append(move)
     turn.change(moves=replace(state.moves, waiting=tuple(rest)))
     return table.with_intents(now, chosen.values(), places)
+
+
+def _size_bytes(state: JobState, bucket: int) -> int:
+    """Where its owner has not said what it weighs: such a part of what may be on its way."""
+    weight = state.weights.get(bucket)
+    return weight.size_bytes if weight else state.config.moving_bytes // MOVES_UNWEIGHED
 
 
 def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:

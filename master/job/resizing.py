@@ -10,16 +10,22 @@ Not here: how a bucket moves (`moves`), which ones move (`placement`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from statistics import median
+from typing import Final
 
 from master.api.identities import Version
-from master.api.messages import Restore, ServerLeaving
+from master.api.messages import Restore, ServerLeaving, ServerReport
 from master.api.positions import EMPTY
 from master.job import table
 from master.job.domain import MovesAsked
 from master.job.membership import Server, put_server
-from master.job.placement import NOBODY, moves, place
+from master.job.placement import NOBODY, Weight, moves, place
 from master.job.state import JobState, Stage, Turn
+
+HOT: Final = 2.0
+"""So many times the load of the bucket in the middle, or more, is a load that counts."""
 
 
 def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:
@@ -36,6 +42,35 @@ def handle_asked(turn: Turn, event: MovesAsked) -> None:
         return
     known = [one for one in event.moves if 0 <= one.bucket < len(state.route.owner)]
     turn.change(moves=replace(state.moves, waiting=tuple(known), reason=event.reason))
+
+
+def handle_report(turn: Turn, server: Server, said: ServerReport) -> None:
+    """What buckets weigh, from whoever owns them: heeded by the next plan and by the pace of moves."""
+    state = turn.state
+    fits = len(said.buckets) == len(said.sizes_bytes) == len(said.loads)
+    if said.lineage != state.number or state.route is None or not fits:
+        return
+    mine = table.owned(state.route, server.key.incarnation)
+    weighed = zip(said.buckets, said.sizes_bytes, said.loads, strict=True)
+    heard = {b: Weight(size_bytes=max(0, size), load=_load(load)) for b, size, load in weighed if b in mine}
+    turn.change(weights=state.weights.put_all(heard))
+
+
+def _load(said: float) -> float:
+    return said if 0.0 <= said < math.inf else 0.0
+
+
+def _weights(state: JobState, bucket_count: int) -> list[Weight]:
+    """Of every bucket; none while one is not known.  Only what is hot has a load.
+
+    Rates were measured at different times, and what differs by chance must not move: two servers whose buckets seem
+    to be of two kinds would exchange half of them.
+    """
+    known = [weight for bucket in range(bucket_count) if (weight := state.weights.get(bucket))]
+    if len(known) < bucket_count:
+        return []
+    hot = HOT * median(weight.load for weight in known)
+    return [weight if weight.load > hot else replace(weight, load=0.0) for weight in known]
 
 
 def enter(turn: Turn, server: Server) -> None:
@@ -96,7 +131,8 @@ def plan_anew(turn: Turn) -> None:
     ordinals = {s.key: s.ordinal for s in _servers(state)}
     seat = {s.ordinal: number for number, s in enumerate(staying)}
     before = [ordinals.get(table.owner_of(state.route, b), NOBODY) for b in range(len(state.route.owner))]
-    after = place(len(before), len(staying), [seat.get(ordinal, NOBODY) for ordinal in before])
+    held = [seat.get(ordinal, NOBODY) for ordinal in before]
+    after = place(len(before), len(staying), held, weights=_weights(state, len(before)))
     wanted = [staying[number].ordinal for number in after]
     way = moves(before, wanted, first=[s.ordinal for s in has_to_go])
     reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "a server has come"

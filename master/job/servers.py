@@ -27,6 +27,7 @@ from master.api.messages import (
     Restored,
     RestoreFailed,
     ServerLeaving,
+    ServerReport,
     ServerWelcome,
     SkipAnswer,
     Written,
@@ -142,6 +143,7 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
     Installed: moves.handle_installed,
     Activated: moves.handle_activated,
     ServerLeaving: resizing.handle_leaving,
+    ServerReport: resizing.handle_report,
 }
 
 

@@ -34,7 +34,7 @@ from master.job.domain import (
 )
 from master.job.frozen_map import FrozenMap
 from master.job.membership import Members, Server
-from master.job.placement import Move
+from master.job.placement import Move, Weight
 from master.job.quarantine import Failures
 
 
@@ -151,6 +151,8 @@ class Scale:
     replaced: str = ""  # what they are told then
 
 
+NO_WEIGHTS: Final[FrozenMap[int, Weight]] = FrozenMap()
+
 _START: Final = Instant(0)
 
 
@@ -181,6 +183,7 @@ class JobState:
     commit: Commit = field(default_factory=Commit)
     skip: Skipping | None = None
     moves: Moves = Moves()
+    weights: FrozenMap[int, Weight] = NO_WEIGHTS  # of buckets, as far as their owners have said it
     scale: Scale = Scale(wanted=0)
     owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
     is_world_free: bool = False  # nobody has held the model of this lineage yet
