@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from autoscaler.cli.counting import tell_bounds
 from autoscaler.domain import (
     Action,
     AdmitGang,
@@ -17,6 +18,7 @@ from autoscaler.domain import (
     DemandState,
     Plan,
     PodPhase,
+    ServerSpec,
     WorkloadName,
 )
 from autoscaler.planner.counterfactual import Answer, Explanation, Moment, Rest
@@ -36,12 +38,13 @@ class Comparison:
 # ---- why ------------------------------------------------------------------------------------------------------------
 
 
-def why_lines(explanation: Explanation, more_than: int) -> list[str]:
-    """The answer for people: the size, the constraint, and what would lift it."""
+def why_lines(explanation: Explanation, more_than: int, servers: ServerSpec | None = None) -> list[str]:
+    """The answer for people: the sizes, the constraint, and what would lift it."""
     decision = explanation.decision
     goes = "" if decision.now == decision.target else f", going to {decision.target}"
     lines = [
         f"tj/{decision.job} has {decision.now} trainers{goes} ({decision.min} to {decision.max} allowed)",
+        *([_server_line(decision, servers)] if servers is not None else []),
         f"{decision.bottleneck}: {decision.message}",
     ]
     if explanation.settled.bottleneck is not decision.bottleneck:
@@ -55,6 +58,18 @@ def why_lines(explanation: Explanation, more_than: int) -> list[str]:
     if explanation.is_cut:
         lines.append(f"(stopped after {explanation.plans} plans: there may be more)")
     return lines
+
+
+def _server_line(decision: Decision, servers: ServerSpec) -> str:
+    goes = "" if decision.servers == decision.servers_target else f", going to {decision.servers_target}"
+    bounds = tell_bounds(
+        low=servers.min_replicas,
+        high=servers.max_replicas,
+        pinned=servers.pinned_replicas,
+        trainers_per_server=servers.trainers_per_server,
+    )
+    note = f"; {decision.notice}" if decision.notice else ""
+    return f"and {decision.servers} parameter servers{goes} ({bounds}){note}"
 
 
 def why_content(explanation: Explanation) -> dict[str, Any]:

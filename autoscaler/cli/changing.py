@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from autoscaler.cli.options import role_options, target_argument
-from autoscaler.cli.places import Seat
+from autoscaler.cli.places import Seat, Size
 from autoscaler.cli.where import Where, where_options
 from autoscaler.cli.words import split_target
 
@@ -16,21 +16,26 @@ from autoscaler.cli.words import split_target
 @target_argument("TYPE/NAME")
 @click.option("--replicas", type=click.IntRange(min=0), default=None, help="Of a deployment.")
 @click.option("--trainers", type=click.IntRange(min=0), default=None, help="Pins a job to this size; 0: EDL decides.")
+@click.option(
+    "--servers", type=click.IntRange(min=0), default=None, help="Pins a job's parameter servers; 0: EDL decides."
+)
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
 @where_options
-def scale(*, target: Sequence[str], replicas: int | None, trainers: int | None, is_dry: bool, where: Where) -> None:
-    """Set how many replicas a deployment has, or pin a job's size.
+def scale(*, target: Sequence[str], is_dry: bool, where: Where, **asked: int | None) -> None:
+    """Set how many replicas a deployment has, or pin a job's trainers or servers.
 
     \b
     edl scale deployment/web --replicas 6
     edl scale tj/digits --trainers 4
-    edl scale tj/digits --trainers 0
+    edl scale tj/digits --servers 3
+    edl scale tj/digits --servers 0
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    if (replicas is None) == (trainers is None):
-        raise click.UsageError("say --replicas N for a deployment, or --trainers N for a job")
+    sizes = [Size(of=of, count=count) for of, count in asked.items() if count is not None]
+    if len(sizes) != 1:
+        raise click.UsageError("say --replicas N for a deployment, or --trainers N or --servers N for a job")
     with where.open(changes=not is_dry) as place:
-        print(place.scale(kind, name, replicas=replicas, trainers=trainers, is_dry=is_dry))
+        print(place.scale(kind, name, sizes[0], is_dry=is_dry))
 
 
 @click.command()

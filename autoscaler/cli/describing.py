@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from autoscaler.cli.counting import tell_bounds
 from autoscaler.cli.tables import format_age, format_table
 
 Told = Mapping[str, Any]
@@ -46,12 +47,25 @@ def _job_subjects(spec: Told, status: Told, metadata: Told) -> Iterator[tuple[st
     yield "Trainers", f"{status['trainers']} now, {status['target']} wanted ({allowed})"
     if status["decision"] is not None and status["decision"]["bottleneck"] != "NotActive":
         yield "Why", status["decision"]["message"]
-    servers, master = spec["parameterServer"]["minReplicas"], "ready" if status["masterReady"] else "not ready"
-    yield "Others", f"{status['servers']} of {servers} parameter servers, master {master}"
+    if (servers := spec["parameterServer"]) is not None:
+        yield "Servers", _servers(servers, status)
+    yield "Master", "ready" if status["masterReady"] else "not ready"
     if (progress := status["progress"]) is not None:
         yield from _progress_subjects(progress)
     yield "Failures", f"{status['failuresInARow']} in a row; {spec['runPolicy']['backoffLimit']} fail the job"
     yield "Checkpoints", spec["checkpoint"]["uri"]
+
+
+def _servers(servers: Told, status: Told) -> str:
+    bounds = tell_bounds(
+        low=servers["minReplicas"],
+        high=servers["maxReplicas"],
+        pinned=servers["replicas"],
+        trainers_per_server=servers["trainersPerServer"],
+    )
+    told = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
+    moving = (status["progress"] or {}).get("moving", 0)
+    return f"{told}; {moving} buckets are moving" if moving else told
 
 
 def _progress_subjects(progress: Told) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autoscaler.cli.client import RunGoneError, ask, watch
 from autoscaler.cli.describing import format_event, job_lines, part_lines
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.places import Found, LogOptions, Seat, Submission, Told
+from autoscaler.cli.places import Found, LogOptions, Seat, Size, Submission, Told, told_scaled
 from autoscaler.cli.tables import COLUMNS
 from autoscaler.cli.text import to_yaml
 from autoscaler.clusters.local.folder import RunFolder
@@ -79,9 +79,9 @@ class LocalRunPlace:
 
     # ---- changing -----------------------------------------------------------------------------------------------
 
-    def scale(self, kind: str, name: str, *, replicas: int | None, trainers: int | None, is_dry: bool) -> str:
-        done = ask(self.folder, "scale", type=kind, name=name, replicas=replicas, trainers=trainers, dry_run=is_dry)
-        return f"{done['scaled']} scaled to {done['to']}" + (" (dry run)" if is_dry else "")
+    def scale(self, kind: str, name: str, size: Size, *, is_dry: bool) -> str:
+        done = ask(self.folder, "scale", type=kind, name=name, **{size.of: size.count}, dry_run=is_dry)
+        return told_scaled(done["scaled"], size, is_dry=is_dry)
 
     def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
         fields = {"role": seat.role, "ordinal": seat.ordinal, "dry_run": is_dry}

@@ -43,6 +43,20 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How many of what: `replicas` of a deployment; `trainers` or `servers` of a job, 0 for EDL's choice."""
+
+    of: str
+    count: int
+
+
+def told_scaled(target: str, size: Size, *, is_dry: bool) -> str:
+    """What to say of a size that has been set."""
+    what = " servers" if size.of == "servers" else ""
+    return f"{target} scaled to {size.count}{what}" + (" (dry run)" if is_dry else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
     """How a log is read: its last `tail` lines, on and on, of the container before the last restart."""
 
@@ -105,7 +119,7 @@ class Place(Protocol):
         """Whether a condition holds (`words.parse_condition`).  CommandError FAILED: it never will."""
         ...
 
-    def scale(self, kind: str, name: str, *, replicas: int | None, trainers: int | None, is_dry: bool) -> str:
+    def scale(self, kind: str, name: str, size: Size, *, is_dry: bool) -> str:
         """Set a size.  This and the others that change something return what to tell."""
         ...
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from autoscaler.cli.counting import now_of
 from autoscaler.cli.streams import at_rest
 
 Object = Mapping[str, Any]
@@ -30,6 +31,10 @@ Columns: TypeAlias = Mapping[str, Sequence[Column]]
 
 def _status(field: str) -> Cell:
     return lambda o: o["status"].get(field)
+
+
+def _server(field: str) -> Cell:
+    return lambda o: (o["spec"].get("parameterServer") or {}).get(field)
 
 
 def _progress(field: str) -> Cell:
@@ -61,7 +66,7 @@ COLUMNS: Final[Columns] = {
         Column(title="NOW", cell=_status("trainers")),
         Column(title="TARGET", cell=_status("target")),
         Column(title="MAX", cell=lambda o: o["spec"]["trainer"]["maxReplicas"]),
-        Column(title="SERVERS", cell=_status("servers")),
+        Column(title="SERVERS", cell=lambda o: now_of(o["status"]["servers"], o["status"]["serversTarget"])),
         Column(title="EPOCH", cell=_epoch),
         Column(title="COMMITTED", cell=_progress("committed")),
         Column(title="TOTAL", cell=_progress("total")),
@@ -69,6 +74,9 @@ COLUMNS: Final[Columns] = {
         _AGE,
         Column(title="WEIGHT", cell=lambda o: o["spec"]["weight"], is_wide=True),
         Column(title="PINNED", cell=lambda o: o["spec"]["trainer"]["replicas"] or None, is_wide=True),
+        Column(title="MIN-SERVERS", cell=_server("minReplicas"), is_wide=True),
+        Column(title="MAX-SERVERS", cell=_server("maxReplicas"), is_wide=True),
+        Column(title="PINNED-SERVERS", cell=lambda o: _server("replicas")(o) or None, is_wide=True),
         Column(title="REWORKED", cell=_progress("reworked"), is_wide=True),
         Column(title="QUARANTINED", cell=_progress("quarantined"), is_wide=True),
         Column(title="WHY", cell=_decision("message"), is_wide=True),

@@ -16,6 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from autoscaler.cli.counting import now_of
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.snapshot import (
     DecisionLine,
@@ -139,16 +140,21 @@ def _epoch(job: JobLine) -> str:
     return f"{job.progress.epoch}/{job.progress.epochs}" if job.progress and job.progress.epochs else "-"
 
 
+def _goal(now: int, target: int, tell: Callable[[int, int], str]) -> Text:
+    """A count, marked while it is not what it shall be."""
+    return Text(tell(now, target) or "-", style="" if now == target else "bold yellow")
+
+
 def _loss(job: JobLine) -> str:
     return "-" if job.progress is None or job.progress.loss is None else f"{job.progress.loss:.4f}"
 
 
 _JOB_COLUMNS: Final = (
     JobColumn(title="min", cell=lambda job: str(job.min)),
-    JobColumn(title="now", cell=lambda job: Text(str(job.now), style="" if job.now == job.target else "bold yellow")),
+    JobColumn(title="now", cell=lambda job: _goal(job.now, job.target, lambda now, _: str(now))),
     JobColumn(title="target", cell=lambda job: str(job.target)),
     JobColumn(title="max", cell=lambda job: str(job.max)),
-    JobColumn(title="servers", cell=lambda job: f"{job.servers}/{job.servers_wanted}", from_width=90),
+    JobColumn(title="servers", cell=lambda job: _goal(job.servers, job.servers_target, now_of), from_width=90),
     JobColumn(title="epoch", cell=_epoch),
     JobColumn(title="done", cell=_share(lambda job: job.progress.done if job.progress else 0)),
     JobColumn(title="committed", cell=_share(lambda job: job.progress.committed if job.progress else 0)),

@@ -104,13 +104,17 @@ def is_power_of_two(number: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """Parameter servers.  Their number stays at the minimum where the cluster cannot move their state."""
+    """Parameter servers.  Their number stays at the minimum where the cluster cannot move their state.
+
+    One for every `trainers_per_server` trainers, within the bounds; `pinned_replicas` above 0: this number instead.
+    """
 
     shape: Shape
     min_replicas: int
     max_replicas: int
     trainers_per_server: int = 4
     pinned_replicas: int = 0
+    grace_s: float = 30.0  # in which one that leaves hands its part of the model to the others
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_replicas <= self.max_replicas:
@@ -120,6 +124,13 @@ class ServerSpec:
             raise InvalidSpecError(
                 "spec.parameterServer.trainersPerServer", f"is {self.trainers_per_server}", "1 or more"
             )
+        if self.pinned_replicas and not self.is_allowed(self.pinned_replicas):
+            allowed = f"{self.min_replicas} to {self.max_replicas}, or 0"
+            raise InvalidSpecError("spec.parameterServer.replicas", f"is {self.pinned_replicas}", allowed)
+
+    def is_allowed(self, count: int) -> bool:
+        """Whether the job may have so many servers."""
+        return self.min_replicas <= count <= self.max_replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

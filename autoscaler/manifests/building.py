@@ -179,8 +179,6 @@ def _job_notices(job: TrainingJob) -> list[str]:
     notices = []
     if job.master.replicas > 1:
         notices.append(f"master.replicas {job.master.replicas} is accepted; this version runs 1 and restarts it")
-    if job.server is not None and job.server.replicas.maximum > job.server.replicas.minimum:
-        notices.append(f"parameter servers stay at minReplicas {job.server.replicas.minimum} in this version")
     if job.mode is Mode.OBSERVE:
         notices.append("mode observe is for Kubernetes; here the job runs")
     return notices

@@ -32,6 +32,7 @@ def check_document(document: Document) -> Iterator[Refusal]:
         case "TrainingJob":
             yield from _check_sizes(document, "trainer")
             yield from _check_sizes(document, "parameterServer")
+            yield from _check_pinned_servers(document)
             yield from _check_allowed_sizes(document)
             yield from _check_roles(document)
         case "Deployment":
@@ -80,6 +81,17 @@ def _check_sizes(document: Document, role: str) -> Iterator[Refusal]:
     if low is not None and high is not None and low > high:
         problem = f"{low} is larger than maxReplicas {high}"
         yield document.refuse(("spec", role, "minReplicas"), problem, "raise maxReplicas or lower minReplicas")
+
+
+def _check_pinned_servers(document: Document) -> Iterator[Refusal]:
+    role = ("spec", "parameterServer")
+    low, pinned = _integer(document, *role, "minReplicas"), _integer(document, *role, "replicas")
+    high = _integer(document, *role, "maxReplicas") or low  # without a maximum their number is fixed
+    if low is None or high is None or not pinned:
+        return
+    if low <= high and not low <= pinned <= high:
+        problem = f"{pinned} is no allowed number of servers"
+        yield document.refuse((*role, "replicas"), problem, f"{low} to {high}, or 0 for EDL's choice")
 
 
 def _check_allowed_sizes(document: Document) -> Iterator[Refusal]:

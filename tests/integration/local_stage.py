@@ -46,7 +46,7 @@ def template(*command, cpu_milli=1000, port=None, grace_s=5.0, gpu_count=0, env=
     )
 
 
-def job(name="digits", *, trainer=None, server=None, low=1, high=4, backoff_limit=3, **policy):
+def job(name="digits", *, trainer=None, server=None, low=1, high=4, most_servers=1, backoff_limit=3, **policy):
     return JobSpec(
         name=name,
         namespace="default",
@@ -71,7 +71,7 @@ def job(name="digits", *, trainer=None, server=None, low=1, high=4, backoff_limi
         ),
         server=None
         if server is None
-        else ServerSpec(replicas=Replicas(minimum=1, maximum=1), trainers_per_server=4, template=server),
+        else ServerSpec(replicas=Replicas(minimum=1, maximum=most_servers), trainers_per_server=4, template=server),
         master=MasterSpec(replicas=1, template=template(cpu_milli=100)),
         checkpoint=CheckpointSpec(uri="", every_s=5.0),
     )
@@ -96,6 +96,11 @@ async def no_answer(_record):
     return NoProgress.SILENT
 
 
+async def no_ear(_record, _count):
+    """As a master that cannot be told anything."""
+    return NoProgress.SILENT
+
+
 async def wait_until(cluster, condition, what="it"):
     """Until the condition holds; every change of the cluster is a reason to look again."""
     deadline = time.monotonic() + DEADLINE_S
@@ -105,14 +110,20 @@ async def wait_until(cluster, condition, what="it"):
 
 
 @asynccontextmanager
-async def running(tmp_path, *, on=None, look_at=no_answer):
+async def running(tmp_path, *, on=None, look_at=no_answer, set_servers=no_ear):
     """A local cluster that runs pods; a crash of its own fails the test."""
     folder = make_run_folder(tmp_path, "test", described={"name": "test"})
     crashes = []
     with Recorder(folder, clock=time.monotonic) as recorder:
         launching = Launching(folder=folder, working_dir=tmp_path, environment=dict(os.environ))
         cluster = LocalCluster(
-            on or nodes(), launching, recorder, clock=time.monotonic, look_at=look_at, on_crash=crashes.append
+            on or nodes(),
+            launching,
+            recorder,
+            clock=time.monotonic,
+            look_at=look_at,
+            set_servers=set_servers,
+            on_crash=crashes.append,
         )
         async with cluster:
             yield cluster

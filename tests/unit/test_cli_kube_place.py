@@ -3,10 +3,10 @@
 import pytest
 
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.places import LogOptions, Seat
+from autoscaler.cli.places import LogOptions, Seat, Size
 from autoscaler.cli.text import render
 from autoscaler.clusters.kubernetes.api import kinds
-from tests.unit.kube_place import NAMESPACE, node, raw_pod, stage, status
+from tests.unit.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_watching_tells_each_change_once(digits):
     made, place = digits
     changes = place.watch("tj", "digits")
     assert next(changes).objects[0]["status"]["reason"] == "NodeFit"
-    place.scale("tj", "digits", replicas=None, trainers=5, is_dry=False)
+    place.scale("tj", "digits", Size(of="trainers", count=5), is_dry=False)
     assert next(changes).objects[0]["spec"]["trainer"]["replicas"] == 5
     place.delete("tj", "digits", is_dry=False)
     assert next(changes).objects[0]["metadata"]["name"] == "digits"
@@ -157,14 +157,44 @@ def test_what_wait_waits_for(digits):
 def test_scale_pins_a_job_through_its_scale(digits):
     """What may not be is refused before it is written; a dry run writes nothing."""
     made, place = digits
-    assert place.scale("tj", "digits", replicas=None, trainers=4, is_dry=True) == "tj/digits scaled to 4 (dry run)"
+    four = Size(of="trainers", count=4)
+    assert place.scale("tj", "digits", four, is_dry=True) == "tj/digits scaled to 4 (dry run)"
     assert "replicas" not in made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]
-    assert place.scale("tj", "digits", replicas=None, trainers=4, is_dry=False) == "tj/digits scaled to 4"
+    assert place.scale("tj", "digits", four, is_dry=False) == "tj/digits scaled to 4"
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
-    assert "has the sizes" in refused(
-        Exit.REFUSED, place.scale, "tj", "digits", replicas=None, trainers=9, is_dry=False
-    )
-    assert "--trainers N" in refused(Exit.USAGE, place.scale, "tj", "digits", replicas=3, trainers=None, is_dry=False)
+    nine, three = Size(of="trainers", count=9), Size(of="replicas", count=3)
+    assert "has the sizes" in refused(Exit.REFUSED, place.scale, "tj", "digits", nine, is_dry=False)
+    assert "--trainers N" in refused(Exit.USAGE, place.scale, "tj", "digits", three, is_dry=False)
+
+
+def test_scale_pins_servers_in_the_spec():
+    """Within their bounds; a job without servers has no tables either."""
+    with stage() as (made, place):
+        made.make_job(server={"maxReplicas": 3, "trainersPerServer": 2})
+        made.make_job("bare")
+        two, four = Size(of="servers", count=2), Size(of="servers", count=4)
+        assert place.scale("tj", "digits", two, is_dry=False) == "tj/digits scaled to 2 servers"
+        assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
+        assert "spec.parameterServer.replicas: tj/digits may have 1 to 3 servers" in refused(
+            Exit.REFUSED, place.scale, "tj", "digits", four, is_dry=False
+        )
+        assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
+        assert "tj/bare has none, and so no tables" in refused(
+            Exit.REFUSED, place.scale, "tj", "bare", two, is_dry=False
+        )
+
+
+def test_describe_tells_both_roles():
+    """How many servers there are, how many there shall be, and what decides it; resizes say whose they are."""
+    resizes = [STATUS["resizes"][0], STATUS["resizes"][0] | {"role": "server", "from": 1, "to": 2}]
+    with stage() as (made, place):
+        told = status(servers={"ready": 1, "target": 2}, resizes=resizes)
+        made.make_job(told=told, server={"maxReplicas": 3, "trainersPerServer": 2})
+        text = "\n".join(place.describe("tj", "digits"))
+        assert table(place, "tj")[1].split()[5] == "1/2"
+    assert "Servers:     1 ready, 2 wanted (1 to 3 allowed, one for every 2 trainers)" in text
+    assert "2 -> 3     growth" in text
+    assert "1 -> 2     servers: growth" in text
 
 
 def test_drain_tells_one_pod_to_leave_within_its_own_grace(digits):

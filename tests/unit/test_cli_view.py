@@ -88,7 +88,11 @@ JOB = JobLine(
     now=4,
     target=2,
     servers=1,
-    servers_wanted=1,
+    servers_target=2,
+    servers_min=1,
+    servers_max=4,
+    servers_pinned=0,
+    trainers_per_server=2,
     has_master=True,
     failures=0,
     backoff_limit=6,
@@ -126,7 +130,7 @@ def drawn(snapshot, events=(), width=140, height=50):
 def test_the_picture_shows_nodes_sizes_progress_and_reasons():
     """What a user wants to know at a glance."""
     text = drawn(SNAPSHOT)
-    for words in ("node-1", "3500m/4", "digits", "4/10", "40%", "20%", "1,234", "0.1250", "2 wait for room"):
+    for words in ("node-1", "3500m/4", "digits", "4/10", "1/2", "40%", "20%", "1,234", "0.1250", "2 wait for room"):
         assert words in text, words
     assert "4 → 2" in text
     assert "room for web-3" in text
@@ -183,6 +187,8 @@ def test_tables_are_aligned_and_wide_ones_say_why():
     assert row.startswith("digits  Running  2    4    2       8")
     assert row.endswith("2 trainers; room for web-3")
     assert heading.index("LOSS") == row.index("0.125")
+    assert heading.index("SERVERS") == row.index("1/2")
+    assert heading.index("MAX-SERVERS") == row.index("4 ", heading.index("MIN-SERVERS"))
 
 
 def test_every_type_has_a_table():
@@ -208,6 +214,7 @@ def test_samples_count_millicores_by_kind():
         "masters": 500,
     }
     assert sample["jobs"]["digits"]["committed"] == 200
+    assert (sample["jobs"]["digits"]["servers"], sample["jobs"]["digits"]["servers_target"]) == (1, 2)
     assert sample["workloads"]["web"]["pending"] == 2
 
 
@@ -232,8 +239,31 @@ def test_describe_answers_why_before_anything_long():
     lines = job_lines(job_object(JOB))
     assert "Why:         2 trainers; room for web-3" in lines
     assert "Trainers:    4 now, 2 wanted (2 to 8 allowed)" in lines
+    assert "Servers:     1 now, 2 wanted (1 to 4 allowed, one for every 2 trainers)" in lines
     assert len(lines) <= 12
     assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"servers_pinned": 3}, "(pinned to 3 of 1 to 4)"),
+        ({"servers_max": 1, "servers_target": 1}, "1 now, 1 wanted (always 1)"),
+        ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),
+    ],
+)
+def test_describe_tells_how_many_servers_and_why(changed, words):
+    """Pinned, fixed, and while their share of the model is on its way."""
+    (line,) = [line for line in job_lines(job_object(replace(JOB, **changed))) if line.startswith("Servers:")]
+    assert line.endswith(words)
+
+
+def test_a_job_without_servers_says_nothing_of_them():
+    """No zeros that mean nothing."""
+    bare = job_object(replace(JOB, servers=0, servers_target=0, servers_min=0, servers_max=0))
+    assert not any(line.startswith("Servers:") for line in job_lines(bare))
+    heading, row = format_table([bare], is_wide=False)
+    assert row[heading.index("SERVERS")] == "-"
 
 
 def test_every_help_fits_eighty_columns_and_shows_examples():

@@ -33,6 +33,8 @@ spec:
     template: {spec: {containers: [{name: server, resources: {requests: {cpu: 1, memory: 512Mi}}}]}}
   checkpoint: {everySeconds: 5}
 """
+FIXED_SERVERS = "    minReplicas: 2\n    template: {spec"
+SERVERS = FIXED_SERVERS.replace("2", "2\n    maxReplicas: 4\n    trainersPerServer: 3\n    replicas: 3")
 WEB = """
 apiVersion: apps/v1
 kind: Deployment
@@ -103,14 +105,20 @@ def test_what_a_process_cannot_honour_is_said(parse):
     assert not any("image" in notice for notice in notices)
 
 
-def test_more_servers_and_masters_are_accepted_with_a_notice(parse):
-    """A larger maximum runs when moves of buckets come; today it is a word to the user."""
-    text = JOB.replace(
-        "    minReplicas: 2\n    template: {spec", "    minReplicas: 2\n    maxReplicas: 4\n    template: {spec"
-    )
-    notices = " ".join(parse(text + "  master: {replicas: 2}\n").notices)
-    assert "parameter servers stay" in notices
+def test_more_masters_are_accepted_with_a_notice(parse):
+    """Standbys are for a cluster; here the one master is started again."""
+    notices = " ".join(parse(JOB + "  master: {replicas: 2}\n").notices)
     assert "master.replicas 2" in notices
+
+
+def test_servers_have_bounds_a_ratio_and_a_pin(parse):
+    """Without a maximum their number is fixed."""
+    text = JOB.replace(FIXED_SERVERS, SERVERS)
+    found = parse(text)
+    servers = found.jobs[0].server
+    assert (servers.replicas.minimum, servers.replicas.maximum, servers.replicas.pinned) == (2, 4, 3)
+    assert servers.trainers_per_server == 3
+    assert not any("server" in notice for notice in found.notices)
 
 
 def test_trainers_of_whole_nodes_step_by_whole_nodes(parse):
@@ -151,6 +159,17 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
             "    minReplicas: 100000000\n    template: {spec",
             "spec.parameterServer.minReplicas",
             "less than or equal to 10000",
+        ),
+        (FIXED_SERVERS, SERVERS.replace("maxReplicas: 4", "maxReplicas: 1"), "parameterServer.minReplicas", "larger"),
+        (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: 0"), "parameterServer.trainersPerServer", "equal to 1"),
+        (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: -2"), "parameterServer.trainersPerServer", "equal to 1"),
+        (FIXED_SERVERS, SERVERS.replace("replicas: 3", "replicas: 5"), "parameterServer.replicas", "2 to 4, or 0"),
+        (FIXED_SERVERS, FIXED_SERVERS.replace("2", "2\n    replicas: 1"), "parameterServer.replicas", "2 to 2, or 0"),
+        (
+            "requests: {cpu: 1, memory: 512Mi}",
+            "limits: {}",
+            "spec.parameterServer.template.spec.containers[0].resources.requests.cpu",
+            "so a pod without them has no size",
         ),
         ("cpu: 500m, memory: 256Mi, ", "", "containers[0].resources.requests.cpu", "requests"),
         ("cpu: 500m", "cpu: 1cpu", "containers[0].resources.requests.cpu", "no quantity"),

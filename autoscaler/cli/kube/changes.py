@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.kube.asking import KINDS, Asking
-from autoscaler.cli.places import Seat
+from autoscaler.cli.places import Seat, Size, told_scaled
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Preconditions, Propagation, Raw, Subresource
+from autoscaler.clusters.kubernetes.api.port import ANY, Preconditions, Propagation, Raw, Subresource
 from autoscaler.clusters.kubernetes.building.labels import DRAIN
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, text
+from autoscaler.clusters.sizes import find_problem
 from autoscaler.errors import InvalidSpecError
 
 
@@ -20,27 +21,32 @@ class Changes:
 
     asking: Asking
 
-    async def scale(self, kind: str, name: str, *, replicas: int | None, trainers: int | None, is_dry: bool) -> str:
-        """By /scale, as an autoscaler would."""
-        option = {"deployment": "replicas", "tj": "trainers"}.get(kind)
-        if option is None:
+    async def scale(self, kind: str, name: str, size: Size, *, is_dry: bool) -> str:
+        """By /scale, as an autoscaler would; a job's servers by `spec.parameterServer.replicas`."""
+        options = {"deployment": ("replicas",), "tj": ("trainers", "servers")}.get(kind)
+        if options is None:
             raise CommandError(Exit.USAGE, f"a {kind} has no size; scale a deployment or a tj")
-        wanted = replicas if kind == "deployment" else trainers
-        if wanted is None:
-            raise CommandError(Exit.USAGE, f"the size of a {kind} is set with --{option} N")
+        if size.of not in options:
+            told = " or ".join(f"--{option} N" for option in options)
+            raise CommandError(Exit.USAGE, f"the size of a {kind} is set with {told}")
         found = await self.asking.find(kind, name)
         if kind == "tj":
             _check_unfinished(found)
-            _check_size(found, wanted)
+            _check_size(found, size)
         if not is_dry:
-            await self.asking.api.patch(
-                TRAINING_JOBS if kind == "tj" else DEPLOYMENTS,
-                text(found, "metadata", "name"),
-                {"spec": {"replicas": wanted}},
-                namespace=text(found, "metadata", "namespace"),
-                subresource=Subresource.SCALE,
-            )
-        return f"{kind}/{text(found, 'metadata', 'name')} scaled to {wanted}" + (" (dry run)" if is_dry else "")
+            await self._write_size(kind, found, size)
+        return told_scaled(f"{kind}/{text(found, 'metadata', 'name')}", size, is_dry=is_dry)
+
+    async def _write_size(self, kind: str, found: Raw, size: Size) -> None:
+        is_servers = size.of == "servers"
+        await self.asking.api.patch(
+            TRAINING_JOBS if kind == "tj" else DEPLOYMENTS,
+            text(found, "metadata", "name"),
+            {"spec": {"parameterServer": {"replicas": size.count}} if is_servers else {"replicas": size.count}},
+            namespace=text(found, "metadata", "namespace"),
+            subresource=None if is_servers else Subresource.SCALE,
+            only=Preconditions(uid=text(found, "metadata", "uid")) if is_servers else ANY,
+        )
 
     async def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
         """A pod by deletion with its own grace; a node by the label that makes EDL's pods leave it."""
@@ -106,17 +112,17 @@ class Changes:
         await self.asking.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
 
 
-def _check_size(job: Raw, trainers: int) -> None:
+def _check_size(job: Raw, size: Size) -> None:
     """The API server checks the bounds; which sizes lie between is checked here, before anything is written."""
     from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job  # noqa: PLC0415 - pydantic
 
     try:
-        spec = planned_job(read_job(job), priority=0).trainer
+        planned = planned_job(read_job(job), priority=0)
     except InvalidSpecError:
         return  # the operator says so in its status
-    if trainers and not spec.is_allowed(trainers):
-        name = text(job, "metadata", "name")
-        raise CommandError(Exit.REFUSED, f"tj/{name} has the sizes {spec.sizes}, or 0 for EDL's choice; not {trainers}")
+    problem = find_problem(text(job, "metadata", "name"), planned, size.of, size.count)
+    if problem:
+        raise CommandError(Exit.REFUSED, problem)
 
 
 def _check_unfinished(job: Raw) -> None:

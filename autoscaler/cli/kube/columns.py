@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from autoscaler.cli.counting import now_of
 from autoscaler.cli.tables import Cell, Column, Columns, Object, format_age
 from autoscaler.clusters.kubernetes.building.labels import DRAIN, GRADE, JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.reading.amounts import amounts_of, to_resources
@@ -90,6 +91,10 @@ def _number(*path: str) -> Cell:
     return cell
 
 
+def _servers(job: Object) -> str:
+    return now_of(whole(job, "status", "servers", "ready"), whole(job, "status", "servers", "target"))
+
+
 def _label(name: str) -> Cell:
     return lambda o: text(o, "metadata", "labels", name)
 
@@ -135,12 +140,17 @@ _JOB: Final = (
     Column(title="TARGET", cell=_number("status", "trainers", "target")),
     Column(title="MIN", cell=_number("spec", "trainer", "minReplicas")),
     Column(title="MAX", cell=_number("spec", "trainer", "maxReplicas")),
-    Column(title="SERVERS", cell=_number("status", "servers", "ready")),
+    Column(title="SERVERS", cell=_servers),
     Column(title="PROGRESS", cell=lambda o: text(o, "status", "progress", "percent")),
     Column(title="REASON", cell=lambda o: text(o, "status", "reason")),
 )
 _WIDE_JOB: Final = (
     Column(title="PINNED", cell=lambda o: whole(o, "spec", "trainer", "replicas") or None, is_wide=True),
+    Column(title="MIN-SERVERS", cell=_number("spec", "parameterServer", "minReplicas"), is_wide=True),
+    Column(title="MAX-SERVERS", cell=_number("spec", "parameterServer", "maxReplicas"), is_wide=True),
+    Column(
+        title="PINNED-SERVERS", cell=lambda o: whole(o, "spec", "parameterServer", "replicas") or None, is_wide=True
+    ),
     Column(title="PRIORITY", cell=lambda o: text(o, "spec", "priorityClassName"), is_wide=True),
     Column(title="WEIGHT", cell=_number("spec", "weight"), is_wide=True),
     Column(title="SHARE", cell=lambda o: text(o, "status", "share"), is_wide=True),

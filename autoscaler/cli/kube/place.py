@@ -23,7 +23,7 @@ from autoscaler.cli.kube.events import in_order, is_about, is_of_jobs, tell_even
 from autoscaler.cli.kube.following import follow
 from autoscaler.cli.kube.refusing import to_command_error
 from autoscaler.cli.kube.telling import job_lines, resize_lines
-from autoscaler.cli.places import Found, LogOptions, Seat, Submission, Told
+from autoscaler.cli.places import Found, LogOptions, Seat, Size, Submission, Told
 from autoscaler.cli.tables import Columns, Object, format_table
 from autoscaler.cli.text import to_yaml
 from autoscaler.clusters.kubernetes.api.client import connect
@@ -128,10 +128,8 @@ class ClusterPlace:
 
     # ---- changing -----------------------------------------------------------------------------------------------
 
-    def scale(self, kind: str, name: str, *, replicas: int | None, trainers: int | None, is_dry: bool) -> str:
-        return self._do(
-            self._changes.scale(type_named(kind), name, replicas=replicas, trainers=trainers, is_dry=is_dry)
-        )
+    def scale(self, kind: str, name: str, size: Size, *, is_dry: bool) -> str:
+        return self._do(self._changes.scale(type_named(kind), name, size, is_dry=is_dry))
 
     def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
         return self._do(self._changes.drain(type_named(kind), name, seat, is_dry=is_dry))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autoscaler.cli.counting import tell_bounds
 from autoscaler.cli.kube.columns import job_message
 from autoscaler.cli.tables import Object, format_age
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
@@ -42,13 +43,11 @@ def _subjects(job: Object, now_s: float) -> Iterator[tuple[str, str]]:
     if why := job_message(job):
         yield "Why", f"{text(job, 'status', 'reason')}: {why}"
     yield from _troubles(job)
-    servers = part(job, "status", "servers")
-    told = f"{whole(servers, 'ready')} of {whole(servers, 'target')} parameter servers, " if servers else ""
+    if part(job, "spec", "parameterServer"):
+        yield "Servers", _servers(job)
     leader = text(job, "status", "master", "leader")
-    masters = (
-        f"{whole(job, 'status', 'master', 'ready')} of {whole(job, 'spec', 'master', 'replicas', default=1)} masters"
-    )
-    yield "Others", f"{told}{masters} ready" + (f", {leader} leads" if leader else "")
+    masters = f"{whole(job, 'status', 'master', 'ready')} of {whole(job, 'spec', 'master', 'replicas', default=1)}"
+    yield "Masters", f"{masters} ready" + (f", {leader} leads" if leader else "")
     if part(job, "status", "progress"):
         yield "Progress", _progress(job, now_s)
     limit = whole(job, "spec", "runPolicy", "backoffLimit", default=6)
@@ -77,6 +76,18 @@ def _allowed(job: Object) -> str:
     )
 
 
+def _servers(job: Object) -> str:
+    spec, status = part(job, "spec", "parameterServer"), part(job, "status", "servers")
+    low = whole(spec, "minReplicas")
+    bounds = tell_bounds(
+        low=low,
+        high=whole(spec, "maxReplicas", default=low),
+        pinned=whole(spec, "replicas"),
+        trainers_per_server=whole(spec, "trainersPerServer", default=4),
+    )
+    return f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
+
+
 def _tiers(job: Object) -> str:
     trainers = part(job, "status", "trainers")
     said = [f"{whole(trainers, tier)} {tier}" for tier in ("core", "surplus", "leaving") if whole(trainers, tier)]
@@ -102,7 +113,8 @@ def _resize(resize: Object, now_s: float) -> str:
     age = "" if at_s is None else f"{format_age(max(0.0, now_s - at_s))} ago"
     sizes = f"{whole(resize, 'from')} -> {whole(resize, 'to')}"
     by = f" by {found}" if (found := text(resize, "by")) else ""
-    return f"{age:>10}  {sizes:<10} {text(resize, 'cause')}{by}  {text(resize, 'message')}".rstrip()
+    whose = "servers: " if text(resize, "role") == "server" else ""
+    return f"{age:>10}  {sizes:<10} {whose}{text(resize, 'cause')}{by}  {text(resize, 'message')}".rstrip()
 
 
 def _weight(job: Object) -> int:

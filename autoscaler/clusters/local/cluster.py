@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
-from autoscaler.clusters.local.jobs import JobRecord, Jobs, LookAt, to_domain
+from autoscaler.clusters.local.jobs import JobRecord, Jobs, LookAt, SetServers, to_domain
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.making import PodMaker
 from autoscaler.clusters.local.pods import LocalPod, to_view
@@ -27,6 +27,7 @@ from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import (
     Action,
     AdmitGang,
+    Capabilities,
     ClusterView,
     CreatePod,
     DeletePod,
@@ -43,6 +44,7 @@ from autoscaler.jobs import life as lives
 from autoscaler.manifests.values import Deployment, PodTemplate, TrainingJob
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
+CAPABILITIES: Final = Capabilities(servers_elastic=True)
 
 
 class LocalCluster:
@@ -59,6 +61,7 @@ class LocalCluster:
         *,
         clock: Callable[[], float],
         look_at: LookAt,
+        set_servers: SetServers,
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self.table = Table(nodes)
@@ -79,7 +82,7 @@ class LocalCluster:
         gpus = {node.name: devices for node, devices in nodes.items()}
         self._maker = PodMaker(self.table, launching, gpus, clock=clock)
         self.web = Web(self.table, self.runtime, recorder, self._maker, clock=clock)
-        self.jobs = Jobs(self.table, self.runtime, recorder, clock=clock, look_at=look_at)
+        self.jobs = Jobs(self.table, self.runtime, recorder, clock=clock, look_at=look_at, set_servers=set_servers)
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.runtime.processes)
@@ -113,6 +116,7 @@ class LocalCluster:
             pods=tuple(to_view(pod) for pod in self.table.pods.values()),
             jobs=tuple(to_domain(record) for record in self.jobs.records.values() if self._is_seen(record)),
             workloads=tuple(_to_workload(record) for record in self.web.records.values()),
+            capabilities=CAPABILITIES,
         )
 
     async def apply(self, action: Action) -> Outcome:
@@ -166,6 +170,10 @@ class LocalCluster:
     def pin(self, name: str, trainers: int) -> None:
         """Hold a job at this size, 0: EDL decides.  Raises KeyError."""
         self.jobs.pin(name, trainers)
+
+    def pin_servers(self, name: str, servers: int) -> None:
+        """Hold a job at so many parameter servers, 0: EDL decides.  Raises KeyError."""
+        self.jobs.pin_servers(name, servers)
 
     def suspend(self, name: str, *, on: bool) -> None:
         """All pods of the job leave, or it may start again.  Raises KeyError."""
@@ -222,9 +230,9 @@ class LocalCluster:
             return f"node {action.node} takes no pods"
         if _name_of(action) in self.table.pods:
             return f"pod {_name_of(action)} stands elsewhere or is leaving"
-        if action.role is Role.SERVER and action.ordinal >= _server_count(record.job):
+        if action.role is Role.SERVER and action.ordinal >= _most_servers(record.job):
             return (
-                f"job {action.job} numbers its {_server_count(record.job)} servers from 0; one of them is leaving yet"
+                f"job {action.job} numbers its {_most_servers(record.job)} servers from 0; one of them is leaving yet"
             )
         return ""
 
@@ -299,8 +307,8 @@ class LocalCluster:
             self._on_crash(error)
 
 
-def _server_count(job: TrainingJob) -> int:
-    return 0 if job.server is None else job.server.replicas.minimum
+def _most_servers(job: TrainingJob) -> int:
+    return 0 if job.server is None else job.server.replicas.maximum
 
 
 def _name_of(action: CreatePod) -> PodName:

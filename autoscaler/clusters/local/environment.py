@@ -15,7 +15,7 @@ from typing import Final
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import Role
-from autoscaler.manifests.values import TrainingJob
+from autoscaler.manifests.values import Replicas, TrainingJob
 
 ENVIRONMENT_VERSION: Final = "1"
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -74,11 +74,13 @@ def device_list(gpus: Sequence[int]) -> str:
 
 
 def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
+    servers = Replicas(minimum=0, maximum=0) if job.server is None else job.server.replicas
     return {
         "EDL_ETCD_ENDPOINTS": place.etcd,
         "EDL_LISTEN": place.master,
         "EDL_METRICS_LISTEN": place.metrics,
-        "EDL_SERVERS": str(job.server.replicas.minimum if job.server is not None else 0),
+        "EDL_SERVERS": str(servers.minimum),
+        "EDL_MAX_SERVERS": str(servers.maximum),
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
     }
 

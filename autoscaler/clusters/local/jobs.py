@@ -21,8 +21,10 @@ from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.servers import servers_wanted
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
+from master.api.scaling import ServersAnswer
 
 _LOOK_EVERY_S: Final = 0.25
 
@@ -46,6 +48,7 @@ class JobRecord:
 
 
 LookAt = Callable[[JobRecord], Awaitable[JobProgress | NoProgress]]
+SetServers = Callable[[JobRecord, int], Awaitable[ServersAnswer | NoProgress]]
 
 
 def to_domain(record: JobRecord) -> Job:
@@ -62,16 +65,24 @@ def to_domain(record: JobRecord) -> Job:
 
 
 class Jobs:
-    """The records, by name.  `look_at` asks a job's master how far it is."""
+    """The records, by name.  `look_at` asks a job's master how far it is, `set_servers` tells it how many servers."""
 
     def __init__(
-        self, table: Table, runtime: Runtime, recorder: Recorder, *, clock: Callable[[], float], look_at: LookAt
+        self,
+        table: Table,
+        runtime: Runtime,
+        recorder: Recorder,
+        *,
+        clock: Callable[[], float],
+        look_at: LookAt,
+        set_servers: SetServers,
     ) -> None:
         self._table = table
         self._runtime = runtime
         self._recorder = recorder
         self._clock = clock
         self._look_at = look_at
+        self._set_servers = set_servers
         self._standstill = Standstill(runtime, clock=clock)
         self.records: dict[str, JobRecord] = {}
 
@@ -87,6 +98,17 @@ class Jobs:
         self.records[name] = replace(self.records[name], pinned=trainers)
         message = f"pinned to {trainers} trainers" if trainers else "EDL decides the size again"
         self._recorder.note("Resized", f"tj/{name}", "Pinned" if trainers else "Unpinned", message)
+        self._table.touch()
+
+    def pin_servers(self, name: str, servers: int) -> None:
+        """From now on so many parameter servers; 0: EDL decides.  The job has some, and the number is within bounds."""
+        record = self.records[name]
+        assert record.job.server is not None
+        replicas = replace(record.job.server.replicas, pinned=servers)
+        job = replace(record.job, server=replace(record.job.server, replicas=replicas))
+        self.records[name] = replace(record, job=job)
+        message = f"pinned to {servers} servers" if servers else "EDL decides the number of servers again"
+        self._recorder.note("Resized", f"tj/{name}", "Pinned" if servers else "Unpinned", message)
         self._table.touch()
 
     def use_etcd(self, endpoints: str) -> None:
@@ -144,6 +166,20 @@ class Jobs:
         record = self.records.get(name)
         if record is not None and not isinstance(answer, NoProgress):
             self._take(record, answer)
+            await self._tell_servers(name, answer.servers_wanted)
+
+    async def _tell_servers(self, name: str, known: int) -> None:
+        """Tell the master how many servers there are to be, unless it knows; it is asked again soon whether it does."""
+        record = self.records.get(name)
+        if record is None or record.job.server is None or record.life.stage is not lives.Stage.ACTIVE:
+            return  # what stops takes its servers along
+        standing = (pod.ordinal for pod in self._table.job_pods(name, Role.SERVER) if not pod.is_leaving)
+        wanted = servers_wanted(record.job.server.replicas.minimum, standing)
+        if wanted == known:
+            return
+        answer = await self._set_servers(record, wanted)
+        if isinstance(answer, ServersAnswer) and not answer.refused:
+            self._recorder.note("Resized", f"tj/{name}", "ServersSet", f"{wanted} servers are to hold the model")
 
     def _note_silence(
         self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | NoProgress

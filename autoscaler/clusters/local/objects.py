@@ -27,7 +27,14 @@ def job_object(job: JobLine) -> Object:
             "priorityClassName": job.priority_class,
             "weight": job.weight,
             "trainer": {"minReplicas": job.min, "maxReplicas": job.max, "replicas": job.pinned},
-            "parameterServer": {"minReplicas": job.servers_wanted},
+            "parameterServer": None
+            if not job.servers_max
+            else {
+                "minReplicas": job.servers_min,
+                "maxReplicas": job.servers_max,
+                "replicas": job.servers_pinned,
+                "trainersPerServer": job.trainers_per_server,
+            },
             "runPolicy": {"backoffLimit": job.backoff_limit},
             "checkpoint": {"uri": job.checkpoint_uri},
         },
@@ -37,6 +44,7 @@ def job_object(job: JobLine) -> Object:
             "trainers": job.now,
             "target": job.target,
             "servers": job.servers,
+            "serversTarget": job.servers_target,
             "masterReady": job.has_master,
             "failuresInARow": job.failures,
             "ageSeconds": job.age_s,

@@ -15,6 +15,7 @@ from autoscaler.clusters.local.objects import Object, deployment_object, job_obj
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is_change
 from autoscaler.clusters.local.wire import Problem, RequestError
+from autoscaler.clusters.sizes import find_problem
 from autoscaler.clusters.types import type_of
 from autoscaler.domain import NodeName, PodName, Role
 from autoscaler.manifests.refusals import did_you_mean
@@ -117,10 +118,9 @@ class Requests:
 
     def _scale(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         kind, name = parse_type(_text(request, "type")), _text(request, "name")
-        wanted = {"deployment": "replicas", "tj": "trainers"}.get(kind)
-        if wanted is not None and request.get(wanted) is None:
-            raise RequestError(Problem.USAGE, f"the size of a {kind} is set with --{wanted} N")
         if kind == "deployment":
+            if request.get("replicas") is None:
+                raise RequestError(Problem.USAGE, "the size of a deployment is set with --replicas N")
             replicas = _number(request, "replicas", most=_MOST_REPLICAS)
             if name not in self._run.cluster.deployments:
                 raise self._not_found(kind, name)
@@ -129,12 +129,21 @@ class Requests:
             return {"scaled": f"deployment/{name}", "to": replicas, "dry_run": bool(request.get("dry_run"))}
         if kind != "tj":
             raise RequestError(Problem.USAGE, f"a {kind} has no size; scale a deployment or a tj")
+        return self._scale_job(request, name)
+
+    def _scale_job(self, request: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        role = next((role for role in ("trainers", "servers") if request.get(role) is not None), None)
+        if role is None:
+            raise RequestError(Problem.USAGE, "the size of a tj is set with --trainers N or --servers N")
         job = self._unfinished_job(name)
-        trainers = _number(request, "trainers", most=_MOST_REPLICAS)
-        _check_size(self._run, job, trainers)
+        count = _number(request, role, most=_MOST_REPLICAS)
+        planned = to_domain(self._run.cluster.jobs.records[job.name])
+        if problem := find_problem(job.name, planned, role, count):
+            raise RequestError(Problem.REFUSED, problem)
         if not request.get("dry_run"):
-            self._run.cluster.pin(name, trainers)
-        return {"scaled": f"tj/{name}", "to": trainers, "dry_run": bool(request.get("dry_run"))}
+            pin = self._run.cluster.pin_servers if role == "servers" else self._run.cluster.pin
+            pin(name, count)
+        return {"scaled": f"tj/{name}", "role": role, "to": count, "dry_run": bool(request.get("dry_run"))}
 
     def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = parse_type(_text(request, "type"))
@@ -251,14 +260,6 @@ def _belongs(pod: PodLine, kind: str, name: str) -> bool:
             return pod.node == name
         case _:
             return pod.name == name
-
-
-def _check_size(run: LocalRun, job: JobLine, trainers: int) -> None:
-    spec = to_domain(run.cluster.jobs.records[job.name]).trainer
-    if trainers and not spec.is_allowed(trainers):
-        raise RequestError(
-            Problem.REFUSED, f"tj/{job.name} has the sizes {spec.sizes}, or 0 for EDL's choice; not {trainers}"
-        )
 
 
 def _text(request: Mapping[str, Any], field: str) -> str:

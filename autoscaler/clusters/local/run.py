@@ -39,6 +39,7 @@ from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests
 from autoscaler.snapshots import Snapshot
+from master.api.scaling import ServersAnswer
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0
@@ -115,8 +116,14 @@ class LocalRun:
         masters = await self._stack.enter_async_context(Masters())
         token = self.folder.token.read_text(encoding="utf-8").strip()
 
+        def door_of(record: JobRecord) -> Door:
+            return Door(job=record.name, address=record.place.master, token=token)
+
         async def look_at(record: JobRecord) -> JobProgress | NoProgress:
-            return await masters.ask(Door(job=record.name, address=record.place.master, token=token))
+            return await masters.ask(door_of(record))
+
+        async def set_servers(record: JobRecord, count: int) -> ServersAnswer | NoProgress:
+            return await masters.set_servers(door_of(record), count)
 
         self._launching = Launching(
             folder=self.folder,
@@ -134,6 +141,7 @@ class LocalRun:
                 self.recorder,
                 clock=time.monotonic,
                 look_at=look_at,
+                set_servers=set_servers,
                 on_crash=self.crash,
             )
         )

@@ -38,6 +38,7 @@ def _job(job: JobLine) -> Mapping[str, Any]:
         "min": job.min,
         "max": job.max,
         "servers": job.servers,
+        "servers_target": job.servers_target,
         "committed": progress.committed if progress else 0,
         "done": progress.done if progress else 0,
         "total": progress.total if progress else 0,

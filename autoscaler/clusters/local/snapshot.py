@@ -17,6 +17,7 @@ from autoscaler.domain import Bottleneck, Decision, JobState, PodPhase, Reason, 
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry
+from autoscaler.manifests.values import Replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class NodeLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """`now` counts trainers that stand and do not leave; `why` is the planner's explanation of the target."""
+    """`now` and `servers` count pods that stand and do not leave; `why` is the planner's explanation of the targets."""
 
     name: str
     namespace: str
@@ -66,7 +67,11 @@ class JobLine:
     now: int
     target: int
     servers: int
-    servers_wanted: int
+    servers_target: int
+    servers_min: int  # 0: a job without servers
+    servers_max: int
+    servers_pinned: int
+    trainers_per_server: int
     has_master: bool
     failures: int
     backoff_limit: int
@@ -189,6 +194,7 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
     ]
     now = sum(pod.role is Role.TRAINER for pod in standing)
     is_active = life.state is JobState.ACTIVE
+    replicas = Replicas(minimum=0, maximum=0) if job.server is None else job.server.replicas
     return JobLine(
         name=job.name,
         namespace=job.namespace,
@@ -204,7 +210,11 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
         now=now,
         target=decision.target if decision is not None and is_active else 0,
         servers=sum(pod.role is Role.SERVER for pod in standing),
-        servers_wanted=0 if job.server is None else job.server.replicas.minimum,
+        servers_target=decision.servers_target if decision is not None and is_active else 0,
+        servers_min=replicas.minimum,
+        servers_max=replicas.maximum,
+        servers_pinned=replicas.pinned,
+        trainers_per_server=0 if job.server is None else job.server.trainers_per_server,
         has_master=any(pod.role is Role.MASTER and pod.phase is PodPhase.READY for pod in standing),
         failures=life.failures if life.advances == life.advances_at_failure else 0,
         backoff_limit=job.run_policy.backoff_limit,

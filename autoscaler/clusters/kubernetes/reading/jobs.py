@@ -123,6 +123,7 @@ def planned_job(job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: fr
         shapes=shapes_of(job, avoid=avoid),
         masters=job.spec.master.replicas,
         grace_s=job.spec.trainer.template.grace_s,
+        server_grace_s=0.0 if job.spec.server is None else job.spec.server.template.grace_s,
         priority=priority,
         pinned=job.spec.trainer.replicas.pinned,
         submitted_at_s=job.created_at_s + offset_s,

@@ -1,0 +1,18 @@
+"""Counts of a job's parameter servers in words, for every command that tells them: pure."""
+
+from __future__ import annotations
+
+
+def now_of(now: int, target: int) -> str:
+    """`2/3`: how many there are and how many there shall be; nothing for a job without servers."""
+    return f"{now}/{target}" if now or target else ""
+
+
+def tell_bounds(*, low: int, high: int, pinned: int, trainers_per_server: int) -> str:
+    """How the number of servers is chosen: pinned, fixed, or by the trainers within bounds."""
+    if pinned:
+        return f"pinned to {pinned} of {low} to {high}"
+    if low == high:
+        return f"always {low}"
+    each = "trainer" if trainers_per_server == 1 else f"{trainers_per_server} trainers"
+    return f"{low} to {high} allowed, one for every {each}"

@@ -1,0 +1,19 @@
+"""How many parameter servers a job's master is to reckon with, from the pods that stand: pure.
+
+The planner decides the number and the cluster creates and ends pods; the master moves the buckets.  It is told one
+number, again and again until it holds (level-triggered): n servers, with the ordinals 0 to n - 1.  A pod that comes
+raises it at once, one that is told to leave lowers it at once, if it was the last; what the master does then is
+docs/protocol-moves.md.  Asking and telling is `masters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
+    """Return the n of a job whose servers with these ordinals stand and are not leaving; never below the minimum.
+
+    A gap counts: a server in the middle that is drained comes back under its number (docs/adr/0121).
+    """
+    return max([minimum, *(ordinal + 1 for ordinal in standing)])
