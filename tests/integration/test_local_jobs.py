@@ -6,10 +6,11 @@ import sys
 import pytest
 
 from autoscaler.clusters.port import Verdict
-from autoscaler.domain import AdmitGang, Cause, CreatePod, JobState, PodPhase, Role, Tier
+from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, PodPhase, Role, Tier
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
+from master.api.scaling import ServersAnswer
 from master.api.status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
 
@@ -104,6 +105,81 @@ async def test_a_server_takes_no_number_beside_those_of_its_job(tmp_path):
         assert (outcome.verdict, "leaving yet" in outcome.message) == (Verdict.REFUSED, True)
         await wait_until(cluster, lambda: "digits-server-0" not in cluster.table.pods, "its end")
         assert (await cluster.apply(seat(0, Role.SERVER))).verdict is Verdict.DONE
+
+
+def deletion(ordinal):
+    return DeletePod(
+        pod=f"digits-server-{ordinal}",
+        job="digits",
+        role=Role.SERVER,
+        node="node-1",
+        cause=Cause.RATIO,
+        grace_s=5.0,
+    )
+
+
+async def test_servers_come_and_go_and_the_master_is_told_how_many(tmp_path):
+    """Until it holds; a server that was told to leave is no failure, whatever it exits with."""
+    told = []
+
+    async def look_at(_):
+        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=told[-1] if told else 1)
+
+    async def set_servers(_, count):
+        told.append(count)
+        return ServersAnswer(count=count, least=1, most=2)
+
+    async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
+        await start(cluster, job(server=template(), most_servers=2))
+        assert (await cluster.apply(seat(1, Role.SERVER))).verdict is Verdict.DONE
+        assert (await cluster.apply(seat(2, Role.SERVER))).verdict is Verdict.REFUSED
+        await wait_until(cluster, lambda: told == [2], "the growth")
+        await wait_until(cluster, lambda: cluster.table.pods["digits-server-1"].phase is PodPhase.READY)
+        assert (await cluster.apply(deletion(1))).verdict is Verdict.DONE
+        await wait_until(cluster, lambda: "digits-server-1" not in cluster.table.pods, "its end")
+        await wait_until(cluster, lambda: told == [2, 1], "the shrink")
+        assert record(cluster).life.failures == 0
+        assert not events(cluster, "Restarting")
+        assert [e.message.split()[0] for e in events(cluster, "ServersSet")] == ["2", "1"]
+
+
+async def test_master_that_does_not_listen_is_told_again(tmp_path):
+    """It leads no more, or has not begun: the number is said until one of its successors knows it."""
+    told = []
+
+    async def look_at(_):
+        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=2 if len(told) > 2 else 1)
+
+    async def set_servers(_, count):
+        told.append(count)
+        return NoProgress.REFUSED
+
+    async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
+        await start(cluster, job(server=template(), most_servers=2))
+        await cluster.apply(seat(1, Role.SERVER))
+        await wait_until(cluster, lambda: record(cluster).progress and record(cluster).progress.servers_wanted == 2)
+        assert told == [2, 2, 2]
+        assert not events(cluster, "ServersSet")
+
+
+async def test_servers_of_a_job_that_stops_are_not_taken_from_its_master(tmp_path):
+    """They all leave: nothing is moved to those that leave last."""
+    told = []
+
+    async def look_at(_):
+        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=2)
+
+    async def set_servers(_, count):
+        told.append(count)
+        return NoProgress.SILENT
+
+    async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
+        await start(cluster, job(server=template(), most_servers=2))
+        await cluster.apply(seat(1, Role.SERVER))
+        await wait_until(cluster, lambda: record(cluster).progress is not None)
+        cluster.delete_job("digits")
+        await wait_until(cluster, lambda: "digits" not in cluster.jobs.records, "the job's end")
+        assert told == []
 
 
 async def test_a_complete_job_ends_in_order_and_says_so(tmp_path):
