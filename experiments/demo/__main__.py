@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from autoscaler.cli.exits import Exit
 from autoscaler.cli.foreground import Show, run_in_foreground
 from autoscaler.cli.streams import replace_what_cannot_be_shown
 from autoscaler.cli.words import parse_duration_s
-from autoscaler.clusters.local.run import LocalRun, RunSettings
+from autoscaler.clusters.local.run import LOCAL_POLICY, LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError
 from autoscaler.manifests import Manifests, parse_files
@@ -39,6 +39,9 @@ JOBS: Final = {"digits-a": 200, "digits-b": 100}  # and their weights
 WORK: Final = {"digits-a": 1.5, "digits-b": 1.0}  # epochs of each, relative: the heavier job gets more of the cluster
 NODES, NODE_CPU_MILLI, NODE_MEMORY_BYTES = 4, 4_000, 8 * 2**30
 WEB_LOW, WEB_HIGH = 2, 9
+POLICY: Final = replace(LOCAL_POLICY, down_window_s=4.0, victim_age_s=4.0)
+"""A day's tide within a minute: what a voluntary shrink waits for is shortened likewise, or no server would leave."""
+
 LIMIT_FACTOR: Final = 2.5  # times the tide: then the demo is stopped, and says so
 SHARE_OF_ALONE: Final = 0.15
 """Epochs a second of the lighter job, beside what one process alone does on a free core: measured on 2 cores."""
@@ -175,6 +178,7 @@ class _Demo:
             machines=tuple(make_machine(f"node-{number}", capacity) for number in range(1, NODES + 1)),
             devices=((),) * NODES,
             parent=self._options.runs,
+            policy=POLICY,
             described={"command": sys.argv[1:], "seed": self._options.seed},
         )
 

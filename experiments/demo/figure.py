@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from experiments.demo.record import Mark, Sample
+from experiments.demo.record import JobSample, Mark, Sample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,14 +29,17 @@ def draw_run(samples: Sequence[Sample], marks: Sequence[Mark], path: Path, *, ti
     with plt.rc_context(
         {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"}
     ):
-        figure, (use, sizes, progress) = plt.subplots(
-            3, 1, figsize=(9.5, 8.5), sharex=True, height_ratios=(3, 2.4, 1.8), layout="constrained"
+        figure, (use, sizes, servers, progress) = plt.subplots(
+            4, 1, figsize=(9.5, 10), sharex=True, height_ratios=(3, 2.4, 1.6, 1.8), layout="constrained"
         )
         figure.suptitle(title, fontsize=12, fontweight="bold", x=0.01, ha="left")
         _draw_use(use, samples)
-        _draw_sizes(sizes, samples)
+        _draw_counts(sizes, samples, lambda job: (job.trainers, job.target), minimum=True)
+        sizes.set(ylabel="trainers", title="Trainers of each job (dotted: target; thin: minimum)")
+        _draw_counts(servers, samples, lambda job: (job.servers, job.servers_target), minimum=False)
+        servers.set(ylabel="servers", title="Parameter servers of each job (dotted: target): the model moves with them")
         _draw_progress(progress, samples)
-        for axes in (use, sizes, progress):
+        for axes in (use, sizes, servers, progress):
             _draw_marks(axes, marks, labels=axes is use)
         progress.set_xlabel("seconds since the start")
         progress.set_xlim(0, samples[-1].at_s)
@@ -62,16 +65,22 @@ def _draw_use(axes: Axes, samples: Sequence[Sample]) -> None:
     _place_legend(axes)
 
 
-def _draw_sizes(axes: Axes, samples: Sequence[Sample]) -> None:
+def _draw_counts(
+    axes: Axes, samples: Sequence[Sample], counts: Callable[[JobSample], tuple[int, int]], *, minimum: bool
+) -> None:
+    """How many there are and shall be of one role, a line each job."""
+    from matplotlib.ticker import MaxNLocator  # noqa: PLC0415 - half a second, wanted only here
+
     at = [s.at_s for s in samples]
     for (name, colour), offset in zip(_job_colours(samples), (0.0, 0.06, -0.06, 0.12), strict=False):
         seen = [(t, s.jobs[name]) for t, s in zip(at, samples, strict=True) if name in s.jobs]
-        times = [t for t, _ in seen]
-        axes.step(times, [j.trainers + offset for _, j in seen], where="post", color=colour, linewidth=1.8, label=name)
-        axes.step(times, [j.target + offset for _, j in seen], where="post", color=colour, linewidth=0.8, linestyle=":")
-        axes.axhline(seen[0][1].minimum + offset, color=colour, linewidth=0.6, alpha=0.5)
-    axes.set(ylabel="trainers", title="Size of each job (dotted: target; thin: minimum)")
+        times, found = [t for t, _ in seen], [counts(job) for _, job in seen]
+        axes.step(times, [now + offset for now, _ in found], where="post", color=colour, linewidth=1.8, label=name)
+        axes.step(times, [goal + offset for _, goal in found], where="post", color=colour, linewidth=0.8, linestyle=":")
+        if minimum:
+            axes.axhline(seen[0][1].minimum + offset, color=colour, linewidth=0.6, alpha=0.5)
     axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     _place_legend(axes)
 
 

@@ -19,7 +19,7 @@ from experiments.demo.baseline import Training, measure_accuracy, start_alone
 from experiments.demo.figure import draw_run
 from experiments.demo.outcome import SUMMARY_HEAD, JobOutcome, Outcome, count_positions, summary_rows
 from experiments.demo.play import WORKLOAD, Play
-from experiments.demo.record import measure_waits, parse_samples, read_lines
+from experiments.demo.record import Sample, count_servers, measure_waits, parse_samples, read_lines
 from master.api.audit import read_checkpoint
 from master.api.errors import ContractError
 
@@ -58,7 +58,9 @@ def judge(performance: Performance) -> Outcome:
         seed=performance.seed,
         duration_s=round(performance.seconds, 1),
         tide_s=performance.tide_s,
-        jobs=tuple(_judge_job(performance, name, baseline.get(count)) for name, count in performance.epochs.items()),
+        jobs=tuple(
+            _judge_job(performance, samples, name, baseline.get(count)) for name, count in performance.epochs.items()
+        ),
         web=measure_waits(performance.play.waits),
         faults=tuple(performance.play.marks),
         faults_planned=performance.faults_planned,
@@ -97,7 +99,7 @@ def tell(outcome: Outcome, *, is_json: bool) -> None:
     print(f"figure: {outcome.folder}/demo.png\nrun folder: {outcome.folder}   ({outcome.duration_s:.0f} s)")
 
 
-def _judge_job(performance: Performance, name: str, baseline: float | None) -> JobOutcome:
+def _judge_job(performance: Performance, samples: Sequence[Sample], name: str, baseline: float | None) -> JobOutcome:
     run, epochs = performance.run, performance.epochs[name]
     record = run.cluster.jobs.records[name]
     accuracy, trained, lost, repeated = None, 0, 0, 0
@@ -129,6 +131,7 @@ def _judge_job(performance: Performance, name: str, baseline: float | None) -> J
         repeated=repeated,
         missing=missing,
         quarantined=quarantined,
+        servers=count_servers(samples, name),
         reworked=record.progress.reworked if record.progress is not None else 0,
         lineage=record.progress.lineage if record.progress is not None else 0,
         accuracy=accuracy,

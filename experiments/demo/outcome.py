@@ -32,6 +32,7 @@ class JobOutcome:
     repeated: int
     missing: int
     quarantined: int
+    servers: tuple[int, int]  # the fewest and the most at once
     reworked: int  # trained, rolled back and trained again
     lineage: int
     accuracy: float | None
@@ -82,6 +83,7 @@ def summary_rows(jobs: Sequence[JobOutcome]) -> list[tuple[str, ...]]:
             f"{job.lost}",
             f"{job.repeated}",
             f"{job.reworked:,}",
+            "{} to {}".format(*job.servers),
             _percent(job.accuracy),
             _percent(job.baseline),
             "ok" if job.is_sound else (job.message or "NOT SOUND"),
@@ -90,7 +92,18 @@ def summary_rows(jobs: Sequence[JobOutcome]) -> list[tuple[str, ...]]:
     ]
 
 
-SUMMARY_HEAD = ("job", "to train", "in the checkpoint", "lost", "repeated", "re-worked", "accuracy", "alone", "")
+SUMMARY_HEAD = (
+    "job",
+    "to train",
+    "in the checkpoint",
+    "lost",
+    "repeated",
+    "re-worked",
+    "servers",
+    "accuracy",
+    "alone",
+    "",
+)
 
 
 def _percent(value: float | None) -> str:

@@ -20,6 +20,7 @@ class JobSample:
     minimum: int
     maximum: int
     servers: int
+    servers_target: int
     committed: int  # positions in the head checkpoint
     total: int  # positions of the whole job
     loss: float | None
@@ -60,6 +61,13 @@ class Waits:
 def parse_samples(lines: Iterable[str], *, workload: str) -> tuple[Sample, ...]:
     """One `Sample` a line of samples.jsonl; a last line cut short by a crash is left out."""
     return tuple(_sample(row, workload) for row in _rows(lines))
+
+
+def count_servers(samples: Iterable[Sample], job: str) -> tuple[int, int]:
+    """The fewest and the most parameter servers that the job had at once while it trained; (0, 0): it never did."""
+    found = [s.jobs[job] for s in samples if job in s.jobs]
+    counts = [one.servers for one in found if one.trainers and one.servers]
+    return min(counts, default=0), max(counts, default=0)
 
 
 def measure_waits(seconds: Iterable[float | None]) -> Waits:
@@ -111,6 +119,7 @@ def _job(row: Mapping[str, object]) -> JobSample:
         minimum=_int(row["min"]),
         maximum=_int(row["max"]),
         servers=_int(row["servers"]),
+        servers_target=_int(row["servers_target"]),
         committed=_int(row.get("committed")),
         total=_int(row.get("total")),
         loss=None if loss is None else float(str(loss)),
