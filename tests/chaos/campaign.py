@@ -17,10 +17,11 @@ from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.jobs.life import Ending
 from master.api.identities import Role as MemberRole
 from master.api.status import JobPhase, JobStatus
+from tests.chaos.asking import brief
 from tests.chaos.faults import Injector, Landed, pick
 from tests.chaos.heads import HeadWatch
-from tests.chaos.ledger import read_diaries, verdict
-from tests.chaos.stage import MOST_WEB, POLL_S, WEB, JobShape, Stage, brief
+from tests.chaos.stage import MOST_WEB, POLL_S, WEB, JobShape, Stage
+from tests.chaos.tally import Tally
 
 START_BUDGET_S = 90.0
 RECOVERY_BUDGET_S = 90.0
@@ -37,19 +38,11 @@ class Recovery:
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
-    """What a campaign found; `problems` empty: every promise held."""
+class Report(Tally):
+    """What a campaign found."""
 
     recoveries: list[Recovery] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    jobs: int = 0
     shrinks: int = 0  # trainers that gave way to the web
-    heads: int = 0
-    heads_missed: int = 0
-    pushes: int = 0
-    roll_backs: int = 0
-    positions: int = 0
-    quarantined: int = 0
 
     @property
     def mix(self) -> Counter[str]:
@@ -190,19 +183,5 @@ class Campaign:
         life = self._stage.record(job).life
         if life.ending is not Ending.COMPLETED:
             report.problems.append(f"{job}: {life.ending}: {life.message}")
-        diaries = read_diaries(self._stage.diaries(job))
-        found = verdict(watch.heads, diaries)
-        report.problems += [f"{job}: {problem}" for problem in found]
-        if not watch.heads:
-            return
-        last = watch.heads[-1]
-        report.heads += len(watch.heads)
-        report.heads_missed += watch.missed
-        report.pushes += len(diaries)
-        report.roll_backs += last.manifest.lineage - 1
-        report.positions += len(last.manifest.data)
-        report.quarantined += len(last.manifest.quarantine)
-        self._stage.say(
-            f"     {job}: {life.ending}, {len(watch.heads)} checkpoints read, lineage {last.manifest.lineage}, "
-            f"{len(diaries)} pushes, {len(found)} problems"
-        )
+        told = report.judge(job, watch, self._stage.diaries(job))
+        self._stage.say(f"     {job}: {life.ending}, {told}")

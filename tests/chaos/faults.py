@@ -10,15 +10,15 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import assert_never
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import PodName, Role
 from master.api.status import JobPhase, JobStatus
+from tests.chaos.quorum import Quorum
+from tests.chaos.signals import is_dead, state_of, until
 from tests.chaos.stage import POLL_S, JobShape, Stage
 
-LAND_BUDGET_S = 15.0
 ROLL_BACK_BUDGET_S = 30.0
 LONG_STOPS = 0.15
 BROKEN_AFTER_S = 18.0  # by then the other end of a silent connection has given it up (master.api.channel)
@@ -75,18 +75,6 @@ def pick(rng: random.Random) -> Fault:
     return rng.choices(list(WEIGHTS), weights=list(WEIGHTS.values()))[0]
 
 
-def state_of(pid: int) -> str:
-    """The kernel's letter for the process; empty: it is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
-def is_dead(pid: int) -> bool:
-    return state_of(pid) in {"", "Z"}
-
-
 class Injector:
     """Does faults to one job.  Pauses outlast the window that they are about by a little; some, by far."""
 
@@ -99,7 +87,7 @@ class Injector:
             Fault.SERVER_STOP: shape.reconnect_s,
             Fault.MASTER_STOP: shape.leader_ttl_s,
         }
-        self._resting: set[str] = set()  # etcd members that are being restarted or are paused
+        self._quorum = Quorum(stage.etcd, rng)
         self._held_until_s: dict[int, float] = {}  # by pid: processes that were stopped; infinite while they are
 
     async def strike(self, fault: Fault, job: str) -> Landed | None:
@@ -109,10 +97,8 @@ class Injector:
                 return await self._kill(fault, job)
             case Fault.TRAINER_STOP | Fault.SERVER_STOP | Fault.MASTER_STOP:
                 return await self._stop(fault, job)
-            case Fault.ETCD_KILL:
-                return await self._kill_etcd()
-            case Fault.ETCD_STOP:
-                return await self._stop_etcd()
+            case Fault.ETCD_KILL | Fault.ETCD_STOP:
+                return await self._hit_etcd(fault)
             case Fault.TRAINER_DRAIN:
                 return await self._drain(job)
             case Fault.ROLL_BACK_STOP:
@@ -141,7 +127,7 @@ class Injector:
         if pod is None:
             return None
         began_at_s = time.monotonic()
-        if not self._stage.run.cluster.kill(pod.name, signal.SIGKILL) or not await _until(lambda: is_dead(pod.pid)):
+        if not self._stage.run.cluster.kill(pod.name, signal.SIGKILL) or not await until(lambda: is_dead(pod.pid)):
             return None
         return Landed(
             fault=fault, target=f"{pod.name} pid {pod.pid}", began_at_s=began_at_s, over_at_s=time.monotonic()
@@ -152,7 +138,7 @@ class Injector:
         if pod is None:
             return None
         began_at_s = time.monotonic()
-        if not self._hold(pod) or not await _until(lambda: state_of(pod.pid) in {"T", "Z", ""}):
+        if not self._hold(pod) or not await until(lambda: state_of(pod.pid) in {"T", "Z", ""}):
             return None
         landed = state_of(pod.pid) == "T"
         is_long = self._rng.random() < LONG_STOPS
@@ -197,40 +183,14 @@ class Injector:
             return self._stage.run.cluster.kill(name, number)
         return False
 
-    async def _kill_etcd(self) -> Landed | None:
-        """Two at once may be down for a moment: then nothing is committed until one is back."""
-        standing = [member for member in self._stage.etcd.members if member.name not in self._resting]
-        if not standing:
-            return None
-        member = self._rng.choice(standing)
-        began_at_s, pid = time.monotonic(), member.pid
-        self._resting.add(member.name)
-        await member.kill()
-        await asyncio.sleep(self._rng.uniform(0.1, 1.5))
-        await member.start()
-        await member.wait_ready()
-        self._resting.discard(member.name)
-        over_at_s = time.monotonic()
-        target = f"{member.name} pid {pid}"
-        return Landed(fault=Fault.ETCD_KILL, target=target, began_at_s=began_at_s, over_at_s=over_at_s)
-
-    async def _stop_etcd(self) -> Landed | None:
-        members = [member for member in self._stage.etcd.members if member.name not in self._resting]
-        if not members:
-            return None
+    async def _hit_etcd(self, fault: Fault) -> Landed | None:
         began_at_s = time.monotonic()
-        for member in members:
-            self._resting.add(member.name)
-            member.pause()
-        try:
-            await asyncio.sleep(self._shape.leader_ttl_s * self._rng.uniform(0.5, 1.5))
-        finally:
-            for member in members:
-                member.resume()
-                self._resting.discard(member.name)
-        over_at_s = time.monotonic()
-        target = f"{len(members)} members for {over_at_s - began_at_s:.1f} s"
-        return Landed(fault=Fault.ETCD_STOP, target=target, began_at_s=began_at_s, over_at_s=over_at_s)
+        if fault is Fault.ETCD_KILL:
+            target = await self._quorum.kill()
+        else:
+            target = await self._quorum.stop(self._shape.leader_ttl_s * self._rng.uniform(0.5, 1.5))
+        landed = Landed(fault=fault, target=target, began_at_s=began_at_s, over_at_s=time.monotonic())
+        return landed if target else None
 
     async def _drain(self, job: str) -> Landed | None:
         pod = self._choose(job, Role.TRAINER)
@@ -238,7 +198,7 @@ class Injector:
             return None
         began_at_s = time.monotonic()
         self._stage.run.cluster.leave(pod.name, why="drained by chaos")
-        if not await _until(lambda: is_dead(pod.pid)):
+        if not await until(lambda: is_dead(pod.pid)):
             return None
         return Landed(
             fault=Fault.TRAINER_DRAIN,
@@ -250,12 +210,3 @@ class Injector:
 
 def _has_restored(status: JobStatus, before: JobStatus) -> bool:
     return status.lineage > before.lineage and status.phase in {JobPhase.TRAINING, JobPhase.COMMITTING}
-
-
-async def _until(condition) -> bool:
-    until_s = time.monotonic() + LAND_BUDGET_S
-    while not condition():
-        if time.monotonic() > until_s:
-            return False
-        await asyncio.sleep(0.02)
-    return True

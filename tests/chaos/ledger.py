@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -105,6 +106,16 @@ def check_head(head: Head) -> list[str]:
     return problems
 
 
+def check_owners(head: Head) -> list[str]:
+    """Each bucket stands in exactly one file (rules 31, 58)."""
+    manifest = head.manifest
+    if not manifest.tables:
+        return []
+    named = Counter(bucket for record in manifest.files for marks in record.marks for bucket in marks.buckets)
+    wrong = [f"{bucket}: {named[bucket]}" for bucket in range(manifest.bucket_count) if named[bucket] != 1]
+    return [f"checkpoint {manifest.id}: buckets that are not in exactly one file: {wrong[:5]}"] if wrong else []
+
+
 def check_growth(heads: list[Head]) -> list[str]:
     """A later head has all of an earlier one: no committed position is trained again, none is taken back (M6)."""
     problems = []
@@ -181,5 +192,5 @@ def verdict(heads: list[Head], diaries: list[Saw]) -> list[str]:
     """All of it, of a job that has ended; empty: every position is in every checkpoint exactly once."""
     if not heads:
         return ["no checkpoint was ever seen"]
-    problems = [problem for head in heads for problem in check_head(head)]
+    problems = [problem for head in heads for problem in (*check_owners(head), *check_head(head))]
     return problems + check_growth(heads) + check_gradients(heads[-1], heads, diaries) + check_end(heads[-1])

@@ -12,22 +12,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc.aio
-
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources, Role
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.building import make_machine
-from master.api.channel import CLIENT_OPTIONS
-from master.api.codec import encode_hello
-from master.api.document import decode_document
-from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.hello import TOKEN_METADATA_KEY, Hello
 from master.api.status import JobStatus
 from master.etcd_server.cluster import EtcdCluster, start_etcd
 from master.etcd_server.finder import find_etcd
+from tests.chaos.asking import ask_status, brief
 from tests.chaos.ledger import PROGRAM
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,22 +127,6 @@ spec:
 """
 
 
-def brief(status: JobStatus | None) -> str:
-    """In a few lines, for whoever has to find out why."""
-    if status is None:
-        return "no master answers"
-    members = ", ".join(
-        f"{m.name} {'here' if m.is_connected else 'away'}, {'serves' if m.is_serving else 'waits'}, holds {m.leased}"
-        for m in status.members
-    )
-    failure = status.failures[-1].message.splitlines()[-1:] if status.failures else []
-    return (
-        f"{status.phase}, {status.problem or 'no problem'}; term {status.term}, lineage {status.lineage}, "
-        f"head {status.head}; {status.positions}; members: {members}; "
-        f"{len(status.failures)} failures, {status.failures_in_a_row} in a row, the last: {failure}"
-    )
-
-
 class Stage:
     """One run.  Made by `chaos_stage`."""
 
@@ -194,15 +172,7 @@ class Stage:
     async def status(self, job: str) -> JobStatus | None:
         """None: no master answers now."""
         token = self.run.folder.token.read_text(encoding="utf-8").strip()
-        async with grpc.aio.insecure_channel(self.record(job).place.master, options=CLIENT_OPTIONS) as channel:
-            request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=job)))
-            try:
-                reply = await master_pb2_grpc.MasterStub(channel).Status(
-                    request, timeout=2.0, metadata=((TOKEN_METADATA_KEY, token),)
-                )
-            except grpc.aio.AioRpcError:
-                return None
-        return decode_document(JobStatus, reply.job_status_json)
+        return await ask_status(self.record(job).place.master, job, token=token)
 
     async def wait_for(self, job: str, condition: Callable[[JobStatus], bool], what: str, budget_s: float) -> JobStatus:
         """The first status that fulfils it.  Raises TimeoutError with the last one, also when the job has ended."""
@@ -238,7 +208,7 @@ async def chaos_stage(
         make_machine(f"node-{i}", Resources(cpu_milli=4000, memory_bytes=8 << 30)) for i in range(1, nodes + 1)
     )
     async with AsyncExitStack() as stack:
-        etcd = await stack.enter_async_context(_etcd(parent, members, say)) if members else None
+        etcd = await stack.enter_async_context(etcd_members(parent, members, say)) if members else None
         settings = RunSettings(
             name="chaos",
             machines=machines,
@@ -275,7 +245,8 @@ def processes_of(root: Path) -> list[int]:
 
 
 @asynccontextmanager
-async def _etcd(parent: Path, members: int, say: Callable[[str], None]) -> AsyncIterator[EtcdCluster]:
+async def etcd_members(parent: Path, members: int, say: Callable[[str], None]) -> AsyncIterator[EtcdCluster]:
+    """An etcd that keeps its promises, in a folder of its own below `parent`."""
     binary = await asyncio.to_thread(find_etcd, allow_demo_version=False, environ=os.environ, say=say)
     if not binary.version.keeps_promises:
         raise RuntimeError(f"{binary} may lose data when it is killed: no test for promises")

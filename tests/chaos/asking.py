@@ -1,0 +1,40 @@
+"""What a job's master says of itself, asked from outside."""
+
+from __future__ import annotations
+
+import grpc.aio
+
+from master.api.channel import CLIENT_OPTIONS
+from master.api.codec import encode_hello
+from master.api.document import decode_document
+from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
+from master.api.hello import TOKEN_METADATA_KEY, Hello
+from master.api.status import JobStatus
+
+
+async def ask_status(address: str, job: str, *, token: str = "") -> JobStatus | None:
+    """None: no master answers now."""
+    metadata = ((TOKEN_METADATA_KEY, token),) if token else ()
+    async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
+        request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=job)))
+        try:
+            reply = await master_pb2_grpc.MasterStub(channel).Status(request, timeout=2.0, metadata=metadata)
+        except grpc.aio.AioRpcError:
+            return None
+    return decode_document(JobStatus, reply.job_status_json)
+
+
+def brief(status: JobStatus | None) -> str:
+    """In a few lines, for whoever has to find out why."""
+    if status is None:
+        return "no master answers"
+    members = ", ".join(
+        f"{m.name} {'here' if m.is_connected else 'away'}, {'serves' if m.is_serving else 'waits'}, holds {m.leased}"
+        for m in status.members
+    )
+    failure = status.failures[-1].message.splitlines()[-1:] if status.failures else []
+    return (
+        f"{status.phase}, {status.problem or 'no problem'}; term {status.term}, lineage {status.lineage}, "
+        f"head {status.head}; {status.positions}; members: {members}; "
+        f"{len(status.failures)} failures, {status.failures_in_a_row} in a row, the last: {failure}"
+    )

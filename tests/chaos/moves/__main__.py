@@ -1,0 +1,71 @@
+"""`python -m tests.chaos.moves --faults 300 --resizes 100 --minutes 30 --seed N [--json]`: resizes under real signals.
+
+Exit code 0: as many faults and resizes as asked for came about, the job got over each, and every promise held.
+The report also stands in the run folder, as report.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from tests.chaos.moves.campaign import Campaign, Settings
+from tests.chaos.moves.cast import Shape
+from tests.chaos.moves.points import Step
+from tests.chaos.moves.report import as_document, as_text, missing
+from tests.chaos.stage import etcd_members
+
+LAST_JOB_S = 150.0  # without new resizes, so that the last job can end within the time
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.moves", description=__doc__)
+    parser.add_argument("--faults", type=int, default=300)
+    parser.add_argument("--resizes", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--steps", type=_steps, default=tuple(Step), help=f"of {','.join(Step)}; all")
+    parser.add_argument("--json", action="store_true", help="one document instead of lines")
+    parser.add_argument("--folder", type=Path, default=Path("runs"), help="where the run folder is made")
+    return asyncio.run(run(parser.parse_args()))
+
+
+def _steps(text: str) -> tuple[Step, ...]:
+    return tuple(Step(word.strip().upper()) for word in text.split(","))
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    def say(line: str) -> None:
+        print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
+
+    began_at_s = time.monotonic()
+    settings = Settings(
+        faults=arguments.faults,
+        resizes=arguments.resizes,
+        until_s=began_at_s + max(30.0, arguments.minutes * 60.0 - LAST_JOB_S),
+        seed=arguments.seed,
+        steps=arguments.steps,
+    )
+    folder = arguments.folder / f"moves-{os.getpid()}"
+    await asyncio.to_thread(folder.mkdir, parents=True)
+    say(f"seed {settings.seed}, {settings.faults} faults over {settings.resizes} resizes; run folder {folder}")
+    async with etcd_members(folder, 3, say) as etcd:
+        campaign = Campaign(folder, etcd, Shape(), settings, say)
+        try:
+            await campaign.fight()
+        except (TimeoutError, RuntimeError) as error:
+            campaign.report.problems.append(str(error))
+    report, took_s = campaign.report, time.monotonic() - began_at_s
+    document = json.dumps(as_document(report, settings, took_s), indent=1)
+    await asyncio.to_thread((folder / "report.json").write_text, document + "\n")
+    print(document if arguments.json else as_text(report, settings, took_s))
+    return 1 if report.problems or missing(report, settings) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

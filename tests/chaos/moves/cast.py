@@ -1,0 +1,298 @@
+"""Everybody who takes part in one job, as processes, and the hand that starts again whoever dies.
+
+The cluster's part, as small as it can be: so many servers and trainers are wanted, ordinals from 0; who is missing is
+started, who is too much gets SIGTERM and its grace.  A growing job's new server is started and registers; a shrinking
+one's is told to go.  Scheduling and planning have nothing to do with it, so a run meets many moves in little time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from autoscaler.clusters.local.ports import HOST, Ports
+from autoscaler.clusters.local.processes import Command, Ended, Processes
+from autoscaler.jobs.masters import Door, Masters, NoProgress
+from tests.chaos.ledger import PROGRAM
+from tests.chaos.moves.points import HOOK
+
+ROOT = Path(__file__).resolve().parents[3]
+RESTART_AFTER_S = 0.2
+KEEP_EVERY_S = 0.05
+TELL_EVERY_S = 0.3
+MOST_PROBLEMS = 20
+STEPPED_DOWN = 75  # of a master that lost its leadership
+
+
+class Part(StrEnum):
+    MASTER = "master"
+    SERVER = "server"
+    TRAINER = "trainer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The ledger job; short times, so that a fault and its recovery take seconds."""
+
+    size: int = 400
+    epochs: int = 60
+    batch_size: int = 8
+    step_s: float = 0.04
+    buckets: int = 64
+    trainers: int = 2
+    servers: int = 2
+    most_servers: int = 4
+    checkpoint_every_s: float = 1.0
+    leader_ttl_s: int = 2
+    reconnect_s: float = 1.0
+    lease_floor_s: float = 3.0
+    grace_s: float = 20.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Actor:
+    """One process.  `code`: how it ended."""
+
+    part: Part
+    ordinal: int
+    pid: int
+    leaves_by_s: float = math.inf  # told to go: then its grace is over
+    is_struck: bool = False  # we have killed it
+    code: int | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.part}-{self.ordinal}"
+
+    @property
+    def is_here(self) -> bool:
+        return self.code is None
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.leaves_by_s < math.inf
+
+
+class Cast:
+    """The processes of one job.  Made by `on_stage`."""
+
+    def __init__(self, job: str, shape: Shape, *, folder: Path, etcd: Sequence[str], points: Path) -> None:
+        self.job = job
+        self.shape = shape
+        self.folder = folder
+        self.servers_wanted = shape.servers
+        self.trainers_wanted = shape.trainers
+        self.leave_by_signal = False  # of servers that are too many: else only the master is told
+        self.actors: dict[str, Actor] = {}  # by name: the newest of that name
+        self.problems: list[str] = []
+        self.graces_over = 0  # leavers that were killed: a loss, which a paused one cannot help
+        self.is_over = False  # training has ended: nobody is started again
+        self.address = f"{HOST}:{Ports().take()}"
+        self._etcd = ",".join(etcd)
+        self._points = points
+        self._ends: dict[str, float] = {}
+        self._processes: Processes | None = None
+        self.tasks: list[asyncio.Future[None]] = []  # of `on_stage`
+        self._turn = 0
+        self._early: dict[int, Ended] = {}
+        (folder / "diaries").mkdir(parents=True)
+
+    @property
+    def checkpoint_uri(self) -> str:
+        return str(self.folder / "checkpoints")
+
+    @property
+    def diaries(self) -> Path:
+        return self.folder / "diaries"
+
+    def here(self, part: Part) -> list[Actor]:
+        """Those that run and stay, by ordinal."""
+        actors = (actor for actor in self.actors.values() if actor.part is part)
+        return sorted((a for a in actors if a.is_here and not a.is_leaving), key=lambda actor: actor.ordinal)
+
+    def check(self) -> None:
+        """Raises what went wrong in the hand that keeps them, and RuntimeError where processes end by themselves."""
+        for task in self.tasks:
+            if task.done():
+                task.result()
+        if len(self.problems) > MOST_PROBLEMS:
+            raise RuntimeError(f"{self.job}: {self.problems[-1]}; logs in {self.folder}")
+
+    def by_pid(self, pid: int) -> Actor | None:
+        return next((actor for actor in self.actors.values() if actor.pid == pid), None)
+
+    def kill(self, actor: Actor) -> None:
+        """SIGKILL, also to one that stands still."""
+        actor.is_struck = True
+        _signal(actor, signal.SIGKILL)
+
+    def pause(self, actor: Actor) -> None:
+        _signal(actor, signal.SIGSTOP)
+
+    def resume(self, actor: Actor) -> None:
+        _signal(actor, signal.SIGCONT)
+
+    def leave(self, actor: Actor, *, by_signal: bool = True) -> None:
+        """SIGTERM: a server empties itself, a trainer ends its batch.  Without it the master lets a server go."""
+        actor.leaves_by_s = time.monotonic() + self.shape.grace_s
+        if by_signal:
+            _signal(actor, signal.SIGTERM)
+
+    # ---- the cluster's part -----------------------------------------------------------------------------------------
+
+    async def tell(self) -> None:
+        """Until cancelled: the master knows how many servers are wanted, whichever master it is."""
+        async with Masters() as masters:
+            door = Door(job=self.job, address=self.address, token="")
+            while True:
+                await asyncio.sleep(TELL_EVERY_S)
+                answer = await masters.set_servers(door, self.servers_wanted)
+                if not isinstance(answer, NoProgress) and answer.refused is not None:
+                    self.problems.append(f"{self.servers_wanted} servers were refused: {answer.refused}")
+
+    async def keep(self) -> None:
+        """Until cancelled: who is wanted runs, who is not gets told."""
+        while True:
+            await self._keep_once()
+            for actor in self.actors.values():
+                if actor.is_here and time.monotonic() > actor.leaves_by_s:
+                    self.graces_over += 1
+                    self.kill(actor)
+            await asyncio.sleep(KEEP_EVERY_S)
+
+    async def _keep_once(self) -> None:
+        wanted = {Part.MASTER: 1, Part.SERVER: self.servers_wanted, Part.TRAINER: self.trainers_wanted}
+        for part, count in wanted.items():
+            for actor in self.here(part)[::-1]:
+                if actor.ordinal >= count:
+                    self.leave(actor, by_signal=part is Part.TRAINER or self.leave_by_signal)
+            if not self.is_over:
+                for ordinal in range(count):
+                    await self._start_missing(part, ordinal)
+
+    async def _start_missing(self, part: Part, ordinal: int) -> None:
+        before = self.actors.get(f"{part}-{ordinal}")
+        if before is not None:
+            is_back_soon = time.monotonic() < self._ends.get(before.name, 0.0) + RESTART_AFTER_S
+            if before.is_here or is_back_soon:
+                return
+        assert self._processes is not None
+        self._turn += 1
+        name = f"{part}-{ordinal}"
+        command = Command(
+            argv=self._argv(part),
+            env=self._environment(part, ordinal),
+            cwd=ROOT,
+            log=self.folder / f"{name}.log",
+        )
+        pid = await self._processes.start(f"{name}.{self._turn}", command)
+        self.actors[name] = Actor(part=part, ordinal=ordinal, pid=pid)
+        if (ended := self._early.pop(pid, None)) is not None:
+            self.note_end(ended)
+
+    def _argv(self, part: Part) -> tuple[str, ...]:
+        shape = self.shape
+        match part:
+            case Part.MASTER:
+                return (sys.executable, "-m", "master")
+            case Part.SERVER:
+                return (sys.executable, "-m", "trainer_sdk.pserver")
+            case Part.TRAINER:
+                return (
+                    sys.executable,
+                    str(PROGRAM),
+                    f"--size={shape.size}",
+                    f"--epochs={shape.epochs}",
+                    f"--batch-size={shape.batch_size}",
+                    f"--step-s={shape.step_s}",
+                    f"--buckets={shape.buckets}",
+                    f"--diaries={self.diaries}",
+                )
+
+    def _environment(self, part: Part, ordinal: int) -> dict[str, str]:
+        shape = self.shape
+        told = {
+            "PYTHONPATH": f"{HOOK}:{ROOT}",
+            "PYTHONUNBUFFERED": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "CHAOS_POINTS": str(self._points),
+            "EDL_JOB": self.job,
+            "EDL_ROLE": part,
+            "EDL_NAME": f"{self.job}-{part}-{ordinal}",
+            "EDL_ORDINAL": str(ordinal),
+            "EDL_MASTER": self.address,
+            "EDL_GRACE_S": f"{shape.grace_s:g}",
+            "EDL_CHECKPOINT_URI": self.checkpoint_uri,
+        }
+        if part is Part.SERVER:
+            told["EDL_LISTEN"] = f"{HOST}:0"
+        if part is Part.MASTER:
+            told |= {
+                "EDL_LISTEN": self.address,
+                "EDL_ETCD_ENDPOINTS": self._etcd,
+                "EDL_SERVERS": str(shape.servers),
+                "EDL_MAX_SERVERS": str(shape.most_servers),
+                "EDL_BUCKETS": str(shape.buckets),
+                "EDL_LEADER_TTL_S": str(shape.leader_ttl_s),
+                "EDL_RECONNECT_S": f"{shape.reconnect_s:g}",
+                "EDL_LEASE_FLOOR_S": f"{shape.lease_floor_s:g}",
+                "EDL_CHECKPOINT_EVERY_S": f"{shape.checkpoint_every_s:g}",
+                "EDL_BACKOFF_LIMIT": "20",
+                "EDL_CHECK_INVARIANTS": "1",
+            }
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+        return kept | told
+
+    def note_end(self, ended: Ended) -> None:
+        """Nobody but us ends processes: a fault of one never ends another."""
+        actor = self.by_pid(ended.pid)
+        if actor is None or not actor.is_here:
+            self._early[ended.pid] = ended  # so soon that its start has not been told yet
+            return
+        actor.code = ended.code
+        self._ends[actor.name] = time.monotonic()
+        if actor.part is Part.TRAINER and ended.code == 0 and not actor.is_leaving:
+            self.is_over = True  # END was said to it
+        may_end = actor.is_struck or ended.code == 0 or (actor.part is Part.MASTER and ended.code == STEPPED_DOWN)
+        if not may_end:
+            self.problems.append(f"{actor.name} ended by itself with {ended.code}")
+
+    async def run_processes(self, processes: Processes) -> None:
+        self._processes = processes
+        await self._keep_once()
+
+
+def _signal(actor: Actor, number: signal.Signals) -> None:
+    if actor.is_here:
+        with suppress(ProcessLookupError):
+            os.kill(actor.pid, number)
+
+
+@asynccontextmanager
+async def on_stage(cast: Cast) -> AsyncIterator[Cast]:
+    """All of it runs; at the end every process is gone."""
+    lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def fail(error: BaseException) -> None:
+        if not lost.done():
+            lost.set_exception(error)
+
+    async with Processes(on_end=cast.note_end, on_lost=fail) as processes:
+        await cast.run_processes(processes)
+        cast.tasks = [lost, asyncio.create_task(cast.keep()), asyncio.create_task(cast.tell())]
+        try:
+            yield cast
+            cast.check()
+        finally:
+            for task in cast.tasks:
+                task.cancel()
+            await asyncio.gather(*cast.tasks, return_exceptions=True)

@@ -1,0 +1,72 @@
+"""Makes a process stop itself at a named step; Python loads it into every process of a campaign (PYTHONPATH).
+
+The product logs what it takes, has sent and has made durable, at level DEBUG and with the value itself as the line's
+argument.  A filter on those loggers sees the value before anything follows from it: the thread that logs is the one
+that acts, and it holds the lock.  If the step is armed, by a file in the folder that CHAOS_POINTS names, the process
+renames that file and sends itself SIGSTOP.  Renaming is atomic, so of several processes one is stopped.
+
+What the harness does with it then is in `tests.chaos.moves.points`.
+"""
+
+import logging
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+LOGGERS = ("trainer_sdk.pserver.service", "trainer_sdk.pserver.handing", "master.persistence")
+TAKEN = {"Freeze": "FREEZE", "Activate": "ACTIVATE", "Forget": "FORGET", "Hold": "HOLD", "Cut": "CUT"}
+
+
+def steps_of(value):
+    """The steps that this value is; most values are none."""
+    kind = type(value).__name__
+    if kind in TAKEN:
+        return [TAKEN[kind]]
+    if kind == "FileWritten":
+        return ["WRITTEN"]
+    if kind == "CopyArrived":
+        return ["INSTALLED" if value.head.is_final else "WARM"]
+    if kind == "SendCopy":
+        return ["HANDOVER"] if value.is_final else []
+    if kind == "Persisted" and type(value.write).__name__ == "ChangeTable":
+        return changes_of(value.write.old, value.write.new)
+    return []
+
+
+def changes_of(old, new):
+    """Which intents have begun, and how those ended that are gone."""
+    begun = ["INTENT" for intent in new.intents if intent not in old.intents]
+    ended = [
+        "UNDO" if owner_of(old, intent) == owner_of(new, intent) else "FLIP"
+        for intent in old.intents
+        if intent not in new.intents
+    ]
+    return sorted({*begun, *ended})
+
+
+def owner_of(table, intent):
+    return table.route.servers[table.route.owner[intent.bucket]].incarnation
+
+
+class Stops(logging.Filter):
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def filter(self, record):
+        if record.levelno > logging.DEBUG:
+            return True
+        for step in steps_of(record.args[0]) if isinstance(record.args, tuple) and record.args else ():
+            with suppress(FileNotFoundError):
+                (self.folder / f"{step}.armed").rename(self.folder / f"{step}.{os.getpid()}.met")
+                os.kill(os.getpid(), signal.SIGSTOP)
+        return False  # nobody is to read these lines
+
+
+if folder := os.environ.get("CHAOS_POINTS"):
+    stops = Stops(Path(folder))
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.DEBUG)
+        logger.addFilter(stops)

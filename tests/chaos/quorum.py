@@ -1,0 +1,50 @@
+"""Faults of etcd: a member that dies and comes back on its data, and all of them standing still for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from master.etcd_server.cluster import EtcdCluster
+
+DOWN_S = (0.1, 1.5)
+
+
+class Quorum:
+    """The members of one etcd.  A fault takes only those that no other fault has; no target: there was none."""
+
+    def __init__(self, etcd: EtcdCluster, rng: random.Random) -> None:
+        self._members = etcd.members
+        self._rng = rng
+        self._resting: set[str] = set()  # being restarted, or paused
+
+    async def kill(self) -> str:
+        """Two at once may be down for a moment: then nothing is committed until one is back."""
+        standing = [member for member in self._members if member.name not in self._resting]
+        if not standing:
+            return ""
+        member = self._rng.choice(standing)
+        pid = member.pid
+        self._resting.add(member.name)
+        await member.kill()
+        await asyncio.sleep(self._rng.uniform(*DOWN_S))
+        await member.start()
+        await member.wait_ready()
+        self._resting.discard(member.name)
+        return f"{member.name} pid {pid}"
+
+    async def stop(self, for_s: float) -> str:
+        """Nobody answers, connections stay."""
+        members = [member for member in self._members if member.name not in self._resting]
+        if not members:
+            return ""
+        for member in members:
+            self._resting.add(member.name)
+            member.pause()
+        try:
+            await asyncio.sleep(for_s)
+        finally:
+            for member in members:
+                member.resume()
+                self._resting.discard(member.name)
+        return f"{len(members)} members for {for_s:.1f} s"
