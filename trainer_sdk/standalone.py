@@ -58,7 +58,8 @@ class Standalone:
         address = self._wait_for(address_file)
         if has_tables:
             name = f"{self._environment.job}-server-0"
-            here = {"EDL_MASTER": address, "EDL_LISTEN": "127.0.0.1:0"}  # nobody else's business
+            # nobody else's business; and nobody else could take its buckets: it ends when told
+            here = {"EDL_MASTER": address, "EDL_LISTEN": "127.0.0.1:0", "EDL_GRACE_S": "0"}
             self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
         what = "a master and a parameter server" if has_tables else "a master"
         _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")

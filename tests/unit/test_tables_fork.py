@@ -58,7 +58,7 @@ def reference(*steps):
     model = Model(LAYOUT, ALL)
     for step in steps:
         live(model, *step)
-    model.open_fork()
+    model.open_fork(ALL)
     return contents(model)
 
 
@@ -67,7 +67,7 @@ def model():
     model = Model(LAYOUT, ALL)
     live(model, 1)
     live(model, 2)
-    model.open_fork()
+    model.open_fork(ALL)
     return model
 
 
@@ -86,14 +86,14 @@ def test_fork_takes_its_own_pushes_with_its_own_slots(model):
     both(model, 6, PositionSet.span(2, 9))
     assert contents(model) == reference((1,), (2,), (4,), (6, PositionSet.span(2, 9)))
     model.drop_fork()
-    model.open_fork()
+    model.open_fork(ALL)
     assert contents(model) == reference((1,), (2,), (3,), (4,), (5,), (6, PositionSet.span(2, 9)))
 
 
 def test_row_first_trained_after_the_cut_begins_anew_in_the_fork(model):
     """The live row has a step that the fork must not see; the fork's begins from the initialiser."""
     fresh = Model(LAYOUT, ALL)
-    fresh.open_fork()
+    fresh.open_fork(ALL)
     live(fresh, 3)
     both(fresh, 3)
     assert contents(fresh) == reference((3,))
@@ -117,7 +117,7 @@ def test_second_cut_forks_the_model_as_it_is_then(model):
     live(model, 3)
     model.drop_fork()
     live(model, 4)
-    model.open_fork()
+    model.open_fork(ALL)
     live(model, 5)
     assert contents(model) == reference((1,), (2,), (3,), (4,))
 
@@ -127,7 +127,7 @@ def test_installed_buckets_make_the_same_model():
     model = Model(LAYOUT, ALL)
     live(model, 1)
     live(model, 2, PositionSet.span(2, 9))
-    model.open_fork()
+    model.open_fork(ALL)
     forked = ForkedModel(model)
     forked.arrange()
     halves = [Model(LAYOUT, PositionSet.span(0, 5)), Model(LAYOUT, PositionSet.span(5, BUCKETS))]
@@ -140,7 +140,7 @@ def test_installed_buckets_make_the_same_model():
     live(model, 3)
     model.drop_fork()
     for each in (model, whole):
-        each.open_fork()
+        each.open_fork(ALL)
     assert contents(whole) == contents(model)
     ids = np.arange(500)
     homes = buckets_of_rows(ids, BUCKETS)

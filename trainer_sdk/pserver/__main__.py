@@ -1,17 +1,20 @@
 """`python -m trainer_sdk.pserver`: one parameter server, as its pod's environment says (`trainer_sdk.environment`).
 
 It holds no model until the job's master tells it which (RESTORE), and may be killed at any moment: its buckets then
-come from the last checkpoint.  SIGTERM ends it at once.
+come from the last checkpoint.  At SIGTERM it says that it has to go and stays until the others have its buckets, or its
+grace is nearly over (`departure`); a second SIGTERM ends it at once.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import signal
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Mapping
 from typing import Final
@@ -23,6 +26,7 @@ from master.api.storage import open_storage
 from trainer_sdk.channel import Address
 from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import PermanentError, UsageError
+from trainer_sdk.pserver.departure import Departure, Fact, Interrupted, Orphaned, Told, after, passed
 from trainer_sdk.pserver.listener import Listener
 from trainer_sdk.pserver.member import Member, Self
 from trainer_sdk.pserver.security import Security
@@ -37,8 +41,12 @@ EXIT_BROKEN: Final = 70  # EX_SOFTWARE
 _PARENT_CHECK_S: Final = 1.0
 
 
+class _Signalled:
+    """SIGTERM, of which a signal handler cannot say more: it takes no lock."""
+
+
 def main() -> int:
-    """Runs until SIGTERM or SIGINT (0), or until the master refuses this server (3).  2: the environment is wrong."""
+    """Runs until told to go or released (0), or until the master refuses this server (3).  2: wrong environment."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         return _run(os.environ)
@@ -52,10 +60,10 @@ def _run(variables: Mapping[str, str]) -> int:
     if not environment.master or not environment.checkpoint_uri:
         missing = "EDL_CHECKPOINT_URI" if environment.master else "EDL_MASTER"
         raise UsageError(f"{missing} is not set: a parameter server needs its job's master and checkpoint folder")
-    ends: queue.SimpleQueue[str] = queue.SimpleQueue()  # why: a refusal, or empty for a signal
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # An Event would not do: its lock may be held by the very wait that the signal interrupts.
-        signal.signal(number, lambda *_: ends.put(""))
+    # An Event would not do for signals: its lock may be held by the very wait that the signal interrupts.
+    facts: queue.SimpleQueue[Fact | _Signalled] = queue.SimpleQueue()
+    signal.signal(signal.SIGTERM, lambda *_: facts.put(_Signalled()))
+    signal.signal(signal.SIGINT, lambda *_: facts.put(Interrupted()))
     incarnation = Incarnation(uuid.uuid4().hex[:12])
     security = Security.from_environment(variables)
     listening = socket.create_server(_listen_address(variables), backlog=128)
@@ -65,31 +73,44 @@ def _run(variables: Mapping[str, str]) -> int:
         incarnation=incarnation,
         address=_advertised(variables, environment, listening),
     )
-    member = Member(identity, ends.put)
-    outside = Outside(storage=open_storage(environment.checkpoint_uri), tell=member.tell, fatal=_die)
+    member = Member(identity, facts.put)
+    storage = open_storage(environment.checkpoint_uri)
+    outside = Outside(storage=storage, tell=member.tell, fatal=_die, security=security)
     service = Service(name=identity.name, incarnation=incarnation, outside=outside)
     listener = Listener(service, security, listening, WireLimits())
     member.serve(service, _master(environment))
     log.info("%s, process %s, listens on %s", identity.name, incarnation, identity.address)
+    departure = Departure(grace_s=environment.drain_s)
     parent = variables.get("EDL_PARENT_PID")
-    refusal = _wait_for_end(ends, parent)
+    while not departure.has_ended:
+        fact = _next(facts, departure.due_s, parent)
+        was_leaving = departure.is_leaving
+        if fact is not None:
+            told = Told(would_lose=service.has_buckets) if isinstance(fact, _Signalled) else fact
+            departure = after(departure, told, time.monotonic())
+        departure = passed(departure, time.monotonic())
+        if departure.is_leaving and not was_leaving:
+            log.info("told to go: staying up to %.1f s until others have the buckets", environment.drain_s)
+            member.leave("SIGTERM")
+    log.info("ends, %s", "with buckets that others do not have" if service.has_buckets else "owning nothing")
     listener.close()
     member.close()
     service.close()
-    if refusal:
-        sys.stderr.write(f"parameter server: the master refuses {identity.name}: {refusal}\n")
-    return EXIT_REFUSED if refusal else 0
+    if departure.refusal:
+        sys.stderr.write(f"parameter server: the master refuses {identity.name}: {departure.refusal}\n")
+    return EXIT_REFUSED if departure.refusal else 0
 
 
-def _wait_for_end(ends: queue.SimpleQueue[str], parent: str | None) -> str:
-    """The refusal that ends this process; empty: it was told to go, or `parent` has gone."""
-    while True:
-        try:
-            return ends.get(timeout=_PARENT_CHECK_S if parent else None)
-        except queue.Empty:
-            if parent != str(os.getppid()):
-                log.warning("the process that started this one is gone")
-                return ""
+def _next(facts: queue.SimpleQueue[Fact | _Signalled], due_s: float, parent: str | None) -> Fact | _Signalled | None:
+    """What has happened; None: nothing until `due_s` (monotonic), or for as long as a look at the parent waits."""
+    wait_s = min(due_s - time.monotonic(), _PARENT_CHECK_S if parent else math.inf)
+    try:
+        return facts.get(timeout=None if wait_s == math.inf else max(0.0, wait_s))
+    except queue.Empty:
+        if parent and parent != str(os.getppid()):
+            log.warning("the process that started this one is gone")
+            return Orphaned()
+        return None
 
 
 def _die(error: BaseException) -> None:

@@ -1,15 +1,16 @@
-"""One server's part of a dense table: parameters and slots in the fewest arrays, copied on the first write after a cut.
+"""One server's part of a dense table: parameters and slots at their places in the table, copied on the first write
+after a cut.
 
-A `Segment` is a maximal run of blocks that this server owns, so an ordinary push is one vectorised step over one array.
-A fork copies nothing when it is opened; before a block is first written its old content goes to the fork's arrays.
-Those are allocated whole and touched block by block, so memory grows by what training touches, once.  Pure.
+An ordinary push is one vectorised step over each maximal run of blocks that this server owns; blocks that come and go
+change which runs there are, never where a block stands (`room`).  A fork copies nothing when it is opened; before a
+block is first written, or leaves, its old content goes to the fork's arrays.  Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -18,142 +19,70 @@ from master.api.positions import PositionSet
 from trainer_sdk.pserver.initialisers import initial_elements
 from trainer_sdk.pserver.layout import Array, DenseLayout
 from trainer_sdk.pserver.optimisers import RULES, update
+from trainer_sdk.pserver.room import Room
 
 _MAX_PLANS: Final = 256  # nearly always one is in use: all buckets of this server
+_FILL: Final = 1 << 20  # elements given their first values at a time
 
 
 class Copy:
-    """Values, slots and step counts of a run of blocks: the live ones, or those of a fork."""
+    """Values, slots and step counts of a table: the live ones, or those of a fork.  Zeros until written."""
 
-    __slots__ = ("counts", "slots", "values")
+    __slots__ = ("_rooms", "arrays", "counts")
 
-    def __init__(self, *, values: Array, slots: tuple[Array, ...], counts: Array) -> None:
-        self.values = values
-        self.slots = slots
-        self.counts = counts  # one for each block; zero throughout unless the rule is counted
+    def __init__(self, spec: TableSpec, layout: DenseLayout) -> None:
+        dtype = np.dtype(spec.dtype)
+        self._rooms = tuple(Room(layout.size, dtype) for _ in range(1 + len(RULES[spec.optimiser.kind].slots)))
+        self.arrays = tuple(room.array for room in self._rooms)  # values, then slots
+        self.counts = np.zeros(layout.block_count, dtype=np.int64)  # zero throughout unless the rule is counted
 
-    @property
-    def arrays(self) -> tuple[Array, ...]:
-        return (self.values, *self.slots)
+    def give_back(self, start: int, end: int) -> None:
+        for room in self._rooms:
+            room.give_back(start, end)
 
 
-class Segment:
-    """Blocks first, ..., stop - 1 of a table."""
+class _Piece(NamedTuple):
+    """A run of blocks that one gradient steps."""
 
-    def __init__(self, spec: TableSpec, layout: DenseLayout, first: int, stop: int) -> None:
-        self.first, self.stop = first, stop
-        self.start, self.end = layout.span(first, stop)
-        self._spec, self._layout = spec, layout
-        self._rule = RULES[spec.optimiser.kind]
-        values = initial_elements(spec, self.start, self.end)
-        slots = tuple(np.zeros_like(values) for _ in self._rule.slots)
-        self.live = Copy(values=values, slots=slots, counts=np.zeros(stop - first, dtype=np.int64))
-        self._fork: Copy | None = None
-        self._saved = np.zeros(0, dtype=bool)  # for each block: its content as of the cut is in the fork's arrays
-
-    def open_fork(self) -> None:
-        self._fork = Copy(
-            values=np.empty_like(self.live.values),
-            slots=tuple(np.empty_like(slot) for slot in self.live.slots),
-            counts=self.live.counts.copy(),
-        )
-        self._saved = np.zeros(self.stop - self.first, dtype=bool)
-
-    def drop_fork(self) -> None:
-        self._fork = None
-
-    def apply(self, first: int, stop: int, gradient: Array, *, to_fork: bool) -> None:
-        """One optimiser step of blocks first, ..., stop - 1, here and if so asked in the fork; spoils `gradient`."""
-        if self._fork is not None:
-            self._save(first, stop)
-            if to_fork:
-                self._step(self._fork, first, stop, gradient.copy())
-        self._step(self.live, first, stop, gradient)
-
-    def forked(self, block: int) -> tuple[Copy, slice]:
-        """Where the content of this block as of the fork stands now; valid until the next `apply`."""
-        is_here = self._fork is None or not self._saved[block - self.first]
-        start, end = self._layout.span(block, block + 1)
-        return self.live if is_here or self._fork is None else self._fork, slice(start - self.start, end - self.start)
-
-    def _save(self, first: int, stop: int) -> None:
-        assert self._fork is not None
-        saved = self._saved[first - self.first : stop - self.first]
-        if saved.all():
-            return
-        edges = np.flatnonzero(np.diff(np.concatenate(([True], saved, [True])).astype(np.int8)))
-        for low, high in edges.reshape(-1, 2):
-            start, end = self._layout.span(first + int(low), first + int(high))
-            part = slice(start - self.start, end - self.start)
-            for old, new in zip(self.live.arrays, self._fork.arrays, strict=True):
-                new[part] = old[part]
-        saved[:] = True
-
-    def _step(self, copy: Copy, first: int, stop: int, gradient: Array) -> None:
-        if not self._rule.is_counted and first == self.first and stop == self.stop:  # nearly always
-            update(self._spec.optimiser, copy.values, copy.slots, gradient)
-            return
-        base = self._layout.span(first, stop)[0]
-        for low, high, steps in self._equally_stepped(copy, first, stop):
-            start, end = self._layout.span(low, high)
-            part = slice(start - self.start, end - self.start)
-            slots = [slot[part] for slot in copy.slots]
-            update(self._spec.optimiser, copy.values[part], slots, gradient[start - base : end - base], steps)
-
-    def _equally_stepped(self, copy: Copy, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Runs of blocks that have been stepped equally often, this step counted in; one run nearly always."""
-        if not self._rule.is_counted:
-            yield first, stop, 0
-            return
-        counts = copy.counts[first - self.first : stop - self.first]
-        counts += 1
-        edges = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
-        for low, high in pairwise(edges):
-            yield first + low, first + high, int(counts[low])
+    first: int
+    stop: int
+    part: slice  # of the gradient
+    live: tuple[Array, ...]  # the run's live values and slots
 
 
 class DensePart:
-    """The blocks of one dense table that lie in this server's buckets."""
+    """The blocks of one dense table that lie in this server's buckets; which those are its callers know."""
 
     def __init__(self, spec: TableSpec, layout: DenseLayout, buckets: PositionSet) -> None:
         self.spec, self.layout = spec, layout
-        self._segments = tuple(Segment(spec, layout, first, stop) for first, stop in layout.blocks(buckets).ranges())
         self.dtype = np.dtype(spec.dtype)
+        self._rule = RULES[spec.optimiser.kind]
+        self._live = Copy(spec, layout)
+        self._fork: Copy | None = None
+        self._saved = np.ones(layout.block_count, dtype=bool)  # by block: the fork does not need the live content
         self._views: dict[PositionSet, tuple[Array, ...]] = {}
-        self._plans: dict[tuple[PositionSet, PositionSet], tuple[tuple[Segment, int, int, slice], ...]] = {}
-        self._segment_of = {
-            block: segment for segment in self._segments for block in range(segment.first, segment.stop)
-        }
+        self._plans: dict[tuple[PositionSet, PositionSet], tuple[_Piece, ...]] = {}
+        if spec.initialiser.kind != "zeros":
+            for start, end in layout.runs(buckets):
+                for low in range(start, end, _FILL):
+                    high = min(low + _FILL, end)
+                    self._live.arrays[0][low:high] = initial_elements(spec, low, high)
 
-    def open_fork(self) -> None:
-        for segment in self._segments:
-            segment.open_fork()
-
-    def drop_fork(self) -> None:
-        for segment in self._segments:
-            segment.drop_fork()
+    # ---- trainers ---------------------------------------------------------------------------------------------------
 
     def apply(self, buckets: PositionSet, gradient: Array, pushed: PositionSet, *, to_fork: bool) -> None:
-        """Steps `buckets`; `gradient` is flat and covers `layout.runs(pushed)`, and pushed contains buckets."""
-        key = (buckets, pushed)
-        plan = self._plans.get(key)
-        if plan is None:
-            if len(self._plans) >= _MAX_PLANS:
-                self._plans.clear()
-            plan = self._plans[key] = tuple(self._planned(buckets, pushed))
-        for segment, first, stop, part in plan:
-            segment.apply(first, stop, gradient[part], to_fork=to_fork)
+        """Steps `buckets`, and if so asked the fork; `gradient` is flat, covers `layout.runs(pushed)`, and is spoilt.
 
-    def _planned(self, buckets: PositionSet, pushed: PositionSet) -> Iterator[tuple[Segment, int, int, slice]]:
-        """Which blocks of which segment get which part of a gradient."""
-        base = 0
-        todo = self.layout.blocks(buckets)
-        for first, stop in self.layout.blocks(pushed).ranges():
-            start, end = self.layout.span(first, stop)
-            for low, high in (todo & PositionSet.span(first, stop)).ranges():
-                begin, finish = self.layout.span(low, high)
-                yield self._segment_of[low], low, high, slice(base + begin - start, base + finish - start)
-            base += end - start
+        `pushed` contains `buckets`, which are all here.
+        """
+        for piece in self._planned(buckets, pushed):
+            given = gradient[piece.part]
+            if self._fork is not None:
+                self._save(piece.first, piece.stop, self._fork)
+                if to_fork:
+                    arrays = self._between(self._fork, piece.first, piece.stop)
+                    self._step(piece, arrays, self._fork.counts, given.copy())
+            self._step(piece, piece.live, self._live.counts, given)
 
     def read(self, buckets: PositionSet) -> tuple[Array, ...]:
         """The live values of `layout.runs(buckets)`, as views."""
@@ -161,34 +90,110 @@ class DensePart:
         if views is None:
             if len(self._views) >= _MAX_PLANS:
                 self._views.clear()
-            views = self._views[buckets] = tuple(self._viewed(buckets))
+            values = self._live.arrays[0]
+            views = self._views[buckets] = tuple(values[start:end] for start, end in self.layout.runs(buckets))
         return views
 
-    def _viewed(self, buckets: PositionSet) -> Iterator[Array]:
-        for first, stop in self.layout.blocks(buckets).ranges():
-            segment = self._segment_of[first]
+    def _planned(self, buckets: PositionSet, pushed: PositionSet) -> tuple[_Piece, ...]:
+        key = (buckets, pushed)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MAX_PLANS:
+                self._plans.clear()
+            plan = self._plans[key] = tuple(self._pieces(buckets, pushed))
+        return plan
+
+    def _pieces(self, buckets: PositionSet, pushed: PositionSet) -> Iterator[_Piece]:
+        """Which runs of blocks get which part of a gradient."""
+        base = 0
+        todo = self.layout.blocks(buckets)
+        for first, stop in self.layout.blocks(pushed).ranges():
             start, end = self.layout.span(first, stop)
-            yield segment.live.values[start - segment.start : end - segment.start]
+            for low, high in (todo & PositionSet.span(first, stop)).ranges():
+                begin, finish = self.layout.span(low, high)
+                part = slice(base + begin - start, base + finish - start)
+                yield _Piece(low, high, part, self._between(self._live, low, high))
+            base += end - start
+
+    def _step(self, piece: _Piece, arrays: tuple[Array, ...], counts: Array, gradient: Array) -> None:
+        optimiser = self.spec.optimiser
+        if not self._rule.is_counted:
+            update(optimiser, arrays[0], arrays[1:], gradient)
+            return
+        base = self.layout.span(piece.first, piece.stop)[0]
+        for low, high, steps in _equally_stepped(counts, piece.first, piece.stop):
+            start, end = self.layout.span(low, high)
+            part = slice(start - base, end - base)
+            update(optimiser, arrays[0][part], [slot[part] for slot in arrays[1:]], gradient[part], steps)
+
+    # ---- cuts -------------------------------------------------------------------------------------------------------
+
+    def open_fork(self, buckets: PositionSet) -> None:
+        """The blocks of these buckets, as they are now, can be read by `forked` from now on."""
+        self._fork = Copy(self.spec, self.layout)
+        self._fork.counts[:] = self._live.counts
+        self._saved = np.ones(self.layout.block_count, dtype=bool)
+        for first, stop in self.layout.blocks(buckets).ranges():
+            self._saved[first:stop] = False
+
+    def drop_fork(self) -> None:
+        self._fork = None
 
     def forked(self, block: int) -> dict[str, Array]:
-        """Copies of values, slots and step count of one block as of the fork; keys are the names in the file."""
-        copy, part = self._segment_of[block].forked(block)
-        out = {"values": copy.values[part].copy()}
-        rule = RULES[self.spec.optimiser.kind]
-        out |= {name: slot[part].copy() for name, slot in zip(rule.slots, copy.slots, strict=True)}
-        if rule.is_counted:
-            at = block - self._segment_of[block].first
-            out["steps"] = copy.counts[at : at + 1].copy()
-        return out
+        """Copies of one block as of the fork, under the names that they have in a file."""
+        is_here = self._fork is None or not self._saved[block]
+        return self._content(self._live if is_here or self._fork is None else self._fork, block)
+
+    def _save(self, first: int, stop: int, fork: Copy) -> None:
+        """What the fork lacks of these blocks is copied: they are about to change."""
+        saved = self._saved[first:stop]
+        if saved.all():
+            return
+        edges = np.flatnonzero(np.diff(np.concatenate(([True], saved, [True])).astype(np.int8)))
+        for low, high in edges.reshape(-1, 2):
+            start, end = self.layout.span(first + int(low), first + int(high))
+            for old, new in zip(self._live.arrays, fork.arrays, strict=True):
+                new[start:end] = old[start:end]
+        saved[:] = True
+
+    # ---- blocks that come and go ------------------------------------------------------------------------------------
+
+    def content(self, block: int) -> dict[str, Array]:
+        """Copies of one live block, as `forked` has them."""
+        return self._content(self._live, block)
 
     def install(self, block: int, arrays: Mapping[str, Array]) -> None:
-        """Overwrites one live block; slots that `arrays` lacks stay as they begin."""
-        segment = self._segment_of[block]
+        """This block is live with this content; slots that `arrays` lacks are as they begin."""
         start, end = self.layout.span(block, block + 1)
-        part = slice(start - segment.start, end - segment.start)
-        segment.live.values[part] = arrays["values"]
-        for name, slot in zip(RULES[self.spec.optimiser.kind].slots, segment.live.slots, strict=True):
-            if name in arrays:
-                slot[part] = arrays[name]
-        if "steps" in arrays:
-            segment.live.counts[block - segment.first] = arrays["steps"][0]
+        for name, array in zip(("values", *self._rule.slots), self._live.arrays, strict=True):
+            array[start:end] = arrays["values"] if name == "values" else arrays.get(name, 0)
+        self._live.counts[block] = arrays["steps"][0] if "steps" in arrays else 0
+
+    def remove(self, buckets: PositionSet) -> None:
+        """Their blocks are not live here any more; what an open fork has of them stays."""
+        for first, stop in self.layout.blocks(buckets).ranges():
+            if self._fork is not None:
+                self._save(first, stop, self._fork)
+            self._live.give_back(*self.layout.span(first, stop))
+            self._live.counts[first:stop] = 0
+
+    def _content(self, copy: Copy, block: int) -> dict[str, Array]:
+        start, end = self.layout.span(block, block + 1)
+        names = ("values", *self._rule.slots)
+        out = {name: array[start:end].copy() for name, array in zip(names, copy.arrays, strict=True)}
+        if self._rule.is_counted:
+            out["steps"] = copy.counts[block : block + 1].copy()
+        return out
+
+    def _between(self, copy: Copy, first: int, stop: int) -> tuple[Array, ...]:
+        start, end = self.layout.span(first, stop)
+        return tuple(array[start:end] for array in copy.arrays)
+
+
+def _equally_stepped(counts: Array, first: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Runs of blocks that have been stepped equally often, this step counted in; one run nearly always."""
+    stepped = counts[first:stop]
+    stepped += 1
+    edges = [0, *(np.flatnonzero(np.diff(stepped)) + 1).tolist(), len(stepped)]
+    for low, high in pairwise(edges):
+        yield first + low, first + high, int(stepped[low])

@@ -4,7 +4,8 @@
     client -> HELLO(version, name, nonce, proof of the server's nonce)
     server -> WELCOME(proof of the client's nonce), or REFUSED(text)
 
-Both speak the same wire version or not at all: servers and trainers of a job run one image.
+A server that hands a bucket over is a client too.  Both speak the same wire version or not at all: servers and trainers
+of a job run one image.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Channel, Frame, Kind
 
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 3
 _NONCE_BYTES: Final = 32
 _MAX_TEXT: Final = 4096
 

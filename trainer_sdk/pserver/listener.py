@@ -1,8 +1,8 @@
 """The data port of a parameter server: one thread for each connection, blocking sockets.
 
-A job has tens of trainers, each with one connection to each server; a blocked thread costs nothing and holds no lock,
-and large copies, hashes and socket calls leave the interpreter to others.  What a stranger sends ends its own
-connection, never the server.
+A job has tens of trainers, each with one connection to each server, and servers that hand buckets over; a blocked
+thread costs nothing and holds no lock, and large copies, hashes and socket calls leave the interpreter to others.  What
+a stranger sends ends its own connection, never the server.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.service import Service
 from trainer_sdk.pserver.wire import Channel, Frame, Kind, WireLimits
+from trainer_sdk.pserver.wire_copies import decode_copy, encode_copy_answer
 from trainer_sdk.pserver.wire_messages import decode_pull, decode_push, encode_pull_answer, encode_push_answer
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class Listener:
                     sock.close()
                     continue
                 self._open.add(sock)
-            threading.Thread(target=self._serve, args=(sock,), name="trainer", daemon=True).start()
+            threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
         """The outermost shell of a connection: whatever goes wrong in it ends it, and is said once in the log."""
@@ -86,7 +87,7 @@ class Listener:
                     self._open.add(sock)
             channel = Channel(sock, self._limits)
             name = welcome_client(channel, self._security, self._service.incarnation)
-            log.info("trainer %s connected", name)
+            log.info("%s connected", name)
             self._converse(channel)
         except (WireError, AuthenticationError, OSError) as error:
             log.info("connection ended: %s", error)
@@ -100,7 +101,8 @@ class Listener:
     def _converse(self, channel: Channel) -> None:
         scratch = Scratch()
         while (frame := channel.wait()) is not None:
-            body = scratch.view(_BODY_SLOT, frame.body_bytes)
+            is_kept = frame.kind is Kind.COPY
+            body = memoryview(bytearray(frame.body_bytes)) if is_kept else scratch.view(_BODY_SLOT, frame.body_bytes)
             channel.receive_into([body])
             try:
                 self._answer(channel, frame, body, scratch)
@@ -116,5 +118,8 @@ class Listener:
             case Kind.PULL:
                 pulled, pieces = self._service.pull(decode_pull(frame.head), body, scratch)
                 channel.send(Kind.PULL_ANSWER, encode_pull_answer(pulled), pieces)
+            case Kind.COPY:
+                status = self._service.copy(decode_copy(frame.head), body)
+                channel.send(Kind.COPY_ANSWER, encode_copy_answer(status))
             case _:
-                raise WireError(f"{frame.kind.name} from a trainer")
+                raise WireError(f"{frame.kind.name} where a question was due")

@@ -12,20 +12,27 @@ from dataclasses import dataclass
 
 from master.api.identities import Incarnation, MemberName
 from master.api.messages import (
+    Activate,
     AskMarks,
     Cut,
     Drop,
     Fenced,
+    Forget,
+    Freeze,
     Hold,
     MasterMessage,
     Refused,
     RegisterServer,
+    Released,
     Restore,
+    ServerLeaving,
     ServerMessage,
     ServerWelcome,
     Skip,
+    Warm,
 )
 from trainer_sdk.channel import Address, Channel
+from trainer_sdk.pserver.departure import Apart, Fact, Heard, Let, Turned
 from trainer_sdk.pserver.service import Service
 
 log = logging.getLogger(__name__)
@@ -42,12 +49,13 @@ class Self:
 
 
 class Member:
-    """Registers, takes orders, and says what the service answers.  `give_up` is called when the master refuses it."""
+    """Registers, takes orders, and says what the service answers; `happened` hears what bears on this process's end."""
 
-    def __init__(self, identity: Self, give_up: Callable[[str], None]) -> None:
+    def __init__(self, identity: Self, happened: Callable[[Fact], None]) -> None:
         self._identity = identity
-        self._give_up = give_up
+        self._happened = happened
         self._service: Service | None = None
+        self._is_leaving = False
         self._channel = Channel(self)
 
     def serve(self, service: Service, address: Address) -> None:
@@ -59,6 +67,11 @@ class Member:
         """Says it if a stream stands; a master that missed it asks again.  Never blocks."""
         self._channel.say((message,))
 
+    def leave(self, reason: str) -> None:
+        """The master is told that this server has to go, now and on every stream to come."""
+        self._is_leaving = True
+        self.tell(ServerLeaving(reason=reason))
+
     def close(self) -> None:
         self._channel.close()
 
@@ -66,13 +79,15 @@ class Member:
 
     def stream_opened(self) -> None:
         log.info("connected to the master")
+        self._happened(Heard())
         self._register()
 
     def stream_broken(self, reason: str) -> None:
         log.warning("the master cannot be heard (%s); the model is kept", reason)
+        self._happened(Apart())
 
     def refused(self, reason: str) -> None:
-        self._give_up(reason)
+        self._happened(Turned(reason=reason))
 
     def received(self, messages: tuple[MasterMessage, ...]) -> None:
         for message in messages:
@@ -80,7 +95,7 @@ class Member:
 
     def _take(self, message: MasterMessage) -> None:
         match message:
-            case Restore() | AskMarks() | Hold() | Cut() | Drop() | Skip():
+            case Restore() | AskMarks() | Hold() | Cut() | Drop() | Skip() | Warm() | Freeze() | Activate() | Forget():
                 if self._service is not None:
                     log.debug("%s", message)
                     self._service.control(message)
@@ -89,8 +104,11 @@ class Member:
             case Fenced():
                 log.warning("fenced: %s; registering again", message.reason)
                 self._register()
+            case Released():
+                log.info("released: this server owns nothing any more")
+                self._happened(Let())
             case Refused():
-                self._give_up(f"{message.field} {message.message}")
+                self._happened(Turned(reason=f"{message.field} {message.message}"))
             case _:
                 log.error("a message for trainers arrived: %s", type(message).__name__)
 
@@ -105,5 +123,6 @@ class Member:
                 incarnation=me.incarnation,
                 address=me.address,
                 lineage=self._service.lineage,
+                is_leaving=self._is_leaving,
             )
         )

@@ -71,6 +71,15 @@ def full_wanted(state: ServerState, event: FullWanted) -> Step:
     return Step(state, (_sent(state, group, event.bucket, event.target, is_final=True, is_full=True),))
 
 
+def try_current(state: ServerState, order: SendCopy) -> SendCopy | None:
+    """The order with the marks that the bucket has now; None: what it was given for is over."""
+    group = _try_live(state, order.bucket)
+    is_meant = group is not None and group.version + 1 == order.version and (group.is_frozen or not order.is_final)
+    if group is None or not is_meant or order.lineage != state.lineage:
+        return None
+    return replace(order, applied=group.applied, skipped=group.skipped)
+
+
 def _sent(
     state: ServerState, group: Group, bucket: BucketId, target: ServerPlace, *, is_final: bool, is_full: bool
 ) -> SendCopy:

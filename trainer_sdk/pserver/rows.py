@@ -7,15 +7,17 @@ counted by the system, only where ids occur.  Used for the live rows of a sparse
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from master.api.identities import TableSpec
+from trainer_sdk.pserver.homes import Places
 from trainer_sdk.pserver.layout import Array, Ids, row_width
 from trainer_sdk.pserver.optimisers import RULES, update
 
-Places = npt.NDArray[np.intp]
+NO_ROW: Final = -1  # in `ids`, where a row stood
+_NO_PLACES: Final[Places] = np.zeros(0, dtype=np.intp)
 
 
 class Rows:
@@ -28,7 +30,7 @@ class Rows:
         self._rule = RULES[spec.optimiser.kind]
         self._width = row_width(spec)
         self._index = np.zeros(spec.shape[0], dtype=np.int32)  # place + 1
-        self.ids: Ids = np.zeros(0, dtype=np.int64)
+        self.ids: Ids = np.zeros(0, dtype=np.int64)  # NO_ROW where a row has gone
         self.arrays: list[Array] = [self._empty(0) for _ in range(1 + len(self._rule.slots))]  # values, then slots
         self._counts = np.zeros(0, dtype=np.int32)
         self.count = 0
@@ -45,18 +47,31 @@ class Rows:
             out["steps"] = self._counts[places].astype(np.int64)
         return out
 
-    def add(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
-        """Takes rows that are not here yet, each id once; slots that `arrays` lacks begin at zero."""
-        stop = self.count + len(ids)
+    def add(self, ids: Ids, arrays: Mapping[str, Array], free: Places = _NO_PLACES) -> Places:
+        """Takes rows that are not here yet, each id once, to free places first; where they stand now.
+
+        Slots that `arrays` lacks begin at zero.
+        """
+        stop = self.count + len(ids) - len(free)
         if stop > len(self.ids):
             self._grow(stop)
-        new = slice(self.count, stop)
+        places = np.concatenate((free, np.arange(self.count, stop)))
+        new = places if len(free) else slice(self.count, stop)
         self.ids[new] = ids
         for name, array in zip(("values", *self._rule.slots), self.arrays, strict=True):
             array[new] = arrays.get(name, 0)
         self._counts[new] = arrays.get("steps", 0)
-        self._index[ids] = np.arange(self.count + 1, stop + 1, dtype=np.int32)
+        self._index[ids] = places + 1
         self.count = stop
+        return places
+
+    def remove(self, places: Places) -> None:
+        """These rows are not here any more.  Their ids stand there until `wipe`, for a fork to read."""
+        self._index[self.ids[places]] = 0
+
+    def wipe(self, places: Places) -> None:
+        """Nothing stood here."""
+        self.ids[places] = NO_ROW
 
     def step(self, places: Places, gradient: Array) -> None:
         """One optimiser step of these rows, each place once; spoils `gradient`."""

@@ -1,9 +1,10 @@
 """The shell around the core: one lock under which marks and parameters change as one.
 
-Connections call `push` and `pull` from their own threads, the control stream calls `control`.  A push that meets a hold
-waits here, no longer than the hold may last.  Loading a model and writing a fork's file happen in threads of their own,
-without the lock but for moments.  An error between core and tables would leave marks and parameters apart: then
-`fatal` is called and the process ends; another one restores the last checkpoint (rule 26).
+Connections call `push`, `pull` and `copy` from their own threads, the control stream calls `control`.  A push that
+meets a hold waits here, no longer than the hold may last.  Loading a model, writing a fork's file (`fork_file`) and
+sending copies of buckets (`couriers`) happen in threads of their own, without the lock but for moments.  An error
+between core and tables would leave marks and parameters apart: then `fatal` is called and the process ends; another
+one restores the last checkpoint (rule 26).
 """
 
 from __future__ import annotations
@@ -12,48 +13,56 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import assert_never
 
-from master.api.errors import StorageError
-from master.api.identities import Incarnation, Lineage, MemberName
+from master.api.identities import BucketId, Incarnation, Lineage, MemberName
 from master.api.messages import Restore, ServerMessage
 from master.api.positions import PositionSet, union
 from master.api.storage import Storage
 from trainer_sdk.errors import CheckpointError, InvariantViolationError, TableError, WireError
-from trainer_sdk.pserver import bucket
+from trainer_sdk.pserver import bucket, moving
 from trainer_sdk.pserver.bodies import gradients_in, ids_in, padded
-from trainer_sdk.pserver.bucket_bytes import encode_bucket
-from trainer_sdk.pserver.checkpoint_file import Author, write_checkpoint
+from trainer_sdk.pserver.checkpoint_file import Author
+from trainer_sdk.pserver.contents import Contents
+from trainer_sdk.pserver.couriers import Couriers, Post
 from trainer_sdk.pserver.dense import DensePart
+from trainer_sdk.pserver.fork_file import BucketArrays, ForkGoneError, write_fork
 from trainer_sdk.pserver.loading import load_model
 from trainer_sdk.pserver.messages import (
     ApplyBoth,
     ApplyLive,
+    AskFull,
+    CopyArrived,
+    CopyHead,
     DropFork,
+    DropLive,
+    DropStaged,
     Effect,
     Event,
-    FileFailed,
-    FileWritten,
+    FullWanted,
     LoadFailed,
     LoadModel,
     ModelLoaded,
     OpenFork,
     PushAnswer,
     PushEffect,
+    SendCopy,
+    ServeStaged,
+    StageCopy,
     Tell,
     Verdict,
     WriteFork,
 )
+from trainer_sdk.pserver.parcels import Parcel, contents_in, packed
 from trainer_sdk.pserver.scratch import Scratch
+from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.state import Limits, Phase, ServerState
 from trainer_sdk.pserver.tables import ForkedModel, Gradient, Model, check_ids
+from trainer_sdk.pserver.wire_copies import CopyStatus
 from trainer_sdk.pserver.wire_messages import PullAnswer, PullHead, PullStatus, PushHead, Section
 
 log = logging.getLogger(__name__)
-
-
-class ForkGoneError(Exception):
-    """The fork whose file is being written has ended; the file is not wanted any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +72,7 @@ class Outside:
     storage: Storage
     tell: Callable[[ServerMessage], None]
     fatal: Callable[[BaseException], None]
+    security: Security = field(default_factory=Security)  # towards other servers
 
 
 class Service:
@@ -75,6 +85,9 @@ class Service:
         self._outside = outside
         self._state = ServerState(incarnation=incarnation, limits=limits or Limits())
         self._model: Model | None = None
+        self._staged: dict[BucketId, Contents] = {}
+        post = Post(pack=self._pack, full_wanted=self._full_wanted)
+        self._couriers = Couriers(name, outside.security, post)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._is_closed = False
@@ -90,8 +103,14 @@ class Service:
     def lineage(self) -> Lineage:
         return self._state.lineage
 
+    @property
+    def has_buckets(self) -> bool:
+        """Whether anything would be lost with this process."""
+        return bool(self._state.groups) or self._state.restoring is not None
+
     def close(self) -> None:
-        """No deadline is watched any more; waiting pushes are answered."""
+        """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""
+        self._couriers.close()
         with self._lock:
             self._is_closed = True
             self._changed.notify_all()
@@ -146,6 +165,40 @@ class Service:
                     pieces += padded([part.read(ids[number])])
             return PullAnswer(lineage=state.lineage, status=PullStatus.OK), pieces
 
+    # ---- other servers ----------------------------------------------------------------------------------------------
+
+    def copy(self, head: CopyHead, body: memoryview) -> CopyStatus:
+        """Stages a bucket that another server has sent, if it is meant for this process now; keeps `body`.
+
+        Raises WireError or TableError for what is no bucket of this job, and nothing has changed.
+        """
+        with self._lock:
+            model = self._model if self._state.lineage == head.lineage else None
+        if model is None:
+            return CopyStatus.ARRIVED  # of another lineage: its sender will hear of it from the master
+        if head.base:
+            return CopyStatus.NEED_FULL  # this release neither sends differences nor builds on them (ADR 0313)
+        contents = contents_in(head, body, model.layout)
+        with self._lock:
+            for effect in self._handle(CopyArrived(head=head)):
+                if isinstance(effect, StageCopy):
+                    self._staged[head.bucket] = contents
+        return CopyStatus.ARRIVED
+
+    def _pack(self, order: SendCopy) -> Parcel | None:
+        """The bucket as it is now; None: it is not to be sent any more."""
+        with self._lock:
+            current = moving.try_current(self._state, order)
+            if current is None:
+                return None
+            model = self._loaded()
+            contents = list(model.content(order.bucket))
+        return packed(current, contents, model.layout)
+
+    def _full_wanted(self, order: SendCopy) -> None:
+        wanted = FullWanted(lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target)
+        self.control(wanted)
+
     # ---- the master -------------------------------------------------------------------------------------------------
 
     def control(self, event: Event) -> None:
@@ -155,12 +208,14 @@ class Service:
 
     # ---- effects, under the lock ------------------------------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: Event) -> tuple[Effect, ...]:
+        """All effects; those of a copy are for who brought it, the others are carried out."""
         step = bucket.handle(self._state, event, time.monotonic())
         self._set(step.state)
         log.debug("%s", event)
         for effect in step.effects:
             self._carry_out(effect)
+        return step.effects
 
     def _set(self, state: ServerState) -> None:
         if state.cut is not self._state.cut:
@@ -172,16 +227,46 @@ class Service:
             case Tell():
                 self._outside.tell(effect.message)
             case OpenFork():
-                self._loaded().open_fork()
-            case DropFork() if self._model is not None:
-                self._model.drop_fork()
+                self._loaded().open_fork(effect.buckets)
+            case DropFork():
+                if self._model is not None:
+                    self._model.drop_fork()
             case WriteFork():
                 self._start(self._write, effect, ForkedModel(self._loaded()))
             case LoadModel():
                 self._model = None
+                self._staged.clear()
                 self._start(self._load, effect.restore)
+            case SendCopy() | ServeStaged() | DropStaged() | DropLive():
+                self._move(effect)
+            case ApplyLive() | ApplyBoth() | StageCopy() | AskFull():
+                pass  # whoever brought the gradient or the copy acts on these
             case _:
-                pass
+                assert_never(effect)
+
+    def _move(self, effect: SendCopy | ServeStaged | DropStaged | DropLive) -> None:
+        match effect:
+            case SendCopy():
+                self._couriers.send(effect)
+            case DropStaged():
+                for number in effect.buckets:
+                    self._staged.pop(BucketId(number), None)
+            case ServeStaged() | DropLive():
+                self._change_tables(effect)
+            case _:
+                assert_never(effect)
+
+    def _change_tables(self, effect: ServeStaged | DropLive) -> None:
+        """A copy was checked when it came; should it not fit all the same, marks and parameters would be apart."""
+        try:
+            if isinstance(effect, DropLive):
+                self._loaded().remove(effect.buckets)
+                return
+            for number in effect.buckets:
+                self._loaded().install(number, self._staged.pop(BucketId(number)))
+        except BaseException as error:
+            self._outside.fatal(error)
+            raise
 
     def _apply(
         self, model: Model, effects: Sequence[PushEffect], gradients: list[Gradient], pushed: PositionSet
@@ -236,8 +321,7 @@ class Service:
         log.info("lineage %d: model ready after %.2f s", order.lineage, time.monotonic() - begun)
         return ModelLoaded(lineage=order.lineage, marks=marks)
 
-    def _write(self, effect: WriteFork, forked: ForkedModel) -> Event | None:
-        forked.arrange()
+    def _write(self, order: WriteFork, forked: ForkedModel) -> Event | None:
         author = Author(
             server=self._name,
             incarnation=self.incarnation,
@@ -245,21 +329,14 @@ class Service:
             tables=forked.layout.tables,
         )
 
-        def read_bucket(number: int) -> list[memoryview]:
+        def read(forked: ForkedModel, number: int) -> BucketArrays:
             with self._lock:
                 cut = self._state.cut
-                if cut is None or cut.cut != effect.cut or cut.phase is not Phase.SEALED:
+                if cut is None or cut.cut != order.cut or cut.phase is not Phase.SEALED:
                     raise ForkGoneError
-                contents = list(forked.read(number))
-            return encode_bucket(contents, forked.layout.bucket_count)
+                return list(forked.read(number))
 
-        try:
-            record = write_checkpoint(self._outside.storage, author, effect.cut, effect.marks, read_bucket)
-        except ForkGoneError:
-            return None
-        except StorageError as error:
-            return FileFailed(cut=effect.cut, message=str(error))
-        return FileWritten(cut=effect.cut, file=record)
+        return write_fork(self._outside.storage, author, order, forked, read)
 
     def _watch_deadlines(self) -> None:
         with self._lock:

@@ -6,12 +6,16 @@ keeps the old content of those written since, plus those that it has trained its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from master.api.identities import TableSpec
+from master.api.positions import EMPTY, PositionSet
+from trainer_sdk.pserver.homes import Homes
 from trainer_sdk.pserver.initialisers import initial_rows
 from trainer_sdk.pserver.layout import Array, Ids, buckets_of_rows
-from trainer_sdk.pserver.rows import Rows
+from trainer_sdk.pserver.rows import NO_ROW, Rows
 
 
 class SparsePart:
@@ -21,20 +25,26 @@ class SparsePart:
         self.spec = spec
         self._bucket_count = bucket_count
         self._live = Rows(spec)
+        self._homes = Homes(bucket_count)
         self._fork: Rows | None = None
         self._fork_count = 0  # rows up to this place were there at the cut
+        self._forked = EMPTY  # the buckets of the fork
 
     @property
     def row_count(self) -> int:
         """Rows that have been trained."""
-        return self._live.count
+        return self._live.count - self._homes.empty_count
 
-    def open_fork(self) -> None:
+    def open_fork(self, buckets: PositionSet) -> None:
+        """The rows of these buckets, as they are now, can be read by `fork_reader` from now on."""
+        self._live.wipe(self._homes.settle())
         self._fork = Rows(self.spec)
         self._fork_count = self._live.count
+        self._forked = buckets
 
     def drop_fork(self) -> None:
         self._fork = None
+        self._live.wipe(self._homes.settle())
 
     def read(self, ids: Ids) -> Array:
         """The live rows of these ids, in this order, as (len(ids), width)."""
@@ -58,12 +68,36 @@ class SparsePart:
                 self._fork.step(self._fork.places(ids), gradient.copy())
         new = ids[self._live.places(ids) < 0]
         if len(new):
-            self._live.add(new, {"values": initial_rows(self.spec, new)})
+            self._add(new, {"values": initial_rows(self.spec, new)})
         self._live.step(self._live.places(ids), gradient)
 
+    def content(self, bucket: int) -> dict[str, Array]:
+        """Copies of one bucket's live rows by id, as `ForkReader.read` gives them; empty when none was trained."""
+        places = self._homes.of(bucket)
+        if not len(places):
+            return {}
+        places = places[np.argsort(self._live.ids[places])]
+        return {"ids": self._live.ids[places], **self._live.read(places)}
+
     def install(self, ids: Ids, arrays: dict[str, Array]) -> None:
-        """Takes rows from a file into an empty part of the table."""
-        self._live.add(ids, arrays)
+        """Takes the rows of a bucket that has none here."""
+        self._add(ids, arrays)
+
+    def remove(self, buckets: PositionSet) -> None:
+        """The rows of these buckets are not live here any more; what an open fork has of them stays."""
+        for bucket in buckets:
+            places = self._homes.of(bucket)
+            if self._fork is not None and bucket in self._forked:
+                self._save(self._live.ids[places], self._fork, with_new=False)
+            self._live.remove(places)
+            self._homes.leave(places)
+        if self._fork is None:
+            self._live.wipe(self._homes.settle())
+
+    def _add(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
+        free = self._homes.take(len(ids)) if self._fork is None else self._homes.take(0)
+        places = self._live.add(ids, arrays, free)
+        self._homes.put(places, buckets_of_rows(ids, self._bucket_count), len(self._live.ids))
 
     def fork_reader(self) -> ForkReader:
         """A reader of the fork as it is; the fork changes no more (rule 21), live rows may."""
@@ -94,7 +128,8 @@ class ForkReader:
 
     def arrange(self) -> None:
         """Sorts all ids by bucket and, so that equal forks make equal files, by id within a bucket."""
-        ids = np.concatenate((self._old, np.setdiff1d(self._own, self._old, assume_unique=True)))
+        old = self._old if self._old.min(initial=0) >= 0 else self._old[self._old != NO_ROW]
+        ids = np.concatenate((old, np.setdiff1d(self._own, old, assume_unique=True)))
         buckets = buckets_of_rows(ids, self._bucket_count)
         order = np.argsort(ids)
         homes = buckets[order].astype(np.min_scalar_type(self._bucket_count))  # small numbers are sorted by radix

@@ -81,17 +81,37 @@ class Model:
                 case _:
                     raise TypeError(gradient, part)
 
-    def open_fork(self) -> None:
-        """From now on the model as it is can be read by `fork_reader`, until `drop_fork`."""
+    def open_fork(self, buckets: PositionSet) -> None:
+        """From now on these buckets as they are can be read by a `ForkedModel`, until `drop_fork`."""
         for part in self.parts:
-            part.open_fork()
+            part.open_fork(buckets)
 
     def drop_fork(self) -> None:
         for part in self.parts:
             part.drop_fork()
 
+    def content(self, bucket: int) -> Iterator[tuple[str, dict[str, Array]]]:
+        """One live bucket in whole, as `ForkedModel.read` gives it: copies of values, slots and step counts."""
+        for part, dense in zip(self.parts, self.layout.dense, strict=True):
+            if isinstance(part, SparsePart):
+                if arrays := part.content(bucket):
+                    yield part.spec.name, arrays
+            elif dense is not None:
+                for block in dense.blocks(PositionSet.of(bucket)):
+                    yield part.spec.name, part.content(block)
+
+    def remove(self, buckets: PositionSet) -> None:
+        """These buckets are not here any more; what an open fork has of them stays, and no other bucket notices."""
+        for part in self.parts:
+            part.remove(buckets)
+        self.buckets -= buckets
+
     def install(self, bucket: int, contents: Mapping[str, dict[str, Array]]) -> None:
-        """Overwrites one bucket of a fresh model: by table name, the arrays that `fork_reader` gave."""
+        """This bucket is here with this content, by table name; it has none here yet, or that of a fresh model.
+
+        Raises ValueError, KeyError or IndexError when the content does not fit (`contents.check_contents` says why).
+        """
+        self.buckets |= PositionSet.of(bucket)
         for part, dense in zip(self.parts, self.layout.dense, strict=True):
             arrays = contents.get(part.spec.name)
             if not arrays:

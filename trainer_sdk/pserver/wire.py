@@ -1,4 +1,4 @@
-"""Frames between a trainer and a parameter server: a fixed header, a small head, and a body of raw arrays.
+"""Frames to and from a parameter server: a fixed header, a small head, and a body of raw arrays.
 
 The problem: tensors should cross a socket without a copy that can be saved, and nothing that a stranger sends may hurt.
 Bodies are sent from and received into the arrays themselves; sizes are bounded before anything is allocated; every
@@ -37,13 +37,15 @@ class Kind(IntEnum):
     PUSH_ANSWER = 6
     PULL = 7
     PULL_ANSWER = 8
+    COPY = 9
+    COPY_ANSWER = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireLimits:
     """Bounds of one connection."""
 
-    frame_bytes: int = 1 << 30  # a body; a server's share of a model has to fit in it
+    frame_bytes: int = 1 << 30  # a body; a server's share of a model, or a bucket that moves, has to fit in it
     io_s: float = 30.0  # one socket operation within a frame: the peer stopped, or the network did
     hello_s: float = 10.0  # for each frame of the handshake: one byte now and then does not keep a connection
     idle_s: float = 3600.0  # between two frames of a trainer: its longest step, its longest pause

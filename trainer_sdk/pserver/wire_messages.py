@@ -90,7 +90,7 @@ def decode_push(data: bytes) -> PushHead:
     middle = _PUSH.size + token_bytes
     end = middle + position_bytes
     targets, layout, sections = _address(data[end:])
-    positions, token = _positions(data[middle:end]), _token(data[_PUSH.size : middle])
+    positions, token = positions_in(data[middle:end]), _token(data[_PUSH.size : middle])
     return PushHead(Push(lineage=lineage, positions=positions, targets=targets, token=token), layout, sections)
 
 
@@ -105,7 +105,7 @@ def _encoded_token(token: LeaseToken | None) -> bytes:
 def _token(data: bytes) -> LeaseToken | None:
     if not data:
         return None
-    reader = _Reader(data)
+    reader = Reader(data)
     term, lineage, number = reader.take(_TOKEN)
     incarnation = Incarnation(reader.rest().decode(errors="replace"))
     return LeaseToken(term=Term(term), lineage=Lineage(lineage), incarnation=incarnation, number=number)
@@ -122,7 +122,7 @@ def _encoded_address(targets: tuple[Target, ...], layout: bytes, section_count: 
 @lru_cache(maxsize=256)
 def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...]]:
     """Where a push goes and what its body has: the same in every batch of a trainer, unless rows are sparse."""
-    reader = _Reader(data)
+    reader = Reader(data)
     layout, target_count, section_count = reader.take(_ADDRESS)
     targets = tuple(
         Target(version=Version(reader.take(_TARGET)[0]), buckets=_buckets(reader.sized())) for _ in range(target_count)
@@ -137,13 +137,13 @@ def encode_push_answer(answer: PushAnswer) -> bytes:
     out = [_ANSWER.pack(answer.lineage, len(answer.rulings))]
     for ruling in answer.rulings:
         out += [_RULING.pack(_NUMBER_OF[ruling.verdict]), _encoded_buckets(ruling.buckets)]
-        out.append(_sized(ruling.positions.encode()))
+        out.append(sized(ruling.positions.encode()))
     return b"".join(out)
 
 
 @lru_cache(maxsize=256)
 def decode_push_answer(data: bytes) -> PushAnswer:
-    reader = _Reader(data)
+    reader = Reader(data)
     lineage, count = reader.take(_ANSWER)
     rulings = []
     for _ in range(count):
@@ -151,7 +151,7 @@ def decode_push_answer(data: bytes) -> PushAnswer:
         if number >= len(_VERDICTS):
             raise WireError(f"verdict {number} is unknown: another version of EDL?")
         buckets, positions = _buckets(reader.sized()), reader.sized()
-        rulings.append(Ruling(verdict=_VERDICTS[number], buckets=buckets, positions=_positions(positions)))
+        rulings.append(Ruling(verdict=_VERDICTS[number], buckets=buckets, positions=positions_in(positions)))
     reader.end()
     return PushAnswer(lineage=Lineage(lineage), rulings=tuple(rulings))
 
@@ -165,7 +165,7 @@ def encode_pull(head: PullHead) -> bytes:
 
 @lru_cache(maxsize=256)
 def decode_pull(data: bytes) -> PullHead:
-    reader = _Reader(data)
+    reader = Reader(data)
     layout, section_count = reader.take(_PULL)
     buckets = _buckets(reader.sized())
     head = PullHead(layout=layout, buckets=buckets, sections=_sections(reader, section_count))
@@ -179,7 +179,7 @@ def encode_pull_answer(answer: PullAnswer) -> bytes:
 
 @lru_cache(maxsize=256)
 def decode_pull_answer(data: bytes) -> PullAnswer:
-    reader = _Reader(data)
+    reader = Reader(data)
     lineage, status = reader.take(_PULLED)
     reader.end()
     return PullAnswer(lineage=Lineage(lineage), status=_named(PullStatus, status))
@@ -190,7 +190,7 @@ def padding(size_bytes: int) -> int:
     return -size_bytes % 8
 
 
-class _Reader:
+class Reader:
     """Takes a head apart from front to back."""
 
     def __init__(self, data: bytes) -> None:
@@ -220,11 +220,11 @@ class _Reader:
             raise WireError(f"a head has {len(self._data) - self._at} bytes too many")
 
 
-def _sized(data: bytes) -> bytes:
+def sized(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def _sections(reader: _Reader, count: int) -> tuple[Section, ...]:
+def _sections(reader: Reader, count: int) -> tuple[Section, ...]:
     out = []
     for _ in range(count):
         table, shape, rows = reader.take(_SECTION)
@@ -232,7 +232,7 @@ def _sections(reader: _Reader, count: int) -> tuple[Section, ...]:
     return tuple(out)
 
 
-def _positions(data: bytes) -> PositionSet:
+def positions_in(data: bytes) -> PositionSet:
     try:
         return PositionSet.decode(data)
     except PositionsError as error:
@@ -252,9 +252,9 @@ def _named(words: _Named, number: int) -> _Named:
 @lru_cache(maxsize=256)
 def _buckets(data: bytes) -> PositionSet:
     """Bucket sets are nearly always the same few."""
-    return _positions(data)
+    return positions_in(data)
 
 
 @lru_cache(maxsize=256)
 def _encoded_buckets(buckets: PositionSet) -> bytes:
-    return _sized(buckets.encode())
+    return sized(buckets.encode())

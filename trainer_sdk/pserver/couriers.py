@@ -1,0 +1,138 @@
+"""Copies of buckets on their way to other servers: one thread for each server that is sent something.
+
+A FREEZE must not wait for a network, and a target that has stopped must not keep copies to others waiting.  So the
+service leaves its orders here and goes on; a courier takes the content out of the model for a moment's lock, sends it
+without, and tries again within a budget.  What fails is said in the log and nowhere else: the master asks again, or
+undoes the move (rule 53); nothing here has to be remembered.  Copies are sent one at a time to each target, so it never
+receives more of them at once than there are other servers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from master.api.identities import Incarnation, MemberName, ServerPlace
+from trainer_sdk.errors import AuthenticationError, TemporaryError, WireError
+from trainer_sdk.pserver.connection import ClientSettings, Connection
+from trainer_sdk.pserver.messages import SendCopy
+from trainer_sdk.pserver.parcels import Parcel
+from trainer_sdk.pserver.patience import Patience
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.wire import Kind, WireLimits
+from trainer_sdk.pserver.wire_copies import CopyStatus, decode_copy_answer, encode_copy
+
+log = logging.getLogger(__name__)
+
+_BUDGET_S: Final = 8.0  # for one copy; less than a master waits for one (`JobConfig.move_timeout_ns`)
+_PAUSE_S: Final = 0.1
+_IDLE_S: Final = 10.0  # then a connection is not worth keeping
+_MAX_WAITING: Final = 64  # orders for one target; a master has a few buckets on their way together
+_MAX_TEXT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """What couriers need of the service; called in their threads.
+
+    `pack` gives None where the copy is not wanted any more; `full_wanted` hears that a target lacks the base.
+    """
+
+    pack: Callable[[SendCopy], Parcel | None]
+    full_wanted: Callable[[SendCopy], None]
+
+
+class Couriers:
+    """Of one server.  `send` and `close` may be called from any thread and do not block."""
+
+    def __init__(self, name: MemberName, security: Security, post: Post) -> None:
+        self._security, self._post = security, post
+        self._settings = ClientSettings(name=name, limits=WireLimits(io_s=_BUDGET_S), budget_s=_BUDGET_S)
+        self._patience = Patience()
+        self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target; of each that has a thread
+        self._changed = threading.Condition()
+
+    def send(self, order: SendCopy) -> None:
+        """It is sent after those before it to that target, unless it waits or is on its way already."""
+        with self._changed:
+            if self._patience.is_over:
+                return
+            orders = self._waiting.get(order.target.incarnation)
+            if orders is None:
+                orders = self._waiting[order.target.incarnation] = deque()
+                thread = threading.Thread(target=self._serve, args=(order.target, orders), name="courier", daemon=True)
+                thread.start()
+            if any(_is_same(order, other) for other in orders):
+                return
+            if len(orders) >= _MAX_WAITING:
+                log.warning("bucket %d is not sent to %s: too many wait", order.bucket, order.target.name)
+                return
+            orders.append(order)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nothing is sent any more; what is on its way is broken off."""
+        self._patience.end()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _serve(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
+        """One target's thread; an order stands in the queue until it is done with."""
+        connection = Connection(target, self._security, self._settings, self._security.client_context(), self._patience)
+        try:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: orders or self._patience.is_over, _IDLE_S)
+                    if not orders or self._patience.is_over:
+                        del self._waiting[target.incarnation]
+                        return
+                    order = orders[0]
+                self._deliver(connection, order)
+                with self._changed:
+                    orders.popleft()
+        finally:
+            connection.close()
+
+    def _deliver(self, connection: Connection, order: SendCopy) -> None:
+        deadline_s = time.monotonic() + _BUDGET_S
+        while (parcel := self._post.pack(order)) is not None:
+            try:
+                if _sent(connection, parcel, deadline_s) is CopyStatus.NEED_FULL:
+                    self._post.full_wanted(order)
+            except (OSError, TemporaryError) as error:
+                connection.close()
+                if time.monotonic() + _PAUSE_S > deadline_s or self._patience.is_over:
+                    log.warning("bucket %d did not reach %s: %s", order.bucket, order.target.name, error)
+                    return
+                self._patience.pause(_PAUSE_S)
+            except (WireError, AuthenticationError) as error:
+                connection.close()
+                log.warning("bucket %d cannot go to %s: %s", order.bucket, order.target.name, error)
+                return
+            else:
+                return
+
+
+def _sent(connection: Connection, parcel: Parcel, deadline_s: float) -> CopyStatus:
+    """The target's answer.  Raises OSError, ServerUnavailableError, WireError or AuthenticationError."""
+    channel = connection.channel(deadline_s)
+    channel.send(Kind.COPY, encode_copy(parcel.head), parcel.body)
+    frame = channel.receive()
+    if frame.kind is not Kind.COPY_ANSWER:
+        raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+    return decode_copy_answer(frame.head)
+
+
+def _is_same(one: SendCopy, other: SendCopy) -> bool:
+    return (one.lineage, one.bucket, one.version, one.is_final, one.is_full) == (
+        other.lineage,
+        other.bucket,
+        other.version,
+        other.is_final,
+        other.is_full,
+    )
