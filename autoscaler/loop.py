@@ -12,17 +12,21 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import Final
 
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
-from autoscaler.domain import Action, Decision, History, JobName, Plan, Policy
+from autoscaler.domain import Action, AdmitGang, Decision, History, JobName, Plan, Policy
 from autoscaler.errors import TemporaryError
 from autoscaler.planner import Memo, plan, record_applied, still_valid
+from autoscaler.side_by_side import each
 
 DEBOUNCE_S: Final = 0.1  # a burst of events becomes one plan; a tenth of what a web pod needs to start
 RESYNC_S: Final = 10.0  # a lost event costs at most this long
 CALL_LIMIT_S: Final = 30.0  # one read or write; longer is a cluster that does not answer
 RETRY_S: Final = 1.0  # after a write that failed
+AT_ONCE: Final = 16  # deletions, or creations: a busy API server takes 0.1 s for one, and a web pod waits for the last
 JOURNAL_LIMIT: Final = 1_000  # changed decisions kept for status and events
 
 log = logging.getLogger(__name__)
@@ -97,14 +101,21 @@ class Loop:
     async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, Outcome], ...]:
         async with asyncio.timeout(CALL_LIMIT_S):
             fresh = await self._cluster.observe()
-        applied = []
-        for action in still_valid(decided, fresh, self.policy, memo=self._memo):
+        applied: list[tuple[Action, Outcome]] = []
+        for kind, actions in groupby(still_valid(decided, fresh, self.policy, memo=self._memo), key=type):
+            works = (partial(self._apply, action) for action in actions)
+            applied += await each(works, at_once=1 if kind is AdmitGang else AT_ONCE)  # one gang after the other
+        return tuple(applied)
+
+    async def _apply(self, action: Action) -> tuple[Action, Outcome]:
+        try:
             async with asyncio.timeout(CALL_LIMIT_S):
                 outcome = await self._cluster.apply(action)
-            if outcome.verdict is Verdict.DONE:
-                self._history = record_applied(self._history, action, self._cluster.now())
-            applied.append((action, outcome))
-        return tuple(applied)
+        except TimeoutError:
+            return action, Outcome(verdict=Verdict.FAILED, message=f"no answer within {CALL_LIMIT_S:g} s")
+        if outcome.verdict is Verdict.DONE:
+            self._history = record_applied(self._history, action, self._cluster.now())
+        return action, outcome
 
     def _remember(self, decided: Plan) -> None:
         """Keep the plan, its memory, and the decisions that are news."""

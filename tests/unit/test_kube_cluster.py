@@ -214,6 +214,25 @@ class TestGangs:
         assert {pod.place for pod in (await bench.cluster.observe()).pods} == {"n1"}
 
 
+class Slow:
+    """Creations take a while, so that they overlap."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def create(self, *args, **more):
+        await asyncio.sleep(0)
+        return await self.inner.create(*args, **more)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+def refuse_pods(kind, _wanted, before):
+    if kind == PODS and before is None:
+        raise ForbiddenError("exceeded quota: small", Refusal.QUOTA)
+
+
 class CutShort:
     """After so many writes the API server answers nothing more, though it does what it is told once again."""
 
@@ -226,6 +245,9 @@ class CutShort:
 
     async def patch(self, *args, **more):
         return await self._do(self.inner.patch, args, more)
+
+    async def delete(self, *args, **more):
+        return await self._do(self.inner.delete, args, more)
 
     async def _do(self, write, args, more):
         if self.left < 0:
@@ -249,6 +271,55 @@ class TestPods:
         assert (await pods_of(stage))[Role.TRAINER, 1].place == "n1"
         bench.cluster._writer._api = bench.api
         assert (await bench.cluster.apply(seat(stage, 1))).verdict is Verdict.DONE
+
+    async def test_room_is_given_away_once_though_creations_overlap(self, bench, stage):
+        """The loop sends sixteen at a time, and the planner may have seen more room than there is by now."""
+        await bench.cluster.apply(gang(stage))
+        await bench.cluster.apply(seat(stage, 1))  # of four CPUs three are taken
+        bench.cluster._writer._api = Slow(bench.api)
+        outcomes = await asyncio.gather(*(bench.cluster.apply(seat(stage, number)) for number in (2, 3)))
+        assert [outcome.verdict for outcome in outcomes] == [Verdict.DONE, Verdict.REFUSED]
+        assert "the room on n1 is taken" in outcomes[1].message
+
+    async def test_room_of_a_creation_that_was_refused_is_free_again(self, bench, stage):
+        await bench.cluster.apply(gang(stage))
+        await bench.cluster.apply(seat(stage, 1))
+        bench.server.admissions = (refuse_pods,)
+        assert (await bench.cluster.apply(seat(stage, 2))).verdict is Verdict.REFUSED
+        bench.server.admissions = ()
+        bench.now_s += 10.0  # the pause after a refusal
+        await bench.refresh()
+        assert (await bench.cluster.apply(seat(stage, 3))).verdict is Verdict.DONE
+
+    async def test_refusals_side_by_side_count_as_one(self, bench, stage):
+        """Else the pause after the first would be the longest at once."""
+        await bench.cluster.apply(gang(stage))
+        bench.server.admissions = (refuse_pods,)
+        bench.cluster._writer._api = Slow(bench.api)
+        outcomes = await asyncio.gather(*(bench.cluster.apply(seat(stage, n, node=1)) for n in (1, 2, 3)))
+        assert {outcome.message for outcome in outcomes} == {"exceeded quota: small"}
+        bench.server.admissions = ()
+        bench.now_s += 10.0
+        await bench.refresh()
+        assert (await bench.cluster.apply(seat(stage, 1, node=1))).verdict is Verdict.DONE
+
+    async def test_a_deletion_that_fails_holds_up_no_other_job(self, bench, stage):
+        """Of a gang that lost its race one pod cannot be deleted; beside it another gang waits for its master."""
+        await bench.cluster.apply(gang(stage))
+        bench.rest.holds_back = {"digits-trainer-0"}
+        await bench.settle()
+        add_job(bench.server, small_job("other"))
+        await bench.refresh()
+        bench.cluster._gangs._other_start = lambda _name: None
+        await bench.cluster.apply(gang_of("team-a/other", node="n2"))
+        bench.rest.settle()
+        bench.now_s += BIND_LIMIT_S
+        await bench.refresh()
+        bench.cluster.view()
+        bench.cluster._writer._api = CutShort(bench.api, -1)
+        with pytest.raises(UnavailableError):
+            await bench.cluster._gangs.settle(bench.now_s)
+        assert [raw["metadata"]["name"] for raw in bench.server.all(DEPLOYMENTS)] == ["other-master"]
 
     async def test_of_a_job_that_is_gone_nothing_is_kept(self, bench, stage):
         """Leaders live for weeks, jobs for hours."""

@@ -1,9 +1,9 @@
 """Own writes that the watches have not shown yet: what to count on until they do.  Pure.
 
 The answer to a write goes into the store at once (`Store.learn`).  Two kinds of writes have none to learn: a deletion,
-and a creation whose answer was lost.  A pod told to go is leaving for us before the watch says so, else it would be
-chosen again; a pod that may have been made occupies its room, else the room would be given away twice.  Whatever has
-not shown within its time did not happen: the loop, which starts from what it sees, decides again.
+and a creation that is under way or whose answer was lost.  A pod told to go is leaving for us before the watch says so,
+else it would be chosen again; a pod that may have been made occupies its room, else the room would be given away twice.
+Whatever has not shown within its time did not happen: the loop, which starts from what it sees, decides again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Place: TypeAlias = tuple[Kind, Key]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
-    """May stand: it was sent and no answer came."""
+    """May stand: it is being sent, or was and no answer came."""
 
     body: Raw
     until_s: float
@@ -45,9 +45,14 @@ class Expectations:
     deletions: Mapping[Place, Deletion] = field(default_factory=dict)
 
     def with_creation(self, kind: Kind, body: Raw, *, now_s: float) -> Expectations:
-        """`body` was sent to be made, and nobody knows whether it was."""
+        """`body` is sent to be made, and nobody knows whether it was."""
         entry = {(kind, key_of(body)): Creation(body=body, until_s=now_s + PATIENCE_S)}
         return replace(self, creations={**self.creations, **entry})
+
+    def without_creation(self, kind: Kind, body: Raw) -> Expectations:
+        """It is known now: `body` stands in the store, or was not made."""
+        place = (kind, key_of(body))
+        return replace(self, creations={at: one for at, one in self.creations.items() if at != place})
 
     def with_deletion(self, kind: Kind, obj: Raw, *, now_s: float) -> Expectations:
         """This very object was told to go, and the server has heard it."""

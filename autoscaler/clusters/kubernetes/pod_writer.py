@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.reading.raw import controller_of, key_of, te
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec, split_pin
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.domain import CreatePod, NodeName
-from autoscaler.errors import PermanentError
+from autoscaler.errors import ClusterError, PermanentError
 
 ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -95,17 +95,19 @@ class PodWriter:
         self._expected = self._expected.with_deletion(PODS, raw, now_s=self._clock())
 
     async def _create(self, job: KubeJob, body: Raw) -> Raw:
+        """Its room is taken from now on: others are made meanwhile."""
         check_fresh(self._store, self._clock())
         metadata = body["metadata"]
+        self._expected = self._expected.with_creation(PODS, body, now_s=self._clock())
         try:
             raw = await self._api.create(PODS, body)
-        except AlreadyExistsError:
+        except ClusterError as error:
+            if not (isinstance(error, UnavailableError) and error.may_have_happened):
+                self._expected = self._expected.without_creation(PODS, body)
+            if not isinstance(error, AlreadyExistsError):
+                raise
             raw = await self._api.get(PODS, metadata["name"], namespace=metadata["namespace"])
             check_same(raw, job, body)
-        except UnavailableError as error:
-            if error.may_have_happened:
-                self._expected = self._expected.with_creation(PODS, body, now_s=self._clock())
-            raise
         self._store.learn(PODS, raw)
         return raw
 

@@ -6,11 +6,11 @@ is read from its pods each time, so a crash after any write leaves something tha
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final
 
 from autoscaler.clusters.kubernetes import gangs
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
@@ -32,10 +32,9 @@ from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, ClusterView, JobName, JobState, PodName, Role, Tier
 from autoscaler.errors import PermanentError
 from autoscaler.manifests.values import Mode
+from autoscaler.side_by_side import each
 
-Answer = TypeVar("Answer")
-
-AT_ONCE: Final = 8
+AT_ONCE: Final = 16
 """Writes under way together: a gang of 60 is written in well under a second, and no server feels it."""
 
 
@@ -75,7 +74,8 @@ class Gangs:
         masters = tuple(seat.node for seat in action.pods if seat.role is Role.MASTER)
         avoid = self._views.jobs.facts(job).avoid
         try:
-            made = await each(self._writer.create_gated(job, seat, avoid=avoid, masters=masters) for seat in seats)
+            create = partial(self._writer.create_gated, job, avoid=avoid, masters=masters)
+            made = await each((partial(create, seat) for seat in seats), at_once=AT_ONCE)
         except PermanentError as error:
             view()
             await self._drop_gated(job)
@@ -83,26 +83,28 @@ class Gangs:
             return Outcome(verdict=Verdict.REFUSED, message=str(error))
         if problem := self._find_problem(view(), action, job):
             return Outcome(verdict=Verdict.REFUSED, message=problem)
-        await each(
-            self._writer.ungate(raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw)
-        )
+        gated = ((raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw))
+        await each((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
         return Outcome(verdict=Verdict.DONE)
 
     async def settle(self, now_s: float) -> None:
-        """Bring masters to gangs that are bound, and take away pods that lost their race."""
-        standing = [self._look(job) for job in self._managed()]
+        """Bring masters to gangs that are bound, and take away pods that lost their race.
+
+        What fails for one is told when all have been tried.  Raises ClusterError.
+        """
+        managed = self._managed()
+        standing = [self._look(job) for job in managed]
         for name in self._looked.keys() - self._views.jobs.known.keys():
             del self._looked[name]
         self.starts, lost = gangs.look(self.starts, standing, now_s)
-        for one in lost:
-            await each(self._writer.delete(raw) for raw in self._raws(one.pods))
         given_up = {one.job for one in lost}
-        for found in standing:
-            job = self._views.jobs.known.get(found.job)  # it may have gone while others were written
-            if job is None:
-                continue
-            if found.is_starting and found.job not in given_up and self._is_whole(job, found):
-                await self._bring_master(job)
+        whole = [
+            job
+            for job, found in zip(managed, standing, strict=True)
+            if found.is_starting and job.key not in given_up and self._is_whole(job, found)
+        ]
+        deletions = [partial(self._writer.delete, raw) for one in lost for raw in self._raws(one.pods)]
+        await each([*deletions, *(partial(self._bring_master, job) for job in whole)], at_once=AT_ONCE)
 
     # ---- what stands --------------------------------------------------------------------------------------------
 
@@ -184,6 +186,9 @@ class Gangs:
     # ---- writes -------------------------------------------------------------------------------------------------
 
     async def _bring_master(self, job: KubeJob) -> None:
+        known = self._views.jobs.known.get(job.key)
+        if known is None or known.uid != job.uid:
+            return  # it has gone while others were written
         try:
             raw = await self._api.create(DEPLOYMENTS, build_master(job, self._settings))
         except AlreadyExistsError:
@@ -193,26 +198,8 @@ class Gangs:
     async def _drop_gated(self, job: KubeJob) -> None:
         """Half a gang behind its gate would only fill a quota."""
         gated = [raw for raw in self._members(job) if GATE in gates_of(raw)]
-        await each(self._writer.delete(raw) for raw in gated)
+        await each((partial(self._writer.delete, raw) for raw in gated), at_once=AT_ONCE)
 
 
 def _label(raw: Raw, name: str) -> str:
     return text(raw, "metadata", "labels", name)
-
-
-async def each(writes: Iterable[Awaitable[Answer]]) -> list[Answer]:
-    """Do all writes, a few at a time, and return their answers in order; then raise the first error, if there was one.
-
-    All are tried: what one write meets says nothing about the next, and what stands is found again.
-    """
-    turn = asyncio.Semaphore(AT_ONCE)
-
-    async def do(write: Awaitable[Answer]) -> Answer:
-        async with turn:
-            return await write
-
-    answers = await asyncio.gather(*(do(write) for write in writes), return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-    return [answer for answer in answers if not isinstance(answer, BaseException)]

@@ -38,10 +38,10 @@ class TurnedAway:
         return known.message if known is not None and now_s < known.until_s else ""
 
     def note(self, job: JobName, tier: Tier, error: ForbiddenError, now_s: float) -> None:
-        """The server refused a pod of this tier."""
-        if error.refusal not in LASTING:
-            return
+        """The server refused a pod of this tier; those that were sent beside it count as one with it."""
         known = self._known.get((job, tier))
+        if error.refusal not in LASTING or (known is not None and now_s < known.until_s):
+            return
         times = 0 if known is None else known.times
         pause_s = PAUSES_S[min(times, len(PAUSES_S) - 1)]
         self._known[job, tier] = _Turned(times=times + 1, until_s=now_s + pause_s, message=str(error))
