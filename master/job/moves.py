@@ -96,15 +96,18 @@ def _begun(turn: Turn, now: Table) -> Table:
             rest += waiting[seen:]
             break
         source, target = _ends(state, move)
-        if source is None or target is None or source == target or move.bucket in chosen:
+        is_settled = _is_settled(state, move.bucket)
+        if source is None or target is None or (source == target and is_settled) or move.bucket in chosen:
             continue  # gone, or there already: planned anew when somebody comes or goes
-        if _is_settled(state, move.bucket) and _may_begin(state, source, target):
+        if is_settled and _may_begin(state, source, target):
             chosen[move.bucket] = _intent(state, move, source, target)
             places.append(place_of(target))
             free_bytes -= size_bytes
         else:
             rest.append(move)
     turn.change(moves=replace(state.moves, waiting=tuple(rest)))
+    if not (rest or chosen or now.intents):
+        resizing.plan_for_those_who_go(turn)
     return table.with_intents(now, chosen.values(), places)
 
 
@@ -206,6 +209,7 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         new.route.servers,
     ):
         orders.tell_trainers(turn)
+    resizing.plan_for_those_who_go(turn)
     return all(is_safe(turn.state, owner) for owner in table.owners(new.route))
 
 

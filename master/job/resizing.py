@@ -128,15 +128,34 @@ def plan_anew(turn: Turn) -> None:
     if not staying:
         turn.change(moves=replace(state.moves, waiting=()))
         return
-    ordinals = {s.key: s.ordinal for s in _servers(state)}
-    seat = {s.ordinal: number for number, s in enumerate(staying)}
-    before = [ordinals.get(table.owner_of(state.route, b), NOBODY) for b in range(len(state.route.owner))]
+    seat = {one.ordinal: number for number, one in enumerate(staying)}
+    before = _placed(state)
     held = [seat.get(ordinal, NOBODY) for ordinal in before]
     after = place(len(before), len(staying), held, weights=_weights(state, len(before)))
     wanted = [staying[number].ordinal for number in after]
     way = moves(before, wanted, first=[s.ordinal for s in has_to_go])
     reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "a server has come"
     turn.change(moves=replace(state.moves, waiting=way, reason=reason))
+
+
+def plan_for_those_who_go(turn: Turn) -> None:
+    """What was planned is done and somebody who has to go still owns a bucket: a move was undone, or came late."""
+    state = turn.state
+    if state.route and not (state.moves.intents or state.moves.waiting):
+        owners = table.owners(state.route)
+        if any(state.is_going(one) and one.key in owners for one in _servers(state)):
+            plan_anew(turn)
+
+
+def _placed(state: JobState) -> list[int]:
+    """Of each bucket the ordinal where it is, or will be once what has begun to move has arrived."""
+    assert state.route is not None
+    ordinals = {one.key: one.ordinal for one in _servers(state)}
+    placed = [ordinals.get(table.owner_of(state.route, b), NOBODY) for b in range(len(state.route.owner))]
+    for intent in state.moves.intents:
+        if intent.bucket not in state.moves.undone:
+            placed[intent.bucket] = ordinals.get(intent.target, NOBODY)
+    return placed
 
 
 def _staying(state: JobState) -> list[Server]:

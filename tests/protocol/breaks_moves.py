@@ -197,6 +197,12 @@ _undone, _installed = table.undone, moves.handle_installed
 _handle_raised, _try_write, _flipped = recovery.handle_raised, masters.try_write, table.flipped
 
 
+def every_owner_comes_back(state: Any) -> bool:
+    here = set(state.members.servers)
+    owning = {state.route.servers[place].ordinal for place in state.route.owner} if state.route else set()
+    return bool(here) and here >= (owning or set(range(state.scale.wanted)))
+
+
 def undone_at_the_same_version(now: Table, intent: Any) -> Table:
     after = _undone(now, intent)
     return replace(after, route=replace(after.route, version=now.route.version))
@@ -474,6 +480,13 @@ ALSO: Final = (
         rule="60: every bucket is asked, whoever owns it",
         patches=((Skipping, "answered", property(lambda skip: PositionSet.span(0, 9 if skip.skipped else 0))),),
         setting=replace(SKIPPING, buckets=2),
+    ),
+    Break(
+        name="unwanted-is-waited-for",
+        rule="49: after a loss nobody waits for a server that is not wanted (ADR 315)",
+        patches=((recovery, "_are_enough_here", every_owner_comes_back),),
+        setting=Setting(trainers=1, positions=1, faults=Faults(wish=1, server_crash=1)),
+        limits=Limits(states=60_000),
     ),
     Break(
         name="forget-any-staged",

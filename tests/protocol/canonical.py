@@ -178,6 +178,7 @@ def renamed_master(process: MasterProcess, renaming: Renaming) -> MasterProcess:
         commit=commit,
         failures=replace(state.failures, notes=(), in_a_row=0),
         recovery=replace(state.recovery, problem=""),
+        scale=replace(state.scale, replaced=""),
     )
     return replace(process, state=state)
 
@@ -252,6 +253,7 @@ class Canon:
             world.faults,
             world.copies,
             world.answered,
+            world.wish,
         )
 
     def _renamed_by(self, table: Interned[Any], rename: Callable[[Any, Renaming], Any]) -> Remembered[int]:

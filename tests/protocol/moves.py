@@ -37,6 +37,7 @@ from master.job.domain import (
     RaiseLineage,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
+    ServersAsked,
     StreamBroken,
 )
 from master.job.placement import Move as BucketMove
@@ -122,7 +123,8 @@ class JobModel:
             etcd=cast.etcds.number(etcd),
             storage=cast.storages.number(()),
             servers=tuple(
-                cast.servers.number(ServerSlot(process=cast.new_server(s, 0))) for s in range(setting.servers)
+                cast.servers.number(ServerSlot(process=cast.new_server(s, 0), is_here=s < setting.job.servers))
+                for s in range(setting.servers)
             ),
             trainers=tuple(
                 cast.trainers.number(TrainerSlot(process=cast.new_trainer(t, 0))) for t in range(setting.trainers)
@@ -130,6 +132,7 @@ class JobModel:
             net=(),
             faults=BUDGET(setting.faults),
             answered=(EMPTY,) * setting.buckets if setting.is_moving else (),
+            wish=setting.job.servers,
         )
         while (begun := self._next_of_the_beginning(world)) is not None:
             world = begun
@@ -174,6 +177,7 @@ class JobModel:
         yield from self._of_net(world)
         yield from self._of_copies(world)
         yield from self._of_moves(world)
+        yield from self._of_wishes(world)
         yield from self._of_servers(world)
         yield from self._of_leader(world)
         yield from self._of_zombies(world)
@@ -390,6 +394,26 @@ class JobModel:
         said = MessageReceived(sender=self.cast.server_key(slot, s), message=ServerLeaving())
         draft.to_master(slot.link, said)
 
+    def _of_wishes(self, world: World) -> Iterator[Change]:
+        """The cluster side says what it wants until the master has it, and makes the processes that are wanted."""
+        if not self.setting.faults.wish:
+            return
+        scale = self.cast.masters[world.leader].state.scale
+        for n in range(1, self.setting.servers + 1):
+            if n != world.wish:
+                yield Change(Label("{} servers are WANTED", (n,)), lambda d, n=n: self._wish(d, n), "wish")
+        if world.wish not in (scale.newest, scale.wanted) or (scale.wanted != world.wish and not scale.asking):
+            label = Label("the master is told again that {} servers are wanted", (world.wish,))
+            yield Change(label, lambda d: self._wish(d, d.wish))
+        for s in range(world.wish):
+            if not self.cast.servers[world.servers[s]].is_here:
+                label = Label("a process for s{} is made", (s,))
+                yield Change(label, lambda d, s=s: d.put_server(s, replace(d.server(s), is_here=True)))
+
+    def _wish(self, draft: Draft, count: int) -> None:
+        draft.wish = count
+        draft.to_leader(ServersAsked(request=0, count=count))
+
     # ---- servers --------------------------------------------------------------------------------------------------
 
     def _of_servers(self, world: World) -> Iterator[Change]:
@@ -397,6 +421,8 @@ class JobModel:
         for s, number in enumerate(world.servers):
             slot, name = self.cast.servers[number], f"s{s}"
             state = slot.process.state
+            if not slot.is_here:
+                continue
             if slot.link != self._term(world):
                 yield Change(Label("{} connects", (name,)), lambda d, s=s: d.connect_server(s, self._term_of(d)))
             if slot.inbox:
@@ -449,7 +475,8 @@ class JobModel:
         if slot.link != NOBODY:
             draft.to_master(slot.link, StreamBroken(member=self.cast.server_key(slot, s)))
         births = int(slot.process.state.incarnation.rsplit(".", 1)[1]) + 1
-        draft.put_server(s, ServerSlot(process=self.cast.new_server(s, births)))
+        is_here = not self.setting.faults.wish  # or one comes at once
+        draft.put_server(s, ServerSlot(process=self.cast.new_server(s, births), is_here=is_here))
         parcels = {number: self.cast.parcels[number] for number in draft.net}
         draft.net = {n for n, parcel in parcels.items() if parcel.server != s or parcel.sender is not None}
 

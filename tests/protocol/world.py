@@ -95,6 +95,7 @@ class Faults:
     repeat: int = 0  # the master asks again what is on its way
     zombie: int = 0  # a deposed master begins a cut
     move: int = 0  # somebody wants a bucket on another server
+    wish: int = 0  # another number of servers is wanted
     leave: int = 0  # a server has to go, and another process comes in its place once it is released
     warm: int = 0  # a copy goes ahead of a hand-over
     overtake: int = 0  # an order of a move arrives before one that was given before it
@@ -109,6 +110,7 @@ class Setting:
     epochs: int = 1
     trainers: int = 2
     servers: int = 2
+    begin: int = 0  # servers when the job begins, if these are fewer
     buckets: int = 2
     pipeline: int = 1  # batches a script has in hand at once
     quarantine_after: int = 9
@@ -125,11 +127,16 @@ class Setting:
     @property
     def is_moving(self) -> bool:
         """Buckets may change their servers; what a trainer knows of that may be old."""
-        return bool(self.faults.move or self.faults.leave)
+        return bool(self.faults.move or self.faults.leave or self.faults.wish)
 
     @property
     def job(self) -> JobConfig:
-        config = JobConfig(servers=self.servers, bucket_count=self.buckets, quarantine_after=self.quarantine_after)
+        config = JobConfig(
+            servers=self.begin or self.servers,
+            max_servers=self.servers,
+            bucket_count=self.buckets,
+            quarantine_after=self.quarantine_after,
+        )
         return replace(config, high_water_batches=1) if self.has_near_mark else config
 
     @property
@@ -155,6 +162,7 @@ class World(NamedTuple):
     faults: tuple[int, ...]
     copies: tuple[int, ...] = ()  # shipments
     answered: tuple[PositionSet, ...] = ()  # by bucket, what trainers were told is applied, in the current lineage
+    wish: int = 0  # servers that the cluster side wants: it sees to those below, and to no others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +173,7 @@ class ServerSlot:
     link: Term = NOBODY
     inbox: tuple[MasterMessage | CloseStream, ...] = ()
     is_leaving: bool = False
+    is_here: bool = True  # False: `process` is the one that will come, if one is wanted here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +288,7 @@ class Draft:
         self.etcd, self.storage = world.etcd, world.storage
         self.servers, self.trainers = list(world.servers), list(world.trainers)
         self.net, self.faults = set(world.net), world.faults
-        self.copies, self.answered = set(world.copies), world.answered
+        self.copies, self.answered, self.wish = set(world.copies), world.answered, world.wish
         self.violation: str | None = None
         self._due: deque[Callable[[], None]] = deque()
 
@@ -297,6 +306,7 @@ class Draft:
             self.faults,
             tuple(sorted(self.copies)),
             self.answered,
+            self.wish,
         )
 
     def server(self, server: int) -> ServerSlot:
