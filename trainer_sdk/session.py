@@ -118,7 +118,7 @@ class Session:
         security = Security(token=self.environment.token.encode(), tls_folder=self.environment.tls_folder)
         self._tables = Tables(
             specs,
-            client=lambda: PserverClient(security),
+            client=lambda is_outdated: PserverClient(security, is_outdated=is_outdated),
             start=self._start,
             check_use=self._owner.check,
             data=self._declared,

@@ -9,7 +9,7 @@ them where they were made.  Not here: sockets and frames (`trainer_sdk.pserver.c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -29,7 +29,8 @@ Gradient = Array | tuple[npt.NDArray[np.int64], Array]
 
 _Found = TypeVar("_Found")
 MAX_STALE_PUSHES: Final = 8
-RETRY_S: Final = 0.05  # a few round trips: servers restore, buckets move
+RETRY_FIRST_S: Final = 0.005  # a bucket is frozen for some round trips
+RETRY_MOST_S: Final = 0.05  # servers restore
 
 
 class Tables:
@@ -39,7 +40,7 @@ class Tables:
         self,
         specs: tuple[TableSpec, ...],
         *,
-        client: Callable[[], PserverClient],
+        client: Callable[[Callable[[], bool]], PserverClient],
         start: Callable[[], Driver],
         check_use: Callable[[], None],
         data: Callable[[], Data],
@@ -109,7 +110,7 @@ class Tables:
         self._check_use()
         driver = self._start()
         deadline_s = monotonic() + self._budget_s
-        while True:
+        for pause_s in _pauses():
             try:
                 lineage, found = call(self._at_the_route(driver))
                 if lineage >= driver.lineage:
@@ -122,7 +123,8 @@ class Tables:
                     f"the parameter servers gave no model for {self._budget_s:g} s ({problem}). "
                     "Look at the servers' logs and at the job's status"
                 ) from problem
-            driver.wait_for_change(RETRY_S)
+            driver.wait_for_change(pause_s)
+        raise AssertionError
 
     def _note(self, lineages: Mapping[str, Lineage]) -> None:
         """Rule 9: parameters that mix two lineages count as the older one, and nothing computed on them counts."""
@@ -131,13 +133,17 @@ class Tables:
 
     def _at_the_route(self, driver: Driver) -> PserverClient:
         if self._client is None:
-            self._client = self._make_client()
+            self._client = self._make_client(lambda: self._is_outdated(driver))
             driver.when_time_is_up(self._client.give_up)
-        if driver.route is None or driver.route.route.revision != self._revision:
+        if driver.route is None or self._is_outdated(driver):
             use = driver.wait_for_route(budget_s=self._budget_s)
             self._client.set_route(use.route, self.specs, use.bucket_count)
             self._revision = use.route.revision
         return self._client
+
+    def _is_outdated(self, driver: Driver) -> bool:
+        """The buckets are elsewhere by now, some of them, and a server may have gone."""
+        return driver.route is not None and driver.route.route.revision != self._revision
 
     # ---- pushing ------------------------------------------------------------------------------------------------
 
@@ -147,7 +153,7 @@ class Tables:
         if not isinstance(order, Push):
             return
         buckets = order.buckets
-        while True:
+        for pause_s in _pauses():
             client = self._at_the_route(driver)
             try:
                 rulings = client.push(order.lineage, order.positions, gradients, buckets=buckets).rulings
@@ -161,11 +167,19 @@ class Tables:
                 raise ServerUnavailableError(
                     f"buckets {buckets} did not take a push for {self._budget_s:g} s. Look at the servers' logs"
                 )
-            driver.wait_for_change(RETRY_S)
+            driver.wait_for_change(pause_s)
 
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
+
+
+def _pauses() -> Iterator[float]:
+    """Without an end; each may be cut short by a newer route."""
+    pause_s = RETRY_FIRST_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, RETRY_MOST_S)
 
 
 def _try_order(effects: tuple[Effect, ...]) -> Push | PushAgain | None:

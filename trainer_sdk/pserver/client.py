@@ -7,14 +7,14 @@ how arrays are cut in `slices`.  Not thread-safe but for `give_up`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from master.api.identities import LeaseToken, Lineage, Route, TableSpec
+from master.api.identities import LeaseToken, Lineage, Route, ServerPlace, TableSpec
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import NotReadyError, UsageError
 from trainer_sdk.pserver.bodies import padded
@@ -77,7 +77,15 @@ class _Question(NamedTuple):
 class PserverClient:
     """All parameter servers of a job, seen from one trainer."""
 
-    def __init__(self, security: Security | None = None, settings: ClientSettings | None = None) -> None:
+    def __init__(
+        self,
+        security: Security | None = None,
+        settings: ClientSettings | None = None,
+        *,
+        is_outdated: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_outdated`: a newer route than the one set is known, so a server that is gone is not waited for."""
+        self._is_outdated = is_outdated
         self._security = security or Security()
         self._settings = settings or ClientSettings()
         self._context = self._security.client_context()
@@ -98,16 +106,18 @@ class PserverClient:
             self._arrays = new_arrays(tables)
         known = {connection.place: connection for connection in self._connections}
         self._connections = tuple(
-            known[place]
-            if place in known
-            else Connection(place, self._security, self._settings, self._context, self._patience)
-            for place in route.servers
+            known[place] if place in known else self._connection(place) for place in route.servers
         )
         for place in known.keys() - set(route.servers):
             known[place].close()
         self._layout, self._route, self._shares = layout, route, shares(route, layout)
         self._all_buckets = PositionSet.span(0, bucket_count)
         self._questions.clear()
+
+    def _connection(self, place: ServerPlace) -> Connection:
+        return Connection(
+            place, self._security, self._settings, self._context, self._patience, is_outdated=self._is_outdated
+        )
 
     def give_up(self) -> None:
         """The call that waits, if one does, and every later one raise ServerUnavailableError.  From any thread."""

@@ -1,10 +1,12 @@
-"""A trainer's connection to one parameter server: made when needed, thrown away when anything goes wrong."""
+"""A connection to one parameter server, a trainer's or another server's: made when needed, thrown away when anything
+goes wrong."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from master.api.identities import ServerPlace
@@ -38,8 +40,12 @@ class Connection:
         settings: ClientSettings,
         context: ssl.SSLContext | None,
         patience: Patience,
+        *,
+        is_outdated: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`is_outdated`: this process may not be the one to ask any more; then it is tried once and not waited for."""
         self.place = place
+        self._is_outdated = is_outdated
         self._security = security
         self._settings, self._context = settings, context
         self._patience = patience
@@ -55,7 +61,7 @@ class Connection:
             try:
                 self._channel = self._connect(deadline_s)
             except OSError as error:
-                if time.monotonic() + pause_s > deadline_s:
+                if time.monotonic() + pause_s > deadline_s or self._is_outdated():
                     raise ServerUnavailableError(f"{self.place.name} at {self.place.address}: {error}") from error
                 self._patience.pause(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

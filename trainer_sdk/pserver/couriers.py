@@ -115,6 +115,7 @@ class Couriers:
                 log.warning("bucket %d cannot go to %s: %s", order.bucket, order.target.name, error)
                 return
             else:
+                log.debug("%s", order)
                 return
 
 

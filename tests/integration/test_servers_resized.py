@@ -1,0 +1,120 @@
+"""Parameter servers come and go while trainers push: real processes, a ledger, and nobody notices (rules 37 to 60).
+
+In the ledger every counter is how often a record's gradient was applied, so at the end it is the number of epochs.  The
+lineage stays 1 throughout: nothing was rolled back, no bucket was lost.
+"""
+
+import asyncio
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from autoscaler.jobs.masters import Door, Masters
+from master.api.audit import read_checkpoint
+from master.api.identities import Role
+from tests.integration.master_stage import JOB, ask_status
+from tests.integration.sdk_stage import running
+
+SIZE, BATCH = 6000, 20
+
+
+def status_of(job):
+    return asyncio.run(ask_status(job.address))
+
+
+def ask_for_servers(job, count):
+    async def ask():
+        async with Masters() as masters:
+            return await masters.set_servers(Door(job=JOB, address=job.address, token="", tls=None), count)
+
+    answer = asyncio.run(ask())
+    assert answer.count == count, answer
+
+
+def wait_until_even(job, ordinals):
+    """Every one of these owns buckets, they differ by at most one, nobody else owns any, and nothing moves."""
+
+    def is_even():
+        status = status_of(job)
+        held = {m.ordinal: m.buckets for m in status.members if m.role is Role.SERVER and m.buckets}
+        return set(held) == set(ordinals) and max(held.values()) - min(held.values()) <= 1 and not status.moving
+
+    job.wait_for(is_even, f"buckets on the servers {sorted(ordinals)}")
+
+
+def check_ledger(job, outs, epochs, *, lineage=1):
+    """Counters exact, checkpoint sound and complete; nothing was rolled back unless a later lineage is expected."""
+    counts = [np.load(out)["counts"] for out in outs if out.exists()]
+    assert counts, "no trainer saved the counters"
+    for found in counts:
+        assert (found == epochs).all(), f"counters from {found.min()} to {found.max()}"
+    audit = read_checkpoint(str(job.checkpoints))
+    assert audit.is_sound
+    assert audit.head.is_complete
+    assert audit.head.lineage == lineage
+
+
+@pytest.mark.parametrize("kind", [["--dense"], []], ids=["dense", "sparse"])
+def test_a_third_server_joins_and_the_first_leaves_and_every_counter_is_exact(tmp_path, kind):
+    """Grow from 2 to 3, drain server 0, take its successor, shrink to 2; commits go on throughout (M1, 49, 58)."""
+    epochs = 3
+    with running(tmp_path, servers=2, EDL_MAX_SERVERS="3", EDL_CHECKPOINT_EVERY_S="0.5", EDL_GRACE_S="40") as job:
+        outs = [job.folder / f"out-{number}.npz" for number in range(2)]
+        arguments = ["--size", SIZE, "--epochs", epochs, "--batch-size", BATCH, "--pause-s", "0.02", *kind]
+        trainers = [job.trainer(n, "ledger.py", *arguments, "--out", out) for n, out in enumerate(outs)]
+        job.wait_for(lambda: status_of(job).positions.committed > 0, "the first commit")
+        first = job.processes[1]
+
+        ask_for_servers(job, 3)
+        job.server(2)
+        wait_until_even(job, {0, 1, 2})
+
+        first.send_signal(signal.SIGTERM)
+        assert job.wait_for_exit(first) == 0
+        assert "owning nothing" in job.log("server-0")
+        wait_until_even(job, {1, 2})
+
+        job.server(0)
+        wait_until_even(job, {0, 1, 2})
+        before = status_of(job).positions.committed
+        job.wait_for(lambda: status_of(job).positions.committed > before, "a commit of three servers")
+
+        ask_for_servers(job, 2)
+        wait_until_even(job, {0, 1})
+        assert all(job.wait_for_exit(trainer) == 0 for trainer in trainers)
+        check_ledger(job, outs, epochs)
+
+
+def test_buckets_of_a_killed_server_that_is_not_wanted_come_back_on_those_that_stay(tmp_path):
+    """A checkpoint of three servers is restored onto two; the trainers keep their processes (56, M9)."""
+    epochs = 2
+    with running(tmp_path, servers=3, EDL_MAX_SERVERS="3", EDL_CHECKPOINT_EVERY_S="0.5", EDL_GRACE_S="40") as job:
+        out = job.folder / "out.npz"
+        arguments = ["--size", SIZE, "--epochs", epochs, "--batch-size", BATCH, "--pause-s", "0.02", "--dense"]
+        trainer = job.trainer(0, "ledger.py", *arguments, "--out", out)
+        job.wait_for(lambda: status_of(job).positions.committed > 0, "the first commit")
+
+        job.processes[3].kill()
+        ask_for_servers(job, 2)
+        wait_until_even(job, {0, 1})
+        assert job.wait_for_exit(trainer) == 0
+        check_ledger(job, [out], epochs, lineage=2)
+
+
+def test_a_server_that_nobody_can_empty_ends_within_its_grace(tmp_path):
+    """The only server is told to go: it does not outstay its grace, and its successor brings the model back."""
+    with running(tmp_path, servers=1, EDL_CHECKPOINT_EVERY_S="0.5", EDL_GRACE_S="4") as job:
+        out = job.folder / "out.npz"
+        arguments = ["--size", SIZE, "--epochs", 1, "--batch-size", BATCH, "--pause-s", "0.03", "--dense"]
+        trainer = job.trainer(0, "ledger.py", *arguments, "--out", out)
+        job.wait_for(lambda: status_of(job).positions.committed > 0, "the first commit")
+        only = job.processes[1]
+        begun = time.monotonic()
+        only.send_signal(signal.SIGTERM)
+        assert job.wait_for_exit(only) == 0
+        assert time.monotonic() - begun < 4
+        job.server(0)
+        assert job.wait_for_exit(trainer) == 0
+        check_ledger(job, [out], 1, lineage=2)
