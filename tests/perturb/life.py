@@ -49,6 +49,7 @@ class Trial:
     moments: tuple[Moment, ...] = ()
     knows_old: bool = False
     operators: int = 1  # two: each with a Lease
+    write_s: float = 0.0  # how long each write is under way, beside others
     stop_at_write: int | None = None  # the leader is stopped as it is about to write for this time
 
 
@@ -94,7 +95,8 @@ class Run:
         self.server = MemoryServer(now=lambda: EPOCH_S + now(), namespaces=(NAMESPACE,))
         self.lagging = LaggingServer(self.server)
         self.witness = Witness(self.server, knows_old=trial.knows_old)
-        self.api = PerturbedApi(WitnessedApi(self.lagging, self.witness), self.server, trial.faults)
+        inner = WitnessedApi(self.lagging, self.witness)
+        self.api = PerturbedApi(inner, self.server, trial.faults, write_s=trial.write_s)
         self.world = World(self.server, self.witness.look)
         self.rest_at_s = 0.0
         self.targets = {}

@@ -20,6 +20,8 @@ AT_SOME_WRITES = (
     WriteFault.FORBIDDEN,
     WriteFault.QUOTA,
 )
+ABREAST = (WriteFault.KILLED_AFTER, WriteFault.REPLY_LOST, WriteFault.SERVER_ERROR, WriteFault.CONFLICT)
+WRITE_S = 0.1  # of a busy server: up to sixteen are under way then
 SOME = 6  # every so many writes, or events
 KILL_AGAIN = 3  # a second kill, so many writes after the first
 
@@ -36,6 +38,9 @@ def trials(reference: Lived) -> Iterator[Trial]:
         yield Trial(
             family="killed twice", name=f"after writes {number}, +{KILL_AGAIN}", faults=FaultPlan(writes=faults)
         )
+    for fault, number in product(ABREAST, range(0, writes, SOME)):
+        faults = FaultPlan(writes={number: fault})
+        yield Trial(family="writes abreast", name=f"{fault} at write {number}", faults=faults, write_s=WRITE_S)
     for at, fault in product(range(0, events, SOME), EVENT_FAULTS):
         number = at + EVENT_FAULTS.index(fault)
         knows_old = fault in {EventFault.LOST, EventFault.LATE}

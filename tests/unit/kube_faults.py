@@ -57,6 +57,9 @@ class EventFault(StrEnum):
     LATE = "late"  # it comes `LATE_S` later, and all after it
 
 
+DONE = frozenset({None, WriteFault.KILLED_AFTER, WriteFault.REPLY_LOST})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
     """What goes wrong, by number.  `lags`: how many changes the server behind a listing is behind."""
@@ -67,10 +70,14 @@ class FaultPlan:
 
 
 class PerturbedApi:
-    """`port.Api` over a `MemoryApi` and its server.  `writes` is the story: what was asked, and what became of it."""
+    """`port.Api` over a `MemoryApi` and its server.  `writes` is the story: what was asked, and what became of it.
 
-    def __init__(self, inner, server, plan):
+    With `write_s` every write is under way for so long, beside others; it lands also when its sender is gone by then.
+    """
+
+    def __init__(self, inner, server, plan, *, write_s=0.0):
         self._inner = inner
+        self._write_s = write_s
         self._server = server
         self._plan = plan
         self.events = 0
@@ -173,21 +180,24 @@ class PerturbedApi:
             raise
         fault = self._plan.writes.get(len(self.writes))
         self.writes.append(f"{doing}: {fault or 'done'}")
-        match fault:
-            case None:
-                return await writing
-            case WriteFault.KILLED_AFTER:
-                await writing
+        if fault not in DONE:
+            writing.close()
+            if fault is WriteFault.KILLED_BEFORE:
                 self.killed.set()
-                raise Killed(doing)
-            case WriteFault.REPLY_LOST:
-                await writing
-                raise UnavailableError(f"{doing}: connection lost", may_have_happened=True)
-            case _:
-                writing.close()
-        if fault is WriteFault.KILLED_BEFORE:
+            elif self._write_s:
+                await asyncio.sleep(self._write_s)
+            raise error_of(fault, doing)
+        answer = await (asyncio.shield(self._land(writing)) if self._write_s else writing)
+        if fault is WriteFault.KILLED_AFTER:
             self.killed.set()
-        raise error_of(fault, doing)
+            raise Killed(doing)
+        if fault is WriteFault.REPLY_LOST:
+            raise UnavailableError(f"{doing}: connection lost", may_have_happened=True)
+        return answer
+
+    async def _land(self, writing):
+        await asyncio.sleep(self._write_s)
+        return await writing
 
     def _as_it_stood(self, kind, scope, lag):
         """The listing before the last `lag` changes that the server remembers, of all kinds."""
