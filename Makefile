@@ -64,13 +64,14 @@ lint: $(STAMP) ## format, lint, types, import contracts
 cluster-tools: $(STAMP) ## build Kubernetes, KWOK and helm for the cluster's tests (ten minutes, once; ARGS=--trim)
 	@$(BIN)/python -m tests.cluster.build $(filter --trim --nodes,$(ARGS))
 
+# Without ARGS all tests run, in parts beside one another; with ARGS it is one pytest process, which takes any of its options.
 QUICK ?=
 LEFT_OUT := LEFT OUT (QUICK=1): every test on a real Kubernetes control plane. A change needs 'make test' without QUICK.
 
 .PHONY: test
 test: lint etcd $(if $(QUICK),,cluster-tools) ## everything a change must pass (ARGS="-k planner"; QUICK=1: no cluster)
 	@$(if $(QUICK),echo "$(LEFT_OUT)")
-	@$(BIN)/pytest $(if $(QUICK),-m "not cluster") $(ARGS)
+	@$(if $(ARGS),$(BIN)/pytest $(if $(QUICK),-m "not cluster") $(ARGS),$(BIN)/python -m tests.side_by_side $(if $(QUICK),--quick))
 	@$(if $(QUICK),echo "$(LEFT_OUT)")
 
 .PHONY: e2e
@@ -93,8 +94,12 @@ check-protocol: $(STAMP) ## twenty times the protocol states that `make test` ex
 chaos: $(STAMP) etcd ## 200 faults on real processes, at most 20 minutes
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
+.PHONY: chaos-moves
+chaos-moves: $(STAMP) etcd ## resizes of the servers under 300 faults at named steps, at most 30 minutes
+	@$(BIN)/python -m tests.chaos.moves $(ARGS)
+
 .PHONY: perturb
-perturb: $(STAMP) ## the autoscaler under every fault of the plan, in virtual time (ARGS="--family stale", "--only 50 --seed 7")
+perturb: $(STAMP) ## the autoscaler under every fault of the plan, in virtual time (ARGS="--family stale", --real)
 	@$(BIN)/python -m tests.perturb $(ARGS)
 
 .PHONY: bench

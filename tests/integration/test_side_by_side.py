@@ -1,0 +1,144 @@
+"""`make test` runs its parts beside one another: one verdict, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from master.etcd_server.build import CHECKOUT
+from tests.side_by_side import Part, SideBySide, parts
+
+DEADLINE_S = 20.0
+
+
+def python(name, program, **more):
+    return Part(name=name, command=(sys.executable, "-c", textwrap.dedent(program)), **more)
+
+
+def run(*these):
+    lines = []
+    return SideBySide(lines.append).run(these), lines
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(probe):
+    until_s = time.monotonic() + DEADLINE_S
+    while not probe():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def test_one_that_fails_decides_and_the_others_end_in_their_own_time():
+    failing = python("one", "print('FAILED tests/x.py::test_a[b c] - it was 3'); raise SystemExit(1)")
+    code, lines = run(failing, python("two", "import time; time.sleep(0.5); print('== 7 passed ==')"))
+    assert code == 1
+    assert "two       | == 7 passed ==" in lines
+    assert lines[-2].endswith("7 passed")
+    assert lines[-1].endswith("pytest 'tests/x.py::test_a[b c]'")
+
+
+@pytest.mark.parametrize(("codes", "verdict"), [((0, 0), 0), ((0, 5), 0), ((5, 5), 1), ((0, 2), 1), ((0, -9), 1)])
+def test_verdict(codes, verdict):
+    """A part in which nothing was chosen says nothing against the others; all together it does."""
+    program = "import os; os._exit({0}) if {0} >= 0 else os.kill(os.getpid(), -{0})"
+    assert run(*(python(str(code), program.format(code)) for code in codes))[0] == verdict
+
+
+def test_what_a_part_leaves_behind_is_ended():
+    """Its output would stay open for a minute."""
+    program = """
+        import subprocess, sys
+        left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        print("left", left.pid)
+    """
+    began_s = time.monotonic()
+    code, lines = run(python("one", program))
+    assert code == 0
+    pid = next(int(line.split()[-1]) for line in lines if "left" in line)
+    wait_until(lambda: not is_alive(pid))
+    assert time.monotonic() - began_s < DEADLINE_S
+
+
+def test_what_computes_gives_way():
+    niceness = "import os; print('nice', os.getpriority(os.PRIO_PROCESS, 0))"
+    _, lines = run(python("one", niceness), python("two", f"import time; time.sleep(0.2); {niceness}", gives_way=True))
+    one, two = sorted(int(line.split()[-1]) for line in lines if "| nice" in line)
+    assert two == min(one + 10, 19)
+
+
+TIDY = """
+    import os, time
+    print("pid", os.getpid(), flush=True)
+    try:
+        time.sleep(60)
+    finally:
+        print("tidied", flush=True)
+"""
+STUBBORN = """
+    import os, signal, time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    print("pid", os.getpid(), flush=True)
+    time.sleep(60)
+"""
+OWNER = """
+    import sys
+    from tests.side_by_side import Part, SideBySide
+    these = [Part(name=name, command=(sys.executable, "-c", sys.argv[1])) for name in "ab"]
+    sys.exit(SideBySide(lambda line: print(line, flush=True)).run(these))
+"""
+
+
+def start(program):
+    """Who runs two such parts, and their process ids."""
+    command = [sys.executable, "-c", textwrap.dedent(OWNER), textwrap.dedent(program)]
+    owner = subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True)
+    return owner, [int(owner.stdout.readline().split()[-1]) for _ in range(2)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_parts_tidy_up_and_are_gone(number):
+    owner, pids = start(TIDY)
+    with owner:
+        owner.send_signal(number)
+        said, _ = owner.communicate(timeout=DEADLINE_S)
+    assert owner.returncode == 128 + number
+    assert said.count("tidied") == 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_a_second_interrupt_ends_those_that_do_not_heed_the_first():
+    owner, pids = start(STUBBORN)
+    with owner:
+        for _ in range(2):
+            owner.send_signal(signal.SIGINT)
+            time.sleep(0.5)  # two that are pending at once would be one
+        owner.communicate(timeout=DEADLINE_S)
+    assert owner.returncode == 130
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_nothing_is_left_when_it_is_killed():
+    owner, pids = start(STUBBORN)
+    with owner:
+        owner.kill()
+    wait_until(lambda: not any(is_alive(pid) for pid in pids))
+
+
+def test_every_test_is_in_one_part(pytestconfig):
+    """`cluster` or not; of the others, two folders and the rest."""
+    cluster, processes, computing = (part.command for part in parts(is_quick=False))
+    assert (cluster[-3:], processes[-4:-2]) == (("-m", "cluster", "tests"), ("-m", "not cluster"))
+    named = processes[-2:]
+    assert computing[-5:] == ("-m", "not cluster", *(f"--ignore={folder}" for folder in named), "tests")
+    assert all((pytestconfig.rootpath / folder).is_dir() for folder in named)

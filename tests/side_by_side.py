@@ -1,0 +1,185 @@
+"""Every test, in parts that run beside one another: `make test` is `python -m tests.side_by_side [--quick]`.
+
+Tests of the cluster and of processes mostly wait; unit tests, properties and the protocol compute.  Each part is a
+pytest process: the parts that wait share the machine, the one that computes gives way to them (its priority is lower),
+since they measure real time.  Every test is in one part, whatever its folder and marks: see `parts`.
+
+Exit code 0: all passed; 1: not so; 130, 143: interrupted, told to end.  However it ends, no process of a part is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from master.etcd_server.cluster import TETHER
+
+LEAVE_BUDGET_S: Final = 30.0  # for an interrupted pytest to take down its fixtures
+POLL_S: Final = 0.1
+LOWER: Final = 10  # of the priority (nice) of what only computes
+NO_TESTS: Final = 5  # pytest's exit code when nothing was chosen
+OF_PROCESSES: Final = ("tests/integration", "tests/chaos")
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_WRONG: Final = re.compile(r"(?:FAILED|ERROR) (\S+::.*?)(?: - .*)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One process; its command begins with the path of a program."""
+
+    name: str
+    command: tuple[str, ...]
+    gives_way: bool = False
+
+
+def parts(*, is_quick: bool) -> tuple[Part, ...]:
+    """By the mark `cluster` first, then by folder: what is in no named folder computes."""
+    pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--color={'yes' if _is_terminal() else 'no'}")
+    elsewhere = tuple(f"--ignore={folder}" for folder in OF_PROCESSES)
+    others = (*pytest, "-m", "not cluster")
+    cluster = Part(name="cluster", command=(*pytest, "-m", "cluster", "tests"))
+    return (
+        *(() if is_quick else (cluster,)),
+        Part(name="processes", command=(*others, *OF_PROCESSES)),
+        Part(name="computing", command=(*others, *elsewhere, "tests"), gives_way=True),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """A part that was begun: what it last said, and which of its tests went wrong."""
+
+    part: Part
+    process: subprocess.Popen[str]
+    reader: threading.Thread | None = None
+    last: str = ""
+    wrong: list[str] = field(default_factory=list)
+    took_s: float = 0.0
+
+    def listen(self, say: Callable[[str], None]) -> None:
+        """Passes on each line, until nobody can write one any more."""
+        assert self.process.stdout is not None
+        with self.process.stdout as lines:
+            for line in lines:
+                bare = _COLOUR.sub("", line).strip()
+                self.last = bare.strip("= ") or self.last
+                if found := _WRONG.match(bare):
+                    self.wrong.append(found[1])
+                with suppress(OSError):  # nobody listens any more: the part must not stand still for that
+                    say(f"{self.part.name:9} | {line.rstrip()}")
+
+    def send(self, number: signal.Signals) -> None:
+        """To the process and to those that it has not set apart."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+
+class SideBySide:
+    """Runs parts, from the main thread."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._running: list[Running] = []
+        self._told: signal.Signals | None = None
+        self._kill_at_s = float("inf")
+
+    def run(self, these: Sequence[Part]) -> int:
+        """The exit code.  Afterwards none of their processes is left."""
+        before = {number: signal.signal(number, self._interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for part in these:
+                self._start(part)
+            self._wait()
+        finally:
+            for one in self._running:
+                one.send(signal.SIGKILL)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        self._tell()
+        codes = {one.process.wait() for one in self._running}
+        if self._told is not None:
+            return 128 + self._told
+        return 0 if codes - {NO_TESTS} == {0} else 1
+
+    def _start(self, part: Part) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *part.command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={**os.environ, "COLUMNS": str(shutil.get_terminal_size((120, 24)).columns - 12)},
+            start_new_session=True,  # an interrupt at the terminal reaches it once, through us
+        )
+        one = Running(part=part, process=process)
+        self._running.append(one)
+        if part.gives_way:
+            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + LOWER)
+        one.reader = threading.Thread(target=one.listen, args=(self._say,), daemon=True)
+        one.reader.start()
+
+    def _wait(self) -> None:
+        began_s = time.monotonic()
+        waiting = list(self._running)
+        while waiting:
+            for one in [one for one in waiting if one.process.poll() is not None]:
+                waiting.remove(one)
+                one.took_s = time.monotonic() - began_s
+                one.send(signal.SIGKILL)  # what it left behind would hold its output open
+                if one.reader is not None:
+                    one.reader.join(LEAVE_BUDGET_S)
+            if time.monotonic() > self._kill_at_s:
+                for one in waiting:
+                    one.send(signal.SIGKILL)
+            time.sleep(POLL_S)
+
+    def _interrupt(self, number: int, _frame: object) -> None:
+        """The first time they may tidy up; the second time there is no patience."""
+        again = self._told is not None
+        self._told = self._told or signal.Signals(number)
+        self._kill_at_s = 0.0 if again else time.monotonic() + LEAVE_BUDGET_S
+        for one in self._running:
+            one.send(signal.SIGINT)
+
+    def _tell(self) -> None:
+        for one in self._running:
+            self._say(f"{one.part.name:9} {one.took_s:5.0f} s  code {one.process.wait()}  {one.last}")
+        wrong = [name for one in self._running for name in one.wrong]
+        if wrong:
+            self._say(f"alone: {Path(sys.executable).parent}/pytest {shlex.join(wrong)}")
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.side_by_side", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="without those on a Kubernetes control plane")
+    arguments = parser.parse_args()
+    lock = threading.Lock()
+
+    def say(line: str) -> None:
+        with lock:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+
+    return SideBySide(say).run(parts(is_quick=arguments.quick))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
