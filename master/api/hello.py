@@ -11,8 +11,8 @@ from typing import Final
 
 from master.api.errors import WireError
 
-WIRE_NEWEST: Final = 1
-WIRE_OLDEST: Final = 1
+WIRE_NEWEST: Final = 2
+WIRE_OLDEST: Final = 2
 TOKEN_METADATA_KEY: Final = "edl-token"  # noqa: S105  the name of the place, not a secret
 """Where the job's shared secret stands in a call's metadata."""
 ANSWERED_METADATA_KEY: Final = "edl-answered"

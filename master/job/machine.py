@@ -33,6 +33,7 @@ from master.job import (
     moves,
     ownership,
     recovery,
+    releasing,
     reserving,
     resizing,
     scaling,
@@ -123,6 +124,7 @@ def _advance(turn: Turn) -> None:
     recovery.advance(turn)
     reserving.reserve(turn)
     skipping.advance(turn)
+    releasing.advance(turn)
     cuts.advance(turn)
     moves.advance(turn)
 

@@ -57,6 +57,7 @@ class Server:
     window_ends: Instant | None = None
     is_leaving: bool = False  # it has said that it has to go
     is_released: bool = False  # it was told that it may
+    leaves_after: int | None = None  # the attempt at a commit that is for it, if it leaves with what it owns
 
     @property
     def is_connected(self) -> bool:

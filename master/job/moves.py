@@ -16,12 +16,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from master.api.identities import NO_LINEAGE, BucketId, ServerPlace
-from master.api.messages import Activated, Installed, Released
+from master.api.identities import BucketId, ServerPlace
+from master.api.messages import Activated, Installed
 from master.api.positions import PositionSet
 from master.job import orders, resizing, skipping, table
 from master.job.domain import ChangeTable, Intent, MemberKey, MovesExpired, Persist, Table
-from master.job.membership import Server, put_server
+from master.job.membership import Server
 from master.job.placement import Move
 from master.job.state import JobState, Phase, Stage, Turn
 
@@ -32,7 +32,7 @@ MOVES_UNWEIGHED: Final = 4
 
 
 def advance(turn: Turn) -> None:
-    """Ends the moves that can end and begins those that may, in one transaction; lets servers go that are empty."""
+    """Ends the moves that can end and begins those that may, in one transaction."""
     state = turn.state
     if state.stage is not Stage.SERVING or state.moves.writing or state.route is None:
         return
@@ -42,7 +42,6 @@ def advance(turn: Turn) -> None:
         after = _begun(turn, ended)
         if after != before:
             _write(turn, before, after)
-    _release(turn)
 
 
 def is_quiet(state: JobState) -> bool:
@@ -155,22 +154,6 @@ def _intent(state: JobState, move: Move, source: Server, target: Server) -> Inte
 def place_of(server: Server) -> ServerPlace:
     key = server.key
     return ServerPlace(name=key.name, incarnation=key.incarnation, address=server.address, ordinal=server.ordinal)
-
-
-def _release(turn: Turn) -> None:
-    """A server that has to go and owns nothing by the table may end (rule 49).
-
-    A process that holds no model yet and is not wanted waits: the number that wants it may be on its way.
-    """
-    state = turn.state
-    for server in state.members.servers.values():
-        may_wait = server.lineage == NO_LINEAGE and not server.is_leaving
-        must_go = state.is_going(server) and not server.is_released and not may_wait
-        if must_go and state.route and not state.moves.writing:
-            is_named = any(server.key in (intent.source, intent.target) for intent in state.moves.intents)
-            if not is_named and not table.owned(state.route, server.key.incarnation):
-                turn.change(members=put_server(turn.state.members, replace(server, is_released=True)))
-                turn.send(server.key, Released())
 
 
 # ---- the table has changed ------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.messages import Freeze, Installed, Released, Restore, ServerReport
+from master.api.messages import Ack, Freeze, Installed, Released, Restore, ServerLeaving, ServerReport
 from master.api.positions import PositionSet
 from master.job.domain import (
     AnswerServers,
+    HoldExpired,
     JobConfig,
     Persist,
     ReclaimWindowEnded,
@@ -233,6 +234,69 @@ def test_a_new_master_gives_a_server_that_is_not_wanted_time_to_come_back(job):
     driver.fire(ReclaimWindowEnded)
     run_servers(driver, servers[:2])
     assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
+
+
+# ---- leaving where nobody takes over --------------------------------------------------------------------------------
+
+
+def leave(driver, *servers):
+    for server in servers:
+        server.is_leaving = True
+        driver.say(server.key, ServerLeaving())
+
+
+def train(driver, servers):
+    (lease,) = driver.leases(key("t0"), 1)
+    for server in servers:
+        server.applied |= lease.positions
+    driver.say(key("t0"), Ack(token=lease.token, positions=lease.positions))
+    return lease.positions
+
+
+def test_the_last_servers_leave_once_what_they_have_is_committed(job):
+    """All pods of a job are told to go: nothing that was trained is lost by that."""
+    driver, servers = job
+    trained = train(driver, servers)
+    leave(driver, *servers)
+    assert not any(to(driver, server.key, Released) for server in servers)
+    carry(driver, servers)
+    assert driver.head.data == trained
+    assert all(to(driver, server.key, Released) for server in servers)
+
+
+def test_with_nothing_to_commit_they_leave_at_once(job):
+    driver, servers = job
+    leave(driver, *servers)
+    carry(driver, servers)
+    assert all(to(driver, server.key, Released) for server in servers)
+
+
+def test_a_commit_that_is_given_up_keeps_nobody():
+    driver, servers = serving(replace(CONFIG, servers=1))
+    train(driver, servers)
+    leave(driver, *servers)
+    driver.fire(HoldExpired)
+    assert all(to(driver, server.key, Released) for server in servers)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_before_there_is_a_model_a_server_leaves_at_once(declared):
+    driver = Driver(CONFIG).start()
+    if declared:
+        driver.trainer("t0")
+    server = Marks(driver, 0)
+    server.register()
+    leave(driver, server)
+    assert to(driver, server.key, Released)
+
+
+def test_a_newcomer_that_holds_nothing_leaves_at_once(job):
+    driver, _ = job
+    driver.want(3)
+    third = Marks(driver, 2)
+    third.register()
+    leave(driver, third)
+    assert to(driver, third.key, Released)
 
 
 # ---- weights and pace -----------------------------------------------------------------------------------------------

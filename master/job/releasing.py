@@ -1,0 +1,66 @@
+"""When a server that has to go may end (rule 49): it owns nothing, or nobody is there to take what it owns.
+
+A server that was told to end waits for this answer inside its grace, so it is given wherever waiting is pointless.  The
+last one takes its buckets with it; a commit is begun for it first, so that what is lost is as little as can be.
+
+Not here: that its buckets go to the others (`resizing`, `moves`), what its end means (`servers`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from master.api.identities import NO_LINEAGE
+from master.api.messages import Released
+from master.job import table
+from master.job.membership import Server, put_server
+from master.job.state import JobState, Phase, Stage, Turn
+
+
+def advance(turn: Turn) -> None:
+    """Lets those go that may."""
+    for known in turn.state.members.servers.values():
+        if turn.state.is_going(known) and not known.is_released:
+            server = _hasten_commit(turn, known)
+            if _may_end(turn.state, server):
+                turn.change(members=put_server(turn.state.members, replace(server, is_released=True)))
+                turn.send(server.key, Released())
+
+
+def _may_end(state: JobState, server: Server) -> bool:
+    """Who is not wanted and holds no model waits: the number that wants it may be on its way."""
+    if state.route is None or state.failed:
+        return server.is_leaving
+    if state.moves.writing or state.stage is Stage.RAISING:
+        return False
+    if any(server.key in (intent.source, intent.target) for intent in state.moves.intents):
+        return False
+    if server.key not in table.owners(state.route):
+        return server.is_leaving or server.lineage != NO_LINEAGE
+    if state.stage is not Stage.SERVING:
+        return server.is_leaving and state.recovery.must_raise
+    return _is_last(state, server) and _is_committed(state, server)
+
+
+def _is_last(state: JobState, server: Server) -> bool:
+    return server.is_leaving and all(map(state.is_going, state.members.servers.values()))
+
+
+def _hasten_commit(turn: Turn, server: Server) -> Server:
+    """Once for each that leaves with all that it owns."""
+    state = turn.state
+    if state.stage is not Stage.SERVING or server.leaves_after is not None or not _is_last(state, server):
+        return server
+    is_idle = state.commit.phase is Phase.IDLE
+    server = replace(server, leaves_after=state.commit.sequence + is_idle)
+    due = None if is_idle else state.commit.due
+    turn.change(members=put_server(state.members, server), commit=replace(state.commit, due=due))
+    return server
+
+
+def _is_committed(state: JobState, server: Server) -> bool:
+    """That attempt has ended, whatever its end, or there is nothing to commit."""
+    commit = state.commit
+    if server.leaves_after is None or commit.phase is not Phase.IDLE:
+        return False
+    return commit.sequence >= server.leaves_after or not state.is_commit_due
