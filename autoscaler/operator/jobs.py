@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.api.port import Raw
@@ -32,12 +33,15 @@ from autoscaler.operator.hands import Hands
 from autoscaler.operator.record import JobRecord, facts_of, leaving_roles, news_of, next_look_at_s
 from autoscaler.operator.records import Ears, Note, Records
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, role_of, roles_of, standing, uid_of
+from autoscaler.side_by_side import each
 
 TICK_S: Final = 0.5
 ASK_EVERY_S: Final = 2.0
 LONGEST_ASK_PAUSE_S: Final = 16.0  # of a master that does not answer
 AGAIN_S: Final = 5.0  # a deletion that has not shown by then is told once more
-AT_ONCE: Final = 16  # masters asked at the same time
+ASKED_AT_ONCE: Final = 64  # masters; two hundred silent ones keep the others waiting for four seconds
+ASK_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
+AT_ONCE: Final = 16  # pods told to leave at the same time
 
 Ask: TypeAlias = Callable[[KubeJob, Sequence[Raw]], Awaitable[tuple[str, JobProgress] | None]]
 
@@ -75,7 +79,8 @@ class Jobs:
         self._ask_at_s: dict[JobName, tuple[float, float]] = {}  # when, and the pause after that
         self._sent_away_s: dict[str, float] = {}  # by UID, those of the last seconds
         self._gone: list[KubeJob] = []  # whose masters are still to be hung up on
-        self._turn = asyncio.Semaphore(AT_ONCE)
+        self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._being_asked: set[JobName] = set()  # or waiting for its turn
 
     # ---- what others ask ----------------------------------------------------------------------------------------
 
@@ -187,11 +192,13 @@ class Jobs:
         """Let go what the job's life wants gone."""
         life = self.records[job.key].life
         roles = leaving_roles(life)
+        unwanted = []
         for raw in pods:
             is_idle = is_gated(raw) and life.state is not JobState.ACTIVE
             is_unwanted = is_idle or (role_of(raw) in roles and role_of(raw) is not Role.MASTER)
             if is_unwanted and not is_leaving(raw) and not has_ended(raw):
-                await self._send_away(job, raw)
+                unwanted.append(raw)
+        await self._send_away(job, unwanted)
         if master is not None and Role.MASTER in roles:
             await self._hands.delete_master(master)
 
@@ -199,20 +206,20 @@ class Jobs:
         """Take away the pods that have ended and are judged; while a failure is untold, those of trainers stay."""
         record = self.records[job.key]
         keeps_proof = record.life.ending is lives.Ending.FAILED and not self._is_failure_told(job)
-        for raw in pods:
-            if has_ended(raw) and not is_leaving(raw) and uid_of(raw) in record.judged:
-                if keeps_proof and role_of(raw) is Role.TRAINER:
-                    continue
-                await self._send_away(job, raw)
+        judged = [raw for raw in pods if has_ended(raw) and not is_leaving(raw) and uid_of(raw) in record.judged]
+        await self._send_away(job, [raw for raw in judged if not (keeps_proof and role_of(raw) is Role.TRAINER)])
 
-    async def _send_away(self, job: KubeJob, raw: Raw) -> None:
-        """Tell a pod to leave; again only if that has not shown for a while."""
-        uid, now_s = uid_of(raw), self._clock()
-        if now_s < self._sent_away_s.get(uid, -AGAIN_S) + AGAIN_S:
-            return
-        self._records.change(job, told=self.records[job.key].told | {uid})
+    async def _send_away(self, job: KubeJob, pods: Sequence[Raw]) -> None:
+        """Tell pods to leave, several at a time; one again only if that has not shown for a while."""
+        now_s = self._clock()
+        due = [raw for raw in pods if now_s >= self._sent_away_s.get(uid_of(raw), -AGAIN_S) + AGAIN_S]
+        if due:
+            self._records.change(job, told=self.records[job.key].told | {uid_of(raw) for raw in due})
+            await each((partial(self._send_one_away, raw) for raw in due), at_once=AT_ONCE)
+
+    async def _send_one_away(self, raw: Raw) -> None:
         await self._hands.delete_pod(raw)
-        self._sent_away_s[uid] = now_s
+        self._sent_away_s[uid_of(raw)] = self._clock()
 
     async def _drop(self, job: KubeJob) -> None:
         """The time after its end is over."""
@@ -251,21 +258,32 @@ class Jobs:
         return sorted(names)
 
     async def _keep_asking(self) -> None:
-        while True:
-            now_s = self._clock()
-            due = [job for job in self._asked() if now_s >= self._ask_at_s.get(job.key, (0.0, 0.0))[0]]
-            await asyncio.gather(*(self._ask_in_turn(job) for job in due))
-            while self._gone:
-                await self._ask(self._gone.pop(), ())
-            await asyncio.sleep(TICK_S)
+        """Each job in its own time: one whose master is silent holds up no other."""
+        async with asyncio.TaskGroup() as asking:
+            while True:
+                now_s = self._clock()
+                for job in self._asked():
+                    if job.key not in self._being_asked and now_s >= self._ask_at_s.get(job.key, (0.0, 0.0))[0]:
+                        self._being_asked.add(job.key)
+                        asking.create_task(self._ask_in_turn(job))
+                for job in [job for job in self._gone if job.key not in self._being_asked]:
+                    self._gone.remove(job)
+                    await self._ask(job, ())
+                await asyncio.sleep(TICK_S)
 
     def _asked(self) -> list[KubeJob]:
         """Jobs whose masters may have something to say."""
         return [record.job for record in self.records.values() if record.life.stage is not lives.Stage.OVER]
 
     async def _ask_in_turn(self, job: KubeJob) -> None:
-        async with self._turn:
-            is_answered = await self.ask(job)
+        is_answered = False
+        try:
+            async with self._turn, asyncio.timeout(ASK_LIMIT_S):
+                is_answered = await self.ask(job)
+        except TimeoutError:
+            log.debug("job %s: no answer within %g s", job.key, ASK_LIMIT_S)
+        finally:
+            self._being_asked.discard(job.key)
         _, pause_s = self._ask_at_s.get(job.key, (0.0, ASK_EVERY_S))
         pause_s = ASK_EVERY_S if is_answered else min(2 * pause_s, LONGEST_ASK_PAUSE_S)
         if job.key in self.records:

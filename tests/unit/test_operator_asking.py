@@ -1,0 +1,78 @@
+"""Masters are asked side by side: who is silent, or hangs, keeps no other job waiting for long."""
+
+import asyncio
+from itertools import pairwise
+
+from autoscaler.domain import JobName
+from autoscaler.jobs.progress import JobProgress
+from autoscaler.operator.jobs import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE
+from master.api.status import JobPhase
+from tests.unit import virtual_time
+from tests.unit.kube_objects import raw_job
+from tests.unit.kube_stand_ins import add_job
+from tests.unit.operator_bench import JOB, START_S, OperatorBench
+from tests.unit.virtual_time import now
+
+TRAINING = JobProgress(phase=JobPhase.TRAINING, total=100, done=10, committed=5, epochs=1)
+SILENT = 200
+THREE_MASTERS_S = 3.0  # each of them has a second
+HANGS = "team-a/hangs"
+
+
+class Asked(OperatorBench):
+    """In virtual time.  `digits` is answered at once, one hangs, the rest are silent."""
+
+    def __init__(self):
+        self.asked = {}
+        self.under_way = self.most = 0
+        super().__init__()
+        for name in ("hangs", *(f"silent-{number}" for number in range(SILENT))):
+            add_job(self.server, raw_job(name))
+
+    @property
+    def now_s(self):
+        return START_S + now()
+
+    @now_s.setter
+    def now_s(self, value):
+        """It goes by itself."""
+
+    async def ask(self, job, masters):
+        self.asked.setdefault(job.key, []).append(now())
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            if job.key == JOB:
+                return "digits-master-0", TRAINING
+            await asyncio.sleep(1e9 if job.key == HANGS else THREE_MASTERS_S)
+        finally:
+            self.under_way -= 1
+
+
+async def two_minutes():
+    bench = Asked()
+    await bench.refresh()
+    for job in bench.ground.jobs.values():
+        bench.jobs.facts(job)  # its record begins
+    asking = asyncio.create_task(bench.jobs.run())
+    await asyncio.sleep(120.0)
+    assert not asking.done()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    return bench
+
+
+def test_a_master_that_answers_is_asked_often_whoever_is_silent():
+    bench = virtual_time.run(two_minutes())
+    times = bench.asked[JOB]
+    assert max(after - before for before, after in pairwise(times)) < 8.0
+    assert len(times) > 120.0 / (3 * ASK_EVERY_S)
+    assert bench.most == ASKED_AT_ONCE
+    assert all(len(bench.asked[JobName(f"team-a/silent-{number}")]) >= 5 for number in range(SILENT))
+
+
+def test_a_question_that_hangs_has_a_deadline_and_is_asked_again():
+    bench = virtual_time.run(two_minutes())
+    times = bench.asked[HANGS]
+    assert len(times) >= 5
+    assert times[1] - times[0] < ASK_LIMIT_S + THREE_MASTERS_S * (SILENT / ASKED_AT_ONCE + 1) + 2 * ASK_EVERY_S + 1.0
