@@ -7,17 +7,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.errors import UnavailableError
-from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.kubernetes.api.port import Api, EventType, Raw, Scope
+from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.reading.raw import text
+from tests.cluster.following import follow_pods
 
-TURN_S: Final = 60.0
 BESIDE: Final = frozenset({"watch", "list", "leases", "customresourcedefinitions"})
 """Verbs that keep the store fresh, the Lease, and the look at the definition once a minute."""
 
@@ -67,21 +64,7 @@ class Ledger:
     async def run(self) -> None:
         """Until it is cancelled."""
         scope = Scope(labels=f"{JOB},{ROLE} in (trainer,server)")
-        listing = await self.api.list(PODS, scope)
-        for raw in listing.items:
-            self._see(raw)
-        self.is_synced.set()
-        since = listing.resource_version
-        while True:
-            try:
-                watch = self.api.watch(PODS, scope, since=since, timeout_s=TURN_S, silence_s=2 * TURN_S)
-                async with aclosing(watch) as events:
-                    async for event in events:
-                        since = event.resource_version
-                        if event.type is not EventType.BOOKMARK:
-                            self._see(event.object, is_gone=event.type is EventType.DELETED)
-            except UnavailableError:
-                await asyncio.sleep(0.1)
+        await follow_pods(self.api, scope, self._see, listed=self.is_synced)
 
     def standing(self, job: str) -> int:
         """Pods of the job that run and stay."""
@@ -102,7 +85,7 @@ class Ledger:
             calls=dict(calls),
         )
 
-    def _see(self, raw: Raw, *, is_gone: bool = False) -> None:
+    def _see(self, raw: Raw, is_gone: bool) -> None:
         now_s, uid = time.monotonic(), text(raw, "metadata", "uid")
         if uid not in self.came_at_s:
             self.came_at_s[uid] = now_s

@@ -2,40 +2,109 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kubernetes import client
 
 from master.etcd_server.build import CHECKOUT
-from tests.cluster.accounts import write_account_kubeconfig
+from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.control_plane import ControlPlane, start_control_plane
+from tests.cluster.operating import OperatorProcess
+from tests.cluster.stand_ins import Life, NodeShape, create_nodes
 from tests.cluster.toolbox import Tools
+from tests.cluster.trainingjobs import make_job
 
 CHART: Final = CHECKOUT / "charts" / "edl"
 NAMESPACE: Final = "edl-system"
 LEASE: Final = f"{NAMESPACE}/edl-operator"
 ACCOUNT: Final = "edl"
+DEPLOYMENT: Final = "edl-operator"
+LAST_WORDS: Final = 6000  # characters of a log
 
 
 @contextmanager
 def start_charted(
-    folder: Path, tools: Tools, *, namespaces: Sequence[str], more_flags: Mapping[str, Sequence[str]] | None = None
+    folder: Path,
+    tools: Tools,
+    *,
+    namespaces: Sequence[str],
+    values: Sequence[str] = (),
+    more_flags: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[ControlPlane]:
-    """Afterwards the definition serves, and the chart's roles and classes stand.  `namespaces`: made for jobs."""
+    """Afterwards the definition serves, and the chart's roles and classes stand.
+
+    `namespaces`: made for jobs; `values`: of the chart, NAME=VALUE; `more_flags` by the program's name.
+    """
     with start_control_plane(folder, tools, more_flags=more_flags) as plane:
         for name in (NAMESPACE, *namespaces):
             plane.kubectl("create", "namespace", name)
-        plane.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--set", "operator.replicas=1")
+        chosen = ",".join(("operator.replicas=1", *values))
+        plane.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--set", chosen)
         plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
-        plane.kubectl("delete", "deployment", "edl-operator", "--namespace", NAMESPACE)
         yield plane
+
+
+@contextmanager
+def open_admin(plane: ControlPlane, *, cpu: str, nodes: int = 3) -> Iterator[client.ApiClient]:
+    """The administrator's client, with so many nodes of so many cores: n0, n1..."""
+    with open_client(plane.kubeconfig) as api:
+        create_nodes(api, {f"n{number}": NodeShape(cpu=cpu, memory="32Gi") for number in range(nodes)})
+        yield api
+
+
+def take_place(api: client.ApiClient) -> tuple[str, ...]:
+    """Deletes the chart's Deployment of the operator; what its command names of namespaces."""
+    apps: Any = client.AppsV1Api(api)
+    command = apps.read_namespaced_deployment(DEPLOYMENT, NAMESPACE).spec.template.spec.containers[0].command
+    apps.delete_namespaced_deployment(DEPLOYMENT, NAMESPACE)
+    return tuple(word for word in command if word.startswith("--namespaces"))
+
+
+@contextmanager
+def operate(folder: Path, plane: ControlPlane, api: client.ApiClient) -> Iterator[OperatorProcess]:
+    """A process in the place of the chart's Deployment, with its account and the namespaces that it names."""
+    more = take_place(api)
+    kubeconfig = write_operator_kubeconfig(folder / "kubeconfig", plane, api)
+    with OperatorProcess("one", folder, kubeconfig, lease=LEASE, more=more) as process:
+        yield process
+    sys.stdout.write(process.log.read_text(encoding="utf-8")[-LAST_WORDS:])
 
 
 def write_operator_kubeconfig(path: Path, plane: ControlPlane, api: client.ApiClient) -> Path:
     """With a token of the account that the chart gives the operator."""
     return write_account_kubeconfig(
         path, api, authority=plane.authority, namespace=NAMESPACE, account=ACCOUNT, lifetime_s=3600 * 4
+    )
+
+
+def job_of(
+    name: str, *, minimum: int = 2, maximum: int = 4, cpu: str = "1", life: Life | None = None, **edits: Any
+) -> dict[str, Any]:
+    """With one server and one master, which live calmly; `life`: of its trainers."""
+    pod = {
+        "metadata": {"annotations": (life or Life(leave_after_s=0.2)).annotations()},
+        "spec": {
+            "terminationGracePeriodSeconds": 5,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "edl/trainer",
+                    "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}},
+                }
+            ],
+        },
+    }
+    calm = {**pod, "metadata": {"annotations": Life(leave_after_s=0.2).annotations()}}
+    return make_job(
+        **{
+            "metadata.name": name,
+            "spec.trainer": {"minReplicas": minimum, "maxReplicas": maximum, "template": pod},
+            "spec.parameterServer": {"minReplicas": 1, "template": calm},
+            "spec.master": {"replicas": 1, "template": calm},
+            **edits,
+        }
     )

@@ -31,6 +31,7 @@ from tests.cluster.toolbox import Tools
 READY_BUDGET_S: Final = 60.0
 STOP_BUDGET_S: Final = 3.0  # of each program
 COMMAND_BUDGET_S: Final = 60.0
+API_SERVER: Final = "kube-apiserver"
 ADMINISTRATORS: Final = "system:masters"
 IDENTITIES: Final = {
     "admin": ("admin", (ADMINISTRATORS,)),
@@ -82,6 +83,16 @@ class ControlPlane:
     def helm(self, *arguments: str, budget_s: float = COMMAND_BUDGET_S) -> str:
         """Standard output, as the administrator.  Raises ClusterError."""
         return self._run("helm", arguments, "", None, budget_s)
+
+    def kill_api_server(self) -> None:
+        """SIGKILL: every connection and watch breaks, new ones are refused.  What it knew is in etcd."""
+        self.programs[API_SERVER].kill()
+
+    def start_api_server(self) -> None:
+        """It serves again, at the same port with the same data.  Raises StartError."""
+        program = self.programs[API_SERVER]
+        program.start_again()
+        program.wait_ready(f"{self.layout.server}/readyz", _trusting_context(self.layout), READY_BUDGET_S)
 
     def last_words(self) -> str:
         """The end of every log."""
@@ -142,7 +153,7 @@ def _prepare(folder: Path, tools: Tools, address: str) -> ControlPlane:
         tools=tools,
         ports=ports,
         authority=authority.certificate,
-        serving=authority.issue("api-server", "kube-apiserver", addresses=(*SERVER_NAMES, address)),
+        serving=authority.issue("api-server", API_SERVER, addresses=(*SERVER_NAMES, address)),
         accounts=make_signing_key(folder / "certificates"),
         kubeconfigs={name: folder / f"{name}.kubeconfig" for name in IDENTITIES},
         address=address,
@@ -164,7 +175,7 @@ def _start(control_plane: ControlPlane, more_flags: Mapping[str, Sequence[str]])
     controllers, scheduler = f"https://{HOST}:{ports.controllers}/healthz", f"https://{HOST}:{ports.scheduler}/healthz"
     stages: Sequence[Sequence[_Stage]] = (
         (("etcd", commands.etcd_command, f"http://{HOST}:{ports.etcd}/readyz", None),),
-        (("kube-apiserver", commands.api_server_command, f"{layout.server}/readyz", trusting),),
+        ((API_SERVER, commands.api_server_command, f"{layout.server}/readyz", trusting),),
         (
             ("kube-controller-manager", commands.controllers_command, controllers, _credulous_context()),
             ("kube-scheduler", commands.scheduler_command, scheduler, _credulous_context()),

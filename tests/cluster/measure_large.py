@@ -31,7 +31,7 @@ from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, read_job
 from autoscaler.domain import Cause, CreatePod, NodeName, Role, Tier
 from tests.cluster.accounts import open_client
 from tests.cluster.calls import Cost, Ledger, calls_in
-from tests.cluster.charted import LEASE, start_charted, write_operator_kubeconfig
+from tests.cluster.charted import LEASE, start_charted, take_place, write_operator_kubeconfig
 from tests.cluster.operating import OperatorProcess
 from tests.cluster.spread import spread_of
 from tests.cluster.stand_ins import NodeShape, create_nodes, make_pod
@@ -61,6 +61,7 @@ def measure_large(part: float = 1.0, resizes: int = 100) -> dict[str, Any]:
             start_charted(place, find_tools(os.environ), namespaces=(*NAMESPACES, FOREIGN)) as plane,
             open_client(plane.kubeconfig) as api,
         ):
+            take_place(api)
             account = write_operator_kubeconfig(place / "operator.kubeconfig", plane, api)
             names = [f"node-{number:04d}" for number in range(round(1_000 * part))]
             create_nodes(api, dict.fromkeys(names, NodeShape(cpu=str(NODE_CPU), memory="32Gi")))

@@ -25,12 +25,12 @@ class OperatorProcess:
         self, name: str, folder: Path, kubeconfig: Path, *, lease: str, policy: str = "", more: tuple[str, ...] = ()
     ) -> None:
         self.name = name
+        self.more = more
         self.log = folder / f"{name}.log"
         self._policy = folder / f"{name}.yaml"
         self._policy.write_text(policy or "reclaim: scheduler\n", encoding="utf-8")
         self._kubeconfig = kubeconfig
         self._lease = lease
-        self._more = more
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -46,7 +46,7 @@ class OperatorProcess:
         """Begin, or begin again."""
         command = [str(Path(sys.executable).with_name("edl")), "operator", "--lease", self._lease]
         command += ["--policy", str(self._policy), "--kubeconfig", str(self._kubeconfig)]
-        command += ["--listen", "127.0.0.1:0", *self._more]
+        command += ["--listen", "127.0.0.1:0", *self.more]
         environment = {
             **os.environ,
             "EDL_NAME": self.name,

@@ -28,15 +28,9 @@ class Program:
     def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
         self.name = name
         self.log_file = folder / f"{name}.log"
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                start_new_session=True,  # an interrupt at the terminal is ours to handle: it must not end etcd first
-            )
+        self._command = command
+        self._folder = folder
+        self._process = self._begin()
 
     @property
     def pid(self) -> int:
@@ -60,18 +54,37 @@ class Program:
         """A signal, if it still runs."""
         self._process.send_signal(number)
 
+    def kill(self) -> None:
+        """SIGKILL; afterwards it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def start_again(self) -> None:
+        """After it has ended: the same command, the same log."""
+        self._process = self._begin()
+
     def stop(self, budget_s: float) -> None:
         """SIGTERM, and SIGKILL when it does not go within the budget; afterwards it is gone."""
         self.send(signal.SIGTERM)
         try:
             self._process.wait(timeout=budget_s)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
 
     def last_words(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
         return "\n".join([f"The end of {self.log_file}:", *lines])
+
+    def _begin(self) -> subprocess.Popen[bytes]:
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._folder,
+                start_new_session=True,  # an interrupt at the terminal is ours to handle: it must not end etcd first
+            )
 
 
 def _try_ask(url: str, context: ssl.SSLContext | None) -> str | None:

@@ -8,47 +8,39 @@ import time
 import pytest
 from kubernetes import client
 
-from tests.cluster.accounts import open_client, write_account_kubeconfig
-from tests.cluster.control_plane import start_control_plane
+from tests.cluster.charted import (
+    LEASE,
+    NAMESPACE,
+    job_of,
+    open_admin,
+    start_charted,
+    take_place,
+    write_operator_kubeconfig,
+)
 from tests.cluster.operating import OperatorProcess
-from tests.cluster.stand_ins import Life, NodeShape, create_nodes
-from tests.cluster.test_chart_lifecycle import CHART, NAMESPACE
-from tests.cluster.trainingjobs import make_job
+from tests.cluster.stand_ins import Life
 from tests.cluster.waiting import wait_for
 
-LEASE = f"{NAMESPACE}/edl-operator"
 JOBS = "team-a"
 
 
 @pytest.fixture(scope="module")
 def plane(cluster_tools, tmp_path_factory):
-    """A control plane of its own with the chart on it and three nodes."""
-    with start_control_plane(tmp_path_factory.mktemp("operator"), cluster_tools) as running:
-        running.kubectl("create", "namespace", NAMESPACE)
-        running.kubectl("create", "namespace", JOBS)
-        running.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--set", "operator.replicas=1")
-        running.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
-        running.kubectl("delete", "deployment", "edl-operator", "--namespace", NAMESPACE)
+    """A control plane of its own with the chart on it."""
+    with start_charted(tmp_path_factory.mktemp("operator"), cluster_tools, namespaces=[JOBS]) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def admin(plane):
-    with open_client(plane.kubeconfig) as api:
-        create_nodes(api, {f"n{number}": NodeShape(cpu="4", memory="16Gi") for number in range(3)})
+    with open_admin(plane, cpu="4") as api:
+        take_place(api)
         yield api
 
 
 @pytest.fixture
 def kubeconfig(plane, admin, tmp_path):
-    return write_account_kubeconfig(
-        tmp_path / "operator.kubeconfig",
-        admin,
-        authority=plane.authority,
-        namespace=NAMESPACE,
-        account="edl",
-        lifetime_s=3600,
-    )
+    return write_operator_kubeconfig(tmp_path / "operator.kubeconfig", plane, admin)
 
 
 @pytest.fixture
@@ -69,32 +61,6 @@ def submit(plane, admin):
     plane.kubectl("delete", "trainingjobs", "--all", "-n", JOBS, "--ignore-not-found")
     plane.kubectl("delete", "pods", "--all", "-n", JOBS, "--grace-period=0", "--force", "--ignore-not-found")
     wait_for("no pods", lambda: not pods(admin))
-
-
-def job_of(name, *, minimum=2, maximum=4, cpu="1", life=None, **edits):
-    pod = {
-        "metadata": {"annotations": (life or Life(leave_after_s=0.2)).annotations()},
-        "spec": {
-            "terminationGracePeriodSeconds": 5,
-            "containers": [
-                {
-                    "name": "main",
-                    "image": "edl/trainer",
-                    "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}},
-                }
-            ],
-        },
-    }
-    calm = {**pod, "metadata": {"annotations": Life(leave_after_s=0.2).annotations()}}
-    return make_job(
-        **{
-            "metadata.name": name,
-            "spec.trainer": {"minReplicas": minimum, "maxReplicas": maximum, "template": pod},
-            "spec.parameterServer": {"minReplicas": 1, "template": calm},
-            "spec.master": {"replicas": 1, "template": calm},
-            **edits,
-        }
-    )
 
 
 def pods(admin, job=None):

@@ -7,12 +7,7 @@ import pytest
 from kubernetes import client
 
 from autoscaler.clusters.kubernetes.freshness import STALE_LIMIT_S
-from tests.cluster.accounts import open_client, write_account_kubeconfig
-from tests.cluster.control_plane import start_control_plane
-from tests.cluster.operating import OperatorProcess
-from tests.cluster.stand_ins import NodeShape, create_nodes
-from tests.cluster.test_chart_lifecycle import CHART, NAMESPACE
-from tests.cluster.test_operator_lives import LEASE, job_of
+from tests.cluster.charted import NAMESPACE, job_of, open_admin, operate, start_charted
 from tests.cluster.waiting import wait_for
 
 OURS = ("team-a", "team-b")
@@ -22,36 +17,23 @@ OTHERS = "team-c"
 @pytest.fixture(scope="module")
 def plane(cluster_tools, tmp_path_factory):
     """The chart, with two namespaces named."""
-    with start_control_plane(tmp_path_factory.mktemp("namespaces"), cluster_tools) as running:
-        for namespace in (NAMESPACE, *OURS, OTHERS):
-            running.kubectl("create", "namespace", namespace)
-        values = f"operator.replicas=1,namespaces={{{','.join(OURS)}}}"
-        running.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--set", values)
-        running.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
+    named = f"namespaces={{{','.join(OURS)}}}"
+    folder = tmp_path_factory.mktemp("namespaces")
+    with start_charted(folder, cluster_tools, namespaces=(*OURS, OTHERS), values=[named]) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def admin(plane):
-    with open_client(plane.kubeconfig) as api:
-        create_nodes(api, {f"n{number}": NodeShape(cpu="8", memory="32Gi") for number in range(3)})
+    with open_admin(plane, cpu="8") as api:
         yield api
 
 
 @pytest.fixture(scope="module")
 def operator(plane, admin, tmp_path_factory):
-    """Started as the chart's Deployment says, with its account."""
-    folder = tmp_path_factory.mktemp("operator")
-    kubeconfig = write_account_kubeconfig(
-        folder / "kubeconfig", admin, authority=plane.authority, namespace=NAMESPACE, account="edl", lifetime_s=3600
-    )
-    deployment = client.AppsV1Api(admin).read_namespaced_deployment("edl-operator", NAMESPACE)
-    more = tuple(one for one in deployment.spec.template.spec.containers[0].command if one.startswith("--namespaces"))
-    client.AppsV1Api(admin).delete_namespaced_deployment("edl-operator", NAMESPACE)
-    assert more == ("--namespaces=team-a,team-b",)
-    with OperatorProcess("one", folder, kubeconfig, lease=LEASE, more=more) as process:
+    with operate(tmp_path_factory.mktemp("operator"), plane, admin) as process:
+        assert process.more == ("--namespaces=team-a,team-b",)
         yield process
-    print(process.log.read_text(encoding="utf-8")[-6000:])
 
 
 def status(plane, namespace, job="digits"):

@@ -9,19 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.errors import UnavailableError
-from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.kubernetes.api.port import Api, EventType, Raw, Scope
+from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, key_of, text
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.domain import PodName, Resources
+from tests.cluster.following import follow_pods
 
-TURN_S: Final = 60.0
 ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -71,26 +68,7 @@ class Witness:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        scope = Scope(namespace=self.namespace)
-        listing = await self.api.list(PODS, scope)
-        for raw in listing.items:
-            self._see(raw)
-        since = listing.resource_version
-        while True:
-            try:
-                watch = self.api.watch(PODS, scope, since=since, timeout_s=TURN_S, silence_s=2 * TURN_S)
-                async with aclosing(watch) as events:
-                    async for event in events:
-                        since = event.resource_version
-                        match event.type:
-                            case EventType.ADDED | EventType.MODIFIED:
-                                self._see(event.object)
-                            case EventType.DELETED:
-                                self._end(event.object)
-                            case EventType.BOOKMARK:
-                                pass
-            except UnavailableError:
-                await asyncio.sleep(0.1)
+        await follow_pods(self.api, Scope(namespace=self.namespace), self._hear, listed=asyncio.Event())
 
     def trainers(self) -> dict[str, int]:
         """How many of each job run and stay."""
@@ -116,6 +94,12 @@ class Witness:
             for pod in self.pods.values()
             if pod.role == "trainer" and pod.free_at_s is not None
         }
+
+    def _hear(self, raw: Raw, is_gone: bool) -> None:
+        if is_gone:
+            self._end(raw)
+        else:
+            self._see(raw)
 
     def _see(self, raw: Raw) -> None:
         now_s, uid = time.monotonic(), text(raw, "metadata", "uid")
