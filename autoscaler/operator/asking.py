@@ -1,4 +1,7 @@
-"""Which master of a job answers, and what it says: each of its pods is asked until one leads."""
+"""Which master of a job answers, and what it says: each of its pods is asked until one leads.
+
+The same door serves to tell it how many parameter servers its job is to have (`servers`).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from autoscaler.clusters.kubernetes.building.names import master_host, store_nam
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.errors import ClusterError
-from autoscaler.jobs.masters import Door, DoorTls, Masters
+from autoscaler.jobs.masters import Door, DoorTls, Masters, NoProgress
 from autoscaler.jobs.progress import JobProgress
+from master.api.scaling import ServersAnswer
 
 
 class Asking:
@@ -24,13 +28,23 @@ class Asking:
 
     async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | None:
         """The pod that leads and what it says; None when none of them answers."""
-        name = store_name(job.namespace, job.name, job.uid)
-        places = {f"{_bracketed(ip)}:{MASTER_PORT}": raw for raw in masters if (ip := text(raw, "status", "podIP"))}
-        await self._masters.keep_only(name, frozenset(places))
-        if not places:
-            return None
+        addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := _address(raw))}
+        await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
+        for name, address in addresses.items():
+            door = await self._door(job, address)
+            if door is not None and (progress := await self._masters.look(door)) is not None:
+                return name, progress
+        return None
+
+    async def set_servers(self, job: KubeJob, leader: Raw, count: int) -> ServersAnswer | None:
+        """Tell the master that leads how many servers there are to be; None when it does not answer."""
+        door = await self._door(job, _address(leader))
+        answer = NoProgress.SILENT if door is None else await self._masters.set_servers(door, count)
+        return answer if isinstance(answer, ServersAnswer) else None
+
+    async def _door(self, job: KubeJob, address: str) -> Door | None:
         try:
-            identity = await self._identity_of(job)
+            identity = await self._identity_of(job) if address else None
         except ClusterError:
             return None
         if identity is None:
@@ -41,12 +55,14 @@ class Asking:
             key=identity.member.key,
             host=master_host(job.namespace, job.name),
         )
-        for address, raw in places.items():
-            door = Door(job=name, address=address, token=identity.token, tls=tls)
-            if (progress := await self._masters.look(door)) is not None:
-                return raw["metadata"]["name"], progress
-        return None
+        return Door(job=_store_name(job), address=address, token=identity.token, tls=tls)
 
 
-def _bracketed(ip: str) -> str:
-    return f"[{ip}]" if ":" in ip else ip
+def _store_name(job: KubeJob) -> str:
+    return store_name(job.namespace, job.name, job.uid)
+
+
+def _address(raw: Raw) -> str:
+    """host:port of a master; empty while it has no address."""
+    ip = text(raw, "status", "podIP")
+    return f"{f'[{ip}]' if ':' in ip else ip}:{MASTER_PORT}" if ip else ""

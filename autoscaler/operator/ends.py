@@ -40,6 +40,7 @@ class By(StrEnum):
     DRAIN = "drain"  # the eviction API, or a taint
     NODE = "node"  # the kubelet was short of something, shut down, or is gone
     USER = "user"  # deleted by somebody, who does not say why
+    MASTER = "master"  # a server that its job's master has let go: it had handed over what it held
     ITSELF = "itself"  # nobody asked it to
 
 

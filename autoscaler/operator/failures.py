@@ -1,8 +1,9 @@
 """Why a job's pod ended by itself, and what follows.
 
 A trainer is judged after one more question to the job's master, since one that ends because the data has ended has not
-failed.  Each pod is judged once by one leader, which remembers its UID until it is gone.  The next one judges again
-what still stands, and the status does not count that (`status`): a crash can forget a failure, none is counted twice.
+failed; so is a server that ended with 0, since its master may have let it go.  Each pod is judged once by one leader,
+which remembers its UID until it is gone.  The next one judges again what still stands, and the status does not count
+that (`status`): a crash can forget a failure, none is counted twice.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import parts, text
+from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
-from autoscaler.operator.ends import PodEnd, end_of
+from autoscaler.operator.ends import By, PodEnd, end_of
 from autoscaler.operator.hands import Hands
-from autoscaler.operator.record import count_server_failure
+from autoscaler.operator.record import JobRecord, count_server_failure
 from autoscaler.operator.records import Ears, Note, Records
-from autoscaler.operator.standing import role_of, uid_of
+from autoscaler.operator.standing import is_seated, ordinal_of, role_of, uid_of
 from autoscaler.operator.trouble import blame
 
 AT_ONCE: Final = 16  # judged at the same time
@@ -70,6 +72,21 @@ class Failures:
         self.tasks.add(task)
         task.add_done_callback(self._is_done)
 
+    def tell_end(self, job: KubeJob, raw: Raw) -> None:
+        """A pod that was told to leave has ended: whether a server had the time to hand over what it held."""
+        record, uid = self._records.of(job), uid_of(raw)
+        if role_of(raw) is not Role.SERVER or uid in record.judged or record.life.state is not JobState.ACTIVE:
+            return
+        self._records.change(job, judged=record.judged | {uid})
+        end = end_of(raw, record.told)
+        assert end is not None, f"{key_of(raw)} has ended"
+        if end.code == 0:
+            note = Note(reason="ServerLeft", message="parameter server: has left in order", pod=end.pod)
+        else:
+            told = f"parameter server: {end.story}, before it had handed over what it held"
+            note = Note(reason="ServerLost", message=told, is_warning=True, pod=end.pod)
+        self._ears.say(job, note)
+
     def check(self) -> None:
         """Raise what ended a judgement beside ClusterErrors: a bug, which must not be tried again unseen for ever."""
         if self._bug is not None:
@@ -89,7 +106,7 @@ class Failures:
     async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> None:
         try:
             async with self._turn:
-                if role is Role.TRAINER:
+                if role is Role.TRAINER or end.code == 0:
                     await self._ask(job)
                 story = await self._story(job, raw, role, end)
             self._conclude(job, raw, role, end, story)
@@ -102,6 +119,10 @@ class Failures:
     def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd, story: str) -> None:
         record, now_s = self._records.find(job), self._clock()
         if record is None:
+            return
+        if role is Role.SERVER and is_let_go(raw, job, end, record):
+            self._records.change(job, judged=record.judged | {end.uid})
+            self._ears.left(job, role, replace(end, by=By.MASTER))
             return
         trouble = blame(record.trouble, end.node, now_s) if end.node is not None else record.trouble
         self._records.change(job, trouble=trouble, judged=record.judged | {end.uid})
@@ -127,3 +148,11 @@ class Failures:
         containers = parts(template.raw, "spec", "containers")
         lines = await self._hands.tail(raw, text(containers[template.container], "name"))
         return f"{story}; its last lines:\n{lines}" if lines else story
+
+
+def is_let_go(raw: Raw, job: KubeJob, end: PodEnd, record: JobRecord) -> bool:
+    """Whether the server ended because its master counts on it no more."""
+    progress = record.progress
+    if end.code != 0 or progress is None or not is_seated(raw, job.name):
+        return False
+    return ordinal_of(raw) >= progress.servers_wanted

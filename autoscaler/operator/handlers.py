@@ -108,7 +108,16 @@ def note_of(path: tuple[str, ...], before: Any, after: Any) -> Note | None:
             if after:
                 return Note(reason="Pinned", message=f"spec.trainer.replicas pins the job to {after} trainers")
             return Note(reason="Unpinned", message="EDL decides the number of trainers again")
-        case ("trainer", "minReplicas" | "maxReplicas" | "step") | ("weight",) | ("mode",):
+        case ("parameterServer", "replicas"):
+            if after:
+                return Note(reason="Pinned", message=f"spec.parameterServer.replicas pins the job to {after} servers")
+            return Note(reason="Unpinned", message="EDL decides the number of servers again")
+        case (
+            ("trainer", "minReplicas" | "maxReplicas" | "step")
+            | ("parameterServer", "minReplicas" | "trainersPerServer")
+            | ("weight",)
+            | ("mode",)
+        ):
             return Note(reason="Edited", message=f"spec.{'.'.join(path)}: {before} -> {after}")
         case _:
             return None

@@ -130,7 +130,9 @@ class Jobs:
         pods, master = self._ground.pods(job), self._ground.master(job)
         self._account(job, pods)
         for raw in pods:
-            if has_ended(raw) and not is_leaving(raw):
+            if has_ended(raw) and is_leaving(raw):
+                self.failures.tell_end(job, raw)
+            elif has_ended(raw):
                 self.failures.take(job, raw)
         is_done = self._records.tell(job, lives.Looked(roles=roles_of(pods, has_master=master is not None)))
         self._look_at_s[name] = next_look_at_s(self.records[name].life, self._clock())

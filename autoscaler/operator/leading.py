@@ -47,8 +47,9 @@ from autoscaler.operator.records import Ears, Note
 from autoscaler.operator.report import Reports
 from autoscaler.operator.resizes import Author
 from autoscaler.operator.seen import Seen
+from autoscaler.operator.servers import Servers, why_it_stays
 from autoscaler.operator.settings import OperatorSettings
-from autoscaler.operator.standing import standing
+from autoscaler.operator.standing import has_ended, is_gated, role_of, standing, uid_of
 from autoscaler.operator.status import status_of, wrong_status
 from autoscaler.operator.statuses import Statuses
 from autoscaler.operator.told import Told
@@ -63,7 +64,8 @@ _AUTHORS: Final = {
     By.DRAIN: (Author.DRAIN, "Drained", "it was evicted: its node is being drained"),
     By.NODE: (Author.NODE, "NodeEnded", "its node ended it"),
     By.USER: (Author.USER, "Deleted", "somebody deleted it"),
-    By.ITSELF: (Author.FAILURE, "TrainerFailed", "it ended by itself"),
+    By.ITSELF: (Author.FAILURE, "Failed", "it ended by itself"),
+    By.MASTER: (Author.EDL, "ServerLeft", "it was let go: what it held has been moved to the others"),
 }
 
 log = logging.getLogger(__name__)
@@ -108,11 +110,21 @@ class Leading:
             is_frozen=settings.policy.is_frozen,
         )
         self.ground = Ground(self.store, self.cluster.views)
+        self.servers = Servers(
+            self.ground,
+            Asking(masters, self.objects.identity_of),
+            record_of=lambda name: self.jobs.records.get(name),  # noqa: PLW0108 - `jobs` is made next
+            target_of=self._servers_target,
+            may_tell=lambda job: self.jobs.may_write(job),  # noqa: PLW0108 - `jobs` is made next
+            say=self.events.say,
+            touch=self.cluster.touch,
+            clock=clock,
+        )
         self.jobs = Jobs(
             self.ground,
             Hands(api, delete_pod=self.cluster.delete_pod),
             Ears(say=self.events.say, left=self._take_left, changed=self._take_changed, touched=self.cluster.touch),
-            ask=Asking(masters, self.objects.identity_of).ask,
+            ask=self.servers.ask,
             clock=clock,
             offset_s=self._offset_s,
             is_frozen=settings.policy.is_frozen,
@@ -126,7 +138,8 @@ class Leading:
         self.statuses = Statuses(api, self.store, raw_of=self.ground.raw, status_of=self.status_of, clock=clock)
         self.definition = Definition(api, changed=self._take_definition)
         self.store.follow = self.jobs.wake
-        self.loop = Loop(Told(self.cluster, self.jobs.note_told), settings.policy, listener=self._listen)
+        told = Told(self.cluster, self.jobs.note_told, self.servers.hold)
+        self.loop = Loop(told, settings.policy, listener=self._listen)
         self.watching = Watching(
             api,
             self.store,
@@ -211,6 +224,10 @@ class Leading:
             is_contested=self.ground.is_contested(job.key),
             is_observed=job.spec.mode is Mode.OBSERVE or self._settings.policy.is_frozen,
             problems=self._problems_of(job.key),
+            parting={
+                pod: why_it_stays(parting, record, self._clock())
+                for pod, parting in self.servers.parting(job.key).items()
+            },
         )
 
     def _facts(self, job: KubeJob) -> Facts:
@@ -247,6 +264,7 @@ class Leading:
         self._passed_at_s = now_s
         self._metrics.decision_s.observe(max(0.0, now_s - step.plan.planned_at_s))
         self._metrics.count_writes(step.applied)
+        self.servers.keep(step.plan.actions)
         self.reports.take(step)
 
     def _say(self, name: JobName, note: Note) -> None:
@@ -261,6 +279,7 @@ class Leading:
         if name not in self.jobs.records and self.ground.raw(name) is None:
             self.reports.forget(name)
             self.objects.forget(name)
+            self.servers.forget(name)
             self._metrics.forget_job(name)
 
     def _take_left(self, job: KubeJob, role: Role, end: PodEnd) -> None:
@@ -273,13 +292,22 @@ class Leading:
             author, reason, words = Author.EDL, "RoomTaken", "its proved room was taken by others; it starts again"
         if end.by is not By.ITSELF:
             self.events.say(job, Note(reason=reason, message=f"{role.value} {end.pod}: {words}", pod=end.pod))
-        if role is Role.TRAINER:
-            before = 1 + sum(key_of(raw) != end.pod for raw in standing(self.ground.pods(job), Role.TRAINER))
-            self.reports.resize(job.key, author, reason, before=before, message=f"{end.pod}: {words}")
+        if end.by is By.ITSELF:
+            reason = "ServerFailed" if role is Role.SERVER else "TrainerFailed"
+        if role is not Role.MASTER:
+            before = 1 + sum(key_of(raw) != end.pod for raw in standing(self.ground.pods(job), role))
+            self.reports.resize(job.key, author, reason, role=role, before=before, message=f"{end.pod}: {words}")
+
+    def _servers_target(self, job: JobName) -> int | None:
+        decision = self.reports.of(job).decision
+        return None if decision is None else decision.servers_target
 
     def _servers_of(self, job: KubeJob) -> int:
-        decision = self.reports.of(job.key).decision
-        return 0 if decision is None else decision.servers_target
+        """Servers that stand, with those that others made leave until they are gone: these go one at a time."""
+        record = self.jobs.records.get(job.key)
+        told = frozenset[str]() if record is None else record.told
+        servers = (raw for raw in self.ground.pods(job) if role_of(raw) is Role.SERVER)
+        return sum(not has_ended(raw) and not is_gated(raw) and uid_of(raw) not in told for raw in servers)
 
     def _owners(self) -> Iterable[KubeJob]:
         """The jobs that have pods, and that EDL acts on."""

@@ -13,12 +13,13 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from autoscaler.clusters.port import Outcome
-from autoscaler.domain import Action, JobName
+from autoscaler.domain import Action, JobName, Role
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 JOB: Final = ("namespace", "job")
 _TRAINERS: Final = ("ready", "target", "min", "max", "surplus")
+_SERVERS: Final = ("ready", "target", "min", "max", "wanted", "leaving", "emptying")
 
 
 class Metrics:
@@ -38,8 +39,10 @@ class Metrics:
         self._calls = self._counter("edl_api_calls", "Requests to the API server.", ("verb", "kind", "outcome"))
         self._writes = self._counter("edl_writes", "The planner's actions.", ("action", "verdict"))
         self._resizes = self._counter("edl_resizes", "Changes of a job's size by EDL.", ("cause",))
+        self._server_resizes = self._counter("edl_server_resizes", "Changes of a job's servers by EDL.", ("cause",))
         self._evictions = self._counter("edl_evictions", "Pods of jobs that were made to leave.", ("by", "role"))
         self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "what"))
+        self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "what"))
         self._share = self._gauge("edl_job_share", "Weighted dominant share of a job.", JOB)
         self._committed = self._gauge("edl_job_samples_committed", "Samples in the last checkpoint.", JOB)
         self._condition = self._gauge("edl_job_condition", "1 for a job's condition.", (*JOB, "type", "status"))
@@ -60,9 +63,9 @@ class Metrics:
         for action, outcome in applied:
             self._writes.labels(type(action).__name__, outcome.verdict.value).inc()
 
-    def count_resize(self, cause: str) -> None:
+    def count_resize(self, cause: str, role: Role) -> None:
         """A job's size was changed by EDL."""
-        self._resizes.labels(cause).inc()
+        (self._server_resizes if role is Role.SERVER else self._resizes).labels(cause).inc()
 
     def count_eviction(self, by: str, role: str) -> None:
         """A pod was made to leave."""
@@ -73,6 +76,9 @@ class Metrics:
         where = _where(name)
         for what in _TRAINERS:
             self._trainers.labels(*where, what).set(status.get("trainers", {}).get(what, 0))
+        for what, count in status.get("servers", {}).items():
+            if what in _SERVERS:
+                self._servers.labels(*where, what).set(count)
         self._share.labels(*where).set(float(status.get("share") or 0))
         self._committed.labels(*where).set(status.get("progress", {}).get("samplesCommitted", 0))
         self._checkpoint_every.labels(*where).set(checkpoint_every_s)
@@ -89,6 +95,8 @@ class Metrics:
         where = _where(name)
         for what in _TRAINERS:
             _remove(self._trainers, *where, what)
+        for what in _SERVERS:
+            _remove(self._servers, *where, what)
         for gauge in (self._share, self._committed, self._checkpoint_at, self._checkpoint_every):
             _remove(gauge, *where)
 

@@ -57,7 +57,7 @@ class Kept:
 class Objects:
     """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all.
 
-    `servers_of`: how many parameter servers the planner wants for a job now, 0 where it has said nothing yet.
+    `servers_of`: how many parameter servers a job has now.
     """
 
     def __init__(

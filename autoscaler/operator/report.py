@@ -34,7 +34,7 @@ class Reports:
         clock: Callable[[], float],
         say: Callable[[JobName, Note], None],
         changed: Callable[[JobName], None],
-        count_resize: Callable[[str], None],
+        count_resize: Callable[[str, Role], None],
     ) -> None:
         self._reports: dict[JobName, JobReport] = {}
         self._clock = clock
@@ -57,11 +57,10 @@ class Reports:
         for job, applied in _by_job(step.applied).items():
             self._take_applied(job, applied)
 
-    def resize(self, job: JobName, by: Author, cause: str, *, before: int, message: str) -> None:
-        """A trainer has gone that the planner did not send away."""
-        change = Resize(
-            at_s=self._clock(), before=before, after=max(0, before - 1), cause=cause, by=by, message=message
-        )
+    def resize(self, job: JobName, by: Author, cause: str, *, role: Role, before: int, message: str) -> None:
+        """A trainer or server has gone that the planner did not send away."""
+        after = max(0, before - 1)
+        change = Resize(at_s=self._clock(), before=before, after=after, cause=cause, by=by, role=role, message=message)
         self._add(job, change)
 
     def _take_decision(self, decision: Decision) -> None:
@@ -78,10 +77,11 @@ class Reports:
         refused = [outcome for _, outcome in applied if outcome.verdict is not Verdict.DONE]
         told = [(reason_of(one.message, is_final=one.verdict is Verdict.REFUSED), one.message) for one in refused]
         self._take_refusals(job, [(reason, message) for reason, message in told if reason], has_done=bool(done))
-        change = self._resize_of(job, done)
-        if change is not None:
-            self._count_resize(change.cause)
-            self._add(job, change)
+        for role in (Role.SERVER, Role.TRAINER):
+            change = self._resize_of(job, done, role)
+            if change is not None:
+                self._count_resize(change.cause, role)
+                self._add(job, change)
         self._changed(job)
 
     def _take_refusals(self, job: JobName, refused: list[tuple[str, str]], *, has_done: bool) -> None:
@@ -95,23 +95,25 @@ class Reports:
         elif has_done and report.refusal is not None:
             self._reports[job] = replace(report, refusal=None)
 
-    def _resize_of(self, job: JobName, done: list[Action]) -> Resize | None:
+    def _resize_of(self, job: JobName, done: list[Action], role: Role) -> Resize | None:
         decision = self.of(job).decision
-        trainers = [
+        pods = [
             one
             for action in done
             for one in (action.pods if isinstance(action, AdmitGang) else (action,))
-            if one.role is Role.TRAINER
+            if one.role is role
         ]
-        difference = sum(1 if isinstance(one, CreatePod) else -1 for one in trainers)
+        difference = sum(1 if isinstance(one, CreatePod) else -1 for one in pods)
         if decision is None or not difference:
             return None
+        before = decision.servers if role is Role.SERVER else decision.now
         return Resize(
             at_s=self._clock(),
-            before=decision.now,
-            after=max(0, decision.now + difference),
-            cause=resizes.cause_in_words(one.cause for one in trainers),
+            before=before,
+            after=max(0, before + difference),
+            cause=resizes.cause_in_words(one.cause for one in pods),
             by=Author.EDL,
+            role=role,
             message=decision.message,
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from autoscaler.domain import Cause
+from autoscaler.domain import Cause, Role
 
 MOST: Final = 10
 BURST_S: Final = 10.0
@@ -34,6 +34,7 @@ class Resize:
     after: int
     cause: str
     by: Author
+    role: Role = Role.TRAINER
     message: str = ""
 
 
@@ -42,7 +43,8 @@ def add(resizes: tuple[Resize, ...], new: Resize) -> tuple[Resize, ...]:
     if resizes:
         last = resizes[0]
         is_same_way = (new.after - new.before) * (last.after - last.before) > 0
-        if (last.cause, last.by) == (new.cause, new.by) and is_same_way and new.at_s - last.at_s <= BURST_S:
+        is_same = (last.cause, last.by, last.role) == (new.cause, new.by, new.role)
+        if is_same and is_same_way and new.at_s - last.at_s <= BURST_S:
             merged = replace(last, at_s=new.at_s, after=last.after + new.after - new.before, message=new.message)
             return (merged, *resizes[1:])
     return (new, *resizes)[:MOST]

@@ -28,6 +28,7 @@ class Seen:
     is_contested: bool = False
     is_observed: bool = False
     problems: Mapping[str, str]
+    parting: Mapping[str, str] = field(default_factory=dict)  # servers that are to go, and why each of them stays yet
     there: Mapping[Role, Sequence[Raw]] = field(init=False)  # the pods that stand, by role
 
     def __post_init__(self) -> None:

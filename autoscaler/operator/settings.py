@@ -2,8 +2,9 @@
 
     edl operator --listen 0.0.0.0:8080 --policy /etc/edl/policy.yaml --lease NAMESPACE/NAME
 
-From the environment: EDL_NAME (this pod's name), EDL_IMAGE (for masters and servers whose template names none), and
-EDL_ETCD_* as a master reads them: each job's masters are handed them on.
+From the environment: EDL_NAME (this pod's name), EDL_IMAGE (for masters and servers whose template names none),
+EDL_ELASTIC_SERVERS (true: parameter servers come and go with their trainers), and EDL_ETCD_* as a master reads them:
+each job's masters are handed them on.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ def read_settings(
             image=_image(environ),
             etcd=_etcd(environ),
             reclaim=policy.reclaim,
+            elastic_servers=_switch(environ, "EDL_ELASTIC_SERVERS"),
             surplus_grace_s=policy.surplus_grace_s,
         ),
         namespaces=_namespaces(namespaces),
@@ -110,6 +112,13 @@ def _image(environ: Mapping[str, str]) -> str:
     if not image:
         raise InvalidSpecError("EDL_IMAGE", "is not set", "the image of masters and parameter servers")
     return image
+
+
+def _switch(environ: Mapping[str, str], variable: str) -> bool:
+    said = environ.get(variable, "").strip() or "false"
+    if said not in {"true", "false"}:
+        raise InvalidSpecError(variable, f"is {said!r}", "true or false")
+    return said == "true"
 
 
 def _etcd(environ: Mapping[str, str]) -> EtcdAccess:

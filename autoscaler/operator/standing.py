@@ -30,7 +30,8 @@ def is_seated(raw: Raw, job: str) -> bool:
     role = role_of(raw)
     if role is None or role is Role.MASTER:
         return role is Role.MASTER
-    return text(raw, "metadata", "name") == f"{job}-{role}-{text(raw, 'metadata', 'labels', ORDINAL)}"
+    number = text(raw, "metadata", "labels", ORDINAL)
+    return number.isascii() and number.isdigit() and text(raw, "metadata", "name") == f"{job}-{role}-{number}"
 
 
 def uid_of(raw: Raw) -> str:
@@ -41,6 +42,11 @@ def uid_of(raw: Raw) -> str:
 def role_of(raw: Raw) -> Role | None:
     """What the pod is for."""
     return _ROLES.get(text(raw, "metadata", "labels", ROLE))
+
+
+def ordinal_of(raw: Raw) -> int:
+    """The number of a trainer or server that `is_seated`."""
+    return int(text(raw, "metadata", "labels", ORDINAL))
 
 
 def is_leaving(raw: Raw) -> bool:

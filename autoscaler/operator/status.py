@@ -16,6 +16,7 @@ from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.life import Ending, Stage
+from autoscaler.manifests.values import Replicas
 from autoscaler.operator import conditions
 from autoscaler.operator.conditions import Condition, Kind, to_time
 from autoscaler.operator.ends import end_of
@@ -44,7 +45,7 @@ def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
         "resizes": _resizes(seen, offset_s),
     }
     if job.spec.server is not None:
-        status["servers"] = _servers(seen)
+        status["servers"] = _servers(seen, job.spec.server.replicas)
     if seen.priority is not None:
         status["priority"] = seen.priority
     if seen.report.decision is not None:
@@ -122,7 +123,6 @@ def _failures(seen: Seen) -> int:
 def _trainers(seen: Seen) -> Raw:
     sizes, decision = seen.job.spec.trainer.replicas, seen.report.decision
     there = seen.there[Role.TRAINER]
-    leaving = [raw for raw in seen.pods if role_of(raw) is Role.TRAINER and is_leaving(raw) and not has_ended(raw)]
     surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
     return {
         "ready": sum(is_ready(raw) for raw in there),
@@ -131,15 +131,30 @@ def _trainers(seen: Seen) -> Raw:
         "max": sizes.maximum,
         "core": len(there) - surplus,
         "surplus": surplus,
-        "leaving": len(leaving),
+        "leaving": len(_leaving(seen, Role.TRAINER)),
         "names": _names(there),
     }
 
 
-def _servers(seen: Seen) -> Raw:
-    there, decision = seen.there[Role.SERVER], seen.report.decision
-    target = decision.servers_target if decision is not None and seen.record.life.stage is Stage.ACTIVE else 0
-    return {"ready": sum(is_ready(raw) for raw in there), "target": target, "names": _names(there)}
+def _servers(seen: Seen, sizes: Replicas) -> Raw:
+    there, decision, progress = seen.there[Role.SERVER], seen.report.decision, seen.record.progress
+    is_active = seen.record.life.stage is Stage.ACTIVE
+    servers: Raw = {
+        "ready": sum(is_ready(raw) for raw in there),
+        "target": decision.servers_target if decision is not None and is_active else 0,
+        "min": sizes.minimum,
+        "max": sizes.maximum,
+        "leaving": len(_leaving(seen, Role.SERVER)),
+        "emptying": len(seen.parting),
+        "names": _names(there),
+    }
+    if progress is not None:
+        servers["wanted"] = progress.servers_wanted
+    return servers
+
+
+def _leaving(seen: Seen, role: Role) -> list[RawRead]:
+    return [raw for raw in seen.pods if role_of(raw) is role and is_leaving(raw) and not has_ended(raw)]
 
 
 def _master(seen: Seen) -> Raw:
@@ -188,6 +203,7 @@ def _resize(resize: Resize, offset_s: float) -> Raw:
         "time": to_time(resize.at_s - offset_s),
         "from": resize.before,
         "to": resize.after,
+        "role": resize.role.value,
         "cause": resize.cause[:64],
         "by": resize.by.value,
         "message": resize.message[:1024],

@@ -79,8 +79,8 @@ def _scaled(seen: Seen) -> Condition:
         told = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
         return is_false(Kind.SCALED, "ConflictingAutoscaler", told)
     there = len(seen.there[Role.TRAINER])
-    notice = f"; {decision.notice}" if decision.notice else ""
-    message = f"{there} of {decision.target} trainers: {decision.message}{notice}"
+    notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in seen.parting.items())]
+    message = "; ".join(filter(None, [f"{there} of {decision.target} trainers: {decision.message}", *notices]))
     if seen.is_observed:
         return is_false(Kind.SCALED, "Observed", f"EDL would want {message}")
     for reason, told in seen.problems.items():
@@ -89,7 +89,7 @@ def _scaled(seen: Seen) -> Condition:
         return is_false(Kind.SCALED, seen.report.refusal.reason, seen.report.refusal.message)
     if there < decision.target:
         return is_false(Kind.SCALED, "Growing", message)
-    if there > decision.target:
+    if there > decision.target or seen.parting:
         return is_false(Kind.SCALED, "Shrinking", message)
     return is_true(Kind.SCALED, decision.bottleneck.value, message)
 

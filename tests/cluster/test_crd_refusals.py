@@ -62,6 +62,24 @@ BAD = {
         "spec.parameterServer.replicas",
         "0 lets EDL decide",
     ),
+    "servers zero": ({"spec.parameterServer.minReplicas": 0}, "spec.parameterServer.minReplicas", "equal to 1"),
+    "servers 2^31": ({"spec.parameterServer.maxReplicas": 2**31}, "spec.parameterServer.maxReplicas", "equal to 10000"),
+    "servers pinned below": (
+        {"spec.parameterServer.minReplicas": 2, "spec.parameterServer.replicas": 1},
+        "spec.parameterServer.replicas",
+        "0 lets EDL decide",
+    ),
+    "ratio 0": ({"spec.parameterServer.trainersPerServer": 0}, "spec.parameterServer.trainersPerServer", "equal to 1"),
+    "ratio -1": (
+        {"spec.parameterServer.trainersPerServer": -1},
+        "spec.parameterServer.trainersPerServer",
+        "equal to 1",
+    ),
+    "a count of servers, and no servers": (
+        {"spec.parameterServer": {"replicas": 3}},
+        "spec.parameterServer.template",
+        "Required value",
+    ),
     "too many masters": ({"spec.master.replicas": 4}, "spec.master.replicas", "less than or equal to 3"),
     "weight 0": ({"spec.weight": 0}, "spec.weight", "greater than or equal to 1"),
     "unknown mode": ({"spec.mode": "watch"}, "spec.mode", "supported values"),
@@ -214,6 +232,8 @@ IMMUTABLE = {
         {"spec.parameterServer.template.spec.containers.0.image": "edl/other"},
         "spec.parameterServer",
     ),
+    "most servers": ({"spec.parameterServer.maxReplicas": 3}, "spec.parameterServer.maxReplicas"),
+    "most servers, unsaid": ({"spec.parameterServer.maxReplicas": GONE}, "spec.parameterServer.maxReplicas"),
     "checkpoints": ({"spec.checkpoint.uri": "file:///elsewhere"}, "spec.checkpoint.uri"),
     "how often": ({"spec.checkpoint.everySeconds": 7}, "spec.checkpoint.everySeconds"),
     "masters": ({"spec.master.replicas": 2}, "spec.master.replicas"),
@@ -244,9 +264,12 @@ def test_sizes_weight_and_policy_change_while_it_runs(jobs, namespace):
     there = {**GROUP, "namespace": namespace, "name": "digits"}
     jobs.create_namespaced_custom_object(**GROUP, namespace=namespace, body=make_job())
     jobs.patch_namespaced_custom_object_status(**there, body={"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    servers = {"minReplicas": 2, "replicas": 2, "trainersPerServer": 3}
     edit = {"spec": {"weight": 7, "trainer": {"maxReplicas": 16}, "runPolicy": {"suspend": True}, "mode": "observe"}}
+    edit["spec"]["parameterServer"] = servers
     spec = jobs.patch_namespaced_custom_object(**there, body=edit)["spec"]
     assert (spec["weight"], spec["trainer"]["maxReplicas"], spec["mode"]) == (7, 16, "observe")
+    assert {name: spec["parameterServer"][name] for name in servers} == servers
 
 
 def test_scale_reads_and_writes_the_pinned_size(jobs, namespace, control_plane):
@@ -268,7 +291,7 @@ def test_kubectl_shows_what_matters(jobs, namespace, control_plane):
     jobs.create_namespaced_custom_object(**GROUP, namespace=namespace, body=make_job())
     status = {
         "trainers": {"ready": 3, "target": 5},
-        "servers": {"ready": 1},
+        "servers": {"ready": 1, "target": 2, "min": 1, "max": 4},
         "progress": {"percent": "42 %"},
         "reason": "Fit",
         "share": "0.25",
@@ -278,8 +301,8 @@ def test_kubectl_shows_what_matters(jobs, namespace, control_plane):
     assert heads.split() == ["NAME", "TRAINERS", "MIN", "MAX", "SERVERS", "PROGRESS", "REASON", "AGE"]
     assert line.split()[:-1] == ["digits", "3", "2", "8", "1", "42", "%", "Fit"]
     heads, line = control_plane.kubectl("get", "tj", "-n", namespace, "-o", "wide").splitlines()
-    assert heads.split()[8:] == ["PRIORITY", "WEIGHT", "SHARE", "TARGET"]
-    assert line.split()[-4:] == ["edl-core", "100", "0.25", "5"]
+    assert heads.split()[8:] == ["PRIORITY", "WEIGHT", "SHARE", "TARGET", "SERVERSMIN", "SERVERSMAX", "SERVERSTARGET"]
+    assert line.split()[-7:] == ["edl-core", "100", "0.25", "5", "1", "4", "2"]
     for category in ("edl", "all"):
         assert "trainingjob.edl.dev/digits" in control_plane.kubectl("get", category, "-n", namespace, "-o", "name")
 

@@ -18,8 +18,9 @@ from tests.unit.operator_bench import JOB, OperatorBench
 class Term:
     """A leader and the rest of the cluster.  `around` puts something around the API through which EDL goes."""
 
-    def __init__(self, *, policy=None, spec=None, job=None, around=lambda bench: bench.api):
+    def __init__(self, *, policy=None, spec=None, job=None, around=lambda bench: bench.api, elastic_servers=False):
         self.bench = OperatorBench(**(spec or {}))
+        self.elastic_servers = elastic_servers
         self.metrics = Metrics()
         self.policy = policy or Policy(reclaim=Reclaim.SCHEDULER, quiet_window_s=0.0, up_window_s=0.0)
         self.api = around(self.bench)
@@ -37,7 +38,11 @@ class Term:
                 lease_name="edl",
                 identity="edl-0",
                 policy=self.policy,
-                build=BuildSettings(image="edl:1", etcd=EtcdAccess(endpoints="http://etcd:2379")),
+                build=BuildSettings(
+                    image="edl:1",
+                    etcd=EtcdAccess(endpoints="http://etcd:2379"),
+                    elastic_servers=self.elastic_servers,
+                ),
             ),
             self.metrics,
             Masters(),

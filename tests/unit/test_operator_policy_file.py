@@ -118,6 +118,7 @@ def test_the_options_become_settings(tmp_path):
         ({"namespaces": "a,,b"}, "--namespaces"),
         ({"log_level": "loud"}, "--log-level"),
         ({"environ": {}}, "EDL_IMAGE"),
+        ({"environ": ENVIRONMENT | {"EDL_ELASTIC_SERVERS": "yes"}}, "EDL_ELASTIC_SERVERS"),
         ({"environ": ENVIRONMENT | {"EDL_ETCD_CA_FILE": "/nowhere"}}, "EDL_ETCD_CA_FILE"),
         ({"environ": ENVIRONMENT | {"EDL_ETCD_USER": "root"}}, "EDL_ETCD_USER"),
     ],

@@ -1,5 +1,7 @@
 """What the operator tells: events, metrics, health, and what kopf passes on; kopf itself writes nothing."""
 
+from dataclasses import replace
+
 import kopf
 import pytest
 
@@ -108,7 +110,7 @@ def reports():
         clock=lambda: 5.0,
         say=lambda job, note: said.append(note),
         changed=changed.append,
-        count_resize=counted.append,
+        count_resize=lambda cause, role: counted.append((cause, role)),
     )
     return made, said, counted
 
@@ -139,7 +141,18 @@ def test_a_shrink_is_a_resize_with_its_cause():
     made.take(passed((delete(3), DONE), (delete(2), DONE), decided=decision(now=4, target=2)))
     [resize] = made.of(JOB).resizes
     assert (resize.before, resize.after, resize.cause, resize.by) == (4, 2, "Headroom", Author.EDL)
-    assert counted == ["Headroom"]
+    assert counted == [("Headroom", Role.TRAINER)]
+
+
+def test_servers_have_resizes_of_their_own():
+    made, _, counted = reports()
+    gone = DeletePod(pod=f"{JOB}-server-1", job=JOB, role=Role.SERVER, node="n1", cause=Cause.RATIO, grace_s=1.0)
+    decided = replace(decision(now=4, target=2), servers=2, servers_target=1)
+    made.take(passed((delete(3), DONE), (delete(2), DONE), (gone, DONE), decided=decided))
+    trainers, servers = made.of(JOB).resizes
+    assert (trainers.role, trainers.before, trainers.after) == (Role.TRAINER, 4, 2)
+    assert (servers.role, servers.before, servers.after, servers.cause) == (Role.SERVER, 2, 1, "Ratio")
+    assert counted == [("Ratio", Role.SERVER), ("Headroom", Role.TRAINER)]
 
 
 def test_a_refusal_is_kept_until_a_write_goes_through():
@@ -172,6 +185,9 @@ def test_health(state, is_healthy, is_ready):
         (("trainer", "replicas"), 0, 4, "Pinned"),
         (("trainer", "replicas"), 4, 0, "Unpinned"),
         (("trainer", "maxReplicas"), 4, 8, "Edited"),
+        (("parameterServer", "replicas"), 0, 3, "Pinned"),
+        (("parameterServer", "replicas"), 3, 0, "Unpinned"),
+        (("parameterServer", "trainersPerServer"), 4, 2, "Edited"),
         (("runPolicy", "suspend"), False, True, None),
     ],
 )
@@ -204,4 +220,5 @@ def test_kopf_writes_nothing():
 
 
 def test_authors_of_ends_are_those_that_the_definition_knows():
-    assert {by.value for by in By} - {"itself"} <= {author.value for author in Author}
+    """A server that its master lets go is EDL's doing."""
+    assert {by.value for by in By} - {"itself", "master"} <= {author.value for author in Author}

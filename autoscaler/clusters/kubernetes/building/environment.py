@@ -57,6 +57,7 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_METRICS_LISTEN": f"0.0.0.0:{METRICS_PORT}",
         "EDL_CHECKPOINT_EVERY_S": _number(spec.checkpoint.every_s),
         "EDL_SERVERS": str(0 if spec.server is None else spec.server.replicas.minimum),
+        "EDL_MAX_SERVERS": str(0 if spec.server is None else spec.server.replicas.maximum),
         "EDL_BACKOFF_LIMIT": str(spec.run_policy.backoff_limit),
         "EDL_MASTERS": str(spec.master.replicas),
         "EDL_ETCD_ENDPOINTS": etcd.endpoints,

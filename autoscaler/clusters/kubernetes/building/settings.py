@@ -32,5 +32,8 @@ class BuildSettings:
     etcd: EtcdAccess
     reclaim: Reclaim = Reclaim.SCHEDULER
 
+    elastic_servers: bool = False
+    """Whether parameter servers come and go while their job trains; else it keeps its minimum of them (0156)."""
+
     surplus_grace_s: float = 10.0
     """Surplus gets at most this much of the user's grace: it is the web's waiting time (`kubernetes.md` 7)."""

@@ -36,6 +36,7 @@ class Views:
     """The store's content as the planner sees it; `jobs`, `pods` and `classes` are as of the last `view`.
 
     `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
+    `elastic_servers`: parameter servers may come and go.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Views:
         offset_s: float,
         facts_of: FactsOf,
         expected: Callable[[], Expectations],
+        elastic_servers: bool = False,
     ) -> None:
         self._store = store
         self.classes = PriorityClasses()
@@ -53,9 +55,8 @@ class Views:
         self.pods = Pods(store, jobs_by_uid=self.jobs.by_uid, reclaim=reclaim, offset_s=offset_s, expected=expected)
         self._nodes = Nodes(store, offset_s=offset_s)
         self._workloads = Workloads(store)
-        self._view = ClusterView(
-            revision=0, observed_at_s=0.0, is_synced=False, capabilities=Capabilities(replaces_masters=True)
-        )
+        capabilities = Capabilities(replaces_masters=True, servers_elastic=elastic_servers)
+        self._view = ClusterView(revision=0, observed_at_s=0.0, is_synced=False, capabilities=capabilities)
 
     def view(self, now_s: float) -> ClusterView:
         """Return the view of everything that the store holds now.  Its revision rises with each difference."""
