@@ -19,18 +19,14 @@ _NONE: Places = np.zeros(0, dtype=np.intp)
 class Homes:
     """Of the places 0, 1, ..."""
 
-    __slots__ = ("_free", "_homes", "_left", "_nowhere")
+    __slots__ = ("_free", "_homes", "_left", "_nowhere", "counts")
 
     def __init__(self, bucket_count: int) -> None:
         self._nowhere = bucket_count
         self._homes: Array = np.zeros(0, dtype=np.min_scalar_type(bucket_count))
         self._free = _NONE
         self._left: list[Places] = []  # rows went from here since `settle`
-
-    @property
-    def empty_count(self) -> int:
-        """Places that had a row and have none."""
-        return len(self._free) + sum(map(len, self._left))
+        self.counts = np.zeros(bucket_count, dtype=np.int64)  # rows by bucket
 
     def put(self, places: Places | slice, homes: Array, capacity: int) -> None:
         if capacity > len(self._homes):
@@ -38,12 +34,14 @@ class Homes:
             grown[: len(self._homes)] = self._homes
             self._homes = grown
         self._homes[places] = homes
+        self.counts += np.bincount(homes, minlength=self._nowhere)
 
     def of(self, bucket: int) -> Places:
         return np.flatnonzero(self._homes == bucket)
 
     def leave(self, places: Places) -> None:
         """Their rows have gone.  The places are free from the next `settle` on."""
+        self.counts -= np.bincount(self._homes[places], minlength=self._nowhere)
         self._homes[places] = self._nowhere
         self._left.append(places)
 

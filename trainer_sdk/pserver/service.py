@@ -10,6 +10,7 @@ one restores the last checkpoint (rule 26).
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import assert_never
 
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName
 from master.api.messages import Restore, ServerMessage
-from master.api.positions import PositionSet, union
+from master.api.positions import EMPTY, PositionSet, union
 from master.api.storage import Storage
 from trainer_sdk.errors import CheckpointError, InvariantViolationError, TableError, WireError
 from trainer_sdk.pserver import bucket, moving
@@ -28,6 +29,7 @@ from trainer_sdk.pserver.contents import Contents
 from trainer_sdk.pserver.couriers import Couriers, Post
 from trainer_sdk.pserver.dense import DensePart
 from trainer_sdk.pserver.fork_file import BucketArrays, ForkGoneError, write_fork
+from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.loading import load_model
 from trainer_sdk.pserver.messages import (
     ApplyBoth,
@@ -58,7 +60,8 @@ from trainer_sdk.pserver.parcels import Parcel, contents_in, packed
 from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.state import Limits, Phase, ServerState
-from trainer_sdk.pserver.tables import ForkedModel, Gradient, Model, check_ids
+from trainer_sdk.pserver.tables import DenseGradient, ForkedModel, Gradient, Model, check_ids
+from trainer_sdk.pserver.weighing import Weighing
 from trainer_sdk.pserver.wire_copies import CopyStatus
 from trainer_sdk.pserver.wire_messages import PullAnswer, PullHead, PullStatus, PushHead, Section
 
@@ -85,6 +88,7 @@ class Service:
         self._outside = outside
         self._state = ServerState(incarnation=incarnation, limits=limits or Limits())
         self._model: Model | None = None
+        self._weighing = Weighing(Model(Layout.of((), 1), EMPTY), 0.0)  # of the model
         self._staged: dict[BucketId, Contents] = {}
         post = Post(pack=self._pack, full_wanted=self._full_wanted)
         self._couriers = Couriers(name, outside.security, post)
@@ -140,6 +144,7 @@ class Service:
                 model.check(gradients, pushed)
                 self._apply(model, step.effects, gradients, pushed)
                 self._set(step.state)
+                self._weigh(gradients, pushed)
                 return step.answer
 
     def pull(self, head: PullHead, body: memoryview, scratch: Scratch) -> tuple[PullAnswer, list[memoryview]]:
@@ -160,9 +165,11 @@ class Service:
                 part = model.parts[section.table]
                 if isinstance(part, DensePart):
                     pieces += _copied(part, section, head.buckets, scratch, number)
+                    self._weighing.pass_dense(section.table, head.buckets)
                 else:
                     check_ids(f"pull.tables.{part.spec.name}", ids[number], part.spec.shape[0])
                     pieces += padded([part.read(ids[number])])
+                    self._weighing.pass_rows(section.table, ids[number])
             return PullAnswer(lineage=state.lineage, status=PullStatus.OK), pieces
 
     # ---- other servers ----------------------------------------------------------------------------------------------
@@ -210,11 +217,15 @@ class Service:
 
     def _handle(self, event: Event) -> tuple[Effect, ...]:
         """All effects; those of a copy are for who brought it, the others are carried out."""
+        before = self._state.lineage
         step = bucket.handle(self._state, event, time.monotonic())
         self._set(step.state)
         log.debug("%s", event)
         for effect in step.effects:
             self._carry_out(effect)
+        if step.state.is_ready and step.state.lineage != before:
+            self._outside.tell(self._weighing.begin(step.state.lineage, step.state.buckets))
+            self._changed.notify_all()
         return step.effects
 
     def _set(self, state: ServerState) -> None:
@@ -317,7 +328,7 @@ class Service:
         with self._lock:
             if self._state.restoring is not order:
                 return None  # a newer one was taken meanwhile
-            self._model = model
+            self._model, self._weighing = model, Weighing(model, time.monotonic())
         log.info("lineage %d: model ready after %.2f s", order.lineage, time.monotonic() - begun)
         return ModelLoaded(lineage=order.lineage, marks=marks)
 
@@ -341,16 +352,23 @@ class Service:
     def _watch_deadlines(self) -> None:
         with self._lock:
             while not self._is_closed:
-                due = bucket.deadline(self._state)
-                if due is None:
-                    self._changed.wait()
-                    continue
-                at_s, event = due
-                left = at_s - time.monotonic()
-                if left > 0:
-                    self._changed.wait(left)
-                    continue
-                self._handle(event)
+                report_s = self._weighing.due_s if self._state.is_ready else math.inf
+                at_s, event = bucket.deadline(self._state) or (math.inf, None)
+                now_s = time.monotonic()
+                if event is not None and now_s >= at_s:
+                    self._handle(event)
+                elif now_s >= report_s:
+                    self._outside.tell(self._weighing.report(self._state.lineage, self._state.buckets, now_s))
+                else:
+                    left_s = min(at_s, report_s) - now_s
+                    self._changed.wait(left_s if left_s < math.inf else None)
+
+    def _weigh(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
+        for gradient in gradients:
+            if isinstance(gradient, DenseGradient):
+                self._weighing.pass_dense(gradient.table, pushed)
+            else:
+                self._weighing.pass_rows(gradient.table, gradient.ids)
 
 
 def _copied(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from master.api.identities import TableSpec
 from master.api.positions import EMPTY, PositionSet
@@ -33,7 +34,12 @@ class SparsePart:
     @property
     def row_count(self) -> int:
         """Rows that have been trained."""
-        return self._live.count - self._homes.empty_count
+        return int(self._homes.counts.sum())
+
+    @property
+    def row_counts(self) -> npt.NDArray[np.int64]:
+        """The same by bucket; not to be written to."""
+        return self._homes.counts
 
     def open_fork(self, buckets: PositionSet) -> None:
         """The rows of these buckets, as they are now, can be read by `fork_reader` from now on."""

@@ -106,6 +106,11 @@ class ServerState:
         return self.cut.listed if self.cut is not None and self.cut.phase is Phase.HELD else EMPTY
 
     @property
+    def buckets(self) -> PositionSet:
+        """The buckets that are live here, active or frozen."""
+        return union(group.buckets for group in self.groups)
+
+    @property
     def active(self) -> PositionSet:
         """The buckets that take pushes."""
         return union(group.buckets for group in self.groups if not group.is_frozen)

@@ -1,0 +1,63 @@
+"""What servers say of their buckets: bytes that are there, and bytes a second that trainers move."""
+
+import numpy as np
+import pytest
+
+from master.api.identities import Lineage, OptimiserSpec, TableSpec
+from master.api.positions import PositionSet
+from trainer_sdk.pserver.layout import Layout, buckets_of_rows
+from trainer_sdk.pserver.messages import ApplyLive
+from trainer_sdk.pserver.tables import Model, SparseGradient
+from trainer_sdk.pserver.weighing import Weighing
+
+BUCKETS = 4
+ALL = PositionSet.span(0, BUCKETS)
+FIRST = Lineage(1)
+ADAM = OptimiserSpec(kind="adam", learning_rate=0.1)
+LAYOUT = Layout.of(
+    (
+        TableSpec(name="w", shape=(400,), optimiser=ADAM),
+        TableSpec(name="e", shape=(1000, 2), kind="sparse"),
+    ),
+    BUCKETS,
+)
+
+
+@pytest.fixture
+def model():
+    return Model(LAYOUT, ALL)
+
+
+def test_sizes_are_parameters_slots_and_trained_rows_and_follow_a_move(model):
+    """100 numbers of 4 bytes, three times for Adam; each trained row of two numbers and its id."""
+    ids = np.arange(0, 40)
+    model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
+    rows = np.bincount(buckets_of_rows(ids, BUCKETS), minlength=BUCKETS)
+    report = Weighing(model, 0.0).begin(FIRST, ALL)
+    assert report.sizes_bytes == tuple(1200 + 16 * rows)
+    assert set(report.loads) == {0.0}
+
+    model.remove(PositionSet.of(2))
+    assert model.parts[1].row_counts.tolist() == [0 if bucket == 2 else rows[bucket] for bucket in range(BUCKETS)]
+
+
+def test_loads_are_bytes_a_second_of_each_bucket_since_the_report_before(model):
+    """Dense tables by message, rows by a sample; then it begins anew."""
+    weighing = Weighing(model, 10.0)
+    weighing.begin(FIRST, ALL)
+    for _ in range(6):
+        weighing.pass_dense(0, PositionSet.of(0, 1))
+    hot = np.array([id_ for id_ in range(1000) if buckets_of_rows(np.array([id_]), BUCKETS)[0] == 3][:50])
+    for _ in range(32):
+        weighing.pass_rows(1, hot)
+    said = weighing.report(FIRST, ALL, 20.0)
+    assert said.loads == (6 * 400 / 10, 6 * 400 / 10, 0.0, 32 * 50 * 16 / 10)
+    assert set(weighing.report(FIRST, ALL, 21.0).loads) == {0.0}
+
+
+def test_a_bucket_that_came_or_went_meanwhile_is_not_weighed(model):
+    """Its load was measured for a part of the time, by somebody else for the rest."""
+    weighing = Weighing(model, 0.0)
+    weighing.begin(FIRST, PositionSet.of(0, 1))
+    assert weighing.report(FIRST, PositionSet.of(1, 2), 10.0).buckets == PositionSet.of(1)
+    assert weighing.report(FIRST, PositionSet.of(1, 2), 20.0).buckets == PositionSet.of(1, 2)
