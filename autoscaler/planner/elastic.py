@@ -3,7 +3,7 @@
 A job of n trainers wants one server for each `trainersPerServer` of them, between its bounds (or the pinned number).
 Servers come before the trainers that need them, in the same step, into free room only.  They are core: nobody takes
 them by force.  When trainers have left, servers follow by the ratio, voluntarily, once the smaller size has lasted for
-the job's window.  Elsewhere their number stays at the minimum (docs/adr/0117).
+the job's window; a number that the user has pinned holds at once.  Elsewhere it stays at the minimum (docs/adr/0117).
 """
 
 from __future__ import annotations
@@ -65,11 +65,17 @@ def complete_servers(draft: Draft) -> None:
 
 
 def release_servers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
-    """Tell servers to leave, the last ones first, that the job's trainers have not needed for a window."""
+    """Tell servers to leave, the last ones first, that the job's trainers have not needed for a window.
+
+    What is beyond the number that the user has pinned leaves at once.
+    """
     excess = len(job.servers) - servers_wanted(draft, job, job.size)
     if excess <= 0 or not is_elastic(draft, job) or not job.is_running or job.job.state is not JobState.ACTIVE:
         return
     victims = sorted(job.servers, key=lambda pod: -pod.ordinal)[:excess]
+    if job.job.servers is not None and job.job.servers.pinned_replicas:
+        draft.remove(job, victims, Cause.EDIT, beneficiary="spec.parameterServer.replicas")
+        return
     is_shrinking = any(leaving.pod.role is Role.TRAINER for leaving in job.leaving)
     shrunk_at_s = draft.now_s if is_shrinking else resize_of(draft, job.job).shrunk_at_s
     opens_at_s = shrink_opens_at(draft, job.job)

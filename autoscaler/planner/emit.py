@@ -131,16 +131,17 @@ def core_created(job: JobDraft) -> Iterator[CreatePod]:
 
 
 def delete(draft: Draft, job: JobDraft, leaving: Leaving) -> DeletePod:
-    """Return the order to leave.  Grace of surplus is the web's waiting time, so it is bounded."""
-    pod = leaving.pod
+    """Return the order to leave.  Grace of surplus is the web's waiting time, so it is bounded; servers have theirs."""
+    pod, servers = leaving.pod, job.job.servers
     is_surplus = pod.tier is Tier.SURPLUS
+    grace_s = servers.grace_s if pod.role is Role.SERVER and servers is not None else job.job.grace_s
     return DeletePod(
         pod=pod.name,
         job=job.job.name,
         role=pod.role,
         node=pod.place,
         cause=leaving.cause,
-        grace_s=min(job.job.grace_s, draft.policy.surplus_grace_s) if is_surplus else job.job.grace_s,
+        grace_s=min(grace_s, draft.policy.surplus_grace_s) if is_surplus else grace_s,
         beneficiary=leaving.beneficiary,
     )
 

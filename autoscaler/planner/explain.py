@@ -92,6 +92,9 @@ def what_happens(job: JobDraft) -> tuple[Reason, Cause | None]:
         pod.tier is Tier.CORE and pod.role is not Role.TRAINER and pod.cause is back for pod in job.created
     ):
         return Reason.REFILLED, Cause.REFILL
+    given_back = [leaving.cause for leaving in job.leaving if leaving.cause in {Cause.RATIO, Cause.EDIT}]
+    if given_back and not came:
+        return Reason.SHRUNK, given_back[0]  # by servers
     return (Reason.GROWN, came[0]) if came else (Reason.KEPT, None)
 
 

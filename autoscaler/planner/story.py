@@ -43,7 +43,7 @@ def what_leaves(job: JobDraft) -> str:
     gone = [leaving for leaving in job.leaving if leaving.cause is cause]
     who = counted(leaving.pod.role for leaving in gone)
     if cause is Cause.EDIT:
-        return f"gave back {who}: {why_edited(job)}"
+        return f"gave back {who}: {why_edited(job) if trainers else pinned_servers(job)}"
     whom = listed(sorted({leaving.beneficiary for leaving in gone if leaving.beneficiary}))
     if cause is Cause.PREEMPTION and not whom:
         return "stops: its core was incomplete for too long"
@@ -58,6 +58,13 @@ def why_edited(job: JobDraft) -> str:
     return f"trainer.replicas is {spec.pinned_replicas}" if spec.pinned_replicas else f"at most {spec.ceiling} allowed"
 
 
+def pinned_servers(job: JobDraft) -> str:
+    """Return what the user's words say about servers, where their number is pinned."""
+    if job.job.state is not JobState.ACTIVE or job.job.servers is None:
+        return why_edited(job)
+    return f"parameterServer.replicas is {job.job.servers.pinned_replicas}"
+
+
 def what_comes(job: JobDraft) -> str:
     """Return who comes and why."""
     if job.is_starting:
@@ -65,6 +72,8 @@ def what_comes(job: JobDraft) -> str:
     if not job.created or not job.is_running:  # a job that waits for its start grows by nothing yet
         return ""
     back = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
+    if back and all(pod.role is Role.SERVER for pod in back) and job.job.servers and job.job.servers.pinned_replicas:
+        return f"gets {counted(pod.role for pod in back)} on {places(back)}: {pinned_servers(job)}"
     if back:
         return f"gets {counted(pod.role for pod in back)} back on {places(back)}"
     return f"grows by {counted(pod.role for pod in job.created)} into free room on {places(job.created)}"

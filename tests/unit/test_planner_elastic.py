@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
-from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, Role, ServerSpec
+import pytest
+
+from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, Reason, Role, ServerSpec
+from autoscaler.errors import InvalidSpecError
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, job, node, shape, web
@@ -54,6 +57,61 @@ def test_bounds_and_pin_hold():
     """At most `maxReplicas`, and exactly the pinned number."""
     assert counts(settled([node("a", 16_000)], elastic("j", most=2))) == (8, 2)
     assert counts(settled([node("a", 16_000)], elastic("j", pinned=3))) == (8, 3)
+
+
+def pinned(driver, count, name="j"):
+    """The user writes `parameterServer.replicas`."""
+    before = driver.cluster.jobs[name]
+    driver.cluster.put(replace(before, servers=replace(before.servers, pinned_replicas=count)))
+
+
+def test_number_set_by_hand_holds_at_once():
+    """No window is waited for, in either direction; 0 gives the number back to the ratio.  Both are told."""
+    driver = settled([node("a", 16_000)], elastic("j"), policy=replace(CALM, down_window_s=30.0))
+    pinned(driver, 2)
+    fewer = driver.turn()
+    told = decision(fewer, "j")
+    assert {(action.pod, action.cause) for action in fewer.actions} == {
+        ("j-server-3", Cause.EDIT),
+        ("j-server-2", Cause.EDIT),
+    }
+    assert (told.reason, told.message) == (Reason.SHRUNK, "gave back 2 servers: parameterServer.replicas is 2")
+    assert (told.servers, told.servers_target) == (4, 2)
+    driver.settle()
+    pinned(driver, 3)
+    more = driver.turn()
+    assert [action.role for action in more.actions] == [Role.SERVER]
+    assert "gets 1 server on a: parameterServer.replicas is 3" in decision(more, "j").message
+    pinned(driver, 0)
+    driver.settle()
+    assert counts(driver) == (8, 4)
+
+
+def test_servers_that_leave_alone_are_told():
+    """A plan that only gives back servers is news, with its cause."""
+    driver = settled([node("a", 10_000)], elastic("j"), policy=replace(CALM, down_window_s=30.0))
+    driver.cluster.advance(60.0)
+    before = driver.cluster.jobs["j"]
+    driver.cluster.put(replace(before, servers=replace(before.servers, trainers_per_server=4)))
+    driver.cluster.advance(31.0)
+    told = decision(driver.turn(), "j")
+    assert (told.reason, told.cause) == (Reason.SHRUNK, Cause.RATIO)
+    assert told.message == "gave back 2 servers: its trainers need no more"
+
+
+def test_servers_leave_within_their_own_grace():
+    """Their part of the model has to go to the others first; a trainer has only a batch to finish."""
+    wanted = elastic("j")
+    driver = settled([node("a", 16_000)], replace(wanted, servers=replace(wanted.servers, grace_s=120.0)))
+    pinned(driver, 3)
+    (leaving,) = driver.turn().actions
+    assert (leaving.pod, leaving.grace_s) == ("j-server-3", 120.0)
+
+
+def test_pin_outside_the_bounds_is_refused_with_its_field():
+    """A plan that rests on it would be wrong everywhere."""
+    with pytest.raises(InvalidSpecError, match=r"spec\.parameterServer\.replicas.*1 to 4, or 0"):
+        elastic("j", pinned=5)
 
 
 def test_web_takes_trainers_and_servers_follow_after_the_window():
