@@ -10,14 +10,16 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import sys
 import time
 from pathlib import Path
 
-from tests.chaos.moves.campaign import Campaign, Settings
+from tests.chaos.moves.campaign import Campaign
 from tests.chaos.moves.cast import Shape
-from tests.chaos.moves.points import Step
-from tests.chaos.moves.report import as_document, as_text, missing
+from tests.chaos.moves.plans import Dealt
+from tests.chaos.moves.points import SENT_STEPS, Step
+from tests.chaos.moves.report import Wanted, as_document, as_text, missing
 from tests.chaos.stage import etcd_members
 
 LAST_JOB_S = 150.0  # without new resizes, so that the last job can end within the time
@@ -29,7 +31,7 @@ def main() -> int:
     parser.add_argument("--resizes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--steps", type=_steps, default=tuple(Step), help=f"of {','.join(Step)}; all")
+    parser.add_argument("--steps", type=_steps, default=SENT_STEPS, help=f"of {','.join(Step)}")
     parser.add_argument("--json", action="store_true", help="one document instead of lines")
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="where the run folder is made")
     return asyncio.run(run(parser.parse_args()))
@@ -44,27 +46,24 @@ async def run(arguments: argparse.Namespace) -> int:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
     began_at_s = time.monotonic()
-    settings = Settings(
-        faults=arguments.faults,
-        resizes=arguments.resizes,
-        until_s=began_at_s + max(30.0, arguments.minutes * 60.0 - LAST_JOB_S),
-        seed=arguments.seed,
-        steps=arguments.steps,
-    )
+    wanted = Wanted(faults=arguments.faults, resizes=arguments.resizes, seed=arguments.seed)
+    rng = random.Random(wanted.seed)
+    plan = Dealt(rng, faults=wanted.faults, resizes=wanted.resizes, steps=arguments.steps)
+    until_s = began_at_s + max(30.0, arguments.minutes * 60.0 - LAST_JOB_S)
     folder = arguments.folder / f"moves-{os.getpid()}"
     await asyncio.to_thread(folder.mkdir, parents=True)
-    say(f"seed {settings.seed}, {settings.faults} faults over {settings.resizes} resizes; run folder {folder}")
+    say(f"seed {wanted.seed}, {wanted.faults} faults over {wanted.resizes} resizes; run folder {folder}")
     async with etcd_members(folder, 3, say) as etcd:
-        campaign = Campaign(folder, etcd, Shape(), settings, say)
+        campaign = Campaign(folder, etcd, plan=plan, rng=rng, until_s=until_s, say=say)
         try:
-            await campaign.fight()
+            await campaign.fight(Shape())
         except (TimeoutError, RuntimeError) as error:
             campaign.report.problems.append(str(error))
     report, took_s = campaign.report, time.monotonic() - began_at_s
-    document = json.dumps(as_document(report, settings, took_s), indent=1)
+    document = json.dumps(as_document(report, wanted, took_s), indent=1)
     await asyncio.to_thread((folder / "report.json").write_text, document + "\n")
-    print(document if arguments.json else as_text(report, settings, took_s))
-    return 1 if report.problems or missing(report, settings) else 0
+    print(document if arguments.json else as_text(report, wanted, took_s))
+    return 1 if report.problems or missing(report, wanted) else 0
 
 
 if __name__ == "__main__":

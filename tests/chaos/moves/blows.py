@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 
 from tests.chaos.moves.cast import Actor, Cast, Part
-from tests.chaos.moves.points import Met, Points, Step
+from tests.chaos.moves.points import CUT_STEPS, Met, Points, Step
 from tests.chaos.quorum import Quorum
 from tests.chaos.signals import is_dead, state_of, until
 
@@ -56,6 +57,12 @@ class Landed:
     over_at_s: float
 
 
+UNDOING = tuple(  # the next master undoes what it finds
+    Blow(step=step, victim=Victim.MASTER, how=How.KILL)
+    for step in (Step.INTENT, Step.FREEZE, Step.HANDOVER, Step.INSTALLED)
+)
+
+
 class Deck:
     """Every blow once, in the order of the seed, then all of them again."""
 
@@ -65,16 +72,22 @@ class Deck:
         self._cards: list[Blow] = []
 
     def deal(self, count: int) -> list[Blow]:
-        """So many, in the order in which a move goes."""
+        """About so many, one a step: those at a cut's steps first, the others in the order in which a move goes.
+
+        What is to be done at UNDO needs a move that fails: what makes it fail is dealt with it.
+        """
         while len(self._cards) < count:
-            fresh = [
-                Blow(step=step, victim=victim, how=how) for step in self._steps for victim in Victim for how in How
-            ]
+            all_of_them = product(self._steps, Victim, How)
+            fresh = [Blow(step=step, victim=victim, how=how) for step, victim, how in all_of_them]
             self._rng.shuffle(fresh)
             self._cards = fresh + self._cards
-        dealt = [self._cards.pop() for _ in range(count)]
-        order = list(Step)
-        return sorted(dealt, key=lambda blow: order.index(blow.step))
+        cards = [self._cards.pop() for _ in range(count)]
+        if any(blow.step is Step.UNDO for blow in cards):
+            cards.append(self._rng.choice(UNDOING))
+        dealt = {blow.step: blow for blow in cards}
+        self.give_back(blow for blow in cards if blow not in dealt.values())
+        order = [*CUT_STEPS, *(step for step in Step if step not in CUT_STEPS)]
+        return sorted(dealt.values(), key=lambda blow: order.index(blow.step))
 
     def give_back(self, blows: Iterable[Blow]) -> None:
         """They did not fall: they are dealt again, not at once."""

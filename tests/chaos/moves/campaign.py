@@ -20,10 +20,11 @@ from pathlib import Path
 from master.etcd_server.cluster import EtcdCluster
 from tests.chaos.asking import ask_status, brief
 from tests.chaos.heads import HeadWatch
-from tests.chaos.moves.blows import Blow, Deck, Fists, Landed
+from tests.chaos.moves.blows import Blow, Fists, Landed
 from tests.chaos.moves.cast import Cast, Part, Shape, on_stage
-from tests.chaos.moves.orders import Order, Orders
-from tests.chaos.moves.points import Points, Step
+from tests.chaos.moves.orders import Order
+from tests.chaos.moves.plans import Plan, Planned
+from tests.chaos.moves.points import CUT_STEPS, Points, Step
 from tests.chaos.moves.truth import Book, Truth
 from tests.chaos.quorum import Quorum
 from tests.chaos.tally import Tally
@@ -34,17 +35,7 @@ SETTLE_BUDGET_S = 90.0
 END_BUDGET_S = 240.0
 LOOK_EVERY_S = 0.1
 LAST_OF_A_JOB = 0.15  # of its positions: with so few left no resize begins
-CUT_STEPS = (Step.HOLD, Step.CUT, Step.WRITTEN)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    faults: int
-    resizes: int
-    until_s: float  # monotonic: no resize begins after that
-    seed: int
-    steps: tuple[Step, ...] = tuple(Step)
-    blows_each: tuple[int, ...] = (3, 3, 4, 4, 5)
+CUT_FIRST_S = 0.3  # a move that begins under an open cut is given so long
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,43 +50,42 @@ class Report(Tally):
 
 
 class Campaign:
-    """`fight` until there are enough faults and resizes or the time is over."""
+    """`fight` until the plan is over or the time is."""
 
     def __init__(
-        self, folder: Path, etcd: EtcdCluster, shape: Shape, settings: Settings, say: Callable[[str], None]
+        self,
+        folder: Path,
+        etcd: EtcdCluster,
+        *,
+        plan: Plan,
+        rng: random.Random,
+        until_s: float,  # monotonic: no resize begins after that
+        say: Callable[[str], None],
     ) -> None:
         self._folder = folder
         self._etcd = etcd
-        self._shape = shape
-        self._settings = settings
+        self._plan = plan
+        self._rng = rng
+        self._until_s = until_s
         self._say = say
-        self._rng = random.Random(settings.seed)
-        self._deck = Deck(self._rng, settings.steps)
-        self._orders = Orders(self._rng)
         self.report = Report()
 
     @property
     def is_over(self) -> bool:
-        enough = len(self.report.landed) >= self._settings.faults
-        return (enough and self.report.resizes.total() >= self._settings.resizes) or self._is_late
+        is_late = time.monotonic() > self._until_s
+        return is_late or self._plan.is_over(len(self.report.landed), self.report.resizes.total())
 
-    @property
-    def _is_late(self) -> bool:
-        return time.monotonic() > self._settings.until_s
-
-    async def fight(self) -> Report:
-        """Raises TimeoutError when a job does not start, settle or end."""
+    async def fight(self, shape: Shape) -> Report:
+        """Jobs alike but for their batches and commits.  Raises TimeoutError: a job does not start, settle or end."""
         while not self.is_over:
             self.report.jobs += 1
-            shape = replace(
-                self._shape,
-                batch_size=self._rng.choice((5, 8, 12)),
-                checkpoint_every_s=self._rng.choice((0.3, 0.8, 2.0)),
-            )
-            await self._play(f"moves-{self.report.jobs}", shape)
+            batch_size, every_s = self._rng.choice((5, 8, 12)), self._rng.choice((0.3, 0.8, 2.0))
+            job = f"moves-{self.report.jobs}"
+            await self.play(job, replace(shape, batch_size=batch_size, checkpoint_every_s=every_s))
         return self.report
 
-    async def _play(self, job: str, shape: Shape) -> None:
+    async def play(self, job: str, shape: Shape) -> None:
+        """One job from its start to its verdict.  Raises as `fight`."""
         folder = (self._folder / job).resolve()
         points = Points(folder / "points")
         cast = Cast(job, shape, folder=folder, etcd=self._etcd.endpoints, points=points.folder)
@@ -107,19 +97,16 @@ class Campaign:
                 act = _Act(cast, points, book, fists, self)
                 await act.begin()
                 while not self.is_over and await act.has_room():
-                    await act.resize(self._orders.next(cast), self._deal())
+                    await act.resize(self._plan.next(cast))
                 await act.end()
         finally:
             self.report.problems += [f"{job}: {problem}" for problem in cast.problems]
             self.report.graces_over += cast.graces_over
         self._say(f"     {job}: {self.report.judge(job, watch, cast.diaries)}")
 
-    def _deal(self) -> list[Blow]:
-        return self._deck.deal(self._rng.choice(self._settings.blows_each))
-
     def take_back(self, blows: Sequence[Blow]) -> None:
         """These did not fall: their steps were not met."""
-        self._deck.give_back(blows)
+        self._plan.take_back(blows)
         self.report.unmet.update(blow.step for blow in blows)
 
     def note(self, order: Order, landed: Sequence[Landed], took_s: float) -> None:
@@ -143,6 +130,7 @@ class _Act:
         self._fists = fists
         self._campaign = campaign
         self._truth: Truth | None = None
+        self._given: Order | None = None
 
     async def begin(self) -> None:
         until_s = time.monotonic() + START_BUDGET_S
@@ -158,36 +146,47 @@ class _Act:
             return False
         return (await self._done() or 0) < (1 - LAST_OF_A_JOB) * shape.size * shape.epochs
 
-    async def resize(self, order: Order, blows: Sequence[Blow]) -> None:
+    async def resize(self, planned: Planned) -> None:
         """Raises TimeoutError when the job does not get there."""
-        landed: list[Landed] = []
-        missed: list[Blow] = []
+        order, blows = planned.order, planned.blows
         watch = asyncio.create_task(self._watch())
+        found: list[Landed | None] = []
         try:
-            is_armed = blows[0].step not in CUT_STEPS  # a cut's steps come at any time; beside a move is meant
-            if is_armed:
-                self._points.arm(blows[0].step)
-            order.give(self._cast)
-            for blow in blows:
-                if not is_armed:
-                    self._points.arm(blow.step)
-                is_armed = False
-                one = await self._one(blow, order)
-                landed += [one] if one else []
-                missed += [] if one else [blow]
-                order.insist(self._cast)
-            since_s = max((one.over_at_s for one in landed), default=time.monotonic())
+            if blows and blows[0].step in CUT_STEPS:
+                found.append(await self._under_a_cut(blows[0], order))
+            later = [self._one(blow, order) for blow in blows[len(found) :]]
+            found += await asyncio.gather(*later) if planned.together else [await one for one in later]
+            self._give(order)
+            order.insist(self._cast)
+            since_s = max((one.over_at_s for one in found if one), default=time.monotonic())
             await self._settle(order)
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-            self._campaign.take_back(missed)
-        self._campaign.note(order, landed, time.monotonic() - since_s)
+            self._campaign.take_back([blow for blow, one in zip(blows, found, strict=False) if one is None])
+        self._campaign.note(order, [one for one in found if one], time.monotonic() - since_s)
+
+    async def _under_a_cut(self, blow: Blow, order: Order) -> Landed | None:
+        """The resize begins while somebody stands at a step of a cut."""
+        self._points.arm(blow.step)
+        met = await self._points.meet(blow.step, budget_s=MEET_BUDGET_S, give_up=lambda: self._cast.is_over)
+        self._give(order)
+        if met is None:
+            return None
+        await asyncio.sleep(CUT_FIRST_S)
+        return await self._fists.strike(blow, met, order.gives)
 
     async def _one(self, blow: Blow, order: Order) -> Landed | None:
-        given_up = self._given_up(order)
-        met = await self._points.meet(blow.step, budget_s=MEET_BUDGET_S, give_up=given_up)
+        self._points.arm(blow.step)
+        await asyncio.sleep(0)  # others arm theirs before anything moves
+        self._give(order)
+        met = await self._points.meet(blow.step, budget_s=MEET_BUDGET_S, give_up=self._given_up(order))
         return await self._fists.strike(blow, met, order.gives) if met is not None else None
+
+    def _give(self, order: Order) -> None:
+        if self._given is not order:
+            self._given = order
+            order.give(self._cast)
 
     def _given_up(self, order: Order) -> Callable[[], bool]:
         """A step of a resize that is over is not waited for."""
@@ -214,7 +213,8 @@ class _Act:
             await self._pause()
 
     async def end(self) -> None:
-        """Training ends, then everybody goes."""
+        """Training ends, as soon as it can, then everybody goes."""
+        self._cast.hurry()
         until_s = time.monotonic() + END_BUDGET_S
         while not self._cast.is_over:
             if time.monotonic() > until_s:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,7 +25,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One resize.  `first`: of two wishes, the one that is replaced at once; `leaver`: the pid that has to go."""
+    """One resize.  `first`: of two wishes, the one that is replaced at once; `leaver`: who has to go."""
 
     kind: Kind
     before: int
@@ -60,6 +61,28 @@ class Order:
         if self.leaver is not None:
             return server.pid == self.leaver.pid
         return server.ordinal >= self.count if self.count < self.before else server.ordinal < self.before
+
+
+def sized(count: int, *, by_signal: bool = False) -> Callable[[Cast], Order]:
+    """So many servers."""
+
+    def order(cast: Cast) -> Order:
+        before = cast.servers_wanted
+        kind = Kind.GROW if count > before else Kind.SHRINK
+        return Order(kind=kind, before=before, count=count, trainers=cast.trainers_wanted, by_signal=by_signal)
+
+    return order
+
+
+def left_by(ordinal: int) -> Callable[[Cast], Order]:
+    """This server leaves; another process with its ordinal comes."""
+
+    def order(cast: Cast) -> Order:
+        count = cast.servers_wanted
+        leaver = cast.actors[f"{Part.SERVER}-{ordinal}"]
+        return Order(kind=Kind.LEAVE, before=count, count=count, trainers=cast.trainers_wanted, leaver=leaver)
+
+    return order
 
 
 class Orders:

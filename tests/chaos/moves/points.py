@@ -39,6 +39,10 @@ class Step(StrEnum):
     WRITTEN = "WRITTEN"  # owner: its file is complete
 
 
+CUT_STEPS = (Step.HOLD, Step.CUT, Step.WRITTEN)
+SENT_STEPS = tuple(step for step in Step if step is not Step.WARM)  # no master sends WARM yet
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
     """A process stands at this step.  Let it go by `release`, or kill it."""

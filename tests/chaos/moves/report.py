@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 from tests.chaos.moves.blows import How, Victim
-from tests.chaos.moves.campaign import Report, Settings
+from tests.chaos.moves.campaign import Report
 from tests.chaos.moves.points import Step
 
 
-def missing(report: Report, settings: Settings) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a campaign was asked for."""
+
+    faults: int
+    resizes: int
+    seed: int
+
+
+def missing(report: Report, wanted: Wanted) -> list[str]:
     """What was asked for and did not come about."""
     found = []
-    if len(report.landed) < settings.faults:
-        found.append(f"{len(report.landed)} of {settings.faults} faults")
-    if report.resizes.total() < settings.resizes:
-        found.append(f"{report.resizes.total()} of {settings.resizes} resizes")
+    if len(report.landed) < wanted.faults:
+        found.append(f"{len(report.landed)} of {wanted.faults} faults")
+    if report.resizes.total() < wanted.resizes:
+        found.append(f"{report.resizes.total()} of {wanted.resizes} resizes")
     return found
 
 
-def as_text(report: Report, settings: Settings, took_s: float) -> str:
+def as_text(report: Report, wanted: Wanted, took_s: float) -> str:
     counts = Counter((one.blow.step, one.blow.victim, one.blow.how) for one in report.landed)
     lines = ["", "killed + stopped at" + "".join(f"{victim:>12}" for victim in Victim) + f"{'not met':>12}"]
     for step in Step:
@@ -32,24 +42,24 @@ def as_text(report: Report, settings: Settings, took_s: float) -> str:
         lines.append(f"from the last blow to the end of the resize: median {median_s:.1f} s, longest {longest_s:.1f} s")
     resizes = ", ".join(f"{count} {kind}" for kind, count in sorted(report.resizes.items()))
     lines += [
-        f"seed {settings.seed}, {took_s / 60:.1f} minutes, {len(report.landed)} of {settings.faults} faults",
-        f"{report.resizes.total()} of {settings.resizes} resizes: {resizes}",
+        f"seed {wanted.seed}, {took_s / 60:.1f} minutes, {len(report.landed)} of {wanted.faults} faults",
+        f"{report.resizes.total()} of {wanted.resizes} resizes: {resizes}",
         f"{report.jobs} jobs, {report.positions} positions, {report.pushes} pushes, {report.roll_backs} roll-backs",
         f"{report.graces_over} leavers did not get away within their grace",
         f"{report.heads} checkpoints compared with their data state, {report.heads_missed} gone before they were read",
-        *(f"MISSING {what}" for what in missing(report, settings)),
+        *(f"MISSING {what}" for what in missing(report, wanted)),
         *(f"PROBLEM {problem}" for problem in report.problems),
         "every position exactly once in every checkpoint" if not report.problems else "the ledger is NOT in order",
     ]
     return "\n".join(lines)
 
 
-def as_document(report: Report, settings: Settings, took_s: float) -> dict[str, Any]:
+def as_document(report: Report, wanted: Wanted, took_s: float) -> dict[str, Any]:
     """For `--json`."""
     return {
-        "seed": settings.seed,
+        "seed": wanted.seed,
         "took_s": round(took_s, 1),
-        "wanted": {"faults": settings.faults, "resizes": settings.resizes},
+        "wanted": {"faults": wanted.faults, "resizes": wanted.resizes},
         "faults": len(report.landed),
         "by_blow": dict(sorted(Counter(str(one.blow) for one in report.landed).items())),
         "unmet": dict(sorted(report.unmet.items())),
@@ -62,6 +72,6 @@ def as_document(report: Report, settings: Settings, took_s: float) -> dict[str, 
         "roll_backs": report.roll_backs,
         "checkpoints": report.heads,
         "checkpoints_missed": report.heads_missed,
-        "missing": missing(report, settings),
+        "missing": missing(report, wanted),
         "problems": report.problems,
     }

@@ -1,0 +1,50 @@
+"""Six resizes, and everybody killed and paused once while a move stands at a step: a part of `make chaos-moves`."""
+
+import random
+import time
+
+import pytest
+
+from tests.chaos.moves.blows import Blow, How, Victim
+from tests.chaos.moves.campaign import Campaign
+from tests.chaos.moves.cast import Shape
+from tests.chaos.moves.orders import left_by, sized
+from tests.chaos.moves.plans import Written
+from tests.chaos.moves.points import Step
+from tests.chaos.stage import etcd_members
+
+
+def kill(victim, step):
+    return Blow(step=step, victim=victim, how=How.KILL)
+
+
+def stop(victim, step):
+    return Blow(step=step, victim=victim, how=How.STOP)
+
+
+SCRIPT = (
+    (sized(3), (kill(Victim.MASTER, Step.FLIP), stop(Victim.TRAINER, Step.FREEZE))),
+    (sized(2), (stop(Victim.SOURCE, Step.FREEZE), stop(Victim.TARGET, Step.INSTALLED))),
+    (sized(3), (kill(Victim.TARGET, Step.INSTALLED), stop(Victim.MASTER, Step.FORGET))),
+    (left_by(1), (kill(Victim.TRAINER, Step.HANDOVER), kill(Victim.SOURCE, Step.FLIP))),
+    (sized(1, by_signal=True), (kill(Victim.ETCD, Step.INTENT),)),
+    (sized(4), (stop(Victim.ETCD, Step.ACTIVATE),)),
+)
+SHAPE = Shape(epochs=24, step_s=0.1, checkpoint_every_s=0.5)
+NO_NEW_RESIZES_AFTER_S = 60.0
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(240)
+async def test_whoever_dies_or_stops_at_a_step_of_a_move_loses_and_repeats_nothing(tmp_path):
+    """Source, target, master, trainer and etcd, killed and paused once each (rules 41 to 60)."""
+    lines, plan = [], Written(SCRIPT)
+    async with etcd_members(tmp_path, 3, lines.append) as etcd:
+        until_s = time.monotonic() + NO_NEW_RESIZES_AFTER_S
+        campaign = Campaign(tmp_path, etcd, plan=plan, rng=random.Random(1), until_s=until_s, say=lines.append)
+        await campaign.play("moves", SHAPE)
+    told = "\n".join(lines)
+    assert campaign.report.problems == [], told
+    assert campaign.report.resizes.total() >= len(SCRIPT) // 2, told
+    assert len(campaign.report.landed) >= 2 * len(plan.missed), told
+    assert campaign.report.heads > 0, told
