@@ -101,8 +101,9 @@ class PserverClient:
     def set_route(self, route: Route, tables: tuple[TableSpec, ...], bucket_count: int) -> None:
         """From now on pulls and pushes go to the owners that it names.  Raises TableError or UsageError."""
         check_route(route, bucket_count)
-        layout = Layout.of(tables, bucket_count)
-        if layout.digest != self._layout.digest:
+        layout = self._layout
+        if (tables, bucket_count) != (layout.tables, layout.bucket_count):
+            layout = Layout.of(tables, bucket_count)
             self._arrays = new_arrays(tables)
         known = {connection.place: connection for connection in self._connections}
         self._connections = tuple(
