@@ -69,7 +69,8 @@ def _server_line(decision: Decision, servers: ServerSpec) -> str:
         trainers_per_server=servers.trainers_per_server,
     )
     note = f"; {decision.notice}" if decision.notice else ""
-    return f"and {decision.servers} parameter servers{goes} ({bounds}){note}"
+    role = "parameter server" if decision.servers == 1 else "parameter servers"
+    return f"and {decision.servers} {role}{goes} ({bounds}){note}"
 
 
 def why_content(explanation: Explanation) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from experiments.demo.record import Sample, count_servers, measure_waits, parse_
 from master.api.audit import read_checkpoint
 from master.api.errors import ContractError
 
-TABLE_WIDTH: Final = 110
+TABLE_WIDTH: Final = 120
 ALONE_LIMIT_S: Final = 120.0
 TITLE: Final = "Two jobs beside a web service's tide (virtual CPUs)"
 

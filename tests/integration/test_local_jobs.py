@@ -10,6 +10,7 @@ from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, 
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
+from master.api.messages import Refused
 from master.api.scaling import ServersAnswer
 from master.api.status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
@@ -127,7 +128,7 @@ async def test_servers_come_and_go_and_the_master_is_told_how_many(tmp_path):
 
     async def set_servers(_, count):
         told.append(count)
-        return ServersAnswer(count=count, least=1, most=2)
+        return ServersAnswer(count=count, least=1, most=2, replaces="2" if count == 1 else "")
 
     async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
         await start(cluster, job(server=template(), most_servers=2))
@@ -140,7 +141,27 @@ async def test_servers_come_and_go_and_the_master_is_told_how_many(tmp_path):
         await wait_until(cluster, lambda: told == [2, 1], "the shrink")
         assert record(cluster).life.failures == 0
         assert not events(cluster, "Restarting")
-        assert [e.message.split()[0] for e in events(cluster, "ServersSet")] == ["2", "1"]
+        said = [e.message.removeprefix("the model is to be held by ") for e in events(cluster, "ServersSet")]
+        assert said == ["2 servers", "1 server, in place of 2"]
+
+
+async def test_number_that_the_master_refuses_is_told_once(tmp_path):
+    """With its field and reason; the master is asked on, for its successor may see it otherwise."""
+    told = []
+
+    async def look_at(_):
+        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=1)
+
+    async def set_servers(_, count):
+        told.append(count)
+        return ServersAnswer(count=1, least=1, most=1, refused=Refused(field="count", message="is at most 1"))
+
+    async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
+        await start(cluster, job(server=template(), most_servers=2))
+        await cluster.apply(seat(1, Role.SERVER))
+        await wait_until(cluster, lambda: len(told) > 2, "the third question")
+        (refused,) = events(cluster, "ServersRefused")
+        assert refused.message == "2 servers are refused: count is at most 1"
 
 
 async def test_master_that_does_not_listen_is_told_again(tmp_path):

@@ -83,6 +83,7 @@ class Jobs:
         self._clock = clock
         self._look_at = look_at
         self._set_servers = set_servers
+        self._said: dict[str, str] = {}  # by the job's master about its servers
         self._standstill = Standstill(runtime, clock=clock)
         self.records: dict[str, JobRecord] = {}
 
@@ -178,8 +179,20 @@ class Jobs:
         if wanted == known:
             return
         answer = await self._set_servers(record, wanted)
-        if isinstance(answer, ServersAnswer) and not answer.refused:
-            self._recorder.note("Resized", f"tj/{name}", "ServersSet", f"{wanted} servers are to hold the model")
+        if isinstance(answer, ServersAnswer):
+            self._note_servers(name, wanted, answer)
+
+    def _note_servers(self, name: str, wanted: int, answer: ServersAnswer) -> None:
+        """What the master says to a number, once: it is asked again and again."""
+        if answer.refused is not None:
+            said = f"{wanted} servers are refused: {answer.refused.field} {answer.refused.message}"
+        else:
+            said = f"the model is to be held by {wanted} server{'s' if wanted > 1 else ''}"
+            said += f", in place of {answer.replaces}" if answer.replaces else ""
+        if self._said.get(name) != said:
+            reason = "ServersSet" if answer.refused is None else "ServersRefused"
+            self._recorder.note("Resized", f"tj/{name}", reason, said)
+        self._said[name] = said
 
     def _note_silence(
         self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | NoProgress
@@ -239,6 +252,7 @@ class Jobs:
             case lives.Forget():
                 if not self._table.job_pods(name):
                     self.records.pop(name, None)
+                    self._said.pop(name, None)
                     self._recorder.note("Job", f"tj/{name}", "Forgotten")
             case _:
                 assert_never(effect)

@@ -1,0 +1,111 @@
+"""`edl scale --servers` on a run with everything real: the model moves while trainers train, and nothing is lost."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EDL = str(Path(sys.executable).with_name("edl"))
+DEADLINE_S = 120.0
+EPOCHS = 45
+JOB = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: counted}
+spec:
+  trainer:
+    minReplicas: 2
+    maxReplicas: 2
+    template:
+      spec:
+        terminationGracePeriodSeconds: 5
+        containers:
+        - name: trainer
+          command: [python, PROGRAM, --size, "400", --epochs, "EPOCHS", --pause-s, "0.01", --out, counts.npz]
+          resources: {requests: {cpu: 1, memory: 64Mi}}
+  parameterServer:
+    minReplicas: 1
+    maxReplicas: 3
+    replicas: 2
+    template:
+      spec:
+        terminationGracePeriodSeconds: 20
+        containers: [{name: server, resources: {requests: {cpu: 250m, memory: 64Mi}}}]
+  checkpoint: {everySeconds: 1}
+"""
+
+
+def edl(*words, run, code=0):
+    environment = {**os.environ, "EDL_RUN": str(run)}
+    done = subprocess.run(
+        [EDL, *words], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def wait_for(run, condition, what):
+    deadline, last = time.monotonic() + DEADLINE_S, {}
+    while time.monotonic() < deadline:
+        if any((run / name).exists() for name in ("control.sock", "control.path")):
+            last = json.loads(edl("get", "tj/counted", "-o", "json", run=run))["status"]
+            if last["progress"] and condition(last, last["progress"]):
+                return last
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not happen; the last status: {last}")
+
+
+def holds(count):
+    """So many servers hold the model, and nothing is on its way."""
+    return lambda status, progress: (
+        (status["servers"], progress["servers"], progress["servers_wanted"], progress["moving"]) == (count,) * 3 + (0,)
+    )
+
+
+def kinds(run, kind):
+    return [
+        line
+        for line in json.loads("[" + ",".join(edl("events", "--json", run=run).splitlines()) + "]")
+        if line["kind"] == kind
+    ]
+
+
+@pytest.mark.usefixtures("etcd_binary")
+def test_servers_are_scaled_by_hand_while_training_goes_on(tmp_path):
+    """2 -> 3 -> 2 servers: every counter is exact, no trainer and no server failed, nobody was rolled back (M1)."""
+    text = JOB.replace("PROGRAM", str(ROOT / "tests" / "programs" / "ledger.py")).replace("EPOCHS", str(EPOCHS))
+    (tmp_path / "job.yaml").write_text(text)
+    argv = [EDL, "run", "job.yaml", "--nodes", "2", "--no-view"]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            run = Path(process.stdout.readline().removeprefix("run folder: ").strip())
+            wait_for(run, lambda status, progress: holds(2)(status, progress) and progress["committed"], "the start")
+            refused = edl("scale", "tj/counted", "--servers", "4", run=run, code=4)
+            assert "spec.parameterServer.replicas: tj/counted may have 1 to 3 servers" in refused
+            edl("scale", "tj/counted", "--servers", "3", run=run)
+            grown = wait_for(run, holds(3), "the growth")
+            assert grown["phase"] == "Running"
+            edl("scale", "tj/counted", "--servers", "2", run=run)
+            shrunk = wait_for(run, holds(2), "the shrink")
+            assert shrunk["phase"] == "Running", "the job was over before the servers had moved"
+            assert shrunk["progress"]["done"] > grown["progress"]["done"]
+            assert shrunk["progress"]["lineage"] == grown["progress"]["lineage"], "moves roll nobody back"
+            told = "\n".join(line["message"] for line in kinds(run, "Decided"))
+            assert "parameterServer.replicas is 3" in told
+            assert "gave back 1 server: parameterServer.replicas is 2" in told
+            edl("wait", "--for=condition=Completed", "tj/counted", "--timeout", "100s", run=run)
+            output, _ = process.communicate(timeout=DEADLINE_S)
+            assert process.returncode == 0, output
+        finally:
+            process.kill()
+    assert "TrainerFailed" not in output
+    with np.load(tmp_path / "counts.npz") as saved:
+        assert set(saved["counts"].tolist()) == {EPOCHS}
+    audit = json.loads(edl("data", "audit", str(run / "checkpoints" / "counted"), "--json", run=run))
+    assert audit["is_sound"], audit
