@@ -233,11 +233,12 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
 
 
 def handle_expired(turn: Turn, event: MovesExpired) -> None:
-    """What has not arrived by now is undone: its pushes wait.  Only for who has to go it is tried again (rule 53)."""
+    """What has not arrived by now is undone: its pushes wait.  Only for who has to go it is tried at once (rule 53)."""
     moves = turn.state.moves
     if moves.expires == event.deadline:
         late = frozenset(intent.bucket for intent in moves.intents) - moves.installed
-        turn.change(moves=replace(moves, undone=moves.undone | late, waiting=(), expires=None))
+        again = turn.after(turn.state.config.move_again_ns)
+        turn.change(moves=replace(moves, undone=moves.undone | late, waiting=(), expires=None, again=again))
         if any(map(turn.state.is_going, turn.state.members.servers.values())):
             resizing.plan(turn)
 

@@ -291,4 +291,4 @@ def _serve(turn: Turn) -> None:
             turn.send(trainer.key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))
         for server in state.members.servers.values():
             resizing.enter(turn, server)
-        resizing.plan(turn)
+        resizing.plan_anew(turn)  # an earlier master may have got half way

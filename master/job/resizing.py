@@ -54,6 +54,8 @@ def handle_report(turn: Turn, server: Server, said: ServerReport) -> None:
     weighed = zip(said.buckets, said.sizes_bytes, said.loads, strict=True)
     heard = {b: Weight(size_bytes=max(0, size), load=_load(load)) for b, size, load in weighed if b in mine}
     turn.change(weights=state.weights.put_all(heard))
+    if state.moves.again is not None and turn.now >= state.moves.again:
+        plan_anew(turn)
 
 
 def _load(said: float) -> float:
@@ -126,7 +128,7 @@ def plan_anew(turn: Turn) -> None:
     staying, owners = _staying(state), table.owners(state.route)
     has_to_go = [one for one in _servers(state) if state.is_going(one) and one.key in owners]
     if not staying:
-        turn.change(moves=replace(state.moves, waiting=()))
+        turn.change(moves=replace(state.moves, waiting=(), again=None))
         return
     seat = {one.ordinal: number for number, one in enumerate(staying)}
     before = _placed(state)
@@ -134,8 +136,8 @@ def plan_anew(turn: Turn) -> None:
     after = place(len(before), len(staying), held, weights=_weights(state, len(before)))
     wanted = [staying[number].ordinal for number in after]
     way = moves(before, wanted, first=[s.ordinal for s in has_to_go])
-    reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "a server has come"
-    turn.change(moves=replace(state.moves, waiting=way, reason=reason))
+    reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "to be even"
+    turn.change(moves=replace(state.moves, waiting=way, reason=reason, again=None))
 
 
 def plan_for_those_who_go(turn: Turn) -> None:

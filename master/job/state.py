@@ -133,6 +133,7 @@ class Moves:
     inactive: PositionSet = EMPTY  # buckets whose owner has not confirmed that it serves them at their version
     overdue: Instant | None = None  # then FREEZE and ACTIVATE are said again
     expires: Instant | None = None  # then what has not arrived is undone
+    again: Instant | None = None  # what was undone so, and what waited with it, is tried again after this
 
     @property
     def saved(self) -> frozenset[BucketId]:

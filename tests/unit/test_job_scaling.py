@@ -12,6 +12,7 @@ from master.job.domain import (
     AnswerServers,
     HoldExpired,
     JobConfig,
+    MovesExpired,
     Persist,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
@@ -368,3 +369,38 @@ def test_a_report_that_does_not_fit_is_no_report(job, fault):
     said = ServerReport(lineage=driver.state.number, buckets=PositionSet.of(0, 1), sizes_bytes=(1, 1), loads=(1.0, 1.0))
     driver.say(servers[0].key, replace(said, **fault))
     assert not driver.state.weights
+
+
+def test_what_did_not_arrive_is_tried_again_much_later(job):
+    """A newcomer that stands still costs the pushes one wait, not one after another."""
+    driver, servers = job
+    driver.want(3)
+    third = Marks(driver, 2)
+    third.register()
+    run_servers(driver, [*servers, third])
+    driver.fire(MovesExpired)
+    run_servers(driver, [*servers, third])
+    weigh(driver, servers[0], size_bytes=1)
+    assert not driver.state.moves.intents
+    driver.now += driver.config.move_again_ns
+    weigh(driver, servers[0], size_bytes=1)
+    carry(driver, [*servers, third])
+    assert owners(driver).count("s2") == 2
+
+
+def test_a_new_master_ends_a_resize_that_was_half_done(job):
+    """The newcomer owned something already: nobody would be missing it."""
+    driver, servers = job
+    driver.want(3)
+    servers.append(Marks(driver, 2))
+    servers[2].register()
+    run_servers(driver, servers)
+    intent = driver.state.moves.intents[0]
+    driver.say(servers[2].key, Installed(lineage=1, bucket=intent.bucket, version=intent.version + 1, digest="d"))
+    run_servers(driver, servers)
+    assert owners(driver).count("s2") == 1
+    driver.start()
+    for server in servers:
+        server.register()
+    carry(driver, servers)
+    assert owners(driver).count("s2") == 2

@@ -1,0 +1,144 @@
+"""The number of servers and the master: asked over the wire, kept by etcd, and take-overs in the middle of moves."""
+
+import asyncio
+import signal
+import sys
+
+import pytest
+
+from autoscaler.jobs.masters import Door, Masters, NoProgress
+from tests.integration.master_stage import JOB, MasterProcess, running, serving, until_it_leads
+from tests.integration.sdk_stage import Job
+from tests.integration.test_servers_resized import check_ledger, status_of, wait_until_even
+
+SIZE, EPOCHS, BATCH = 6000, 3, 20
+
+
+async def ask(address, count, *, token=""):
+    async with Masters() as masters:
+        return await masters.set_servers(Door(job=JOB, address=address, token=token), count)
+
+
+# ---- asking ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_answer_says_what_holds_and_what_may_be(tmp_path):
+    """Outside the bounds: refused, with the field and the reason, and what held still holds."""
+    async with serving(MasterProcess(tmp_path, EDL_SERVERS="2", EDL_MAX_SERVERS="4")) as master:
+        answer = await ask(master.address, 3)
+        assert (answer.count, answer.least, answer.most, answer.refused) == (3, 1, 4, None)
+        refused = await ask(master.address, 5)
+        assert (refused.count, refused.refused.field) == (3, "servers")
+        assert "1 to 4" in refused.refused.message
+        assert "3 servers are wanted" in master.log
+
+
+async def test_a_job_without_servers_is_refused_any(tmp_path):
+    async with serving(MasterProcess(tmp_path)) as master:
+        answer = await ask(master.address, 1)
+        assert (answer.count, answer.most, answer.refused.field) == (0, 0, "servers")
+
+
+async def test_who_may_not_see_the_status_may_not_ask_for_servers(tmp_path):
+    secret = tmp_path / "token"
+    secret.write_text("open-sesame\n")
+    master = MasterProcess(tmp_path, EDL_SERVERS="1", EDL_MAX_SERVERS="2", EDL_TOKEN_FILE=str(secret))
+    async with running(master):
+        await until_it_leads(master, token="open-sesame")
+        assert await ask(master.address, 2, token="wrong") is NoProgress.REFUSED
+        assert (await ask(master.address, 2, token="open-sesame")).count == 2
+
+
+# ---- take-overs -----------------------------------------------------------------------------------------------------
+
+
+class Resized(Job):
+    """A job on etcd, whose master may die and come back."""
+
+    def __init__(self, folder, etcd):
+        super().__init__(
+            folder,
+            servers=2,
+            EDL_MAX_SERVERS="3",
+            EDL_ETCD_ENDPOINTS=",".join(etcd.endpoints),
+            EDL_LEADER_TTL_S="2",
+            EDL_CHECKPOINT_EVERY_S="0.5",
+            EDL_GRACE_S="40",
+        )
+        self.out = folder / "out.npz"
+
+    def begin(self):
+        arguments = ("--size", SIZE, "--epochs", EPOCHS, "--batch-size", BATCH, "--pause-s", "0.02", "--dense")
+        self.trained = self.trainer(0, "ledger.py", *arguments, "--out", self.out)
+        self.wait_for(lambda: status_of(self).positions.committed > 0, "the first commit")
+
+    def want(self, count):
+        assert asyncio.run(ask(self.address, count)).count == count
+
+    def replace_master(self):
+        self.processes[0].kill()
+        self.processes[0].wait()
+        command = [sys.executable, "-m", "master"]
+        settings = {"EDL_SERVERS": "2", "EDL_LISTEN": self.address, "EDL_CHECK_INVARIANTS": "1"}
+        self.processes[0] = self.start("master", command, **settings)
+        self.processes.pop()
+        self.wait_for(lambda: asyncio.run(self._leads()), "the next master to lead")
+
+    async def _leads(self):
+        async with Masters() as masters:
+            return await masters.look(Door(job=JOB, address=self.address, token="")) is not None
+
+    def wait_until_it_moves(self):
+        self.wait_for(lambda: status_of(self).moving, "a bucket on its way")
+
+
+@pytest.fixture
+async def job(etcd, tmp_path):
+    job = await asyncio.to_thread(Resized, tmp_path, etcd)
+    try:
+        await asyncio.to_thread(job.begin)
+        yield job
+    finally:
+        await asyncio.to_thread(job.stop)
+
+
+@pytest.mark.chaos
+async def test_a_master_that_dies_while_a_server_joins_is_followed_by_one_that_goes_on(job):
+    """The target stands still, so buckets are on their way for sure; nobody is rolled back, counters are exact."""
+
+    def resize():
+        job.want(3)
+        third = job.server(2)
+        job.wait_for(lambda: status_of(job).servers == 3, "the third server to enter")
+        third.send_signal(signal.SIGSTOP)
+        job.wait_until_it_moves()
+        job.replace_master()
+        third.send_signal(signal.SIGCONT)
+        status = status_of(job)
+        assert (status.servers_wanted, status.term > 1) == (3, True)
+        wait_until_even(job, {0, 1, 2})
+        assert job.wait_for_exit(job.trained) == 0
+        check_ledger(job, [job.out], EPOCHS)
+
+    await asyncio.to_thread(resize)
+
+
+@pytest.mark.chaos
+async def test_a_master_that_dies_while_a_server_is_emptied_is_followed_by_one_that_lets_it_go(job):
+    """The number that is wanted outlives the master that heard it."""
+
+    def resize():
+        job.want(3)
+        third = job.server(2)
+        wait_until_even(job, {0, 1, 2})
+        job.processes[1].send_signal(signal.SIGSTOP)
+        job.want(2)
+        job.wait_until_it_moves()
+        job.replace_master()
+        job.processes[1].send_signal(signal.SIGCONT)
+        wait_until_even(job, {0, 1})
+        assert job.wait_for_exit(third) == 0
+        assert job.wait_for_exit(job.trained) == 0
+        check_ledger(job, [job.out], EPOCHS)
+
+    await asyncio.to_thread(resize)
