@@ -1,7 +1,11 @@
-"""etcd for the tests: found or built once a session, one server (or three members) for each test that asks."""
+"""etcd for the tests: found or built once a session, one server (or three members) for each test that asks.
+
+And parameter servers in this process, for those that ask for them.
+"""
 
 import os
 import sys
+import threading
 
 import pytest
 
@@ -9,6 +13,7 @@ from master.etcd_server.cluster import start_etcd
 from master.etcd_server.finder import find_etcd
 from master.store.etcd.config import EtcdConfig
 from master.store.etcd.store import EtcdStore
+from tests.integration.data_path_stage import Job
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +51,19 @@ async def open_store():
     yield open_store
     for store in stores:
         await store.close()
+
+
+@pytest.fixture
+def new_job(tmp_path):
+    """Makes jobs on one checkpoint folder and closes them."""
+    jobs = []
+
+    def make(count, **more):
+        jobs.append(Job(tmp_path / "checkpoints", count, **more))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.close()
+    alive = [t.name for t in threading.enumerate() if t.name in {"accept", "deadlines"}]
+    assert alive == []

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from master.api.identities import OptimiserSpec, TableSpec
-from tests.integration import test_pserver_data_path as data_path
-from tests.integration.test_pserver_data_path import Job, span
+from tests.integration.data_path_stage import Job, span
 
 WIDE = (TableSpec(name="w", shape=(2_000_000,), dtype="int64", optimiser=OptimiserSpec(learning_rate=-1.0)),)
 ENOUGH, MOST_ROUNDS = 20, 200
@@ -19,9 +18,8 @@ class TooSlowError(Exception):
 
 
 @pytest.fixture
-def job(tmp_path, monkeypatch):
-    monkeypatch.setattr(data_path, "TABLES", WIDE)
-    job = Job(tmp_path, 2)
+def job(tmp_path):
+    job = Job(tmp_path, 2, tables=WIDE)
     job.restore()
     yield job
     job.close()

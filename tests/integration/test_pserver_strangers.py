@@ -1,0 +1,160 @@
+"""Who may speak to a parameter server, and what becomes of those who may not, speak badly or not at all."""
+
+import resource
+import socket
+import struct
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from master.api.identities import (
+    Lineage,
+    TableSpec,
+)
+from tests.integration.certificates import Authority
+from tests.integration.data_path_stage import BUCKETS, TABLES, batch, span, verdicts
+from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
+from trainer_sdk.pserver.client import PserverClient
+from trainer_sdk.pserver.connection import ClientSettings
+from trainer_sdk.pserver.handshake import greet_server
+from trainer_sdk.pserver.listener import Listener
+from trainer_sdk.pserver.messages import Verdict
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.wire import Channel, Kind, WireLimits
+
+
+@pytest.fixture
+def strict_port(new_job):
+    """A job's server on a second port, with short time limits."""
+    job = new_job(1).restore()
+    listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    limits = WireLimits(io_s=0.5, hello_s=0.2, frame_bytes=1 << 20)
+    listener = Listener(job.servers[0].service, Security(), listening, limits)
+    yield job, listener
+    listener.close()
+
+
+@pytest.fixture
+def many_descriptors():
+    """Both ends of a thousand connections are in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def wait_until(holds):
+    deadline_s = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\0" * 400, b"EDLp" + b"\xff" * 30, b"EDLp\x05\0\0\0\xff\xff\0\0" + b"\xff" * 8, b""],
+)
+def test_stranger_ends_its_own_connection_only(new_job, said):
+    """Garbage before and after the hello; the server goes on serving."""
+    job = new_job(1).restore()
+    with socket.create_connection(("127.0.0.1", job.servers[0].listener.port), timeout=5) as sock:
+        sock.sendall(said)
+        sock.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionResetError):
+            while sock.recv(4096):
+                pass
+    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+
+
+def test_stranger_that_says_its_hello_byte_by_byte_is_sent_away(strict_port):
+    """Each byte comes within the limit of one operation, the hello as a whole does not."""
+    _, listener = strict_port
+    begun = time.monotonic()
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as sock, suppress(OSError):
+        while time.monotonic() - begun < 10:
+            sock.sendall(b"E" if time.monotonic() - begun < 0.01 else b"\0")
+            time.sleep(0.05)
+    assert time.monotonic() - begun < 5
+    wait_until(lambda: not listener._open)
+
+
+@pytest.mark.parametrize("size", [(1 << 20) - 1, (1 << 20) + 8, 1 << 63])
+def test_body_that_never_comes_ends_the_connection(strict_port, size):
+    """Half a frame, or one larger than the limit: no answer, no change, and the server goes on."""
+    job, listener = strict_port
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as sock:
+        channel = Channel(sock, WireLimits())
+        greet_server(channel, Security(), "half")
+        sock.sendall(struct.pack("<4sB3xIQ", b"EDLp", Kind.PUSH, 0, size) + b"half")
+        with suppress(ConnectionResetError):
+            assert sock.recv(100) == b""
+    assert job.counts() == [0] * 24
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_thousand_silent_connections_do_not_stop_training(strict_port):
+    """They take a waiting thread each until their hello is due; a trainer is served meanwhile."""
+    job, listener = strict_port
+    addresses = [("127.0.0.1", listener.port)] * 1000
+    silent = [socket.create_connection(address, timeout=5) for address in addresses]
+    try:
+        assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+        route = replace(job.route, servers=(replace(job.route.servers[0], address=f"127.0.0.1:{listener.port}"),))
+        client = PserverClient()
+        client.set_route(route, TABLES, BUCKETS)
+        assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(Verdict.REPEAT, "0-31")}
+        client.close()
+        wait_until(lambda: not listener._open)
+    finally:
+        for sock in silent:
+            sock.close()
+
+
+def test_garbage_after_the_hello_is_answered_and_the_connection_closed(new_job):
+    """A push whose body is not what its head says changes nothing."""
+    job = new_job(1).restore()
+    other = PserverClient()
+    wrong = (TableSpec(name="w", shape=(31, 40)), *TABLES[1:])
+    other.set_route(job.route, wrong, BUCKETS)
+    with pytest.raises(Exception, match="refuses"):
+        other.push(Lineage(1), span(0, 4), {"w": np.zeros((31, 40), dtype=np.float32)})
+    other.close()
+    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+
+
+def test_secret_is_needed_on_both_sides(new_job):
+    """EDL_TOKEN_FILE: a client without it, and one that finds a server without it, are refused."""
+    job = new_job(1, security=Security(token=b"secret")).restore()
+    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+    for wrong in (Security(), Security(token=b"guess")):
+        client = PserverClient(wrong)
+        client.set_route(job.route, TABLES, BUCKETS)
+        with pytest.raises(AuthenticationError):
+            client.pull()
+        client.close()
+
+
+def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
+    """EDL_TLS_DIR: both sides show a certificate of the job's authority."""
+    tls = tmp_path / "tls"
+    Authority("job").issue(tls)
+    security = Security(tls_folder=tls)
+    job = new_job(2, security=security).restore()
+    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
+    _, pulled = job.client.push_and_pull(Lineage(1), span(4, 8), batch(np.arange(4, 8)))
+    assert pulled is not None
+    assert job.counts() == [1] * 8 + [0] * 16
+    plain = PserverClient(Security(), ClientSettings(budget_s=0.2, limits=WireLimits(io_s=1.0)))
+    plain.set_route(job.route, TABLES, BUCKETS)
+    with pytest.raises(ServerUnavailableError):
+        plain.pull()
+    plain.close()
+    Authority("another job").issue(tmp_path / "other")
+    other = PserverClient(Security(tls_folder=tmp_path / "other"), ClientSettings(budget_s=0.2))
+    other.set_route(job.route, TABLES, BUCKETS)
+    with pytest.raises(ServerUnavailableError, match="certificate"):
+        other.pull()
+    other.close()
