@@ -11,7 +11,7 @@ from tests.integration.master_stage import JOB, MasterProcess, running, serving,
 from tests.integration.sdk_stage import Job
 from tests.integration.test_servers_resized import check_ledger, status_of, wait_until_even
 
-SIZE, EPOCHS, BATCH = 6000, 3, 20
+SIZE, EPOCHS, BATCH = 4000, 3, 20
 
 
 async def ask(address, count, *, token=""):
@@ -69,6 +69,7 @@ class Resized(Job):
 
     def begin(self):
         arguments = ("--size", SIZE, "--epochs", EPOCHS, "--batch-size", BATCH, "--pause-s", "0.02", "--dense")
+        self.wait_for(lambda: asyncio.run(self._leads()), "the master to lead")
         self.trained = self.trainer(0, "ledger.py", *arguments, "--out", self.out)
         self.wait_for(lambda: status_of(self).positions.committed > 0, "the first commit")
 
