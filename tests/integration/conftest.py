@@ -65,5 +65,5 @@ def new_job(tmp_path):
     yield make
     for job in jobs:
         job.close()
-    alive = [t.name for t in threading.enumerate() if t.name in {"accept", "deadlines"}]
+    alive = [t.name for t in threading.enumerate() if t.name in {"accept", "deadlines", "courier"}]
     assert alive == []

@@ -59,7 +59,9 @@ class Server:
         self.said = []
         self.heard = threading.Condition()
         self.broken = []
-        outside = Outside(storage=open_storage(str(folder)), tell=self.tell, fatal=self.broken.append)
+        outside = Outside(
+            storage=open_storage(str(folder)), tell=self.tell, fatal=self.broken.append, security=security
+        )
         self.incarnation = Incarnation(f"process-{index}")
         self.service = Service(name=MemberName(f"server-{index}"), incarnation=self.incarnation, outside=outside)
         listening = socket.create_server(("127.0.0.1", 0))
@@ -76,10 +78,14 @@ class Server:
             self.said.append(message)
             self.heard.notify_all()
 
-    def wait_for(self, kind):
+    def wait_for(self, kind, *, count=1):
+        """The first message of this kind, once so many have been said."""
         with self.heard:
-            assert self.heard.wait_for(lambda: any(isinstance(m, kind) for m in self.said), timeout=20), self.said
-            return next(m for m in self.said if isinstance(m, kind))
+            assert self.heard.wait_for(lambda: len(self.all_of(kind)) >= count, timeout=20), self.said
+            return self.all_of(kind)[0]
+
+    def all_of(self, kind):
+        return [message for message in self.said if isinstance(message, kind)]
 
     def close(self):
         self.listener.close()

@@ -36,9 +36,10 @@ def check_contents(layout: Layout, bucket: int, contents: Contents) -> None:
 
 def _check_dense(spec: TableSpec, dense: DenseLayout, bucket: int, arrays: Mapping[str, Array]) -> None:
     size = dense.count(PositionSet.of(bucket))
-    if not size:
-        return
-    _check_arrays(spec, bucket, arrays, (size,), (1,))
+    if size:
+        _check_arrays(spec, bucket, arrays, (size,), (1,))
+    elif arrays:
+        raise TableError(f"bucket {bucket}.{spec.name}", "has elements", hint="No part of it lies in this bucket")
 
 
 def _check_sparse(spec: TableSpec, bucket_count: int, bucket: int, arrays: Mapping[str, Array]) -> None:

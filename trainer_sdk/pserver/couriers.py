@@ -48,13 +48,14 @@ class Post:
 
 
 class Couriers:
-    """Of one server.  `send` and `close` may be called from any thread and do not block."""
+    """Of one server.  `send` may be called from any thread and does not block."""
 
     def __init__(self, name: MemberName, security: Security, post: Post) -> None:
         self._security, self._post = security, post
         self._settings = ClientSettings(name=name, limits=WireLimits(io_s=_BUDGET_S), budget_s=_BUDGET_S)
         self._patience = Patience()
         self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target; of each that has a thread
+        self._threads: set[threading.Thread] = set()
         self._changed = threading.Condition()
 
     def send(self, order: SendCopy) -> None:
@@ -66,6 +67,7 @@ class Couriers:
             if orders is None:
                 orders = self._waiting[order.target.incarnation] = deque()
                 thread = threading.Thread(target=self._serve, args=(order.target, orders), name="courier", daemon=True)
+                self._threads = {one for one in self._threads if one.is_alive()} | {thread}
                 thread.start()
             if any(_is_same(order, other) for other in orders):
                 return
@@ -76,10 +78,13 @@ class Couriers:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing is sent any more; what is on its way is broken off."""
+        """Nothing is sent any more; what was on its way is broken off."""
         self._patience.end()
         with self._changed:
             self._changed.notify_all()
+            threads = tuple(self._threads)
+        for thread in threads:
+            thread.join(_PAUSE_S)
 
     def _serve(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
         """One target's thread; an order stands in the queue until it is done with."""

@@ -1,0 +1,240 @@
+"""A bucket goes from one parameter server to another over real sockets, and what comes in its way changes nothing."""
+
+import socket
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from master.api.identities import BucketId, Incarnation, Lineage, MemberName, ServerPlace, Version
+from master.api.messages import Activate, Activated, Forget, Freeze, Installed, Restored, Warm, Written
+from master.api.positions import EMPTY, PositionSet
+from tests.integration.certificates import Authority
+from tests.integration.data_path_stage import BUCKETS, TABLES, span, verdicts
+from trainer_sdk.errors import TableError, WireError
+from trainer_sdk.pserver.bucket_bytes import encode_bucket
+from trainer_sdk.pserver.layout import Layout
+from trainer_sdk.pserver.messages import CopyHead, Verdict
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.tables import Model
+from trainer_sdk.pserver.wire_copies import CopyStatus, copy_digest
+
+MOVED = 3  # a bucket of the first of two servers
+
+
+def freeze(job, bucket=MOVED, *, version=0, to=1):
+    order = Freeze(lineage=job.lineage, bucket=BucketId(bucket), version=Version(version), target=job.servers[to].place)
+    job.servers[1 - to].service.control(order)
+
+
+def flip(job, bucket=MOVED, *, to=1):
+    """The table names the target: it is told, then trainers, and the loser."""
+    owner, version = list(job.route.owner), list(job.route.version)
+    owner[bucket], version[bucket] = to, Version(version[bucket] + 1)
+    job.route = replace(job.route, revision=job.route.revision + 1, owner=tuple(owner), version=tuple(version))
+    named = {"lineage": job.lineage, "buckets": PositionSet.of(bucket), "version": version[bucket]}
+    job.servers[to].service.control(Activate(**named))
+    job.servers[1 - to].service.control(Forget(**named))
+
+
+def follow(job):
+    job.client.set_route(job.route, TABLES, BUCKETS)
+
+
+def numbers(job):
+    """Every number that can be pulled, as bytes."""
+    tables = job.client.pull().tables
+    return {name: table.tobytes() for name, table in tables.items()}, job.client.pull_rows("e", np.arange(200)).rows
+
+
+def test_a_bucket_moves_amid_pushes_and_every_number_is_as_if_it_had_not(new_job, tmp_path):
+    """Adam with its slots and counts, counters and sparse rows; the same over TLS with a secret (rules 43 to 50)."""
+    Authority("job").issue(tmp_path / "tls")
+    moved = new_job(2, security=Security(token=b"secret", tls_folder=tmp_path / "tls")).restore()
+    stayed = new_job(2, first=2).restore()
+    for job in (moved, stayed):
+        job.push(0, 8)
+    source, target = moved.servers
+
+    freeze(moved)
+    assert target.wait_for(Installed).version == 1
+    assert verdicts(moved.push(8, 12)) == {(Verdict.FROZEN, "3"), (Verdict.APPLIED, "0-2,4-31")}
+    flip(moved)
+    assert target.wait_for(Activated).buckets == PositionSet.of(MOVED)
+    late = moved.push(8, 12, buckets=PositionSet.of(MOVED))
+    assert verdicts(late) == {(Verdict.MOVED, "3")}, "the client's route is an old one"
+    follow(moved)
+    assert verdicts(moved.push(8, 12)) == {(Verdict.APPLIED, "3"), (Verdict.REPEAT, "0-2,4-31")}
+    moved.push(12, 16)
+    stayed.push(8, 12)
+    stayed.push(12, 16)
+
+    assert moved.counts() == stayed.counts() == [1] * 16 + [0] * 8
+    (dense, rows), (dense_stayed, rows_stayed) = numbers(moved), numbers(stayed)
+    assert dense == dense_stayed
+    assert (rows == rows_stayed).all()
+    assert source.broken == target.broken == []
+
+
+def test_a_freeze_said_again_hands_over_again_and_a_staged_copy_is_not_served(new_job):
+    """Rules 43, 44 and 50: INSTALLED each time, NOT_YET until ACTIVATE."""
+    job = new_job(2).restore()
+    freeze(job)
+    job.servers[1].wait_for(Installed)
+    freeze(job)
+    job.servers[1].wait_for(Installed, count=2)
+    owner, version = list(job.route.owner), list(job.route.version)
+    owner[MOVED], version[MOVED] = 1, Version(1)
+    job.client.set_route(replace(job.route, owner=tuple(owner), version=tuple(version)), TABLES, BUCKETS)
+    assert (Verdict.NOT_YET, "3") in verdicts(job.push(0, 4))
+
+
+def test_an_undone_move_goes_on_at_its_source_with_all_it_had(new_job):
+    """Rule 46: ACTIVATE of the next version opens the frozen copy, FORGET drops the staged one."""
+    job = new_job(2).restore()
+    job.push(0, 4)
+    freeze(job)
+    job.servers[1].wait_for(Installed)
+    flip(job, to=0)
+    follow(job)
+    assert verdicts(job.push(4, 8)) == {(Verdict.APPLIED, "0-31")}
+    assert job.counts() == [1] * 8 + [0] * 16
+
+
+def test_a_warm_copy_leaves_the_bucket_in_service(new_job):
+    """Rule 42: the hand-over comes after it all the same."""
+    job = new_job(2).restore()
+    job.push(0, 4)
+    source, target = job.servers
+    source.service.control(Warm(lineage=job.lineage, bucket=BucketId(MOVED), version=Version(0), target=target.place))
+    assert verdicts(job.push(4, 8)) == {(Verdict.APPLIED, "0-31")}
+    freeze(job)
+    target.wait_for(Installed)
+    flip(job)
+    follow(job)
+    assert job.counts() == [1] * 8 + [0] * 16
+
+
+def test_a_target_that_does_not_answer_keeps_no_other_copy_waiting(new_job):
+    """A server has stopped, the move to it will be undone; buckets for others go out meanwhile."""
+    job = new_job(2).restore()
+    with socket.create_server(("127.0.0.1", 0)) as stopped:  # accepts, and says nothing
+        place = ServerPlace(
+            name=MemberName("stopped"),
+            incarnation=Incarnation("stopped"),
+            address=f"127.0.0.1:{stopped.getsockname()[1]}",
+            ordinal=2,
+        )
+        for bucket in (4, 5):
+            job.servers[0].service.control(
+                Freeze(lineage=job.lineage, bucket=BucketId(bucket), version=Version(0), target=place)
+            )
+        freeze(job)
+        assert job.servers[1].wait_for(Installed).bucket == MOVED
+        job.servers[0].service.close()
+
+
+def test_a_checkpoint_cut_before_a_flip_has_every_bucket_once(new_job):
+    """A complete fork of a bucket that has left is written by who had it; two servers' files make one (58, 59)."""
+    job = new_job(2).restore()
+    job.push(0, 8)
+    job.cut(span(0, 8))
+    freeze(job)
+    job.servers[1].wait_for(Installed)
+    flip(job)
+    files = tuple(server.wait_for(Written).file for server in job.servers)
+    follow(job)
+    job.push(8, 24)
+    named = sorted(extent[0] for record in files for extent in record.extents)
+    assert named == list(range(BUCKETS))
+
+    alone = new_job(1, first=4, lineage=2, files=files, data=span(0, 8)).restore()
+    assert alone.counts() == [1] * 8 + [0] * 16
+
+
+def test_a_cut_after_a_flip_is_written_by_the_new_owner(new_job):
+    """CUT forks what HELD listed, where it is now (58)."""
+    job = new_job(2).restore()
+    job.push(0, 8)
+    freeze(job)
+    job.servers[1].wait_for(Installed)
+    flip(job)
+    follow(job)
+    job.push(8, 12)
+    job.cut(span(0, 12))
+    files = tuple(server.wait_for(Written).file for server in job.servers)
+    assert MOVED in {extent[0] for extent in files[1].extents}
+    alone = new_job(1, first=4, lineage=2, files=files, data=span(0, 12)).restore()
+    assert alone.counts() == [1] * 12 + [0] * 12
+
+
+# ---- copies that are none -------------------------------------------------------------------------------------------
+
+
+def copy_for(server, **differs):
+    """A copy as its source would send it, of a fresh bucket."""
+    model = Model(Layout.of(TABLES, BUCKETS), span(0, BUCKETS))
+    body = memoryview(bytearray(b"".join(encode_bucket(model.content(MOVED), BUCKETS))))
+    head = CopyHead(
+        lineage=Lineage(1),
+        bucket=BucketId(MOVED),
+        version=Version(1),
+        target=server.incarnation,
+        is_final=True,
+        applied=EMPTY,
+        skipped=EMPTY,
+        digest=copy_digest([body]),
+    )
+    return replace(head, **differs), body
+
+
+@pytest.mark.parametrize(
+    "differs",
+    [{"lineage": Lineage(2)}, {"target": Incarnation("another")}, {"version": Version(0)}],
+    ids=["lineage", "process", "version"],
+)
+def test_a_copy_that_is_not_meant_for_this_process_now_is_left_lying(new_job, differs):
+    """Rule 44: no INSTALLED, nothing to activate."""
+    job = new_job(2).restore()
+    source, target = job.servers
+    server = source if "version" in differs else target  # the source has it live at 0
+    head, body = copy_for(server, **differs)
+    assert server.service.copy(head, body) is CopyStatus.ARRIVED
+    assert server.all_of(Installed) == []
+
+
+def test_a_difference_is_answered_with_need_full(new_job):
+    """Rule 42: this side has no base to build on."""
+    job = new_job(2).restore()
+    head, body = copy_for(job.servers[1], base="of something")
+    assert job.servers[1].service.copy(head, body) is CopyStatus.NEED_FULL
+
+
+def test_an_altered_copy_or_one_of_other_tables_is_refused(new_job):
+    """It may not be staged: what is staged must go in without fail when the table names us."""
+    job = new_job(2).restore()
+    target = job.servers[1]
+    head, body = copy_for(target)
+    altered = memoryview(bytearray(body))
+    altered[len(altered) - 9] ^= 1
+    with pytest.raises(WireError, match="digest"):
+        target.service.copy(head, altered)
+    larger = (replace(TABLES[0], shape=(300, 40)), *TABLES[1:])
+    for tables, buckets, wrong in ((TABLES, BUCKETS // 2, "buckets"), (larger, BUCKETS, "bucket 3.w")):
+        model = Model(Layout.of(tables, buckets), span(0, buckets))
+        other = memoryview(bytearray(b"".join(encode_bucket(model.content(MOVED), buckets))))
+        with pytest.raises((WireError, TableError), match=wrong):
+            target.service.copy(replace(head, digest=copy_digest([other])), other)
+    assert target.all_of(Installed) == []
+
+
+def test_a_newer_lineage_drops_what_was_staged(new_job):
+    """Rules 39 and 56: nothing of before is activated in it."""
+    job = new_job(2).restore()
+    freeze(job)
+    job.servers[1].wait_for(Installed)
+    again = replace(job.orders[1], lineage=Lineage(2))
+    job.servers[1].service.control(again)
+    job.servers[1].wait_for(Restored, count=2)
+    job.servers[1].service.control(Activate(lineage=Lineage(2), buckets=PositionSet.of(MOVED), version=Version(1)))
+    assert job.servers[1].all_of(Activated) == []
