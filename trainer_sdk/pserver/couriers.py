@@ -59,7 +59,7 @@ class Couriers:
         self._changed = threading.Condition()
 
     def send(self, order: SendCopy) -> None:
-        """It is sent after those before it to that target, unless it waits or is on its way already."""
+        """It is sent after those before it to that target, and once more if it is on its way just now (rule 43)."""
         with self._changed:
             if self._patience.is_over:
                 return
@@ -87,7 +87,7 @@ class Couriers:
             thread.join(_PAUSE_S)
 
     def _serve(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
-        """One target's thread; an order stands in the queue until it is done with."""
+        """One target's thread."""
         connection = Connection(target, self._security, self._settings, self._security.client_context(), self._patience)
         try:
             while True:
@@ -96,10 +96,8 @@ class Couriers:
                     if not orders or self._patience.is_over:
                         del self._waiting[target.incarnation]
                         return
-                    order = orders[0]
+                    order = orders.popleft()
                 self._deliver(connection, order)
-                with self._changed:
-                    orders.popleft()
         finally:
             connection.close()
 
