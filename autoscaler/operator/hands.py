@@ -32,6 +32,12 @@ class Hands:
         """Its pods go after it."""
         await self._delete(DEPLOYMENTS, deployment, Preconditions(uid=deployment["metadata"]["uid"]))
 
+    async def scale_master(self, deployment: Raw, replicas: int) -> None:
+        """This very Deployment has so many replicas, and the number is EDL's field (server-side apply)."""
+        metadata = deployment["metadata"]
+        named = {name: metadata[name] for name in ("name", "namespace", "uid")}
+        await self._api.apply(DEPLOYMENTS, {"metadata": named, "spec": {"replicas": replicas}})
+
     async def delete_job(self, job: Raw) -> None:
         """The TrainingJob and, after it, all that it owns, if it is as it was looked at: its time may have grown.
 

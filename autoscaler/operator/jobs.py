@@ -30,6 +30,7 @@ from autoscaler.operator.ends import By, end_of
 from autoscaler.operator.failures import Failures
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.hands import Hands
+from autoscaler.operator.master_count import MasterCount
 from autoscaler.operator.record import JobRecord, facts_of, leaving_roles, news_of, next_look_at_s
 from autoscaler.operator.records import Ears, Note, Records
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, role_of, roles_of, standing, uid_of
@@ -73,6 +74,7 @@ class Jobs:
         self._is_frozen = is_frozen
         self._records = Records(ground, ears, clock=clock, offset_s=offset_s, wake=self.wake)
         self.failures = Failures(self._records, hands, ears, ask=self.ask, clock=clock, wake=self.wake)
+        self._masters = MasterCount(hands, ears, clock=clock)
         self._awake: set[JobName] = set()
         self._news = asyncio.Event()
         self._look_at_s: dict[JobName, float] = {}
@@ -141,6 +143,8 @@ class Jobs:
             await self._clear_away(job, pods)
             if is_done:
                 await self._drop(job)
+            elif master is not None and self.records[name].life.state is JobState.ACTIVE:
+                await self._masters.keep(job, master)
         self._ears.changed(name)
 
     async def ask(self, job: KubeJob) -> bool:

@@ -49,7 +49,7 @@ from autoscaler.operator.resizes import Author
 from autoscaler.operator.seen import Seen
 from autoscaler.operator.servers import Servers, why_it_stays
 from autoscaler.operator.settings import OperatorSettings
-from autoscaler.operator.standing import has_ended, is_gated, role_of, standing, uid_of
+from autoscaler.operator.standing import has_ended, has_unstarted, is_gated, role_of, standing, uid_of
 from autoscaler.operator.status import status_of, wrong_status
 from autoscaler.operator.statuses import Statuses
 from autoscaler.operator.told import Told
@@ -97,6 +97,7 @@ class Leading:
             settings.build.etcd,
             now=lambda: datetime.fromtimestamp(wall_s(), UTC),
             servers_of=self._servers_of,
+            is_stuck=lambda job: has_unstarted(self.ground.pods(job), wall_s()),
             namespaces=settings.namespaces,
         )
         self.cluster = KubernetesCluster(

@@ -2,8 +2,9 @@
 
 `prepare` makes them before the first pod, which mounts them; after that they are healed when somebody has deleted or
 changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
-certificates are renewed long before they end (`building.identity`).  All writes are server-side applies of the whole
-object, so doing it twice is doing it once.  What somebody else has made under such a name is left alone, and said.
+once a minute those of a job of which a pod does not start.  Certificates are renewed long before they end
+(`building.identity`).  All writes are server-side applies of the whole object, so doing it twice is doing it once.
+What somebody else has made under such a name is left alone, and said.
 
 An identity that stands is never replaced while it is whole: running pods are known by it.  Of one that has lost a part,
 token and authority are kept if anything of them is left.
@@ -57,7 +58,7 @@ class Kept:
 class Objects:
     """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all.
 
-    `servers_of`: how many parameter servers a job has now.
+    `servers_of`: how many parameter servers a job has now.  `is_stuck`: whether a pod of the job does not start.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class Objects:
         *,
         now: Callable[[], datetime],
         servers_of: Callable[[KubeJob], int],
+        is_stuck: Callable[[KubeJob], bool],
         namespaces: tuple[str, ...] = (),
     ) -> None:
         self._api = api
         self._etcd = etcd
         self._now = now
         self._servers_of = servers_of
+        self._is_stuck = is_stuck
         self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
         self._kept: dict[str, Kept] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -151,7 +154,8 @@ class Objects:
         for job in jobs:
             service = services.get((job.namespace, master_name(job.name)))
             budget = budgets.get((job.namespace, budget_name(job.name)))
-            if with_secrets or not _is_whole(job, service, budget, self._core_pods(job)):
+            is_whole = _is_whole(job, service, budget, self._core_pods(job))
+            if with_secrets or not is_whole or self._is_stuck(job):
                 self._kept.pop(job.key, None)
             try:
                 await self.prepare(job)

@@ -12,8 +12,11 @@ from autoscaler.clusters.kubernetes.building.labels import GATE, ORDINAL, ROLE
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
 from autoscaler.clusters.kubernetes.reading.raw import Raw, condition_of, controller_of, text
+from autoscaler.clusters.kubernetes.reading.times import unix_s
 from autoscaler.domain import Role
 from autoscaler.operator.ends import ENDED
+
+UNSTARTED_S: Final = 20.0  # images are here by then, mostly
 
 Pod = TypeVar("Pod", bound=Mapping[str, Any])
 
@@ -67,6 +70,20 @@ def is_gated(raw: Raw) -> bool:
 def is_ready(raw: Raw) -> bool:
     """Whether it serves."""
     return condition_of(raw, "Ready").get("status") == "True" and not is_leaving(raw) and not has_ended(raw)
+
+
+def has_unstarted(pods: Iterable[Pod], now_unix_s: float) -> bool:
+    """Whether one has had a node for long, and no containers yet: something that it mounts may be gone."""
+    return any(
+        text(raw, "spec", "nodeName") and text(raw, "status", "phase") == "Pending" and _bound_for_long(raw, now_unix_s)
+        for raw in pods
+        if not is_leaving(raw)
+    )
+
+
+def _bound_for_long(raw: Raw, now_unix_s: float) -> bool:
+    bound_s = unix_s(text(condition_of(raw, "PodScheduled"), "lastTransitionTime"))
+    return bound_s is not None and now_unix_s - bound_s > UNSTARTED_S
 
 
 def standing(pods: Iterable[Pod], role: Role) -> list[Pod]:

@@ -101,6 +101,10 @@ def test_a_job_starts_grows_is_healed_suspended_resumed_and_deleted(plane, admin
     events = plane.kubectl("get", "events.events.k8s.io", "-n", JOBS, "-o", "jsonpath={.items[*].reason}")
     assert "Started" in events
 
+    plane.kubectl("scale", "deployment", "digits-master", "-n", JOBS, "--replicas=0")
+    wait_for("the master is wanted again", lambda: "MastersRestored" in operator.log.read_text(encoding="utf-8"))
+    assert plane.kubectl("get", "deployment", "digits-master", "-n", JOBS, "-o", "jsonpath={.spec.replicas}") == "1"
+
     plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", '{"spec":{"runPolicy":{"suspend":true}}}')
     wait_for("suspended", lambda: condition(plane, "digits", "Suspended")[0] == "True" and not pods(admin, "digits"))
     plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", '{"spec":{"runPolicy":{"suspend":false}}}')

@@ -124,6 +124,8 @@ class RestOfTheCluster:
                 "spec": spec["template"]["spec"],
             }
             self.server.create(PODS, body, CONTROLLER)
+        for pod in mine[spec["replicas"] :]:
+            self.server.delete(PODS, metadata["namespace"], pod["metadata"]["name"])
 
 
 def add_job(server, raw):

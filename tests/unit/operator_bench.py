@@ -42,7 +42,11 @@ class OperatorBench:
         self.store = FollowedStore()
         settings = BuildSettings(image="edl:1", etcd=EtcdAccess(endpoints="http://etcd:2379"))
         self.objects = Objects(
-            self.api, settings.etcd, now=lambda: datetime.fromtimestamp(self.now_s, UTC), servers_of=lambda _job: 0
+            self.api,
+            settings.etcd,
+            now=lambda: datetime.fromtimestamp(self.now_s, UTC),
+            servers_of=lambda _job: 0,
+            is_stuck=lambda _job: False,
         )
         self.cluster = KubernetesCluster(
             self.api,

@@ -152,3 +152,37 @@ async def test_a_job_may_be_deleted_while_the_master_of_another_is_brought_back(
     term.api.happens = happens
     await term.leading.cluster._gangs.settle(term.bench.now_s)
     assert term.bench.names(DEPLOYMENTS) == {"digits-master"}
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+async def test_masters_that_somebody_scaled_are_as_many_as_before(replicas):
+    """`kubectl scale deploy/digits-master --replicas=0`: the trainers stood idle for ever."""
+    term = await running()
+    scaled = {"spec": {"replicas": replicas}}
+    await term.bench.api.patch(DEPLOYMENTS, "digits-master", scaled, namespace="team-a", subresource=Subresource.SCALE)
+    term.bench.rest.settle()
+    assert len(term.bench.pods("master")) == replicas
+    await term.step(3)
+    assert len(term.bench.pods("master")) == 1
+    assert term.reasons().count("MastersRestored") == 1
+    owners = term.server.owners(DEPLOYMENTS, "team-a", "digits-master")["spec", "replicas"]
+    assert Owner("edl", is_apply=True) in owners
+
+
+async def test_whoever_scales_masters_all_the_time_is_answered_now_and_then():
+    term = await running()
+    for _ in range(10):
+        raw = term.server.get(DEPLOYMENTS, "team-a", "digits-master")
+        term.server.rewrite(DEPLOYMENTS, raw, raw | {"spec": raw["spec"] | {"replicas": 0}})
+        await term.step()
+    assert [event["reason"] for event in term.bench.events()].count("MastersRestored") <= 2
+
+
+async def test_a_suspended_job_is_not_given_masters():
+    term = await running()
+    term.bench.edit(runPolicy={"suspend": True})
+    await term.step(2)
+    raw = term.server.get(DEPLOYMENTS, "team-a", "digits-master")
+    term.server.rewrite(DEPLOYMENTS, raw, raw | {"spec": raw["spec"] | {"replicas": 0}})
+    await term.step(2)
+    assert "MastersRestored" not in term.reasons()

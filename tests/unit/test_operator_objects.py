@@ -10,6 +10,7 @@ from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
 from autoscaler.clusters.kubernetes.pod_writer import NameTakenError
 from autoscaler.operator.objects import Objects
+from autoscaler.operator.standing import UNSTARTED_S, has_unstarted
 from tests.unit.kube_objects import kube_job
 
 KINDS = (SECRETS, SERVICES, DISRUPTION_BUDGETS)
@@ -19,6 +20,7 @@ class Bench:
     def __init__(self):
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.servers = 0
+        self.is_stuck = False
         self.server = MemoryServer(now=self.wall_s, namespaces=("team-a",))
         self.api = MemoryApi(self.server)
         self.objects = self.keeper()
@@ -28,7 +30,13 @@ class Bench:
 
     def keeper(self):
         etcd = EtcdAccess(endpoints="http://etcd")
-        return Objects(self.api, etcd, now=lambda: self.now, servers_of=lambda _job: self.servers)
+        return Objects(
+            self.api,
+            etcd,
+            now=lambda: self.now,
+            servers_of=lambda _job: self.servers,
+            is_stuck=lambda _job: self.is_stuck,
+        )
 
     def names(self):
         return {one["metadata"]["name"] for kind in KINDS for one in self.server.all(kind)}
@@ -95,6 +103,40 @@ async def test_a_deleted_secret_is_made_again_with_the_token_that_pods_know(benc
     assert bench.names() == ALL
     assert bench.secret(name)["token"] == token
     assert bench.secret("digits-authority") == authority
+
+
+async def test_a_deleted_secret_is_missed_as_soon_as_a_pod_does_not_start(bench):
+    """Pods that run have what they mounted; the next one waits for it, and so did its job, for ten minutes."""
+    await bench.api.delete(SECRETS, "digits-member", namespace="team-a")
+    await bench.objects.heal([kube_job()], with_secrets=False)
+    assert bench.names() == ALL - {"digits-member"}
+    bench.is_stuck = True
+    await bench.objects.heal([kube_job()], with_secrets=False)
+    assert bench.names() == ALL
+
+
+def pod(*, node="n1", phase="Pending", bound_at="2026-01-01T00:00:00Z", **metadata):
+    conditions = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": bound_at}]
+    return {
+        "metadata": metadata,
+        "spec": {"nodeName": node},
+        "status": {"phase": phase, "conditions": conditions},
+    }
+
+
+@pytest.mark.parametrize(
+    ("raw", "after_s", "is_stuck"),
+    [
+        (pod(), UNSTARTED_S + 1.0, True),
+        (pod(), UNSTARTED_S - 1.0, False),
+        (pod(phase="Running"), 3600.0, False),
+        (pod(node=""), 3600.0, False),
+        (pod(deletionTimestamp="2026-01-01T00:00:00Z"), 3600.0, False),
+        (pod(bound_at=""), 3600.0, False),
+    ],
+)
+def test_a_pod_that_does_not_start_is_bound_and_has_no_containers_for_long(raw, after_s, is_stuck):
+    assert has_unstarted([raw], datetime(2026, 1, 1, tzinfo=UTC).timestamp() + after_s) is is_stuck
 
 
 async def test_without_its_authority_the_identity_is_another_one(bench):

@@ -41,8 +41,8 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
   resources: [resourcequotas, limitranges]
   verbs: [get, list, watch]
 - apiGroups: [apps]
-  resources: [deployments]
-  verbs: [get, list, watch, create, delete]
+  resources: [deployments]   # patch: one of masters that somebody scaled
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [daemonsets]
   verbs: [get, list, watch]
