@@ -1,4 +1,4 @@
-"""The number of servers and the master: asked over the wire, kept by etcd, and take-overs in the middle of moves."""
+"""The number of servers and the master: asked over the wire, kept by etcd, take-overs in the middle of moves (M5)."""
 
 import asyncio
 import signal
