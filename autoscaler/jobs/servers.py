@@ -14,6 +14,6 @@ from collections.abc import Iterable
 def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
     """Return the n of a job whose servers with these ordinals stand and are not leaving; never below the minimum.
 
-    A gap counts: a server in the middle that is drained comes back under its number (docs/adr/0121).
+    A gap counts: where one in the middle was drained, the one in its place may stand beyond, and must not be sent away.
     """
     return max([minimum, *(ordinal + 1 for ordinal in standing)])

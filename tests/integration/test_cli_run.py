@@ -45,6 +45,8 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert "did you mean" in edl("get", "tjj", run=run.folder, code=2)
     assert "known here: idle" in edl("get", "tj/xyz", run=run.folder, code=3)
     assert "sizes 1 to 3" in edl("scale", "tj/idle", "--trainers", "9", run=run.folder, code=4)
+    assert "tj/idle has none, and so no tables" in edl("scale", "tj/idle", "--servers", "2", run=run.folder, code=4)
+    assert "say --replicas N" in edl("scale", "tj/idle", "--servers", "2", "--trainers", "2", run=run.folder, code=2)
     assert (
         "was not completed"
         in edl("wait", "--for=condition=Completed", "tj/idle", "--timeout", "300ms", run=run.folder, code=5).lower()

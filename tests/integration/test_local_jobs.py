@@ -145,6 +145,33 @@ async def test_servers_come_and_go_and_the_master_is_told_how_many(tmp_path):
         assert said == ["2 servers", "1 server, in place of 2"]
 
 
+async def test_place_of_a_drained_server_is_taken_at_once_under_another_number(tmp_path):
+    """The model goes from one to the other; a job that has not begun waits, for its master begins with the first."""
+    lineage, told = [0], []
+
+    async def look_at(_):
+        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=told[-1] if told else 1, lineage=lineage[0])
+
+    async def set_servers(_, count):
+        told.append(count)
+        return ServersAnswer(count=count, least=1, most=2)
+
+    stubborn = template("sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 0.1; done", grace_s=60.0)
+    async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
+        await start(cluster, job(server=stubborn, most_servers=2))
+        log = cluster.recorder.folder.log_of("digits-server-0")
+        await wait_until(cluster, lambda: log.exists() and "deaf" in log.read_text(), "the trap")
+        cluster.leave("digits-server-0", why="test")
+        refused = await cluster.apply(seat(1, Role.SERVER))
+        assert (refused.verdict, "begins with its first" in refused.message) == (Verdict.REFUSED, True)
+        lineage[0] = 1
+        await wait_until(
+            cluster, lambda: record(cluster).progress and record(cluster).progress.lineage, "the beginning"
+        )
+        assert (await cluster.apply(seat(1, Role.SERVER))).verdict is Verdict.DONE
+        await wait_until(cluster, lambda: told == [2], "the new number")
+
+
 async def test_number_that_the_master_refuses_is_told_once(tmp_path):
     """With its field and reason; the master is asked on, for its successor may see it otherwise."""
     told = []

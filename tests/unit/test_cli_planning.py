@@ -2,12 +2,13 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autoscaler.cli.main import main
-from autoscaler.domain import Policy, Workload
+from autoscaler.domain import Capabilities, Policy, ServerSpec, Workload
 from autoscaler.snapshots import Snapshot, format_document, to_document
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
@@ -66,6 +67,22 @@ def test_why_for_people(say):
         "  1 more: 3    1 cpu more on n1\n"
         "  1 more: 3    another node like n1\n"
     )
+
+
+def test_why_tells_both_roles(say, tmp_path):
+    """How many servers a job has, how many it shall have, and what decides it."""
+    servers = ServerSpec(shape=shape(500), min_replicas=1, max_replicas=3, trainers_per_server=2)
+    cluster = MemoryCluster([node("n1", 8_000)], [replace(job("digits", high=5), servers=servers)])
+    cluster.capabilities = Capabilities(servers_elastic=True)
+    driver = Driver(cluster, Policy())
+    driver.settle()
+    cluster.lose("digits-server-2")
+    snapshot = Snapshot(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
+    file = tmp_path / "elastic.json"
+    file.write_text(format_document(to_document(snapshot)))
+    told = say("why", "tj/digits", file=file).splitlines()
+    assert told[0] == "tj/digits has 5 trainers (1 to 5 allowed)"
+    assert told[1] == "and 2 parameter servers, going to 3 (1 to 3 allowed, one for every 2 trainers)"
 
 
 def test_why_for_scripts(say):

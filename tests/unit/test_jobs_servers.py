@@ -10,7 +10,7 @@ from autoscaler.jobs.servers import servers_wanted
     [
         ((0, 1), 2),
         ((0, 1, 2), 3),  # the third has been created: it gets its share as soon as it is there
-        ((0, 2), 3),  # the second is drained and comes back under its number
+        ((0, 2), 3),  # the second is drained: the third stays, whether it was there before or took its place
         ((0,), 2),  # the last one too: below the minimum it is only waited for
         ((), 2),
     ],

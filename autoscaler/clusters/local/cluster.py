@@ -230,10 +230,17 @@ class LocalCluster:
             return f"node {action.node} takes no pods"
         if _name_of(action) in self.table.pods:
             return f"pod {_name_of(action)} stands elsewhere or is leaving"
-        if action.role is Role.SERVER and action.ordinal >= _most_servers(record.job):
-            return (
-                f"job {action.job} numbers its {_most_servers(record.job)} servers from 0; one of them is leaving yet"
-            )
+        return self._find_server_problem(action, record) if action.role is Role.SERVER else ""
+
+    def _find_server_problem(self, action: CreatePod, record: JobRecord) -> str:
+        """A job begins with its first numbers, for which its master waits; later any number below the most will do."""
+        most = 0 if record.job.server is None else record.job.server.replicas.maximum
+        if action.ordinal >= most:
+            return f"job {action.job} numbers its {most} servers from 0; one of them is leaving yet"
+        is_new = record.progress is None or not record.progress.lineage
+        leaving = (pod for pod in self.table.job_pods(action.job, Role.SERVER) if pod.is_leaving)
+        if is_new and any(pod.ordinal < action.ordinal for pod in leaving):
+            return f"job {action.job} begins with its first servers; one of them is leaving yet"
         return ""
 
     def _stands(self, action: CreatePod) -> bool:
@@ -305,10 +312,6 @@ class LocalCluster:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
-
-
-def _most_servers(job: TrainingJob) -> int:
-    return 0 if job.server is None else job.server.replicas.maximum
 
 
 def _name_of(action: CreatePod) -> PodName:
