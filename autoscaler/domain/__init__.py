@@ -33,6 +33,7 @@ from autoscaler.domain.history import (
     RoomMade,
     RoomSeen,
     Seat,
+    ServerMove,
     Shortfall,
 )
 from autoscaler.domain.jobs import DEFAULT_WEIGHT, Job, JobState, MasterSpec, ServerSpec, TrainerSpec
@@ -102,6 +103,7 @@ __all__ = [
     "RoomMade",
     "RoomSeen",
     "Seat",
+    "ServerMove",
     "ServerSpec",
     "Shape",
     "Shortfall",

@@ -132,6 +132,7 @@ class Capabilities:
     """What a cluster's adapter can do.  The planner plans nothing that it cannot."""
 
     servers_elastic: bool = False  # parameter servers can move state while training goes on
+    moves_servers: bool = False  # besides, a server can be put on another node: the new one first, then the old leaves
     replaces_masters: bool = False  # a lost master is replaced by the cluster itself; the planner leaves it alone
 
 

@@ -94,6 +94,17 @@ class Shortfall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMove:
+    """A server that moves: the pod that is to leave, and the node and number of the one that takes its place."""
+
+    job: JobName
+    pod: PodName
+    node: NodeName
+    ordinal: int
+    since_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """All of the planner's memory.  Entries of pods and jobs that are gone are dropped by the next plan."""
 
@@ -108,3 +119,5 @@ class History:
     transfers_at_s: tuple[float, ...] = ()  # instants of the last minute
     changes: tuple[Change, ...] = ()  # likewise
     preempted: tuple[Preempted, ...] = ()
+    server_moves: tuple[ServerMove, ...] = ()  # under way
+    server_moves_at_s: tuple[float, ...] = ()  # when those of the last minute began

@@ -17,6 +17,7 @@ class Reason(StrEnum):
     GROWN = "Grown"
     REFILLED = "Refilled"
     SHRUNK = "Shrunk"
+    MOVED = "Moved"  # its size stays, a server of it goes to another node
     WAITING = "Waiting"  # a gang that cannot start yet
     STOPPED = "Stopped"
     STALE_VIEW = "StaleView"
@@ -43,7 +44,7 @@ class Bottleneck(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a pod is created or deleted.  All but the last four are forced (A6)."""
+    """Why a pod is created or deleted.  All but the last five are forced (A6)."""
 
     POD = "pod"
     GANG = "gang"
@@ -59,16 +60,20 @@ class Cause(StrEnum):
     TRANSFER = "transfer"
     STEP = "step"  # pods beyond an allowed size
     RATIO = "ratio"  # servers that fewer trainers no longer need
+    DEFRAGMENTATION = "defragmentation"  # a server that wastes less elsewhere: the new one, then the old one
 
     @property
     def is_forced(self) -> bool:
         """Whether windows do not apply."""
-        return self not in {Cause.FREE_ROOM, Cause.TRANSFER, Cause.STEP, Cause.RATIO}
+        return self not in {Cause.FREE_ROOM, Cause.TRANSFER, Cause.STEP, Cause.RATIO, Cause.DEFRAGMENTATION}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePod:
-    """Create this pod of a job, bound to `node` (or tied to it where a scheduler binds)."""
+    """Create this pod of a job, bound to `node` (or tied to it where a scheduler binds).
+
+    `replaces`: a server that leaves once this one is ready.  Its state belongs here, nobody else's does (ADR 0118).
+    """
 
     job: JobName
     role: Role
@@ -77,6 +82,7 @@ class CreatePod:
     node: NodeName
     cause: Cause
     grade: int = 0  # of surplus: 1 to 8, the class -grade where a scheduler chooses victims (`kubernetes.md` 2)
+    replaces: PodName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,17 @@ class Policy:
     transfers_percent_per_minute: int = 25
     """Of all trainers.  A trainer that moves stands still for some 5 s, so this is 2 % of the work at the most."""
 
+    server_moves_per_minute: int = 6
+    """Parameter servers that move to where they waste less, with the next setting: the larger of the two counts; both
+    0: none moves.  Where the adapter cannot move servers none does, whatever stands here."""
+
+    server_moves_percent_per_minute: int = 50
+    """Of all parameter servers."""
+
+    server_move_cost_s: float = 1.0
+    """For so long all trainers of a job stand still when one of its servers moves: routes change twice.  A move is
+    made if the trainers that it makes room for bring more within `payoff_s`."""
+
     resizes_per_minute: int = 0
     """Voluntary changes of size per minute, all jobs together; 0: as many as their windows allow."""
 

@@ -10,6 +10,7 @@ P3   `forced`      surplus leaves for pods of others that fit nowhere (`victims`
 P4   `gangs`       waiting jobs start whole, one at a time (`seating`: where)
 P5   `share`       what is left, by lowest weighted dominant share
 P6   `transfer`    from rich to poor, as a separate voluntary step (`pairing`: who, `step_down`, `clearance`)
+     `moving`      servers go where they waste least now (`better_places`), if the cluster can move them
 P7   `emit`        what is done now and what waits (`windows`, `explain`, `story`, `memory`)
 ==== ============= ==============================================================================================
 

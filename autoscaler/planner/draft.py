@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.domain import Cause, CreatePod, NodeName, Pod, Reservation, Role, Seat, Tier
+from autoscaler.domain import Cause, CreatePod, NodeName, Pod, Reservation, Role, Seat, ServerMove, Tier
 from autoscaler.planner.draft_state import DraftState
 from autoscaler.planner.job_draft import JobDraft, Leaving, Promise
 
@@ -91,6 +91,26 @@ class Draft(DraftState):
         job.ordinals.setdefault(role, set()).add(ordinal)
         pod = CreatePod(job=job.job.name, role=role, ordinal=ordinal, tier=tier, node=node, cause=cause)
         job.created.append(pod)
+
+    def replace_server(self, job: JobDraft, move: ServerMove, *, now: bool) -> None:
+        """Create the server in whose favour another one will leave, or hold its room and its number."""
+        self.touch(job)
+        self._come(job, Role.SERVER, Tier.CORE, move.node, now=now)
+        job.ordinals[Role.SERVER].add(move.ordinal)
+        if not now:
+            job.promised.append(Promise(role=Role.SERVER, tier=Tier.CORE, node=move.node))
+            return
+        job.created.append(
+            CreatePod(
+                job=job.job.name,
+                role=Role.SERVER,
+                ordinal=move.ordinal,
+                tier=Tier.CORE,
+                node=move.node,
+                cause=Cause.DEFRAGMENTATION,
+                replaces=move.pod,
+            )
+        )
 
     def promise(self, job: JobDraft, role: Role, tier: Tier, node: NodeName) -> None:
         """Hold room, part of which is still being vacated, for a pod that a later plan will create."""

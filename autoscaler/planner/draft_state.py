@@ -26,6 +26,7 @@ from autoscaler.domain import (
     Reservation,
     Resize,
     Role,
+    ServerMove,
     Shape,
     Tier,
 )
@@ -86,6 +87,7 @@ class DraftState:
     unserved: list[Want] = field(default_factory=list)
     demands: list[Demand] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
+    server_moves: list[ServerMove] = field(default_factory=list)  # under way, and those that this plan begins
     bars: list[Bar] = field(default_factory=list)
     seen_rooms: set[str] = field(default_factory=set)  # judged unschedulable, yet there is room
     short: set[JobName] = field(default_factory=set)  # core that could not be refilled
@@ -113,6 +115,13 @@ class DraftState:
     def history(self) -> History:
         """What is remembered from plans before."""
         return self.view.history
+
+    @property
+    def moves_servers(self) -> bool:
+        """Whether servers may go to another node: the adapter can do it, and the policy wants it."""
+        can, policy = self.view.capabilities, self.policy
+        is_wanted = policy.server_moves_per_minute > 0 or policy.server_moves_percent_per_minute > 0
+        return is_wanted and can.moves_servers and can.servers_elastic
 
     def stirred_jobs(self) -> list[JobDraft]:
         """All jobs, in the order of their names, but those that were settled in the view and are as they were there.

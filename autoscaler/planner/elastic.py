@@ -30,8 +30,8 @@ def servers_wanted(draft: Draft, job: JobDraft, trainers: int) -> int:
 
 
 def servers_held(job: JobDraft) -> int:
-    """Return how many servers stay or come."""
-    return len(job.servers) + sum(pod.role is Role.SERVER for pod in job.coming)
+    """Return how many servers stay or come; one that is moving counts once."""
+    return len(job.servers) + sum(pod.role is Role.SERVER for pod in job.coming) - len(job.moving)
 
 
 def place_servers(draft: Draft, job: JobDraft, trainers: int, cause: Cause) -> bool:
@@ -69,10 +69,12 @@ def release_servers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
 
     What is beyond the number that the user has pinned leaves at once.
     """
-    excess = len(job.servers) - servers_wanted(draft, job, job.size)
+    trainers = max(job.size, len(job.ordinals[Role.TRAINER]))  # those that are leaving still need their servers
+    excess = servers_held(job) - servers_wanted(draft, job, trainers)
     if excess <= 0 or not is_elastic(draft, job) or not job.is_running or job.job.state is not JobState.ACTIVE:
         return
-    victims = sorted(job.servers, key=lambda pod: -pod.ordinal)[:excess]
+    new = {move.ordinal for move in job.moving}  # who comes in a move stays
+    victims = sorted((pod for pod in job.servers if pod.ordinal not in new), key=lambda pod: -pod.ordinal)[:excess]
     if job.job.servers is not None and job.job.servers.pinned_replicas:
         draft.remove(job, victims, Cause.EDIT, beneficiary="spec.parameterServer.replicas")
         return

@@ -39,7 +39,7 @@ from autoscaler.planner.windows import changes_left, growth_opens_at, leaves_at,
 def emit(draft: Draft) -> Plan:
     """Return the plan that the finished draft amounts to."""
     jobs = draft.stirred_jobs()
-    left = changes_left(draft) - sum(not all(leaving.cause.is_forced for leaving in job.leaving) for job in jobs)
+    left = changes_left(draft) - sum(any(map(is_voluntary_shrink, job.leaving)) for job in jobs)
     for job in sorted(jobs, key=lambda job: thirst(draft, job)) if left < inf else jobs:
         leaving = len(job.leaving)
         drop_odd_trainers(draft, job, is_allowed=left >= 1)
@@ -63,6 +63,11 @@ def emit(draft: Draft) -> Plan:
         history=next_history(draft),
         replan_at_s=next_instant(draft, told),
     )
+
+
+def is_voluntary_shrink(leaving: Leaving) -> bool:
+    """Whether its job has less without it, and nobody forces that."""
+    return not leaving.cause.is_forced and leaving.cause is not Cause.DEFRAGMENTATION
 
 
 def drop_odd_trainers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:
@@ -155,6 +160,9 @@ def waits_of(job: JobDraft) -> Iterator[Wait]:
         following = [pod.role for pod in job.created if pod.cause is not Cause.START]
         if following:
             yield Wait(job=name, bottleneck=Bottleneck.GANG, message=f"{counted(following)} more once it runs")
+    for move in job.moving:
+        message = f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}"
+        yield Wait(job=name, bottleneck=Bottleneck.ROOM_LEAVING, message=message)
     if job.promised:
         text = ", ".join(f"{role} on {node}" for role, node in sorted((pod.role, pod.node) for pod in job.promised))
         reason = job.bottleneck if job.bottleneck is Bottleneck.GANG else Bottleneck.ROOM_LEAVING

@@ -92,6 +92,9 @@ def what_happens(job: JobDraft) -> tuple[Reason, Cause | None]:
         pod.tier is Tier.CORE and pod.role is not Role.TRAINER and pod.cause is back for pod in job.created
     ):
         return Reason.REFILLED, Cause.REFILL
+    causes = {change.cause for change in job.leaving} | {pod.cause for pod in job.created}
+    if Cause.DEFRAGMENTATION in causes:
+        return Reason.MOVED, Cause.DEFRAGMENTATION
     given_back = [leaving.cause for leaving in job.leaving if leaving.cause in {Cause.RATIO, Cause.EDIT}]
     if given_back and not came:
         return Reason.SHRUNK, given_back[0]  # by servers

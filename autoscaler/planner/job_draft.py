@@ -24,6 +24,7 @@ from autoscaler.domain import (
     NodeName,
     Pod,
     Role,
+    ServerMove,
     Shape,
     Tier,
 )
@@ -111,6 +112,7 @@ class JobDraft:
     core: int = 0  # trainers of tier CORE that stay or come
     coming_trainers: int = 0  # created or promised
     held: int = 0  # trainers that fit and wait for the window of growth
+    moving: list[ServerMove] = field(default_factory=list)  # servers that stand, and so do or will those in their place
     bottleneck: Bottleneck | None = None
     message: str = ""
     until_s: float | None = None
@@ -187,16 +189,17 @@ class JobDraft:
         """CORE while the job has fewer core trainers than its minimum (`kubernetes.md` 6)."""
         return Tier.CORE if self.core < self.job.trainer.min_replicas else Tier.SURPLUS
 
-    def free_ordinal(self, role: Role) -> int | None:
+    def free_ordinal(self, role: Role, *, spare: int = 0) -> int | None:
         """Return the smallest ordinal that no pod of this role has, leaving ones included.
 
         Servers are numbered below their count, which is what their master knows them by: where all those numbers are
-        taken, one of them by a pod that leaves, there is None until that pod is gone (docs/adr/0121).
+        taken, one of them by a pod that leaves, there is None until that pod is gone (docs/adr/0121).  One that takes
+        another's place may have the spare number beyond (docs/adr/0118).
         """
         taken = self.ordinals.get(role, ())
         ordinal = next(number for number in count(self.free_from.get(role, 0)) if number not in taken)
         self.free_from[role] = ordinal
-        return None if role is Role.SERVER and ordinal >= self.server_limit else ordinal
+        return None if role is Role.SERVER and ordinal >= self.server_limit + spare else ordinal
 
     def awaits_number(self, role: Role) -> bool:
         """Whether a number for a new pod comes free by itself: a pod that leaves holds it."""
@@ -214,7 +217,7 @@ class JobDraft:
     def forget_notes(self) -> None:
         """Be ready for the next plan: what phases say of a job without moving a pod is not in the log."""
         self.bottleneck, self.message, self.until_s, self.touched = None, "", None, -1
-        self.is_starting, self.held = False, 0
+        self.is_starting, self.held, self.moving = False, 0, []
 
     def block(self, bottleneck: Bottleneck, message: str, *, until_s: float | None = None) -> None:
         """Note what keeps the job from its next size."""

@@ -57,6 +57,8 @@ def next_history(draft: Draft) -> History:
         preempted=tuple(
             Preempted(job=job, at_s=at_s) for job, at_s in sorted(draft.preempted_at_s.items()) if job in jobs
         ),
+        server_moves=tuple(draft.server_moves),
+        server_moves_at_s=tuple(at_s for at_s in old.server_moves_at_s if at_s > draft.now_s - 60.0),
     )
 
 
@@ -109,14 +111,18 @@ def record_applied(history: History, action: Action, now_s: float) -> History:
     match action:
         case AdmitGang():
             return with_resize(history, action.job, grown_at_s=now_s)
+        case CreatePod(cause=Cause.DEFRAGMENTATION):
+            return replace(history, server_moves_at_s=(*history.server_moves_at_s, now_s))
         case CreatePod():
             if not action.cause.is_forced:
                 history = with_change(history, action.job, now_s)
             return with_resize(history, action.job, grown_at_s=now_s) if action.role is Role.TRAINER else history
+        case DeletePod(cause=Cause.DEFRAGMENTATION, role=Role.SERVER):
+            return history  # the job's size stays
         case DeletePod():
             if action.cause is Cause.TRANSFER:
                 history = replace(history, transfers_at_s=(*history.transfers_at_s, now_s))
-            if not action.cause.is_forced:
+            if not action.cause.is_forced and action.cause is not Cause.DEFRAGMENTATION:
                 history = with_change(history, action.job, now_s)
             is_shrink = action.role is Role.TRAINER and action.cause is not Cause.LOST_NODE
             return with_resize(history, action.job, shrunk_at_s=now_s) if is_shrink else history

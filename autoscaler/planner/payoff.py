@@ -7,6 +7,7 @@ n * cost trainer-seconds, and brings (m - n) trainer-seconds a second for as lon
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isnan
 
 from autoscaler.domain import Job, Policy
@@ -15,6 +16,15 @@ from autoscaler.domain import Job, Policy
 def pays_off(policy: Policy, job: Job, size: int, target: int) -> bool:
     """Whether growing from `size` to `target` trainers brings more than it costs within the time looked at."""
     return not policy.payoff_s or gain_of(policy, job, size, target) > 0.0
+
+
+def moves_pay_off(policy: Policy, jobs: Sequence[tuple[Job, int]], gained: float) -> bool:
+    """Whether moving a server of each of these jobs makes good what it costs: meanwhile all its trainers stand still.
+
+    `jobs`: each with its size.  `gained`: what more trainers have room then, in trainers of the first job.
+    """
+    cost = sum(size * policy.server_move_cost_s for _, size in jobs)
+    return not policy.payoff_s or gained * min(horizon_s(policy, job) for job, _ in jobs) > cost
 
 
 def gain_of(policy: Policy, job: Job, size: int, target: int) -> float:

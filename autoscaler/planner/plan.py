@@ -11,6 +11,7 @@ from autoscaler.planner.forced import make_room
 from autoscaler.planner.gangs import admit_gangs, settle_headroom
 from autoscaler.planner.keep import keep_running_jobs
 from autoscaler.planner.memo import Memo
+from autoscaler.planner.moving import begin_moves, finish_moves
 from autoscaler.planner.others import place_others
 from autoscaler.planner.stale import stand_still, why_stale
 from autoscaler.planner.transfer import share_out
@@ -35,10 +36,12 @@ def decide_on(draft: Draft) -> Plan:
     """Return the plan for a fresh draft."""
     place_others(draft)  # P1
     keep_running_jobs(draft)  # P2
+    finish_moves(draft)
     make_room(draft)  # P3
     admit_gangs(draft)  # P4
     settle_headroom(draft)
     share_out(draft)  # P5, P6
     restore_cores(draft)
     complete_servers(draft)
+    begin_moves(draft)
     return emit(draft)  # P7

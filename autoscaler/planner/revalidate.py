@@ -22,6 +22,7 @@ from autoscaler.domain import (
     PodName,
     PodPhase,
     Policy,
+    Role,
 )
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.memo import Memo
@@ -70,11 +71,15 @@ def can_delete(draft: Draft, pods: Mapping[PodName, Pod], action: DeletePod) -> 
     if victim is None or victim.phase is PodPhase.TERMINATING or victim.place != action.node:
         return False
     job = draft.jobs.get(action.job)
-    if action.cause in TAKEN_FOR_OTHERS and job is not None:
+    is_displaced = action.cause is Cause.DEFRAGMENTATION and action.role is Role.TRAINER
+    if (action.cause in TAKEN_FOR_OTHERS or is_displaced) and job is not None:
         if victim not in job.trainers or not job.spare:
             return False
         draft.touch(job)
         job.trainers.remove(victim)
+    if action.cause is Cause.DEFRAGMENTATION:
+        other = pods.get(PodName(action.beneficiary))
+        return other is not None and other.phase is PodPhase.READY
     if action.cause is Cause.PREEMPTION and action.beneficiary:
         winner = draft.jobs.get(JobName(action.beneficiary))
         return winner is not None and not winner.is_running

@@ -25,6 +25,7 @@ LEFT: Final[Mapping[Cause, str]] = {
     Cause.PREEMPTION: "stops: job {whom}, of higher priority, takes its room",
     Cause.RATIO: "gave back {who}: its trainers need no more",
     Cause.STEP: "gave back {who}: too few for a whole step",
+    Cause.DEFRAGMENTATION: "gave {who} to a server on {where}: where that comes from more trainers fit",
 }
 
 
@@ -47,6 +48,8 @@ def what_leaves(job: JobDraft) -> str:
     whom = listed(sorted({leaving.beneficiary for leaving in gone if leaving.beneficiary}))
     if cause is Cause.PREEMPTION and not whom:
         return "stops: its core was incomplete for too long"
+    if cause is Cause.DEFRAGMENTATION and not trainers:
+        return f"lets {who} go from {places(gone)}: {whom} stands in its place, where it wastes less"
     return LEFT[cause].format(who=who, whom=whom, where=places(gone))
 
 
@@ -71,6 +74,9 @@ def what_comes(job: JobDraft) -> str:
         return f"starts with {counted(pod.role for pod in job.created if pod.cause is Cause.START)}"
     if not job.created or not job.is_running:  # a job that waits for its start grows by nothing yet
         return ""
+    for pod in job.created:
+        if pod.cause is Cause.DEFRAGMENTATION:
+            return f"moves {pod.replaces} to {pod.node}, where it wastes less"
     back = [pod for pod in job.created if pod.cause is not Cause.FREE_ROOM]
     if back and all(pod.role is Role.SERVER for pod in back) and job.job.servers and job.job.servers.pinned_replicas:
         return f"gets {counted(pod.role for pod in back)} on {places(back)}: {pinned_servers(job)}"

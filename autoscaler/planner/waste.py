@@ -114,6 +114,22 @@ class Waste:
     def _ahead(self) -> Ahead:
         return Ahead(self._draft)
 
+    def trainers_worth(self, at: int, room: Vector) -> int | None:
+        """What the node is worth with so much room for trainers; None for a room far from full: nothing is lost there.
+
+        In the unit of `worth_of`.
+        """
+        patterns = self._trainers_at(at)
+        return None if patterns.is_wide(room) else patterns.fill(room)
+
+    def worth_of(self, shape: int) -> int:
+        """What one such pod is worth."""
+        return self._worth(shape)
+
+    def room_without_surplus(self, at: int) -> Vector:
+        """What can be free on the node once all surplus there has made way."""
+        return self._room(at, stays=True)
+
     def _room(self, at: int, *, stays: bool) -> Vector:
         """What pods may fill: for one that stays all that can be free once surplus has made way."""
         rooms = self._draft.rooms

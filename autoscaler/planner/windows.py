@@ -47,6 +47,14 @@ def transfers_allowed(draft: Draft) -> int:
     return max(draft.policy.transfers_per_minute, trainers * percent // 100)
 
 
+def server_moves_left(draft: Draft) -> int:
+    """How many servers may still be moved within this minute: of a number, or a part of all that there are."""
+    percent = draft.policy.server_moves_percent_per_minute
+    servers = sum(len(job.servers) for job in draft.jobs.values()) if percent else 0
+    recent = sum(at_s > draft.now_s - 60.0 for at_s in draft.history.server_moves_at_s)
+    return max(0, max(draft.policy.server_moves_per_minute, servers * percent // 100) - recent)
+
+
 def changes_left(draft: Draft) -> float:
     """How many jobs may still change their size voluntarily within this minute; without end where there is no limit."""
     if not draft.policy.resizes_per_minute:

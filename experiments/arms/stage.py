@@ -90,6 +90,7 @@ class Stage:
             seed=setting.seed,
             reclaim=Reclaim.SCHEDULER if setting.arm == "ours-scheduler" else Reclaim.PLANNER,
             surplus_grace_s=setting.physics.drain_s,
+            moves_servers=setting.policy.moves_servers,
             daemons={node.name: SYSTEM for node in self.nodes} if setting.mix is not None else {},
         )
         clock = self.scenario.clocks.get(setting.arm)

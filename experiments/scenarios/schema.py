@@ -155,6 +155,8 @@ class PolicySpec(Strict):
     """This number and no part of the trainers."""
     burst_window_s: Seconds | None = None
     victim_age_s: Seconds | None = None
+    moves_servers: bool = False
+    """The cluster can move servers and the planner does, at its default rate."""
     headroom_percent: Annotated[float, Field(ge=0, le=50)] = 0.0
     """Of the cluster's CPU, kept free in pods of the first web's shape."""
 

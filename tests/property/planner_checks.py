@@ -43,7 +43,8 @@ def check_gangs(decided, view):
 def check_minimums(decided, view):
     """Nothing that is taken for others brings a job below its minimum, or takes a server or a master from it.
 
-    A server leaves by the ratio alone and never below the minimum; whole jobs only where the policy or time says so.
+    A server leaves by the ratio, or for the one in its place, and never below the minimum; whole jobs only where the
+    policy or time says so.
     """
     for job in view.jobs:
         deletions = [a for a in decided.actions if isinstance(a, DeletePod) and a.job == job.name]
@@ -56,10 +57,11 @@ def check_minimums(decided, view):
         swapped = sum(action.cause is Cause.CORE_SWAP for action in deletions)
         left = len([pod for pod in trainers if pod.name not in taken])
         assert left + swapped >= min(len(trainers), job.trainer.min_replicas)
-        by_ratio = {action.pod for action in deletions if action.cause is Cause.RATIO}
+        willing = {Cause.RATIO, Cause.DEFRAGMENTATION}
+        spared = {action.pod for action in deletions if action.cause in willing and action.role is Role.SERVER}
         others = [pod for pod in standing if pod.role is not Role.TRAINER and pod.name in taken]
-        assert all(pod.role is Role.SERVER and pod.name in by_ratio for pod in others)
-        if by_ratio:
+        assert all(pod.role is Role.SERVER and pod.name in spared for pod in others)
+        if spared:
             assert sum(pod.role is Role.SERVER for pod in standing) - len(others) >= job.server_count
 
 

@@ -90,7 +90,9 @@ def clusters(draw, max_nodes=4, *, has_limits=True):
     cluster = MemoryCluster(draw(nodes(f"n{number}")) for number in range(count))
     if has_limits:
         cluster.capabilities = Capabilities(
-            servers_elastic=draw(st.booleans()), replaces_masters=draw(often(False, True))
+            servers_elastic=draw(st.booleans()),
+            moves_servers=draw(st.booleans()),
+            replaces_masters=draw(often(False, True)),
         )
         hard = amounts(st.integers(4, 24), st.integers(0, 24), st.just(0))
         cluster.hard = draw(often({}, {NAMESPACES[0]: draw(hard)}, dict.fromkeys(NAMESPACES, draw(hard))))
@@ -121,12 +123,13 @@ def servers(draw):
     low = draw(st.integers(0, 2))
     if not low:
         return None
+    most = low + draw(st.integers(0, 2))
     return ServerSpec(
         shape=draw(small_shapes),
         min_replicas=low,
-        max_replicas=low + draw(st.integers(0, 2)),
+        max_replicas=most,
         trainers_per_server=draw(st.integers(1, 4)),
-        pinned_replicas=draw(often(0, 1, 3)),
+        pinned_replicas=draw(often(0, low, most)),
     )
 
 
@@ -213,6 +216,9 @@ GATES = {
     "transfers_per_minute": often(6, 0, 1),
     "transfers_percent_per_minute": often(25, 0, 100),
     "resizes_per_minute": often(0, 1, 3),
+    "server_moves_per_minute": often(6, 0, 1),
+    "server_moves_percent_per_minute": often(50, 0, 100),
+    "server_move_cost_s": often(1.0, 0.0, 60.0),
     "payoff_s": often(600.0, 0.0, 20.0),
     "preempted_pause_s": often(30.0, 0.0),
 }

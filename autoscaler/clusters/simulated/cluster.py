@@ -58,8 +58,9 @@ class SimulatedCluster(Doings):
     """Nodes given once, everything else as it comes.
 
     `daemons` stand on their nodes from the beginning and stay.  `reclaim` must be the policy's: it decides which
-    priority surplus gets.  `surplus_grace_s` is the grace that the scheduler gives surplus when it preempts.  With
-    `checks` every event ends in the invariants; without, only the port refuses.
+    priority surplus gets.  `surplus_grace_s` is the grace that the scheduler gives surplus when it preempts.  Servers
+    may change in number where `servers_elastic`, and go elsewhere where `moves_servers`.  With `checks` every event
+    ends in the invariants; without, only the port refuses.
 
     Raises:
         InvalidSpecError: a node stands twice or has impossible amounts; a daemon's node is unknown or too small.
@@ -76,14 +77,16 @@ class SimulatedCluster(Doings):
         reclaim: Reclaim = Reclaim.PLANNER,
         surplus_grace_s: float = 10.0,
         servers_elastic: bool = False,
+        moves_servers: bool = False,
         daemons: Mapping[NodeName, Shape] | None = None,
         checks: bool = True,
     ) -> None:
         world = World(NodeTable(nodes), physics or Physics(), chances(seed))
-        world.moves_servers = servers_elastic
+        world.moves_servers = servers_elastic or moves_servers
         super().__init__(world, scheduler)
         self._writes = Writes(self._world, self._jobs, reclaim, surplus_grace_s)
-        self._views = Views(self._world, self._jobs, self._workloads, Capabilities(servers_elastic=servers_elastic))
+        can = Capabilities(servers_elastic=world.moves_servers, moves_servers=moves_servers)
+        self._views = Views(self._world, self._jobs, self._workloads, can)
         self._invariants = Invariants(self._world) if checks else None
         self._seen_revision = 0
         self._ends_at_s: float | None = None

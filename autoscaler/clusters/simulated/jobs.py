@@ -21,7 +21,10 @@ from autoscaler.errors import InvalidSpecError
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class JobLife:
-    """One job.  Pods that leave, or whose node has died, are neither `ready` nor `working`."""
+    """One job.  Pods that leave, or whose node has died, are neither `ready` nor `working`.
+
+    Where servers can move their state, one that leaves works until it is gone.
+    """
 
     job: Job
     progress: Progress
@@ -89,8 +92,7 @@ class Jobs:
                 life.working[pod.role].add(pod.name)
                 self._freeze_for(life, pod)
             case Change.LEAVING:
-                self._stop(life, pod)
-                self._freeze_for(life, pod)
+                self._leave(life, pod)
             case Change.STOPPED:
                 self._stop(life, pod)
                 self._take_back(life, pod)
@@ -145,13 +147,25 @@ class Jobs:
             pod.at_risk_samples = progress.since_checkpoint(self._world.now_s)
         life.working[pod.role].discard(pod.name)
 
+    def _leave(self, life: JobLife, pod: SimPod) -> None:
+        """The pod has been told to leave: a server that hands its state over answers until that is done."""
+        if self._hands_over(pod):
+            life.ready[pod.role].discard(pod.name)
+        else:
+            self._stop(life, pod)
+        self._freeze_for(life, pod)
+
     def _take_back(self, life: JobLife, pod: SimPod) -> None:
         life.progress.lose(pod.at_risk_samples, self._world.now_s)
         pod.at_risk_samples = 0.0
 
+    def _hands_over(self, pod: SimPod) -> bool:
+        """Whether it is a server that answers until its state is elsewhere."""
+        return pod.role is Role.SERVER and self._world.moves_servers
+
     def _freeze_for(self, life: JobLife, pod: SimPod) -> None:
         """Routes change when a server comes or leaves."""
-        if pod.role is Role.SERVER and self._world.moves_servers:
+        if self._hands_over(pod):
             now_s = self._world.now_s
             life.progress.freeze(now_s + self._world.physics.server_freeze_s, now_s)
 

@@ -89,8 +89,9 @@ class Physics:
     hpa_calm_s: float = 300.0
     """A fall waits this long: --horizontal-pod-autoscaler-downscale-stabilization."""
 
-    server_move_s: float = 5.0
-    """State to or from a parameter server that comes or leaves: 5 GiB at 1 GiB/s, in the background."""
+    server_bytes_per_s: float = 2.0**30
+    """State to or from a parameter server that comes or leaves, in the background: a link of 10 Gbit/s, with a sixth to
+    spare.  All the memory that a server asks for is taken to be state, and each has its link to itself."""
 
     server_freeze_s: float = 0.5
     """Training stands still while routes change (ADR of the server resize: a short freeze per bucket)."""
@@ -100,6 +101,8 @@ class Physics:
             value = getattr(self, field.name)
             if not isinstance(value, Spread) and not (isfinite(value) and value >= 0):
                 raise InvalidSpecError(f"physics.{field.name}", f"is {value}", "a number of at least 0")
+        if not self.server_bytes_per_s:
+            raise InvalidSpecError("physics.server_bytes_per_s", "state never moves", "above 0")
         if not self.create_rate_per_s or not self.create_burst:
             raise InvalidSpecError("physics.create_rate_per_s", "controllers never create", "rate and burst above 0")
         if not self.scheduling_s or not self.hpa_sync_s:

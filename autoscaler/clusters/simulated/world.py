@@ -204,7 +204,7 @@ class World:
         if pod.role is Role.TRAINER:
             wait_s = self.physics.warm_up.at(self.chance())
         elif pod.role is Role.SERVER and self.moves_servers:
-            wait_s = self.physics.server_move_s
+            wait_s = self._time_to_move(pod)
         if wait_s:
             self.timeline.after(wait_s, partial(self._work, pod, start))
         else:
@@ -220,8 +220,12 @@ class World:
         spread = self.physics.web_drain if pod.is_foreign else self.physics.drain
         needed_s = spread.at(self.chance())
         if pod.role is Role.SERVER and self.moves_servers:
-            needed_s = max(needed_s, self.physics.server_move_s)
+            needed_s = max(needed_s, self._time_to_move(pod))
         return needed_s
+
+    def _time_to_move(self, pod: SimPod) -> float:
+        """How long a server's state is on its way."""
+        return pod.shape.requests.memory_bytes / self.physics.server_bytes_per_s
 
     def _end(self, pod: SimPod, was_drained: bool) -> None:
         """Its time to leave is over.  On a machine that died meanwhile nobody can tell."""

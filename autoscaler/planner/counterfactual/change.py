@@ -119,5 +119,7 @@ def without_windows(policy: Policy) -> Policy:
         transfers_per_minute=NO_CAP,
         resizes_per_minute=0,
         payoff_s=0.0,
+        server_moves_per_minute=0,
+        server_moves_percent_per_minute=0,
         preempted_pause_s=0.0,
     )

@@ -1,0 +1,173 @@
+"""Live defragmentation: servers move to where they waste least once the web's tide has changed (docs/adr/0118).
+
+A voluntary step after P6.  A move is a new server on the better node, to which the old one hands its state before it
+leaves: so the job is never a server short, and for a moment both take room.  Moves begin when nothing is in motion and
+some job lacks nothing but room; they gain at least a whole trainer and more than they cost; a job moves few servers at
+a time, and the cluster so many a minute.  Where the better node is full, surplus trainers make way that may be taken
+voluntarily (`way`).
+
+`finish_moves` goes first, so that the room which an old server leaves is given out in the same plan.  What moves are
+worth is `better_places`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from autoscaler.domain import Cause, DemandState, JobState, Pod, PodPhase, Role, ServerMove
+from autoscaler.planner.better_places import Better, BetterPlaces
+from autoscaler.planner.draft import Draft
+from autoscaler.planner.elastic import servers_held, servers_wanted
+from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.payoff import moves_pay_off
+from autoscaler.planner.share import STARVED
+from autoscaler.planner.waste import waste_of
+from autoscaler.planner.way import make_way
+from autoscaler.planner.windows import leaves_at, server_moves_left
+
+AT_ONCE: Final = 1
+"""Servers of one job: so many numbers beyond its servers' are used, for those that take the place of others."""
+
+HOPELESS: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.ROOM_REFUSED})
+"""Pods of others for which nothing will change: they keep no server from moving."""
+
+
+def finish_moves(draft: Draft) -> None:
+    """Tell the old server of each move to leave once the new one is ready; forget moves that came to an end.
+
+    What is forgotten while both stand is one server too many, which leaves by the ratio (`elastic`).  Where yet another
+    server is lost meanwhile, both stay.
+    """
+    for move in draft.history.server_moves:
+        job = draft.jobs.get(move.job)
+        if job is None or not job.is_running or job.job.state is not JobState.ACTIVE:
+            continue
+        old = next((pod for pod in job.servers if pod.name == move.pod), None)
+        new = next((pod for pod in job.servers if pod.ordinal == move.ordinal), None)
+        if old is None or old is new:
+            continue
+        is_late = draft.now_s >= move.since_s + draft.policy.shortfall_limit_s
+        if new is None:
+            if not is_late and not draft.unserved:
+                bring_new(draft, job, move)
+        elif servers_held(job) > servers_wanted(draft, job, job.size):
+            draft.server_moves.append(move)
+            if new.phase is PodPhase.READY:
+                draft.remove(job, [old], Cause.DEFRAGMENTATION, beneficiary=new.name)
+            elif is_late:
+                draft.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
+            else:
+                note_moving(draft, job, move)
+
+
+def bring_new(draft: Draft, job: JobDraft, move: ServerMove) -> None:
+    """Create the new server where its room is free by now, or hold that; drop a move whose room or number is gone."""
+    at = draft.rooms.index.get(move.node)
+    is_free = move.ordinal not in job.ordinals[Role.SERVER] and not draft.quota_lack(job, [Role.SERVER], now=True)
+    if at is not None and is_free and draft.rooms.fits(at, job.shapes[Role.SERVER], now=False):
+        draft.replace_server(job, move, now=draft.rooms.fits(at, job.shapes[Role.SERVER], now=True))
+        draft.server_moves.append(move)
+        note_moving(draft, job, move)
+
+
+def note_moving(draft: Draft, job: JobDraft, move: ServerMove) -> None:
+    """Both the old server and the new one stand, or will."""
+    job.moving.append(move)
+    draft.wake_at_s.append(move.since_s + draft.policy.shortfall_limit_s)
+
+
+def begin_moves(draft: Draft) -> None:
+    """Begin the moves that are worth most, while there are any and the minute allows them."""
+    left = server_moves_left(draft) if can_move(draft) else 0
+    if not left or not is_calm(draft):
+        return
+    places = BetterPlaces(draft)
+    for job in draft.stirred_jobs():
+        leaving = {move.pod for move in job.moving}
+        for pod in job.servers:
+            if pod.name in leaving:
+                places.note_leaving(pod)
+    touched: set[int] = set()
+    for better in places.in_order(list(movable_servers(draft))):
+        nodes = {better.at, *(source.at for source in better.sources)}
+        is_possible = len(better.sources) <= left and not nodes & touched
+        if is_possible and is_worth_it(draft, better) and begin(draft, better):
+            touched |= nodes  # what others of this plan would win there is no longer known
+            left -= len(better.sources)
+
+
+def can_move(draft: Draft) -> bool:
+    """Whether the cluster and the policy let servers move, and somebody lacks nothing but room."""
+    is_possible = draft.moves_servers and waste_of(draft).is_weighed
+    return is_possible and any(job.bottleneck in STARVED for job in draft.jobs.values())
+
+
+def is_calm(draft: Draft) -> bool:
+    """Whether nothing is in motion: no web that rises or falls, no gang that starts or waits, nothing by force."""
+    if draft.now_s < draft.quiet_from_s:
+        draft.wake_at_s.append(draft.quiet_from_s)
+        return False
+    is_at_level = all(draft.standing.get(load.name, 0) == load.desired_replicas for load in draft.view.workloads)
+    is_served = all(
+        demand.state in HOPELESS or (demand.cause is Cause.HEADROOM and demand.state is DemandState.ROOM_FREE)
+        for demand in draft.demands
+    )
+    if not (is_at_level and is_served) or draft.reservations or draft.bars or draft.short or draft.is_gang_binding:
+        return False
+    jobs = draft.stirred_jobs()
+    is_forced = any(leaving.cause.is_forced for job in jobs for leaving in job.leaving)
+    return not is_forced and not any(job.is_starting for job in jobs)
+
+
+def movable_servers(draft: Draft) -> Iterator[tuple[JobDraft, Pod]]:
+    """Yield the servers that may move now: old enough, and of jobs that have all that they want."""
+    for job in draft.stirred_jobs():
+        is_there = job.is_running and job.job.state is JobState.ACTIVE and draft.now_s >= job.job.hold_until_s
+        if not (is_there and job.servers and is_at_rest(draft, job)) or draft.quota_lack(job, [Role.SERVER], now=True):
+            continue
+        busy = {move.pod for move in job.moving}
+        for pod in job.servers:
+            if pod.phase is PodPhase.READY and pod.name not in busy:
+                opens_at_s = leaves_at(draft.policy, job.job, pod)
+                if draft.now_s >= opens_at_s:
+                    yield job, pod
+                else:
+                    draft.wake_at_s.append(opens_at_s)
+
+
+def is_at_rest(draft: Draft, job: JobDraft) -> bool:
+    """Whether the job has the servers that it wants, few enough leave or move, and a number is free."""
+    wanted = servers_wanted(draft, job, job.size)
+    return (
+        servers_held(job) == wanted
+        and len(job.ordinals[Role.SERVER]) < wanted + AT_ONCE
+        and job.free_ordinal(Role.SERVER, spare=AT_ONCE) is not None
+    )
+
+
+def is_worth_it(draft: Draft, better: Better) -> bool:
+    """Whether the moves bring more than they cost."""
+    first = better.sources[0].job
+    worth = waste_of(draft).worth_of(first.shapes[Role.TRAINER])
+    jobs = [(source.job.job, source.job.size) for source in better.sources]
+    return moves_pay_off(draft.policy, jobs, better.gain / max(1, worth))
+
+
+def begin(draft: Draft, better: Better) -> bool:
+    """Create the new servers, or hold room that is being vacated for them; False, and nothing done, if there is none.
+
+    The old ones leave in a later plan.
+    """
+    names = [source.pod.name for source in better.sources]
+    if not make_way(draft, better.at, better.shape, len(names), beneficiary=names[0]):
+        return False
+    for source in better.sources:
+        job, ordinal = source.job, source.job.free_ordinal(Role.SERVER, spare=AT_ONCE)
+        if ordinal is not None:
+            job_name, name, node = job.job.name, source.pod.name, draft.rooms.names[better.at]
+            move = ServerMove(job=job_name, pod=name, node=node, ordinal=ordinal, since_s=draft.now_s)
+            draft.replace_server(job, move, now=draft.rooms.fits(better.at, better.shape, now=True))
+            draft.server_moves.append(move)
+            note_moving(draft, job, move)
+    return True
