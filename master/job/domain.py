@@ -74,8 +74,8 @@ class JobConfig:
     retry_first_ns: int = SECOND // 2  # after a commit that was given up; doubles up to retry_last_ns
     retry_last_ns: int = 30 * SECOND
     answer_timeout_ns: int = 5 * SECOND  # then what a server has not answered is asked again
-    moves_at_once: int = 16  # buckets on their way together: each waits for its transfer (rule 43)
-    moving_bytes: int = 16 << 20  # ... and what they weigh, where servers have said it: a batch waits for all of it
+    moves_at_once: int = 16  # buckets on their way together from or to one server (`pace`)
+    moving_bytes: int = 8 << 20  # ... and what they weigh, where servers have said it: a batch waits for all of it
     move_timeout_ns: int = 10 * SECOND  # from an intent on; then the move is undone: pushes wait for it (rule 53)
     move_again_ns: int = 60 * SECOND  # after that: pushes have waited for it in vain once
 

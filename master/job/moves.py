@@ -22,11 +22,12 @@ from master.api.positions import PositionSet
 from master.job import orders, resizing, skipping, table
 from master.job.domain import ChangeTable, Intent, MemberKey, MovesExpired, Persist, Table
 from master.job.membership import Server
+from master.job.pace import Pace
 from master.job.placement import Move
 from master.job.state import JobState, Phase, Stage, Turn
 
-MOVES_UNWEIGHED: Final = 4
-"""On their way together while nobody has said what they weigh."""
+LOOK_AHEAD: Final = 64
+"""Waiting moves that are looked at with each event; sources take turns in them, so these name all that are free."""
 
 # ---- what can go on -------------------------------------------------------------------------------------------------
 
@@ -80,20 +81,18 @@ def _ended(state: JobState, now: Table) -> Table:
 
 def _begun(turn: Turn, now: Table) -> Table:
     """INTENT for as many as may be on their way together (rule 41)."""
-    state = turn.state
-    room, waiting = state.config.moves_at_once - len(now.intents), state.moves.waiting
+    state, waiting = turn.state, turn.state.moves.waiting
     must_go = any(map(state.is_going, state.members.servers.values()))
-    if room <= 0 or not waiting or (is_paced(state) and not must_go):
+    if not waiting or (is_paced(state) and not must_go):
         return now
+    pace = Pace(state, now.intents)
     chosen: dict[int, Intent] = {}
     places: list[ServerPlace] = []
     rest: list[Move] = []
-    free_bytes = state.config.moving_bytes - sum(_size_bytes(state, intent.bucket) for intent in now.intents)
-    for seen, move in enumerate(waiting):
-        size_bytes = _size_bytes(state, move.bucket)
-        if len(chosen) == room or (size_bytes > free_bytes and (now.intents or chosen)):
-            rest += waiting[seen:]
-            break
+    for move in waiting[:LOOK_AHEAD]:
+        if not pace.allows(move):
+            rest.append(move)
+            continue
         source, target = _ends(state, move)
         is_settled = _is_settled(state, move.bucket)
         if source is None or target is None or (source == target and is_settled) or move.bucket in chosen:
@@ -101,19 +100,15 @@ def _begun(turn: Turn, now: Table) -> Table:
         if is_settled and _may_begin(state, source, target):
             chosen[move.bucket] = _intent(state, move, source, target)
             places.append(place_of(target))
-            free_bytes -= size_bytes
+            pace.begin(move)
         else:
             rest.append(move)
-    turn.change(moves=replace(state.moves, waiting=tuple(rest)))
+    rest += waiting[LOOK_AHEAD:]
+    if len(rest) < len(waiting):
+        turn.change(moves=replace(state.moves, waiting=tuple(rest)))
     if not (rest or chosen or now.intents):
         resizing.plan_for_those_who_go(turn)
     return table.with_intents(now, chosen.values(), places)
-
-
-def _size_bytes(state: JobState, bucket: int) -> int:
-    """Where its owner has not said what it weighs: such a part of what may be on its way."""
-    weight = state.weights.get(bucket)
-    return weight.size_bytes if weight else state.config.moving_bytes // MOVES_UNWEIGHED
 
 
 def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:
