@@ -30,7 +30,7 @@ Gradient = Array | tuple[npt.NDArray[np.int64], Array]
 _Found = TypeVar("_Found")
 MAX_STALE_PUSHES: Final = 8
 RETRY_FIRST_S: Final = 0.005  # a bucket is frozen for some round trips
-RETRY_MOST_S: Final = 0.05  # servers restore
+RETRY_MOST_S: Final = 0.02  # servers restore; asking costs them nothing
 
 
 class Tables:

@@ -48,8 +48,8 @@ def _check_sparse(spec: TableSpec, bucket_count: int, bucket: int, arrays: Mappi
     if ids is None or ids.ndim != 1 or ids.dtype != np.int64:
         raise TableError(f"{path}.ids", "no flat array of int64", hint="Rows travel with their ids")
     check_ids(path, ids, spec.shape[0])
-    if len(np.unique(ids)) < len(ids) or not (buckets_of_rows(ids, bucket_count) == bucket).all():
-        raise TableError(f"{path}.ids", "rows of other buckets, or twice", hint="A bucket has each of its rows once")
+    if not (ids[1:] > ids[:-1]).all() or not (buckets_of_rows(ids, bucket_count) == bucket).all():
+        raise TableError(f"{path}.ids", "rows of other buckets, or twice", hint="Each of its rows once, by their ids")
     _check_arrays(spec, bucket, arrays, (len(ids), row_width(spec)), (len(ids),))
 
 

@@ -7,6 +7,8 @@ there at the cut.  Pure.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,6 +16,7 @@ from trainer_sdk.pserver.layout import Array
 
 Places = npt.NDArray[np.intp]
 _NONE: Places = np.zeros(0, dtype=np.intp)
+_CHUNK: Final = 1 << 17  # places looked at together: what is made of them stays in the cache
 
 
 class Homes:
@@ -37,7 +40,14 @@ class Homes:
         self.counts += np.bincount(homes, minlength=self._nowhere)
 
     def of(self, bucket: int) -> Places:
-        return np.flatnonzero(self._homes == bucket)
+        """Where its rows stand, in order."""
+        homes = self._homes
+        found = [np.flatnonzero(homes[low : low + _CHUNK] == bucket) + low for low in range(0, len(homes), _CHUNK)]
+        return np.concatenate(found) if found else _NONE
+
+    def are_of(self, bucket: int, places: Places) -> bool:
+        """Whether these, each named once, are the places of all its rows."""
+        return len(places) == self.counts[bucket] and bool((self._homes[places] == bucket).all())
 
     def leave(self, places: Places) -> None:
         """Their rows have gone.  The places are free from the next `settle` on."""

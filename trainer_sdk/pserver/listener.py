@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from trainer_sdk.errors import AuthenticationError, TableError, WireError
-from trainer_sdk.pserver.handshake import welcome_client
+from trainer_sdk.pserver.handshake import PROBE, welcome_client
 from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.service import Service
@@ -87,7 +87,7 @@ class Listener:
                     self._open.add(sock)
             channel = Channel(sock, self._limits)
             name = welcome_client(channel, self._security, self._service.incarnation)
-            log.info("%s connected", name)
+            log.log(logging.DEBUG if name == PROBE else logging.INFO, "%s connected", name)
             self._converse(channel)
         except (WireError, AuthenticationError, OSError) as error:
             log.info("connection ended: %s", error)

@@ -193,13 +193,21 @@ class Service:
         return CopyStatus.ARRIVED
 
     def _pack(self, order: SendCopy) -> Parcel | None:
-        """The bucket as it is now; None: it is not to be sent any more."""
+        """The bucket as it is now; None: it is not to be sent any more.
+
+        What is frozen does not change, whatever goes on beside it, so it is copied without the lock; should it have
+        been opened or dropped meanwhile, what was copied is worthless.
+        """
         with self._lock:
-            current = moving.try_current(self._state, order)
-            if current is None:
+            current, model = moving.try_current(self._state, order), self._model
+            if current is None or model is None:
                 return None
-            model = self._loaded()
+            contents = [] if order.is_final else list(model.content(order.bucket))
+        if order.is_final:
             contents = list(model.content(order.bucket))
+            with self._lock:
+                if moving.try_current(self._state, order) != current:
+                    return None
         return packed(current, contents, model.layout)
 
     def _full_wanted(self, order: SendCopy) -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from master.api.identities import TableSpec
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.pserver.homes import Homes
+from trainer_sdk.pserver.homes import Homes, Places
 from trainer_sdk.pserver.initialisers import initial_rows
 from trainer_sdk.pserver.layout import Array, Ids, buckets_of_rows
 from trainer_sdk.pserver.rows import NO_ROW, Rows
@@ -27,6 +27,7 @@ class SparsePart:
         self._bucket_count = bucket_count
         self._live = Rows(spec)
         self._homes = Homes(bucket_count)
+        self._found: dict[int, Places] = {}  # by bucket that was copied
         self._fork: Rows | None = None
         self._fork_count = 0  # rows up to this place were there at the cut
         self._forked = EMPTY  # the buckets of the fork
@@ -83,6 +84,7 @@ class SparsePart:
         if not len(places):
             return {}
         places = places[np.argsort(self._live.ids[places])]
+        self._found[bucket] = places
         return {"ids": self._live.ids[places], **self._live.read(places)}
 
     def install(self, ids: Ids, arrays: dict[str, Array]) -> None:
@@ -92,13 +94,18 @@ class SparsePart:
     def remove(self, buckets: PositionSet) -> None:
         """The rows of these buckets are not live here any more; what an open fork has of them stays."""
         for bucket in buckets:
-            places = self._homes.of(bucket)
+            places = self._places(bucket)
             if self._fork is not None and bucket in self._forked:
                 self._save(self._live.ids[places], self._fork, with_new=False)
             self._live.remove(places)
             self._homes.leave(places)
         if self._fork is None:
             self._live.wipe(self._homes.settle())
+
+    def _places(self, bucket: int) -> Places:
+        """Of its rows: as found when it was copied, if they are the same still."""
+        found = self._found.pop(bucket, None)
+        return found if found is not None and self._homes.are_of(bucket, found) else self._homes.of(bucket)
 
     def _add(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
         free = self._homes.take(len(ids)) if self._fork is None else self._homes.take(0)
