@@ -51,6 +51,7 @@ class OperatorProcess:
             **os.environ,
             "EDL_NAME": self.name,
             "EDL_IMAGE": "edl:test",
+            "EDL_ELASTIC_SERVERS": "true",
             "EDL_ETCD_ENDPOINTS": "http://etcd.invalid:2379",
         }
         with self.log.open("ab") as log:

@@ -1,5 +1,6 @@
 """The operator as the chart installs it, on a real control plane: one process, the chart's ServiceAccount."""
 
+import contextlib
 import json
 import re
 import signal
@@ -122,6 +123,51 @@ def test_a_job_starts_grows_is_healed_suspended_resumed_and_deleted(plane, admin
     assert operator.wait() == 0
     lease = json.loads(plane.kubectl("get", "lease", "edl-operator", "-n", NAMESPACE, "-o", "json"))
     assert lease["spec"]["holderIdentity"] == ""
+
+
+def test_servers_come_by_the_ratio_and_by_hand_and_are_drained_one_at_a_time(plane, admin, operator, submit):
+    """Nobody trains here and no master answers: a server that is to go stays at first, and is wanted again."""
+    operator.wait_leading()
+    edits = {"minReplicas": 1, "maxReplicas": 3, "trainersPerServer": 2}
+    submit("digits", **{f"spec.parameterServer.{name}": value for name, value in edits.items()})
+
+    def servers(*fields):
+        return [job(plane, "digits").get("status", {}).get("servers", {}).get(field) for field in fields]
+
+    def pin(count):
+        change = json.dumps({"spec": {"parameterServer": {"replicas": count}}})
+        plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", change)
+
+    wait_for("one for every two trainers", lambda: servers("ready", "target") == [2, 2], budget_s=60)
+    pin(3)
+    wait_for("three", lambda: servers("ready", "target", "min", "max") == [3, 3, 1, 3])
+    pin(2)
+    wait_for("one is to go", lambda: servers("target", "emptying", "ready") == [2, 1, 3])
+    assert condition(plane, "digits", "Scaled") == ("False", "Shrinking")
+    pin(3)
+    wait_for("it stays", lambda: servers("target", "emptying", "ready") == [3, 0, 3])
+
+    policy = client.PolicyV1Api(admin)
+    wait_for(
+        "one may be drained",
+        lambda: policy.read_namespaced_pod_disruption_budget("digits-core", JOBS).status.disruptions_allowed == 1,
+    )
+    core = client.CoreV1Api(admin)
+    before = core.read_namespaced_pod("digits-server-1", JOBS).metadata.uid
+    for name, is_allowed in (("digits-server-1", True), ("digits-server-0", False)):
+        body = {"metadata": {"name": name, "namespace": JOBS}}
+        with contextlib.nullcontext() if is_allowed else pytest.raises(client.ApiException, match="429"):
+            core.create_namespaced_pod_eviction(name, JOBS, body)
+    wait_for("it comes back under its number", lambda: _uid_of(core, "digits-server-1") not in {before, None})
+    wait_for("three again", lambda: servers("ready") == [3])
+    assert "Drained" in plane.kubectl("get", "events.events.k8s.io", "-n", JOBS, "-o", "jsonpath={.items[*].reason}")
+
+
+def _uid_of(core, name):
+    try:
+        return core.read_namespaced_pod(name, JOBS).metadata.uid
+    except client.ApiException:
+        return None
 
 
 def test_what_stands_is_left_alone(plane, admin, operator, submit):

@@ -62,6 +62,15 @@ class Day:
         """Until so many are at work, by the job's own status and by their pods."""
         self.wait(f"{count} trainers", lambda: self.status("trainers", "ready") == count == len(self.trainers()))
 
+    def wait_servers(self, count: int) -> None:
+        """Until so many hold the model, by their pods, by the job's status and by its master's word."""
+        self.wait(f"{count} servers", lambda: self.servers() == [count] * 3)
+
+    def servers(self) -> list[int]:
+        """How many are at work, how many the status tells, and how many the master counts on."""
+        there = sum(_is_at_work(pod) for pod in self.pods("server").values())
+        return [there, *(int(self.status("servers", what) or 0) for what in ("ready", "wanted"))]
+
     def wait(self, what: str, probe: Callable[[], Value | None], *, budget_s: float = STEP_BUDGET_S) -> Value:
         """As wait_for; a job that has ended ends the wait too."""
 

@@ -113,6 +113,44 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
     day.end()
 
 
+def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
+    """Servers follow the trainers, are scaled by hand, told to leave, killed; only the kill costs work done twice."""
+    day.begin(epochs=8 * EPOCHS, trainers=MOST, web=WEB)
+    day.wait_trainers(MOST)
+    day.wait_servers(2)  # one for every two trainers
+    lineage = day.status("progress", "lineage")
+
+    edl("scale", "tj/digits", "--servers", "3")
+    day.wait_servers(3)
+    edl("scale", "tj/digits", "--servers", "1")
+    day.wait_servers(1)
+    edl("scale", "tj/digits", "--servers", "0")
+    day.wait_servers(2)
+
+    day.scale_web(WEB + 2)
+    day.wait_trainers(MOST - 2)
+    day.wait_servers(1)
+    day.scale_web(WEB)
+    day.wait_trainers(MOST)
+    day.wait_servers(2)
+
+    told_to_leave = uid(day.pods("server")["digits-server-0"])
+    day.kubectl("delete", "pod", "digits-server-0", "--wait=false")
+    day.wait("another server in its place", lambda: told_to_leave not in map(uid, day.pods("server").values()))
+    day.wait_servers(2)
+    assert day.status("progress", "lineage") == lineage, "a resize has rolled the job back"
+
+    real_cluster.kill(day.namespace, "digits-server-1")
+    day.wait("a roll-back", lambda: day.status("progress", "lineage") > lineage)
+    day.wait_servers(2)
+
+    resizes = [(one["role"], one["cause"]) for one in day.status("resizes") if one.get("role") == "server"]
+    assert ("server", "ServerFailed") in resizes
+    assert {"ServerParting", "ServerLeft", "ServerFailed"} <= day.event_reasons()
+    assert not day.is_over(), "the day was too short for its faults"
+    day.end()
+
+
 def test_a_drained_node_costs_no_digit(day, real_cluster):
     """Pods are evicted one by one under the job's own budget, and etcd's members and an operator with them."""
     plane = real_cluster.control_plane

@@ -51,6 +51,7 @@ def compose(
         image="edl:test",
         etcd=EtcdAccess(endpoints="http://etcd:2379"),
         reclaim=policy.reclaim,
+        elastic_servers=True,
         surplus_grace_s=policy.surplus_grace_s,
     )
     cluster = KubernetesCluster(

@@ -1,8 +1,9 @@
 """The day that every run lives through: jobs come and go, the web rises and falls, nodes and trainers fail.
 
 Four nodes of eight CPUs; every pod asks for one, so that what fits does not depend on where things happen to stand.
-At the end ads has its maximum and books what the web leaves.  Where shares alone decide there are several right ends: a
-step moves from job to job only for a gap of more than two (A4).
+Ads has a server for every four trainers.  At the end both jobs have what they may have, and the room is full.  Where
+shares decide there are several right ends: a step moves from job to job only for a gap of more than two (A4), and a
+server beyond the minimum that was lost comes back into free room alone.
 """
 
 from dataclasses import dataclass
@@ -82,6 +83,17 @@ def suspend(name, on):
     return happen
 
 
+def pin(name, trainers):
+    """The user wants so many; 0: EDL decides.  Servers follow by the ratio, once that has lasted."""
+
+    def happen(world):
+        raw = world.server.get(TRAINING_JOBS, NAMESPACE, name)
+        trainer = raw["spec"]["trainer"] | {"replicas": trainers}
+        world.server.rewrite(TRAINING_JOBS, raw, raw | {"spec": raw["spec"] | {"trainer": trainer}})
+
+    return happen
+
+
 def delete(name):
     return lambda world: world.server.delete(TRAINING_JOBS, NAMESPACE, name)
 
@@ -110,7 +122,7 @@ DAY = tuple(
     Happening(at_s=at_s, name=name, happen=happen)
     for at_s, name, happen in (
         (2.0, "ads comes", submit(job("ads", trainers=(2, 6), servers=(1, 2)))),
-        (3.0, "books comes", submit(job("books", trainers=(2, 12)))),
+        (3.0, "books comes", submit(job("books", trainers=(2, 8)))),
         (14.0, "web rises", web(14)),
         (24.0, "a trainer fails", fail_one("ads", "trainer")),
         (32.0, "n4 is cordoned", lambda world: world.cordon("n4", is_cordoned=True)),
@@ -121,7 +133,9 @@ DAY = tuple(
         (76.0, "n3 comes back", come_back),
         (86.0, "books is suspended", suspend("books", on=True)),
         (98.0, "web falls", web(6)),
+        (100.0, "ads is pinned", pin("ads", 3)),
         (108.0, "books goes on", suspend("books", on=False)),
+        (112.0, "ads is free again", pin("ads", 0)),
         (120.0, "a server fails", fail_one("ads", "server")),
         (130.0, "cars is deleted", delete("cars")),
         (140.0, "web rises once more", web(14)),
