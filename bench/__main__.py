@@ -18,13 +18,14 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bench.beside import section
+from bench import beside, moved
 from bench.growth import draw_growth
 
 ROOT: Final = Path(__file__).parent.parent
 RAW: Final = ROOT / "docs" / "benchmarks.json"
 TABLE: Final = ROOT / "docs" / "benchmarks.md"
 BESIDE: Final = ROOT / "docs" / "beside-the-scheduler.json"
+MOVED: Final = ROOT / "docs" / "chaos-moves.json"
 GROWTH: Final = ROOT / "docs" / "planner-growth.svg"
 LIMIT_S: Final = 900
 
@@ -109,7 +110,9 @@ def _save(grouped: dict[str, list[Figure]]) -> None:
         if draw_growth(group, GROWTH):
             lines += ["", f"![CPU time of a plan over nodes, jobs and shapes]({GROWTH.name})"]
     if BESIDE.exists():
-        lines += section(json.loads(BESIDE.read_text()))
+        lines += beside.section(json.loads(BESIDE.read_text()))
+    if MOVED.exists():
+        lines += moved.section(json.loads(MOVED.read_text()))
     TABLE.write_text("\n".join(lines) + "\n")
 
 

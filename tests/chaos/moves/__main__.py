@@ -11,10 +11,13 @@ import asyncio
 import json
 import os
 import random
+import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from bench.__main__ import MOVED, ROOT, redraw
 from tests.chaos.moves.campaign import Campaign
 from tests.chaos.moves.cast import Shape
 from tests.chaos.moves.plans import Dealt
@@ -33,6 +36,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--steps", type=_steps, default=SENT_STEPS, help=f"of {','.join(Step)}")
     parser.add_argument("--json", action="store_true", help="one document instead of lines")
+    parser.add_argument("--keep", action="store_true", help="also into docs/chaos-moves.json and docs/benchmarks.md")
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="where the run folder is made")
     return asyncio.run(run(parser.parse_args()))
 
@@ -45,7 +49,7 @@ async def run(arguments: argparse.Namespace) -> int:
     def say(line: str) -> None:
         print(line, file=sys.stderr if arguments.json else sys.stdout, flush=True)
 
-    began_at_s = time.monotonic()
+    began_at_s, load = time.monotonic(), os.getloadavg()[0]
     wanted = Wanted(faults=arguments.faults, resizes=arguments.resizes, seed=arguments.seed)
     rng = random.Random(wanted.seed)
     plan = Dealt(rng, faults=wanted.faults, resizes=wanted.resizes, steps=arguments.steps)
@@ -60,10 +64,25 @@ async def run(arguments: argparse.Namespace) -> int:
         except (TimeoutError, RuntimeError) as error:
             campaign.report.problems.append(str(error))
     report, took_s = campaign.report, time.monotonic() - began_at_s
-    document = json.dumps(as_document(report, wanted, took_s), indent=1)
-    await asyncio.to_thread((folder / "report.json").write_text, document + "\n")
-    print(document if arguments.json else as_text(report, wanted, took_s))
+    document = as_document(report, wanted, took_s) | _machine(load)
+    await asyncio.to_thread(write_report, document, [folder / "report.json", *([MOVED] if arguments.keep else [])])
+    print(json.dumps(document, indent=1) if arguments.json else as_text(report, wanted, took_s))
     return 1 if report.problems or missing(report, wanted) else 0
+
+
+def write_report(document: dict[str, Any], files: list[Path]) -> None:
+    for file in files:
+        file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if MOVED in files:
+        redraw()
+
+
+def _machine(load_before: float) -> dict[str, Any]:
+    """What ran on what, and how busy that was."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    git = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    loads = [round(load, 1) for load in (load_before, os.getloadavg()[0])]
+    return {"commit": git.stdout.strip() or "unknown", "cores": os.cpu_count(), "load_before_and_after": loads}
 
 
 if __name__ == "__main__":

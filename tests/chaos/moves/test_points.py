@@ -1,0 +1,130 @@
+"""Steps are met by name: the values that the product logs are known, and an armed step stops who reaches it."""
+
+import asyncio
+import importlib.util
+import random
+import sys
+from dataclasses import replace
+
+import pytest
+
+from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, Term, Version
+from master.api.messages import Activate, Cut, FileRecord, Forget, Freeze, Hold
+from master.api.positions import EMPTY, PositionSet
+from master.job import table
+from master.job.domain import ChangeTable, Intent, Persisted, Table
+from tests.chaos.moves.blows import UNDOING, Deck
+from tests.chaos.moves.points import HOOK, SENT_STEPS, Points, Step
+from tests.chaos.signals import state_of, until
+from trainer_sdk.pserver.messages import CopyArrived, CopyHead, FileWritten, SendCopy
+
+G, V, CUT = Lineage(1), Version(0), CutId(term=Term(1), lineage=Lineage(1), sequence=1)
+HERE, THERE = (
+    ServerPlace(name=MemberName(f"s-{n}"), incarnation=Incarnation(f"i-{n}"), address=f"h:{n}", ordinal=n)
+    for n in (0, 1)
+)
+HEAD = CopyHead(
+    lineage=G,
+    bucket=BucketId(0),
+    version=V,
+    target=THERE.incarnation,
+    is_final=True,
+    applied=EMPTY,
+    skipped=EMPTY,
+    digest="",
+)
+SENT = SendCopy(
+    lineage=G,
+    bucket=BucketId(0),
+    version=V,
+    target=THERE,
+    is_final=True,
+    is_full=True,
+    applied=EMPTY,
+    skipped=EMPTY,
+)
+INTENT = Intent(
+    bucket=BucketId(0),
+    lineage=G,
+    version=V,
+    source=table.key_of(HERE),
+    target=table.key_of(THERE),
+    reason="",
+)
+STILL = Table(route=Route(revision=1, lineage=G, servers=(HERE, THERE), owner=(0,), version=(V,)))
+MOVING = replace(STILL, intents=(INTENT,))
+ALL = PositionSet.of(0)
+FILE = FileRecord(name="f", size_bytes=0, digest="", lineage=G, marks=())
+
+VALUES = (
+    (Step.INTENT, Persisted(write=ChangeTable(old=STILL, new=MOVING))),
+    (Step.FLIP, Persisted(write=ChangeTable(old=MOVING, new=table.flipped(MOVING, INTENT)))),
+    (Step.UNDO, Persisted(write=ChangeTable(old=MOVING, new=table.undone(MOVING, INTENT)))),
+    (Step.WARM, CopyArrived(head=replace(HEAD, is_final=False))),
+    (Step.FREEZE, Freeze(lineage=G, bucket=BucketId(0), version=V, target=THERE)),
+    (Step.HANDOVER, SENT),
+    (Step.INSTALLED, CopyArrived(head=HEAD)),
+    (Step.ACTIVATE, Activate(lineage=G, buckets=ALL, version=V)),
+    (Step.FORGET, Forget(lineage=G, buckets=ALL, version=V)),
+    (Step.HOLD, Hold(cut=CUT)),
+    (Step.CUT, Cut(cut=CUT, data=EMPTY)),
+    (Step.WRITTEN, FileWritten(cut=CUT, file=FILE)),
+)
+
+REACHES_A_STEP = """
+import logging
+class Freeze: pass
+logging.getLogger("trainer_sdk.pserver.service").debug("%s", Freeze())
+"""
+
+
+@pytest.fixture
+def hook():
+    spec = importlib.util.spec_from_file_location("hook", HOOK / "sitecustomize.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("step", "value"), VALUES, ids=[step for step, _ in VALUES])
+def test_what_the_product_logs_is_known_by_name(hook, step, value):
+    assert hook.steps_of(value) == [step]
+
+
+def test_every_step_has_a_value():
+    assert [step for step in Step if step not in {known for known, _ in VALUES}] == []
+
+
+async def _started(points):
+    environment = {"PYTHONPATH": str(HOOK), "CHAOS_POINTS": str(points.folder)}
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", REACHES_A_STEP, env=environment)
+
+
+async def test_one_process_stops_at_an_armed_step_and_goes_on_when_let_go(tmp_path):
+    points = Points(tmp_path / "points")
+    points.arm(Step.FREEZE)
+    processes = [await _started(points), await _started(points)]
+    met = await points.meet(Step.FREEZE, budget_s=20.0, give_up=lambda: False)
+    other = next(process for process in processes if process.pid != met.pid)
+    assert await other.wait() == 0
+    assert state_of(met.pid) == "T"
+    points.release(met)
+    assert [await process.wait() for process in processes] == [0, 0]
+
+
+async def test_a_step_that_nobody_reaches_is_given_up_and_not_armed_any_more(tmp_path):
+    points = Points(tmp_path / "points")
+    points.arm(Step.UNDO)
+    assert await points.meet(Step.UNDO, budget_s=0.0, give_up=lambda: False) is None
+    process = await _started(points)
+    assert await until(lambda: state_of(process.pid) in {"Z", ""})
+    assert await process.wait() == 0
+
+
+def test_the_deck_deals_one_blow_a_step_and_what_undoes_beside_an_undo():
+    deck = Deck(random.Random(1), SENT_STEPS)
+    hands = [deck.deal(4) for _ in range(50)]
+    assert all(len({blow.step for blow in hand}) == len(hand) for hand in hands)
+    undone = [hand for hand in hands if any(blow.step is Step.UNDO for blow in hand)]
+    assert undone
+    assert all(any(blow in UNDOING for blow in hand) for hand in undone)
