@@ -486,7 +486,7 @@ ALSO: Final = (
         rule="49: after a loss nobody waits for a server that is not wanted (ADR 315)",
         patches=((recovery, "_are_enough_here", every_owner_comes_back),),
         setting=Setting(trainers=1, positions=1, faults=Faults(wish=1, server_crash=1)),
-        limits=Limits(states=60_000),
+        limits=Limits(states=12_000),
     ),
     Break(
         name="forget-any-staged",
