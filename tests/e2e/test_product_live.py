@@ -113,6 +113,7 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
     day.end()
 
 
+@pytest.mark.timeout(900)
 def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
     """Servers follow the trainers, are scaled by hand, told to leave, killed; only the kill costs work done twice."""
     day.begin(epochs=8 * EPOCHS, trainers=MOST, web=WEB)
