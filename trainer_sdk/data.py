@@ -91,6 +91,8 @@ class Data:
         self._steps = 0
         self._samples = 0
         self._advanced = (monotonic(), 0)
+        self._waited_s = 0.0  # then
+        self._waiting_share = 0.0
         self._is_over = False
         self._has_servers = False
 
@@ -161,8 +163,18 @@ class Data:
 
     def _report(self) -> ReportDue:
         """Called in the channel's thread: reads what only the script's thread writes."""
-        self._advanced, rate = rate_since(self._advanced, (monotonic(), self._samples))
-        return ReportDue(steps=self._steps, samples_per_s=rate, metrics=dict(self.metrics))
+        before = self._advanced
+        self._advanced, rate = rate_since(before, (monotonic(), self._samples))
+        if rate and self._driver is not None:
+            waited_s, since_s = self._driver.waited_s, max(self._advanced[0] - before[0], 1e-3)
+            self._waiting_share = min(1.0, (waited_s - self._waited_s) / since_s)
+            self._waited_s = waited_s
+        return ReportDue(
+            steps=self._steps,
+            samples_per_s=rate,
+            metrics=dict(self.metrics),
+            waiting_share=self._waiting_share,
+        )
 
 
 def rate_since(last: tuple[float, int], now: tuple[float, int]) -> tuple[tuple[float, int], float]:

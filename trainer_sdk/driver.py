@@ -71,6 +71,7 @@ class Driver:
         self._apart_since_s: float | None = monotonic()
         self._apart_reason = "no answer yet"
         self._report_every_s = FIRST_REPORT_S
+        self.waited_s = 0.0  # for parameter servers, since the beginning; grown by the script's thread alone
         self._report: Callable[[], ReportDue] = lambda: ReportDue(steps=0)
         self.channel = Channel(self)
 

@@ -73,7 +73,7 @@ VARIABLES: Final = (
     Variable(
         name="EDL_GRACE_S",
         readers="trainer, server",
-        meaning="seconds between SIGTERM and SIGKILL, 0 for none; a trainer leaves min(2, a quarter of it) earlier",
+        meaning="seconds between SIGTERM and SIGKILL, 0 for none; a process ends min(2, a quarter of it) earlier",
         default="30",
         example="10",
     ),
@@ -157,7 +157,7 @@ class Environment:
 
     @property
     def drain_s(self) -> float:
-        """How long after SIGTERM a trainer may go on (M7)."""
+        """How long after SIGTERM a trainer may go on (M7), and a server wait for others to have its buckets."""
         return self.grace_s - min(2.0, self.grace_s / 4)
 
     @property

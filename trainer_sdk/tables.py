@@ -10,6 +10,7 @@ them where they were made.  Not here: sockets and frames (`trainer_sdk.pserver.c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -93,7 +94,8 @@ class Tables:
             raise UsageError("push() before pull(): gradients are computed on what was pulled")
         driver = self._start()
         self._check_fresh(driver)
-        self._push(driver, batch.flight, gradients)
+        with _waiting(driver):
+            self._push(driver, batch.flight, gradients)
         batch.is_pushed = True
 
     def _check_fresh(self, driver: Driver) -> None:
@@ -109,6 +111,12 @@ class Tables:
         """Parameters that are not older than what we know to be lost; servers that restore are waited for."""
         self._check_use()
         driver = self._start()
+        with _waiting(driver):
+            return self._until_given(call, driver)
+
+    def _until_given(
+        self, call: Callable[[PserverClient], tuple[Lineage, _Found]], driver: Driver
+    ) -> tuple[Lineage, _Found]:
         deadline_s = monotonic() + self._budget_s
         for pause_s in _pauses():
             try:
@@ -172,6 +180,16 @@ class Tables:
     def close(self) -> None:
         if self._client is not None:
             self._client.close()
+
+
+@contextmanager
+def _waiting(driver: Driver) -> Iterator[None]:
+    """What passes inside is reported as waiting for servers: it tells whether more of them would help."""
+    begun_s = monotonic()
+    try:
+        yield
+    finally:
+        driver.waited_s += monotonic() - begun_s
 
 
 def _pauses() -> Iterator[float]:

@@ -159,7 +159,12 @@ def _declare(state: TrainerState, event: SpecDeclared) -> Step:
 def _report(state: TrainerState, event: ReportDue) -> Step:
     if state.phase is not Phase.JOINED:
         return Step(state)
-    progress = Progress(steps=event.steps, samples_per_s=event.samples_per_s, metrics=event.metrics)
+    progress = Progress(
+        steps=event.steps,
+        samples_per_s=event.samples_per_s,
+        metrics=event.metrics,
+        waiting_share=event.waiting_share,
+    )
     acked = leases.flush_acks(state)
     return Step(acked.state, (*acked.effects, Send(message=progress)))
 

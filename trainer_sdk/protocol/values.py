@@ -42,6 +42,7 @@ class ReportDue:
     steps: int
     samples_per_s: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    waiting_share: float = 0.0  # of the time: for parameter servers
 
 
 # ---- events: the script ---------------------------------------------------------------------------------------------
