@@ -82,8 +82,8 @@ def _ended(state: JobState, now: Table) -> Table:
 def _begun(turn: Turn, now: Table) -> Table:
     """INTENT for as many as may be on their way together (rule 41)."""
     state, waiting = turn.state, turn.state.moves.waiting
-    must_go = any(map(state.is_going, state.members.servers.values()))
-    if not waiting or (is_paced(state) and not must_go):
+    is_urgent = any(server.is_leaving for server in state.members.servers.values())
+    if not waiting or (is_paced(state) and not is_urgent):
         return now
     pace = Pace(state, now.intents)
     chosen: dict[int, Intent] = {}
@@ -126,11 +126,11 @@ def _is_settled(state: JobState, bucket: int) -> bool:
 
 def _may_begin(state: JobState, source: Server, target: Server) -> bool:
     are_here = source.is_connected and target.is_connected and target.lineage == state.number
-    return are_here and not state.is_going(target) and (state.is_going(source) or not is_paced(state))
+    return are_here and not state.is_going(target) and (source.is_leaving or not is_paced(state))
 
 
 def is_paced(state: JobState) -> bool:
-    """A cut is open, or a commit is due and goes first: only what has to go begins to move (rule 59)."""
+    """A cut is open, or a commit is due and goes first: only what is in a hurry begins to move (rule 59)."""
     return state.commit.phase in (Phase.HOLDING, Phase.WRITING) or state.is_commit_due
 
 
@@ -228,13 +228,13 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
 
 
 def handle_expired(turn: Turn, event: MovesExpired) -> None:
-    """What has not arrived by now is undone: its pushes wait.  Only for who has to go it is tried at once (rule 53)."""
+    """What has not arrived by now is undone: its pushes wait.  Only for who leaves it is tried again at once (53)."""
     moves = turn.state.moves
     if moves.expires == event.deadline:
         late = frozenset(intent.bucket for intent in moves.intents) - moves.installed
         again = turn.after(turn.state.config.move_again_ns)
         turn.change(moves=replace(moves, undone=moves.undone | late, waiting=(), expires=None, again=again))
-        if any(map(turn.state.is_going, turn.state.members.servers.values())):
+        if any(server.is_leaving for server in turn.state.members.servers.values()):
             resizing.plan(turn)
 
 

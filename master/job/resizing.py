@@ -141,11 +141,15 @@ def plan_anew(turn: Turn) -> None:
 
 
 def plan_for_those_who_go(turn: Turn) -> None:
-    """What was planned is done and somebody who has to go still owns a bucket: a move was undone, or came late."""
+    """What was planned is done and somebody who has to go still owns a bucket: a target was lost, or too late.
+
+    Who is in no hurry waits until it is time to try again.
+    """
     state = turn.state
     if state.route and not (state.moves.intents or state.moves.waiting):
         owners = table.owners(state.route)
-        if any(state.is_going(one) and one.key in owners for one in _servers(state)):
+        going = [one for one in _servers(state) if state.is_going(one) and one.key in owners]
+        if any(one.is_leaving or state.moves.again is None for one in going):
             plan_anew(turn)
 
 

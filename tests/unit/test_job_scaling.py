@@ -10,6 +10,7 @@ from master.api.messages import Ack, Freeze, Installed, Released, Restore, Serve
 from master.api.positions import PositionSet
 from master.job.domain import (
     AnswerServers,
+    CommitDue,
     HoldExpired,
     JobConfig,
     MovesExpired,
@@ -404,3 +405,27 @@ def test_a_new_master_ends_a_resize_that_was_half_done(job):
         server.register()
     carry(driver, servers)
     assert owners(driver).count("s2") == 2
+
+
+def test_a_shrink_that_nobody_hurries_waits_for_commits(job):
+    """Rule 59: fewer servers are wanted, no grace runs out; one that says that it must leave does not wait."""
+    driver, servers = job
+    train(driver, servers)
+    driver.fire(CommitDue)
+    driver.want(1)
+    assert driver.state.moves.waiting
+    assert not driver.state.moves.intents
+    driver.say(servers[1].key, ServerLeaving())
+    assert driver.state.moves.intents
+
+
+def test_a_shrink_whose_target_stands_still_is_tried_again_much_later(job):
+    driver, servers = job
+    driver.want(1)
+    driver.fire(MovesExpired)
+    run_servers(driver, servers)
+    assert not driver.state.moves.intents
+    driver.now += driver.config.move_again_ns
+    weigh(driver, servers[0], size_bytes=1)
+    carry(driver, servers)
+    assert set(owners(driver)) == {"s0"}
