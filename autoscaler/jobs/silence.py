@@ -7,7 +7,7 @@ that is away or another leader are *answers* (`masters.NoProgress`).  Killing to
 roll-back, no sample.  A server is heard of through its master: connected to it or not.
 
 Pure.  Not here: asking (`masters`), killing and starting again (`clusters.local.standstill`).  On Kubernetes that is
-the kubelet's business: a livenessProbe in the job's templates.
+the kubelet's business: liveness probes (`clusters.kubernetes.building`).
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from tests.integration.certificates import Authority
+
 
 def start(**variables):
     base = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
@@ -38,6 +40,77 @@ def test_wrong_environment_is_refused_by_the_variable(variables, named):
     assert process.returncode == 2
     assert named in text
     assert "Traceback" not in text
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A server whose master is away, with the job's certificates and secret; (process, its environment)."""
+    authority = Authority("job")
+    authority.issue(tmp_path / "tls")
+    (tmp_path / "token").write_text("secret")
+    with socket.socket() as nobody, socket.socket() as free:
+        for bound in (nobody, free):
+            bound.bind(("127.0.0.1", 0))  # not listening: connections are refused
+        port = free.getsockname()[1]
+        free.close()
+        told = {
+            "EDL_MASTER": f"127.0.0.1:{nobody.getsockname()[1]}",
+            "EDL_CHECKPOINT_URI": str(tmp_path),
+            "EDL_LISTEN": f"0.0.0.0:{port}",
+            "EDL_TOKEN_FILE": str(tmp_path / "token"),
+            "EDL_TLS_DIR": str(tmp_path / "tls"),
+        }
+        process = start(**told)
+        try:
+            for line in process.stderr:
+                if "listens on" in line:
+                    break
+            yield process, told
+        finally:
+            process.kill()
+            process.wait()
+            process.stderr.close()
+
+
+def probe(told, limit_s="10.0"):
+    """What the kubelet would do; with another limit, for nobody wants to wait."""
+    code = f"import sys; from trainer_sdk.pserver import alive; alive.LIMIT_S = {limit_s}; sys.exit(alive.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | told, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stderr
+
+
+def test_the_liveness_probe_is_answered_and_leaves_no_line_in_the_log(server):
+    process, told = server
+    assert probe(told) == (0, "")
+    process.kill()
+    assert "probe" not in process.stderr.read()
+    returncode, text = probe(told)
+    assert returncode == 1
+    assert "refused" in text
+
+
+def test_a_server_that_stands_still_does_not_answer_though_its_port_is_open(server):
+    process, told = server
+    process.send_signal(signal.SIGSTOP)
+    returncode, text = probe(told, limit_s="1.0")
+    assert returncode == 1
+    assert "timed out" in text
+    process.send_signal(signal.SIGCONT)
+    assert probe(told)[0] == 0
+
+
+def test_a_refusal_is_an_answer(server, tmp_path):
+    """Secrets may have been made anew under a server that runs: that is no reason to kill it."""
+    _, told = server
+    (tmp_path / "token").write_text("another")
+    returncode, text = probe(told)
+    assert returncode == 0
+    assert "secret" in text
+    Authority("another job").issue(tmp_path / "other")
+    assert probe(told | {"EDL_TLS_DIR": str(tmp_path / "other")})[0] == 0
+    assert probe(told | {"EDL_TLS_DIR": "/no/folder"})[0] == 0
 
 
 def test_sigterm_ends_a_server_that_cannot_reach_its_master(tmp_path):

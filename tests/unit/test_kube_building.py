@@ -14,6 +14,7 @@ from master.config import Settings
 from tests.unit.kube_identity import NOW, write_files
 from tests.unit.kube_objects import SETTINGS, UID, kube_job, planner_settings, seat, template
 from trainer_sdk.environment import parse_environment
+from trainer_sdk.pserver.alive import LIMIT_S
 
 
 def build(seat_=None, *, settings=SETTINGS, is_gated=False, avoid=frozenset(), spec=None, **fields):
@@ -233,6 +234,45 @@ def test_master_is_a_deployment_of_its_replicas():
     assert apart[0]["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert "schedulingGates" not in made["spec"]
     assert "matchFields" not in terms(made)[0]
+
+
+def test_masters_and_servers_that_stand_still_are_found_by_their_silence():
+    """Not by an open port, which the kernel answers for; and not sooner than a busy one may take."""
+    server, master = probed()
+    assert server["livenessProbe"]["exec"]["command"] == ["python", "-m", "trainer_sdk.pserver.alive"]
+    assert master["livenessProbe"]["httpGet"] == {"path": "/metrics", "port": 7165}
+    for probe in (server["livenessProbe"], master["livenessProbe"]):
+        assert probe["periodSeconds"] * probe["failureThreshold"] >= 120
+        assert probe["timeoutSeconds"] > LIMIT_S  # the probe says itself what it met
+    assert "livenessProbe" not in build()["spec"]["containers"][0]  # a trainer may compute for an hour
+
+
+@pytest.mark.parametrize("own", [{"command": ["./serve"]}, {"args": ["--more"]}])
+def test_programs_of_others_are_not_asked_what_they_may_not_know(own):
+    assert not any("livenessProbe" in container for container in probed(**own))
+
+
+def test_a_server_in_an_image_of_others_is_not_either():
+    server, master = probed(image="ours:1")
+    assert "livenessProbe" not in server
+    assert "livenessProbe" in master  # it has served its metrics for as long as there are masters
+
+
+def test_a_probe_of_the_users_own_is_left_as_it_is():
+    own = {"tcpSocket": {"port": 7164}}
+    assert [container["livenessProbe"] for container in probed(livenessProbe=own)] == [own, own]
+
+
+def probed(**container):
+    """The containers of a server and of a master that say this and no more."""
+    one = {
+        "spec": {
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}, **container}]
+        }
+    }
+    job = kube_job(master={"template": one}, server={"template": one})
+    server = build_pod(job, seat(role=Role.SERVER), SETTINGS, is_gated=False)["spec"]["containers"][0]
+    return server, build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0]
 
 
 def test_service_lists_masters_that_do_not_lead():

@@ -17,7 +17,13 @@ from autoscaler.clusters.kubernetes.building.environment import (
 )
 from autoscaler.clusters.kubernetes.building.labels import master_selector, pod_labels, role_labels
 from autoscaler.clusters.kubernetes.building.names import master_name, master_secret
-from autoscaler.clusters.kubernetes.building.pods import equip, owner_reference, template_metadata, with_program
+from autoscaler.clusters.kubernetes.building.pods import (
+    equip,
+    owner_reference,
+    runs_our_program,
+    template_metadata,
+    with_program,
+)
 from autoscaler.clusters.kubernetes.building.security import restrict
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
@@ -34,8 +40,10 @@ def build_master(job: KubeJob, settings: BuildSettings, *, avoid: frozenset[Node
     labels = pod_labels(job.name, Role.MASTER, ordinal=None, tier=Tier.CORE)
     spec = prefer_apart(keep_to_willing_nodes(template.spec, avoid=avoid), master_selector(job.name))
     spec = equip(spec, template, master_variables(job, settings.etcd), secret=master_secret(job.name))
-    own = with_program(spec["containers"][template.container], _COMMAND, settings.image)
-    spec["containers"][template.container] = {"readinessProbe": _readiness(), **own, "ports": _ports(own)}
+    said = spec["containers"][template.container]
+    own = with_program(said, _COMMAND, settings.image)
+    probes = {"readinessProbe": _readiness()} | ({"livenessProbe": _liveness()} if runs_our_program(said) else {})
+    spec["containers"][template.container] = {**probes, **own, "ports": _ports(own)}
     spec |= {
         "priorityClassName": job.spec.priority_class,
         "restartPolicy": "Always",
@@ -83,6 +91,21 @@ def build_service(job: KubeJob) -> dict[str, Any]:
 def _readiness() -> dict[str, Any]:
     """Ready: it listens.  Which one leads is settled between them in etcd."""
     return {"tcpSocket": {"port": MASTER_PORT}, "periodSeconds": 2, "timeoutSeconds": 1}
+
+
+def _liveness() -> dict[str, Any]:
+    """A process that stands still keeps its ports: it has to say something.  One that is busy has two minutes for that.
+
+    The metrics come from a thread of their own, so that neither a long commit nor an etcd that is away is taken for it.
+    """
+    timing = {
+        "initialDelaySeconds": 60,
+        "periodSeconds": 20,
+        "timeoutSeconds": 15,
+        "failureThreshold": 6,
+        "terminationGracePeriodSeconds": 10,
+    }
+    return {"httpGet": {"path": "/metrics", "port": METRICS_PORT}, **timing}
 
 
 def _ports(container: Raw) -> list[dict[str, Any]]:

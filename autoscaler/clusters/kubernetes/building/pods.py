@@ -23,6 +23,7 @@ from autoscaler.domain import CreatePod, NodeName, Reclaim, Role, Tier
 
 _IDENTITY_VOLUME: Final = "edl-identity"
 _SERVER_COMMAND: Final = ("python", "-m", "trainer_sdk.pserver")
+_SERVER_PROBE: Final = ("python", "-m", "trainer_sdk.pserver.alive")
 
 
 def build_pod(
@@ -44,8 +45,9 @@ def build_pod(
     variables = member_variables(job, seat.role, ordinal=seat.ordinal, tier=seat.tier, grace_s=grace_s)
     spec = equip(spec, template, variables, secret=member_secret(job.name))
     if seat.role is Role.SERVER:
-        own = with_program(spec["containers"][template.container], _SERVER_COMMAND, settings.image)
-        spec["containers"][template.container] = {**own, "ports": _ports(own)}
+        said = spec["containers"][template.container]
+        own = with_program(said, _SERVER_COMMAND, settings.image)
+        spec["containers"][template.container] = {**_liveness(said), **own, "ports": _ports(own)}
     spec |= {
         "priorityClassName": class_of(job, seat, settings),
         "restartPolicy": "Never",
@@ -127,13 +129,36 @@ def equip(spec: Raw, template: RoleTemplate, variables: list[dict[str, Any]], *,
     return {**spec, "containers": containers, "volumes": [*volumes, identity]}
 
 
+def runs_our_program(container: Raw) -> bool:
+    """Whether its owner named neither a command nor arguments."""
+    return not container.get("command") and not container.get("args")
+
+
 def with_program(container: Raw, command: tuple[str, ...], image: str) -> dict[str, Any]:
     """The container with the role's own program and image where its owner named none."""
     told = dict(container)
-    if not container.get("command") and not container.get("args"):
+    if runs_our_program(container):
         told["command"] = list(command)
     told.setdefault("image", image)
     return told
+
+
+def _liveness(container: Raw) -> dict[str, Any]:
+    """A server that has not answered for two minutes stands still: it is killed, and replaced as any that fails.
+
+    It is asked on the data port, to the end of the handshake; images of others are not, for they may not know the
+    probe.  To SIGTERM it would not listen either, so that grace is short.
+    """
+    if not runs_our_program(container) or container.get("image"):
+        return {}
+    timing = {
+        "initialDelaySeconds": 60,
+        "periodSeconds": 30,
+        "timeoutSeconds": 20,
+        "failureThreshold": 4,
+        "terminationGracePeriodSeconds": 10,
+    }
+    return {"livenessProbe": {"exec": {"command": list(_SERVER_PROBE)}, **timing}}
 
 
 def _ports(container: Raw) -> list[dict[str, Any]]:
