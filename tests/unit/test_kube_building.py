@@ -208,14 +208,15 @@ def test_trainer_and_server_environments_are_what_the_sdk_reads():
 
 def test_masters_environment_is_what_the_master_reads(tmp_path):
     """Its settings parse, with the files of its own secret where they are mounted."""
-    job = kube_job(server={"minReplicas": 2}, master={"replicas": 3})
+    job = kube_job(server={"minReplicas": 2, "maxReplicas": 5}, master={"replicas": 3})
     _, _, secret = secrets_of(job, issue(job, NOW), SETTINGS.etcd)
     write_files(tmp_path, secret)
     container = build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0]
     said = {name: value.replace(IDENTITY_FOLDER, str(tmp_path)) for name, value in variables(container).items()}
     said["EDL_ETCD_PASSWORD_FILE"] = str(tmp_path / "token")
     settings = Settings.from_environment(said)
-    assert (settings.config.servers, settings.has_standbys, settings.listen.port) == (2, True, 7164)
+    assert (settings.config.servers, settings.config.most_servers) == (2, 5)
+    assert (settings.has_standbys, settings.listen.port) == (True, 7164)
     assert settings.etcd.endpoints == ("etcd:2379",)
     assert settings.tls is not None
     assert settings.token
