@@ -10,8 +10,8 @@ from master.api.identities import BucketId, Incarnation, Lineage, MemberName, Se
 from master.api.messages import Activate, Activated, Forget, Freeze, Installed, Restored, Warm, Written
 from master.api.positions import EMPTY, PositionSet
 from tests.integration.certificates import Authority
-from tests.integration.data_path_stage import BUCKETS, TABLES, span, verdicts
-from trainer_sdk.errors import TableError, WireError
+from tests.integration.data_path_stage import BUCKETS, TABLES, batch, span, verdicts
+from trainer_sdk.errors import NotReadyError, TableError, WireError
 from trainer_sdk.pserver.bucket_bytes import encode_bucket
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import CopyHead, Verdict
@@ -99,6 +99,28 @@ def test_an_undone_move_goes_on_at_its_source_with_all_it_had(new_job):
     follow(job)
     assert verdicts(job.push(4, 8)) == {(Verdict.APPLIED, "0-31")}
     assert job.counts() == [1] * 8 + [0] * 16
+
+
+def test_a_client_with_an_ancient_route_applies_nothing_twice_and_nothing_in_the_wrong_place(new_job):
+    """A bucket went there and back, another one stayed away: by the first route both are MOVED, whoever has them."""
+    job = new_job(2).restore()
+    ancient, other = job.new_client(), MOVED + 1
+    for bucket, way in ((MOVED, (1, 0)), (other, (1,))):
+        for version, to in enumerate(way):
+            installed = len(job.servers[to].all_of(Installed))
+            freeze(job, bucket, version=version, to=to)
+            job.servers[to].wait_for(Installed, count=installed + 1)
+            flip(job, bucket, to=to)
+    follow(job)
+    ids = np.arange(4)
+    assert (Verdict.MOVED, "3-4") in verdicts(ancient.push(job.lineage, span(0, 4), batch(ids)))
+    with pytest.raises(NotReadyError, match="old"):
+        ancient.pull(["c"])
+    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "3-4"), (Verdict.REPEAT, "0-2,5-31")}
+    ancient.set_route(job.route, TABLES, BUCKETS)
+    assert verdicts(ancient.push(job.lineage, span(0, 4), batch(ids))) == {(Verdict.REPEAT, "0-31")}
+    assert job.counts() == [1] * 4 + [0] * 20
+    ancient.close()
 
 
 def test_a_warm_copy_leaves_the_bucket_in_service(new_job):

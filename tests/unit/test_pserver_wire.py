@@ -7,12 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from master.api.identities import Incarnation, LeaseToken, Lineage, TableSpec, Term, Version
+from master.api.identities import BucketId, Incarnation, LeaseToken, Lineage, TableSpec, Term, Version
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.bodies import gradients_in, ids_in, padded
 from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import Push, PushAnswer, Ruling, Target, Verdict
+from trainer_sdk.pserver.messages import CopyHead, Push, PushAnswer, Ruling, Target, Verdict
+from trainer_sdk.pserver.wire_copies import (
+    CopyStatus,
+    decode_copy,
+    decode_copy_answer,
+    encode_copy,
+    encode_copy_answer,
+)
 from trainer_sdk.pserver.wire_messages import (
     PullAnswer,
     PullHead,
@@ -54,12 +61,25 @@ ANSWER = PushAnswer(
         for n, verdict in enumerate(Verdict)
     ),
 )
+COPY = CopyHead(
+    lineage=Lineage(7),
+    bucket=BucketId(3),
+    version=Version(2),
+    target=Incarnation("abc"),
+    is_final=True,
+    applied=PositionSet.of(1, 2, 9),
+    skipped=PositionSet.of(4),
+    digest="0123abcd-40",
+    base="of another",
+)
 PULLED = PullAnswer(lineage=Lineage(7), status=PullStatus.MOVED)
 CASES = [
     (PUSH, encode_push, decode_push),
     (PULL, encode_pull, decode_pull),
     (ANSWER, encode_push_answer, decode_push_answer),
     (PULLED, encode_pull_answer, decode_pull_answer),
+    (COPY, encode_copy, decode_copy),
+    (CopyStatus.NEED_FULL, encode_copy_answer, decode_copy_answer),
 ]
 DECODERS = [decode for _, _, decode in CASES]
 
