@@ -16,11 +16,13 @@ from autoscaler.domain import (
     DeletePod,
     Demand,
     DemandState,
+    Job,
     Plan,
     PodPhase,
     ServerSpec,
     WorkloadName,
 )
+from autoscaler.jobs.bottleneck import find_hint
 from autoscaler.planner.counterfactual import Answer, Explanation, Moment, Rest
 from autoscaler.snapshots.codec import encode, encode_fields
 
@@ -38,15 +40,17 @@ class Comparison:
 # ---- why ------------------------------------------------------------------------------------------------------------
 
 
-def why_lines(explanation: Explanation, more_than: int, servers: ServerSpec | None = None) -> list[str]:
+def why_lines(explanation: Explanation, more_than: int, job: Job) -> list[str]:
     """The answer for people: the sizes, the constraint, and what would lift it."""
     decision = explanation.decision
     goes = "" if decision.now == decision.target else f", going to {decision.target}"
     lines = [
         f"tj/{decision.job} has {decision.now} trainers{goes} ({decision.min} to {decision.max} allowed)",
-        *([_server_line(decision, servers)] if servers is not None else []),
+        *([_server_line(decision, job.servers)] if job.servers is not None else []),
         f"{decision.bottleneck}: {decision.message}",
     ]
+    if hint := _server_hint(explanation, job):
+        lines.append(f"Servers: {hint}")
     if explanation.settled.bottleneck is not decision.bottleneck:
         lines.append(f"then {explanation.settled.bottleneck}: {explanation.settled.message}")
     answers = explanation.answers
@@ -73,9 +77,15 @@ def _server_line(decision: Decision, servers: ServerSpec) -> str:
     return f"and {decision.servers} {role}{goes} ({bounds}){note}"
 
 
-def why_content(explanation: Explanation) -> dict[str, Any]:
+def _server_hint(explanation: Explanation, job: Job) -> str:
+    hint = find_hint(servers=explanation.decision.servers, waiting_share=job.waiting_share)
+    return "" if hint is None or job.servers is None else hint.tell(job.servers.max_replicas)
+
+
+def why_content(explanation: Explanation, job: Job) -> dict[str, Any]:
     """The answer for scripts."""
     return {
+        "servers_hint": _server_hint(explanation, job),
         "decision": encode(explanation.decision, Decision),
         "settled": encode(explanation.settled, Decision),
         "answers": [

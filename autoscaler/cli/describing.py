@@ -49,6 +49,8 @@ def _job_subjects(spec: Told, status: Told, metadata: Told) -> Iterator[tuple[st
         yield "Why", status["decision"]["message"]
     if (servers := spec["parameterServer"]) is not None:
         yield "Servers", _servers(servers, status)
+    if status["serversHint"]:
+        yield "Hint", status["serversHint"]
     yield "Master", "ready" if status["masterReady"] else "not ready"
     if (progress := status["progress"]) is not None:
         yield from _progress_subjects(progress)

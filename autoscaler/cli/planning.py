@@ -67,9 +67,9 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
         moment = _moment(asked)
     name = _find("tj", said, [job.name for job in moment.view.jobs], asked.namespace)
     found = explain(moment, JobName(name), more_than=(size or 1) - 1)
-    servers = next(job.servers for job in moment.view.jobs if job.name == name)
-    lines = "\n".join(answers.why_lines(found, max(found.settled.target, (size or 1) - 1), servers))
-    print(lines if output == "text" else answers.render(answers.why_content(found), output))
+    job = next(job for job in moment.view.jobs if job.name == name)
+    lines = "\n".join(answers.why_lines(found, max(found.settled.target, (size or 1) - 1), job))
+    print(lines if output == "text" else answers.render(answers.why_content(found, job), output))
 
 
 @click.command()

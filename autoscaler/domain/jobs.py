@@ -158,6 +158,7 @@ class Job:
     grace_s: float = 30.0  # the user's termination grace; surplus gets at most `Policy.surplus_grace_s` of it
     checkpoint_age_s: float | None = None  # what a lost trainer would cost; None or NaN: unknown, taken as dear
     resize_cost_s: float = 0.0  # for so long all its trainers stand still when the size changes
+    waiting_share: float = 0.0  # of its trainers' time, 0 to 1: waiting for parameter servers; for people
     remaining_s: float | None = None  # until its work is done at this size; None or NaN: unknown, taken as long
 
     def __post_init__(self) -> None:

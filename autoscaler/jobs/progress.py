@@ -33,6 +33,7 @@ class JobProgress:
     moving: int = 0  # buckets that are to go to another server, or are on their way
     buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
     samples_per_s: float = 0.0
+    waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
     metrics: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -80,8 +81,14 @@ def progress_of(status: JobStatus) -> JobProgress:
         moving=status.moving + status.waiting_to_move,
         buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is Role.SERVER),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
+        waiting_share=_mean_waiting(status.members),
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )
+
+
+def _mean_waiting(members: Iterable[MemberStatus]) -> float:
+    shares = [one.waiting_share for one in members if one.is_connected and one.samples_per_s > 0]
+    return round(sum(shares) / len(shares), 2) if shares else 0.0
 
 
 def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:

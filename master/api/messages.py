@@ -83,12 +83,14 @@ class Progress:
     """Alive and moving: `steps` counts batch steps begun or finished by this process and only grows.
 
     A lease is renewed when `steps` grew, not by the message: leases are renewed by progress.  `metrics` is what the
-    script reported last.
+    script reported last, `waiting_share` the part of its time since the last report, 0 to 1, in which it waited for
+    parameter servers to answer a pull or a push.
     """
 
     steps: int
     samples_per_s: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    waiting_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

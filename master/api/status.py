@@ -58,6 +58,7 @@ class MemberStatus:
     samples_per_s: float
     metrics: Mapping[str, float]  # what the script reported last, less what is no number (a loss that diverged)
     buckets: int = 0  # of a server: that it owns
+    waiting_share: float = 0.0  # of a trainer's time: waiting for servers to answer pulls and pushes, 0 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

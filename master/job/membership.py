@@ -38,6 +38,7 @@ class Trainer:
     steps: int = 0
     samples_per_s: float = 0.0
     metrics: FrozenMap[str, float] = _NO_METRICS
+    waiting_share: float = 0.0  # of its time it waited for servers
     rank: tuple[int, int] = NO_RANK  # (rank, world size) as it was told
     start_by: Instant | None = None  # from its first lease on: till then to be heard of is progress enough
     has_worked: bool = False  # completed a batch: what it fails at later may be to blame (M4)

@@ -122,6 +122,7 @@ def _members(state: JobState) -> Iterator[MemberStatus]:
             steps=trainer.steps,
             samples_per_s=trainer.samples_per_s,
             metrics={name: value for name, value in trainer.metrics.items() if isfinite(value)},
+            waiting_share=trainer.waiting_share,
         )
     for ordinal, server in sorted(state.members.servers.items()):
         yield MemberStatus(

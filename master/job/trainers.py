@@ -215,6 +215,7 @@ def handle_progress(turn: Turn, trainer: Trainer, said: Progress) -> None:
         steps=max(trainer.steps, said.steps),
         samples_per_s=said.samples_per_s if MIN_RATE < said.samples_per_s < MAX_RATE else trainer.samples_per_s,
         metrics=FrozenMap(said.metrics),
+        waiting_share=min(1.0, said.waiting_share) if said.waiting_share > 0.0 else 0.0,  # NaN: as nothing
     )
     turn.change(members=put_trainer(turn.state.members, trainer))
     is_starting = not trainer.samples_per_s and trainer.start_by is not None and turn.now < trainer.start_by

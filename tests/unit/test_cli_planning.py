@@ -72,7 +72,7 @@ def test_why_for_people(say):
 def test_why_tells_both_roles(say, tmp_path):
     """How many servers a job has, how many it shall have, and what decides it."""
     servers = ServerSpec(shape=shape(500), min_replicas=1, max_replicas=3, trainers_per_server=2)
-    cluster = MemoryCluster([node("n1", 8_000)], [replace(job("digits", high=5), servers=servers)])
+    cluster = MemoryCluster([node("n1", 8_000)], [replace(job("digits", high=5), servers=servers, waiting_share=0.5)])
     cluster.capabilities = Capabilities(servers_elastic=True)
     driver = Driver(cluster, Policy())
     driver.settle()
@@ -83,6 +83,9 @@ def test_why_tells_both_roles(say, tmp_path):
     told = say("why", "tj/digits", file=file).splitlines()
     assert told[0] == "tj/digits has 5 trainers (1 to 5 allowed)"
     assert told[1] == "and 2 parameter servers, going to 3 (1 to 3 allowed, one for every 2 trainers)"
+    assert "trainers wait for servers 50% of their time: 4 in place of 2 would give at most +33%" in told[3]
+    assert told[3].startswith("Servers: ")
+    assert told[3].endswith("; spec.parameterServer.maxReplicas is 3")
 
 
 def test_why_for_scripts(say):

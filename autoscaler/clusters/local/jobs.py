@@ -61,6 +61,7 @@ def to_domain(record: JobRecord) -> Job:
         state=record.life.state,
         hold_until_s=record.life.hold_until_s,
         checkpoint_age_s=None if record.progress is None else record.progress.checkpoint_age_s,
+        waiting_share=0.0 if record.progress is None else record.progress.waiting_share,
     )
 
 

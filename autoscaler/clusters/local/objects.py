@@ -11,6 +11,7 @@ from typing import Any
 
 from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, PodLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
+from autoscaler.jobs.bottleneck import find_hint
 from autoscaler.quantities import format_cpu, format_memory
 
 Object = Mapping[str, Any]
@@ -19,6 +20,7 @@ Object = Mapping[str, Any]
 def job_object(job: JobLine) -> Object:
     progress = job.progress
     decision = job.decision
+    hint = None if progress is None else find_hint(servers=job.servers, waiting_share=progress.waiting_share)
     return {
         "apiVersion": "edl.dev/v1alpha1",
         "kind": "TrainingJob",
@@ -45,6 +47,7 @@ def job_object(job: JobLine) -> Object:
             "target": job.target,
             "servers": job.servers,
             "serversTarget": job.servers_target,
+            "serversHint": hint.tell(job.servers_max) if hint is not None else "",
             "masterReady": job.has_master,
             "failuresInARow": job.failures,
             "ageSeconds": job.age_s,
