@@ -44,6 +44,7 @@ def compose(
     prepare: Callable[[KubeJob], Awaitable[None]],
     listen: Callable[[Step], None],
     watching: WatchPolicy | None = None,
+    elastic_servers: bool = False,
 ) -> Composed:
     """Put an autoscaler together.  `offset_s` takes Unix time to `clock`."""
     store = Store()
@@ -51,7 +52,7 @@ def compose(
         image="edl:test",
         etcd=EtcdAccess(endpoints="http://etcd:2379"),
         reclaim=policy.reclaim,
-        elastic_servers=True,
+        elastic_servers=elastic_servers,
         surplus_grace_s=policy.surplus_grace_s,
     )
     cluster = KubernetesCluster(

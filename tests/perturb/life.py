@@ -238,6 +238,7 @@ def compose_one(api):
         prepare=prepare,
         listen=lambda _step: None,
         watching=WatchPolicy(relist_s=RELIST_S),
+        elastic_servers=True,
     )
 
 
