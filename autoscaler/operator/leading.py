@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Raw
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems
+from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems, rank_problem
 from autoscaler.clusters.kubernetes.reading.raw import key_of, part, whole
 from autoscaler.clusters.kubernetes.views import AGEING, KINDS, NEVER_S, Facts
 from autoscaler.clusters.kubernetes.watching import Watching
@@ -224,7 +224,7 @@ class Leading:
             priority=self.ground.priority(job),
             is_contested=self.ground.is_contested(job.key),
             is_observed=job.spec.mode is Mode.OBSERVE or self._settings.policy.is_frozen,
-            problems=self._problems_of(job.key),
+            problems=self._problems_of(job),
             parting={
                 pod: why_it_stays(parting, record, self._clock())
                 for pod, parting in self.servers.parting(job.key).items()
@@ -232,13 +232,19 @@ class Leading:
         )
 
     def _facts(self, job: KubeJob) -> Facts:
-        """What the planner is told; nothing is created while the cluster's classes would make EDL do harm (rule 3)."""
+        """What the planner is told; nothing is created while classes would make EDL do harm (rule 3)."""
         facts = self.jobs.facts(job)
-        return replace(facts, hold_until_s=NEVER_S) if self._problems() else facts
+        return replace(facts, hold_until_s=NEVER_S) if self._problems() or self._low_rank(job) else facts
 
-    def _problems_of(self, job: JobName) -> Mapping[str, str]:
-        refused = self.cluster.views.jobs.refused.get(job)
-        return self._problems() | ({"LimitRange": refused} if refused else {})
+    def _problems_of(self, job: KubeJob) -> Mapping[str, str]:
+        told = {
+            "PriorityClassTooLow": self._low_rank(job),
+            "LimitRange": self.cluster.views.jobs.refused.get(job.key, ""),
+        }
+        return self._problems() | {reason: message for reason, message in told.items() if message}
+
+    def _low_rank(self, job: KubeJob) -> str:
+        return rank_problem(self.cluster.views.classes, job.spec.priority_class, self._settings.build.reclaim)
 
     def _problems(self) -> dict[str, str]:
         classes = self.cluster.views.classes

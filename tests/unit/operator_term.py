@@ -42,6 +42,7 @@ class Term:
                     image="edl:1",
                     etcd=EtcdAccess(endpoints="http://etcd:2379"),
                     elastic_servers=self.elastic_servers,
+                    reclaim=self.policy.reclaim,
                 ),
             ),
             self.metrics,

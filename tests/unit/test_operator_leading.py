@@ -61,6 +61,25 @@ async def test_without_its_classes_edl_creates_nothing_and_says_why():
     assert (job.state, job.hold_until_s) == (JobState.ACTIVE, NEVER_S)
 
 
+@pytest.mark.parametrize(
+    ("reclaim", "value", "has_started"),
+    [
+        (Reclaim.SCHEDULER, -1, False),
+        (Reclaim.SCHEDULER, 0, True),
+        (Reclaim.PLANNER, -1, False),
+        (Reclaim.PLANNER, 0, True),
+    ],
+)
+async def test_a_class_that_does_not_rank_above_surplus_starts_nothing_and_is_told(reclaim, value, has_started):
+    """Its core would be the first victim, after which others' surplus goes on."""
+    term = Term(policy=Policy(reclaim=reclaim), job={"priorityClassName": "humble"})
+    humble = {"metadata": {"name": "humble"}, "value": value, "preemptionPolicy": "Never"}
+    await term.bench.api.create(PRIORITY_CLASSES, humble)
+    await term.step(5)
+    assert bool(term.server.all(PODS)) is has_started
+    assert (term.told("Admitted") == ("False", "PriorityClassTooLow")) is not has_started
+
+
 async def test_a_quota_over_one_class_is_not_run_against_with_every_plan():
     """It binds surplus; core comes and goes as before.  The job says so, and grows once it may."""
     asked = []

@@ -82,6 +82,25 @@ def class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str, ...
     return tuple(problems)
 
 
+def rank_problem(classes: PriorityClasses, name: str, reclaim: Reclaim) -> str:
+    """What is wrong with a job's class, in words: its core pods must rank above surplus.  Empty: nothing.
+
+    A class that is not there is no matter of rank, and neither are EDL's own that are missing (`class_problems`).
+    """
+    value, surplus = classes.value_of(name), LEVEL_SURPLUS if reclaim is Reclaim.PLANNER else surplus_class(1)
+    least = classes.value_of(surplus)
+    if value is None or least is None:
+        return ""
+    if reclaim is Reclaim.SCHEDULER:
+        least += 1
+    if value >= least:
+        return ""
+    return (
+        f"spec.priorityClassName: class {name!r} has value {value} and does not rank above {surplus}: others' surplus "
+        f"would outlive what this job cannot run without; name a class of {least} or more"
+    )
+
+
 def _level_problems(classes: PriorityClasses, name: str) -> Iterator[str]:
     found = classes.by_name.get(name)
     if found is None:
