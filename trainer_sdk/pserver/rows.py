@@ -1,7 +1,8 @@
 """Rows by id that grow as they are first trained: an index from id to place, and values, slots and counts by place.
 
 The index is one int32 for each id that may ever be, zero meaning "never trained": its memory is touched, and so
-counted by the system, only where ids occur.  Used for the live rows of a sparse table and for a fork's copies.  Pure.
+counted by the system, only where ids occur.  Values and slots likewise have address space for all rows (`room`).  Used
+for the live rows of a sparse table and for a fork's copies.  Pure.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from master.api.identities import TableSpec
 from trainer_sdk.pserver.homes import Places
 from trainer_sdk.pserver.layout import Array, Ids, row_width
 from trainer_sdk.pserver.optimisers import RULES, update
+from trainer_sdk.pserver.room import Room
 
 NO_ROW: Final = -1  # in `ids`, where a row stood
 _NO_PLACES: Final[Places] = np.zeros(0, dtype=np.intp)
@@ -88,11 +90,20 @@ class Rows:
         return np.empty((capacity, self._width), dtype=self._spec.dtype)
 
     def _grow(self, wanted: int) -> None:
-        """Half as much again, so that growing costs a constant for each row."""
+        """Half as much again, so that growing costs a constant for each row; what is wide has its room at once."""
         capacity = max(wanted, 1024, len(self.ids) * 3 // 2)
         self.ids = _grown(self.ids, self.count, lambda: np.empty(capacity, dtype=np.int64))
         self._counts = _grown(self._counts, self.count, lambda: np.empty(capacity, dtype=np.int32))
-        self.arrays = [_grown(array, self.count, lambda: self._empty(capacity)) for array in self.arrays]
+        if capacity > len(self.arrays[0]):
+            self.arrays = [_grown(array, self.count, lambda: self._roomy(capacity)) for array in self.arrays]
+
+    def _roomy(self, capacity: int) -> Array:
+        """For every row of the table, so that none is copied while pushes wait; if there is so much room."""
+        count = max(capacity, self._spec.shape[0])
+        try:
+            return Room(count * self._width, np.dtype(self._spec.dtype)).array.reshape(count, self._width)
+        except (OSError, OverflowError):  # a system that promises no more than it has
+            return self._empty(capacity)
 
 
 def _grown(old: Array, count: int, make: Callable[[], Array]) -> Array:
