@@ -95,6 +95,7 @@ def test_servers_are_scaled_by_hand_while_training_goes_on(tmp_path):
             shrunk = wait_for(run, holds(2), "the shrink")
             assert shrunk["phase"] == "Running", "the job was over before the servers had moved"
             assert shrunk["progress"]["done"] > grown["progress"]["done"]
+            assert 0 < shrunk["progress"]["waiting_share"] < 1, "trainers tell how long they wait for servers"
             assert shrunk["progress"]["lineage"] == grown["progress"]["lineage"], "moves roll nobody back"
             told = "\n".join(line["message"] for line in kinds(run, "Decided"))
             assert "parameterServer.replicas is 3" in told
