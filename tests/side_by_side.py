@@ -29,7 +29,8 @@ from master.etcd_server.cluster import TETHER
 
 LEAVE_BUDGET_S: Final = 30.0  # for an interrupted pytest to take down its fixtures
 POLL_S: Final = 0.1
-LOWER: Final = 10  # of the priority (nice) of what only computes
+LOWER: Final = 10  # the priority (nice) of what only computes, by so much
+LOWEST: Final = 19
 NO_TESTS: Final = 5  # pytest's exit code when nothing was chosen
 OF_PROCESSES: Final = ("tests/integration", "tests/chaos")
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -128,7 +129,7 @@ class SideBySide:
         one = Running(part=part, process=process)
         self._running.append(one)
         if part.gives_way:
-            os.setpriority(os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + LOWER)
+            _lower(process.pid)
         one.reader = threading.Thread(target=one.listen, args=(self._say,), daemon=True)
         one.reader.start()
 
@@ -161,6 +162,14 @@ class SideBySide:
         wrong = [name for one in self._running for name in one.wrong]
         if wrong:
             self._say(f"alone: {Path(sys.executable).parent}/pytest {shlex.join(wrong)}")
+
+
+def _lower(pid: int) -> None:
+    """By priority, and on a Linux that weighs whole sessions against each other (autogroup) that of its session too."""
+    niceness = os.getpriority(os.PRIO_PROCESS, 0) + LOWER
+    os.setpriority(os.PRIO_PROCESS, pid, niceness)
+    with suppress(OSError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(min(niceness, LOWEST)), encoding="ascii")
 
 
 def _is_terminal() -> bool:
