@@ -166,6 +166,14 @@ def test_patience_is_the_floor_or_some_batch_times(driver):
     assert at == CONFIG.lease_factor * 10 * SECOND
 
 
+@pytest.mark.parametrize(("said", "shown"), [(0.25, 0.25), (1.5, 1.0), (-1.0, 0.0), (float("nan"), 0.0)])
+def test_share_of_waiting_is_shown_as_a_share(driver, said, shown):
+    """Whatever a trainer's clock makes of it."""
+    member = driver.trainer("t0")
+    driver.say(member, Progress(steps=1, samples_per_s=10.0, waiting_share=said))
+    assert driver.state.members.trainers["t0"].waiting_share == shown
+
+
 @pytest.mark.parametrize("rate", [float("inf"), float("nan"), -1.0, 1e-300])
 def test_rate_that_is_no_measurement_is_ignored(driver, rate):
     """Poison in a report changes no decision."""

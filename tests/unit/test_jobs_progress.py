@@ -6,7 +6,7 @@ from master.api.positions import EMPTY
 from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts
 
 
-def member(name, *, loss=None, is_connected=True):
+def member(name, *, loss=None, is_connected=True, samples_per_s=100.0, waiting_share=0.0):
     return MemberStatus(
         name=name,
         role=Role.TRAINER,
@@ -15,8 +15,9 @@ def member(name, *, loss=None, is_connected=True):
         is_serving=True,
         leased=0,
         steps=1,
-        samples_per_s=100.0,
+        samples_per_s=samples_per_s,
         metrics={} if loss is None else {"loss": loss},
+        waiting_share=waiting_share,
     )
 
 
@@ -66,6 +67,18 @@ def test_metrics_are_means_and_throughput_a_sum_of_those_present():
     )
     assert progress.loss == 2.0
     assert progress.samples_per_s == 200.0
+
+
+def test_waiting_is_the_mean_over_those_that_train():
+    """One that has only begun, or has gone, knows nothing of how fast servers answer."""
+    members = (
+        member("a", waiting_share=0.5),
+        member("b", waiting_share=0.3),
+        member("new", samples_per_s=0.0),
+        member("gone", waiting_share=1.0, is_connected=False),
+    )
+    assert progress_of(status(members=members)).waiting_share == 0.4
+    assert progress_of(status()).waiting_share == 0.0
 
 
 def test_the_end_and_a_failure_are_known_by_the_phase():
