@@ -48,7 +48,7 @@ from trainer_sdk.pserver.messages import (
 )
 from trainer_sdk.pserver.restoring import load_failed, model_loaded, restore
 from trainer_sdk.pserver.skipping import skip
-from trainer_sdk.pserver.state import ForkMarks, Group, ServerState, Step, live_marks, merged
+from trainer_sdk.pserver.state import ForkMarks, Group, ServerState, Step, joined, live_marks, merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +198,10 @@ class _Judged:
         if verdict is not Verdict.APPLIED:
             return replace(group, buckets=buckets)
         if group.fork is not None and not self._positions.isdisjoint(group.fork.wanted):
-            self.both = _joined(self.both, buckets)
+            self.both = joined(self.both, buckets) if self.both else buckets
             forked: ForkMarks | None = fork.marked(group.fork, self._positions)
         else:
-            self.live = _joined(self.live, buckets)
+            self.live = joined(self.live, buckets) if self.live else buckets
             forked = group.fork
         return Group(
             buckets=buckets,
@@ -214,7 +214,7 @@ class _Judged:
     def _rule(self, buckets: PositionSet, verdict: Verdict, positions: PositionSet = EMPTY) -> None:
         for number, said in enumerate(self._rulings):  # few, nearly always none yet
             if said.verdict is verdict and said.positions == positions:
-                self._rulings[number] = replace(said, buckets=said.buckets | buckets)
+                self._rulings[number] = replace(said, buckets=joined(said.buckets, buckets))
                 return
         self._rulings.append(Ruling(buckets=buckets, verdict=verdict, positions=positions))
 
@@ -245,10 +245,6 @@ def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Ve
 def _common(held: PositionSet, asked: PositionSet) -> PositionSet:
     """Both; the very object `asked` when it is all of what is held, which is nearly always."""
     return asked if held == asked else held & asked
-
-
-def _joined(some: PositionSet, more: PositionSet) -> PositionSet:
-    return some | more if some else more
 
 
 def _refused(state: ServerState, event: Push, verdict: Verdict) -> PushStep:

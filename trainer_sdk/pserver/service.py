@@ -19,7 +19,7 @@ from typing import assert_never
 
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName
 from master.api.messages import Restore, ServerMessage
-from master.api.positions import EMPTY, PositionSet, union
+from master.api.positions import EMPTY, PositionSet
 from master.api.storage import Storage
 from trainer_sdk.errors import CheckpointError, InvariantViolationError, TableError, WireError
 from trainer_sdk.pserver import bucket, moving
@@ -59,7 +59,7 @@ from trainer_sdk.pserver.messages import (
 from trainer_sdk.pserver.parcels import Parcel, contents_in, packed
 from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.state import Limits, Phase, ServerState
+from trainer_sdk.pserver.state import Limits, Phase, ServerState, joined
 from trainer_sdk.pserver.tables import DenseGradient, ForkedModel, Gradient, Model, check_ids
 from trainer_sdk.pserver.weighing import Weighing
 from trainer_sdk.pserver.wire_copies import CopyStatus
@@ -125,7 +125,7 @@ class Service:
     def push(self, head: PushHead, body: memoryview) -> PushAnswer:
         """Judges, applies and marks as one step.  Raises WireError or TableError, and nothing has changed."""
         targets = head.push.targets
-        pushed = targets[0].buckets if len(targets) == 1 else union(target.buckets for target in targets)
+        pushed = joined(*[target.buckets for target in targets])
         begun = time.monotonic()
         with self._lock:
             until = begun + 2 * self._state.limits.hold_s

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from master.api.identities import NO_LINEAGE, CutId, Incarnation, Lineage, Version
 from master.api.messages import BucketMarks, FileRecord, Held, Restore
@@ -108,18 +109,17 @@ class ServerState:
     @property
     def buckets(self) -> PositionSet:
         """The buckets that are live here, active or frozen."""
-        return union(group.buckets for group in self.groups)
+        return joined(*[group.buckets for group in self.groups])
 
     @property
     def active(self) -> PositionSet:
         """The buckets that take pushes."""
-        return union(group.buckets for group in self.groups if not group.is_frozen)
+        return joined(*[group.buckets for group in self.groups if not group.is_frozen])
 
     def has(self, buckets: PositionSet) -> bool:
         """Whether all of these are here."""
-        if len(self.groups) == 1 and self.groups[0].buckets == buckets:  # nearly always
-            return True
-        return buckets <= union(group.buckets for group in self.groups)
+        here = self.buckets
+        return buckets == here or buckets <= here
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,12 @@ class Step:
 
     state: ServerState
     effects: tuple[Effect, ...] = ()
+
+
+@lru_cache(maxsize=1024)
+def joined(*some: PositionSet) -> PositionSet:
+    """The union of sets of buckets: the same few in every push, and scattered once buckets have moved."""
+    return some[0] if len(some) == 1 else union(some)
 
 
 def merged(groups: Iterable[Group]) -> tuple[Group, ...]:
