@@ -22,10 +22,14 @@ from autoscaler.domain import JobName, Pod
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.gpu_rooms import spoiled_rooms
 from autoscaler.planner.job_draft import JobDraft
+from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.patterns import Vector, minus
 from autoscaler.planner.waste import waste_of
 
 MOST_TOGETHER: Final = 3
+
+NODES_LOOKED_AT: Final = 150
+"""For one shape in one plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,7 @@ class BetterPlaces:
         spoiled = spoiled_rooms(self._draft, shape)
         if spoiled is not None:
             could_be &= ~spoiled
-        for at in np.flatnonzero(could_be).tolist():
+        for at in self._idlest(could_be):
             room = self._room(at)
             before = self._waste.trainers_worth(at, room)
             for count in range(1, MOST_TOGETHER + 1):
@@ -100,6 +104,17 @@ class BetterPlaces:
                 gain = sum(source.won for source in taken) - (before - after)
                 if gain > 0:
                     yield Better(sources=taken, shape=shape, at=at, gain=gain)
+
+    def _idlest(self, nodes: Mask) -> list[int]:
+        """Return the nodes with most idle room, as parts of them, `NODES_LOOKED_AT` at most: there most is wasted."""
+        rooms = self._draft.rooms
+        found = np.flatnonzero(nodes)
+        if len(found) > NODES_LOOKED_AT:
+            idle = np.zeros(len(found))
+            for column in range(len(rooms.columns)):
+                idle += (rooms.later[column, found] / rooms.divisor[column, found]).astype(np.float64)
+            found = np.sort(found[np.argsort(-idle, kind="stable")[:NODES_LOOKED_AT]])
+        return [int(at) for at in found]
 
     def _won(self, at: int, shape: int) -> int:
         """What the node's worth rises by when such a server leaves it."""

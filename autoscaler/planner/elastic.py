@@ -34,6 +34,16 @@ def servers_held(job: JobDraft) -> int:
     return len(job.servers) + sum(pod.role is Role.SERVER for pod in job.coming) - len(job.moving)
 
 
+def awaits_servers(draft: Draft, job: JobDraft, trainers: int) -> bool:
+    """Whether so many trainers need a server for which room is only being vacated: they come after it."""
+    if not is_elastic(draft, job) or not any(pod.role is Role.SERVER for pod in job.promised):
+        return False
+    new = {move.ordinal for move in job.moving}
+    standing = sum(pod.ordinal not in new for pod in job.servers)
+    created = sum(pod.role is Role.SERVER and pod.replaces is None for pod in job.created)
+    return standing + created < servers_wanted(draft, job, trainers)
+
+
 def place_servers(draft: Draft, job: JobDraft, trainers: int, cause: Cause) -> bool:
     """Place the servers that so many trainers lack; False, perhaps with some of them placed, if not all fit."""
     missing = servers_wanted(draft, job, trainers) - servers_held(job) if is_elastic(draft, job) else 0

@@ -22,7 +22,7 @@ from autoscaler.planner.elastic import servers_held, servers_wanted
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.payoff import moves_pay_off
 from autoscaler.planner.share import STARVED
-from autoscaler.planner.waste import waste_of
+from autoscaler.planner.waste import WEIGHED_NODES, waste_of
 from autoscaler.planner.way import make_way
 from autoscaler.planner.windows import leaves_at, server_moves_left
 
@@ -99,8 +99,9 @@ def begin_moves(draft: Draft) -> None:
 
 def can_move(draft: Draft) -> bool:
     """Whether the cluster and the policy let servers move, and somebody lacks nothing but room."""
-    is_possible = draft.moves_servers and waste_of(draft).is_weighed
-    return is_possible and any(job.bottleneck in STARVED for job in draft.jobs.values())
+    if not draft.moves_servers or len(draft.rooms) > WEIGHED_NODES or not waste_of(draft).is_weighed:
+        return False
+    return any(job.bottleneck in STARVED for job in draft.jobs.values())
 
 
 def is_calm(draft: Draft) -> bool:

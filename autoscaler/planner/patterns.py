@@ -12,6 +12,7 @@ Not here: which pods jobs want (`wanted`), and which node is taken (`waste`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from math import comb, gcd
 from typing import Final
 
@@ -20,6 +21,16 @@ Vector = tuple[int, ...]
 
 MOST_FILLINGS: Final = 2_000
 """Fillings that are looked at for one room.  A room for more than that is far from full: nothing is lost there yet."""
+
+
+MOST_KEPT: Final = 100_000
+"""Rooms of which `worth` remembers the answer."""
+
+
+@lru_cache(maxsize=64)
+def patterns_of(pods: tuple[tuple[Vector, int], ...]) -> Patterns:
+    """Return the patterns of these pods, with what earlier plans have worked out of them."""
+    return Patterns(pods)
 
 
 class Patterns:
@@ -33,6 +44,7 @@ class Patterns:
         self._kinds = tuple((self._in_units(requests), worth) for requests, worth in kinds)
         self._fills: dict[Vector, int] = {}
         self._growths: dict[tuple[Vector, Vector, int], int] = {}
+        self._worths: dict[Vector, int | None] = {}
 
     def fill(self, free: Vector) -> int:
         """The worth of the best filling; 0 where nothing fits."""
@@ -41,6 +53,15 @@ class Patterns:
         if known is None:
             known = self._fills[room] = self._best(room, 0)
         return known
+
+    def worth(self, free: Vector) -> int | None:
+        """As `fill`; None for a room far from full, of which that is not worked out."""
+        if free not in self._worths:
+            if len(self._worths) >= MOST_KEPT:
+                self._worths.clear()
+                self._fills.clear()
+            self._worths[free] = None if self.is_wide(free) else self.fill(free)
+        return self._worths[free]
 
     def growth(self, free: Vector, requests: Vector, worth: int) -> int:
         """By how much the room's waste grows when the pod comes: from -worth up; 0 in a room far from full."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from autoscaler.domain import Bottleneck, Cause, Role
 from autoscaler.planner.draft import Draft
-from autoscaler.planner.elastic import place_servers, servers_held, servers_wanted
+from autoscaler.planner.elastic import awaits_servers, place_servers, servers_held, servers_wanted
 from autoscaler.planner.fit import fits_an_empty_node
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.thirst import Queue, is_held_back, may_grow, step_of
@@ -82,7 +82,8 @@ def place_one(draft: Draft, job: JobDraft) -> bool:
         return False
     shape, names = job.shapes[Role.TRAINER], draft.rooms.names
     tier = job.next_trainer_tier()
-    at = None if draft.quota_lack(job, TRAINER, now=True) else least_waste(draft, shape, now=True)
+    must_wait = draft.quota_lack(job, TRAINER, now=True) or awaits_servers(draft, job, job.size + 1)
+    at = None if must_wait else least_waste(draft, shape, now=True)
     if at is not None:
         draft.create(job, Role.TRAINER, tier, names[at], Cause.FREE_ROOM)
     elif (at := least_waste(draft, shape, now=False)) is not None:
@@ -95,7 +96,8 @@ def place_unit(draft: Draft, job: JobDraft, piece: Piece) -> bool:
     roles = [piece.role] * piece.copies
     if draft.quota_lack(job, roles, now=False):
         return False
-    at = None if draft.quota_lack(job, roles, now=True) else next(rooms_for(draft, job, piece, now=True), None)
+    must_wait = draft.quota_lack(job, roles, now=True) or awaits_servers(draft, job, job.size + piece.copies)
+    at = None if must_wait else next(rooms_for(draft, job, piece, now=True), None)
     is_free = at is not None
     if at is None:
         at = next(rooms_for(draft, job, piece, now=False), None)

@@ -27,7 +27,7 @@ from autoscaler.planner.fit import rooms_by_tightness
 from autoscaler.planner.gpu_rooms import spoiled_rooms
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.node_arrays import Mask
-from autoscaler.planner.patterns import Patterns, Vector, copies
+from autoscaler.planner.patterns import Patterns, Vector, copies, patterns_of
 from autoscaler.planner.wanted import most_wanted, worths_of
 
 WEIGHED_NODES: Final = 1_000
@@ -53,6 +53,7 @@ class Waste:
         self._sides = list(zip(*(mask.tolist() for mask in accepted), strict=True))  # by node: which kinds it accepts
         self._patterns: dict[tuple[bool, ...], Patterns] = {}
         self._lasting: dict[tuple[bool, ...], Patterns] = {}  # of trainers alone
+        self._movers: dict[tuple[bool, ...], Patterns] = {}  # likewise, for all plans
         self._wanted = {draft.shapes.number(shape): count for shape, count in wanted_pods(draft).items()}
         self._worths: dict[int, int] = dict(self._kinds)
         self._costs: dict[tuple[int, bool], npt.NDArray[np.float64]] = {}
@@ -119,8 +120,11 @@ class Waste:
 
         In the unit of `worth_of`.
         """
-        patterns = self._trainers_at(at)
-        return None if patterns.is_wide(room) else patterns.fill(room)
+        side = self._sides[at]
+        patterns = self._movers.get(side)
+        if patterns is None:
+            patterns = self._movers[side] = patterns_of(tuple(self._trainers_there(side)))
+        return patterns.worth(room)
 
     def worth_of(self, shape: int) -> int:
         """What one such pod is worth."""
@@ -148,13 +152,15 @@ class Waste:
         side = self._sides[at]
         patterns = self._lasting.get(side)
         if patterns is None:
-            trainers = [
-                (self._asked(number), worth)
-                for (number, worth), is_accepted in zip(self._kinds, side, strict=True)
-                if is_accepted and number in self._draft.by_trainer
-            ]
-            patterns = self._lasting[side] = Patterns(trainers)
+            patterns = self._lasting[side] = Patterns(self._trainers_there(side))
         return patterns
+
+    def _trainers_there(self, side: tuple[bool, ...]) -> list[tuple[Vector, int]]:
+        return [
+            (self._asked(number), worth)
+            for (number, worth), is_accepted in zip(self._kinds, side, strict=True)
+            if is_accepted and number in self._draft.by_trainer
+        ]
 
     def _asked(self, shape: int) -> Vector:
         return self._draft.rooms.asked_amounts(shape)

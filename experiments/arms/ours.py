@@ -10,19 +10,22 @@ from math import ceil
 
 from autoscaler.clusters.port import Verdict
 from autoscaler.clusters.simulated import run_loop
-from autoscaler.domain import DeletePod, Headroom, Policy, Reclaim, Role
+from autoscaler.domain import Cause, DeletePod, Headroom, Policy, Reclaim, Role
 from autoscaler.loop import Loop, Step
-from experiments.arms.stage import Setting, Stage, make_shape
+from experiments.arms.stage import SERVERS_MOVED, Setting, Stage, make_shape
 
 
 def run(stage: Stage) -> Counter[str]:
-    """Play the scenario to its end; return how many trainers the planner removed, by cause."""
+    """Play the scenario to its end; return how many trainers the planner removed, by cause, and the servers moved."""
     removals: Counter[str] = Counter()
 
     def note(step: Step) -> None:
         for action, outcome in step.applied:
-            if isinstance(action, DeletePod) and action.role is Role.TRAINER and outcome.verdict is Verdict.DONE:
-                removals[action.cause.value] += 1
+            if isinstance(action, DeletePod) and outcome.verdict is Verdict.DONE:
+                if action.role is Role.TRAINER:
+                    removals[action.cause.value] += 1
+                elif action.role is Role.SERVER and action.cause is Cause.DEFRAGMENTATION:
+                    removals[SERVERS_MOVED] += 1
 
     for submission in stage.submissions:
         stage.at(submission.at_s, partial(stage.cluster.submit, submission.job, submission.work))

@@ -39,6 +39,9 @@ from autoscaler.domain import (
 from experiments.calibration.mixes import SYSTEM_CPU_MILLI, Mix
 from experiments.scenarios.schema import ArmName, ClockSpec, JobsSpec, PhysicsSpec, PodSpec, PolicySpec, Scenario
 
+SERVERS_MOVED: Final = "servers moved"
+"""Among the planner's removals by cause: they are no trainers."""
+
 NEVER_S: Final = 1e6
 """Trainers of 2017 did not hand over: they ran until the kill at the end of Kubernetes' default grace of 30 s.  Found
 by calibration: with shorter lives after SIGTERM the web of case 2 returns too soon."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
+from experiments.arms.stage import SERVERS_MOVED
 from experiments.measuring.series import Steps
 from experiments.measuring.take import JobTake, Take
 from experiments.measuring.web_metrics import measure_web
@@ -19,6 +20,8 @@ STEADY_S: Final = 60.0
 """The last minute of what was measured is called steady."""
 SETTLED_S: Final = 20.0
 """So long before a step the load was steady."""
+VOLUNTARY: Final = frozenset(["transfer", "defragmentation", SERVERS_MOVED])
+"""Among what the planner removed: not for the web."""
 JAIN_AFTER_S: Final = 30.0
 """After the last arrival shares should be even."""
 
@@ -115,8 +118,10 @@ def measure_removals(take: Take) -> dict[str, float]:
         "trainers_killed": len(removed) - drained,
         "trainers_preempted": sum(pod.is_preempted for pod in removed),
         "transfers": take.removals.get("transfer", 0),
-        "forced_removals": sum(count for cause, count in take.removals.items() if cause != "transfer"),
+        "forced_removals": sum(count for cause, count in take.removals.items() if cause not in VOLUNTARY),
     }
+    if SERVERS_MOVED in take.removals:
+        found["servers_moved"] = take.removals[SERVERS_MOVED]
     if take.bounds and take.rises:
         found["removals_needed"] = needed_removals(take)
     return found

@@ -49,6 +49,7 @@ class Verdict:
 PLANNER, SCHEDULER = "ours-planner", "ours-scheduler"
 BOTH: Final = (PLANNER, SCHEDULER)
 CASE_1, CASE_2 = "edl2017-case1", "edl2017-case2"
+MOVES, EAGER = f"{PLANNER}+moves", f"{PLANNER}+moves-eager"
 FAIR, CALM = PLANNER, f"{PLANNER}+burst-11s"
 
 
@@ -75,6 +76,13 @@ GOALS: Final = (
         "mean_utilisation_percent",
         "mean utilisation at least pinned - 1.5 points",
         lambda v: v["pinned_mean_percent"] - 1.5,
+    ),
+    at_least(
+        CASE_2,
+        (MOVES, EAGER),
+        "mean_utilisation_percent",
+        "servers that move: mean utilisation at least free - 1.5 points",
+        lambda v: v["free_mean_percent"] - 1.5,
     ),
     at_least(
         CASE_2,

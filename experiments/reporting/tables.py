@@ -45,6 +45,24 @@ OTHER_QUANTITIES: Final = {
     "all_trainable_at_s": "all jobs trainable at, s",
     "free_is_exact": "free is exact",
 }
+OF_MOVES: Final = {
+    **{
+        metric: QUANTITIES[metric]
+        for metric in (
+            "mean_utilisation_percent",
+            "pinned_mean_percent",
+            "free_mean_percent",
+            "off_peak_utilisation_percent",
+            "trainer_seconds",
+            "samples_trained",
+            "samples_lost",
+            "web_shortfall_percent",
+            "web_wait_max_s",
+        )
+    },
+    "trainers_removed": "trainers removed",
+    "servers_moved": "servers moved",
+}
 OF_2017: Final = frozenset(
     ["peak_utilisation_percent", "off_peak_utilisation_percent", "web_back_at_peak_passes_percent"]
 )
@@ -176,6 +194,16 @@ def variant_rows(gathered: Groups) -> list[list[str]]:
             continue
         cells = [ranged(gathered, experiment, arm, metric) for metric in metrics]
         rows.append([experiment, arm, *cells, str(len(found.by_mix))])
+    return rows
+
+
+def moves_rows(gathered: Groups, experiment: str, arms: Sequence[str]) -> list[list[str]]:
+    """What servers that move bring and cost, arm by arm."""
+    rows = []
+    for metric, label in OF_MOVES.items():
+        cells = [ranged(gathered, experiment, arm, metric) for arm in arms]
+        if any(cells):
+            rows.append([label, *cells])
     return rows
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, Reason, Role, ServerSpec
+from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, PodPhase, Reason, Role, ServerSpec
 from autoscaler.errors import InvalidSpecError
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
@@ -140,3 +140,32 @@ def test_lost_server_above_the_minimum_comes_back():
     driver.cluster.lose("j-server-3")
     (back,) = driver.turn().actions
     assert (back.role, back.cause) == (Role.SERVER, Cause.REFILL)
+
+
+def test_trainer_waits_for_a_server_whose_room_is_being_vacated():
+    """Two trainers a server: the third fits at once, its server when the web pod has left; so both wait."""
+    nodes = [node("a", 3_500), node("b", 3_000)]
+    spec = ServerSpec(shape=shape(500), min_replicas=1, max_replicas=2, trainers_per_server=2)
+    large = replace(job("j", low=2, high=3), servers=replace(spec, shape=shape(1_500)))
+    cluster = MemoryCluster(nodes, [large], drain_s=10.0)
+    cluster.capabilities = Capabilities(servers_elastic=True)
+    cluster.put(replace(web("w", 3_000), phase=PodPhase.READY, node="b"))
+    driver = Driver(cluster, CALM)
+    driver.settle()
+    assert counts(driver) == (2, 1)
+    cluster.put(node("c", 1_000), replace(cluster.pods["w"], phase=PodPhase.TERMINATING))
+    assert driver.turn().actions == ()
+    cluster.lose("w")
+    assert [action.role for action in driver.turn().actions] == [Role.SERVER, Role.TRAINER]
+
+
+def test_servers_leave_after_the_trainers_that_needed_them():
+    """Edited down from 8 trainers to 2: three servers are told to leave when six trainers are gone, not with them."""
+    driver = settled([node("a", 16_000)], elastic("j"))
+    driver.cluster.put(elastic("j", high=2))
+    gone = [action for action in driver.turn().actions if isinstance(action, DeletePod)]
+    assert {action.role for action in gone} == {Role.TRAINER}
+    assert driver.turn().actions == ()
+    driver.cluster.advance(1.0)
+    gone = [action for action in driver.turn().actions if isinstance(action, DeletePod)]
+    assert [(action.role, action.cause) for action in gone] == [(Role.SERVER, Cause.RATIO)] * 3
