@@ -30,9 +30,13 @@ from autoscaler.operator.ground import Ground
 from autoscaler.operator.record import JobRecord
 from autoscaler.operator.records import Note
 from autoscaler.operator.standing import has_ended, is_leaving, is_seated, ordinal_of, role_of, standing, uid_of
+from master.api.status import JobPhase
 
 VOLUNTARY: Final = frozenset({Cause.RATIO, Cause.EDIT})
 """Why a server of a job that goes on leaves of its own accord: fewer trainers, or its owner's wish."""
+
+SERVING: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING, JobPhase.COMPLETE})
+"""A master in another phase does not know all its servers yet, so what it does not name may still own a bucket."""
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +75,8 @@ def why_it_stays(parting: Parting, record: JobRecord, now_s: float) -> str:
         return f"its job's master has {left_s:.0f} s left to say what it holds" if left_s > 0 else ""
     if progress.servers_wanted > parting.ordinal:
         return "its job's master is yet to be told"
+    if progress.phase not in SERVING:
+        return f"its job's master does not know yet what it holds: {progress.phase}"
     held = dict(progress.buckets).get(parting.ordinal, 0)
     return f"its job's master says that {held} buckets are still to be moved away from it" if held else ""
 

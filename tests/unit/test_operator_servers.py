@@ -46,8 +46,8 @@ def record(progress=None, *, at_s=0.0):
     return JobRecord(job=job, life=Life(policy=job.spec.run_policy), progress=progress, progress_at_s=at_s)
 
 
-def progress(*, wanted=2, buckets=(), **more):
-    return JobProgress(phase=JobPhase.TRAINING, servers_wanted=wanted, servers_max=4, buckets=buckets, **more)
+def progress(*, wanted=2, buckets=(), phase=JobPhase.TRAINING, **more):
+    return JobProgress(phase=phase, servers_wanted=wanted, servers_max=4, buckets=buckets, **more)
 
 
 PARTING = Parting(ordinal=2, cause=Cause.RATIO, since_s=10.0)
@@ -64,6 +64,11 @@ class TestWhyAServerStays:
     def test_it_is_free_to_go_when_it_holds_nothing(self):
         assert why_it_stays(PARTING, record(progress(buckets=((0, 47), (2, 0))), at_s=11.0), 11.0) == ""
         assert why_it_stays(PARTING, record(progress(buckets=((0, 47),)), at_s=11.0), 11.0) == ""
+
+    @pytest.mark.parametrize("phase", [JobPhase.STARTING, JobPhase.WAITING_FOR_SERVERS, JobPhase.RESTORING])
+    def test_a_new_master_does_not_know_yet_what_it_holds(self, phase):
+        """It names nobody before they have registered with it."""
+        assert "does not know yet" in why_it_stays(PARTING, record(progress(phase=phase), at_s=11.0), 11.0)
 
     def test_a_master_that_says_so_keeps_it_for_as_long_as_it_takes(self):
         late_s = 10.0 + 100 * SILENCE_LIMIT_S
