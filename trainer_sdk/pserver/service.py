@@ -109,8 +109,9 @@ class Service:
 
     @property
     def has_buckets(self) -> bool:
-        """Whether anything would be lost with this process."""
-        return bool(self._state.groups) or self._state.restoring is not None
+        """Whether anything may be lost with this process; what is staged may be its own by the table already."""
+        state = self._state
+        return bool(state.groups or state.moving.staged) or state.restoring is not None
 
     def close(self) -> None:
         """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""
