@@ -30,6 +30,19 @@ def test_nothing_may_everything():
                     assert role["metadata"]["name"].endswith("-operator")
 
 
+def test_dns_is_open_on_the_ports_that_are_named_and_no_others():
+    values = {"networkPolicy": {"dnsPorts": [53, 5353], "jobNamespaces": ["research"]}, "etcd": {"enabled": True}}
+    policies = [thing for thing in render(values) if thing["kind"] == "NetworkPolicy"]
+    for spec in (policy["spec"] for policy in policies if "egress" in policy["spec"]):
+        dns = {
+            (one["port"], one["protocol"])
+            for rule in spec["egress"]
+            if "to" not in rule
+            for one in rule.get("ports", ())
+        }
+        assert {(53, "UDP"), (53, "TCP"), (5353, "UDP"), (5353, "TCP")} <= dns
+
+
 def test_with_namespaces_nothing_is_written_elsewhere():
     roles = [thing for thing in render_set("namespaced") if thing["kind"] == "ClusterRole"]
     (operator,) = (role for role in roles if role["metadata"]["name"] == "edl-operator")
