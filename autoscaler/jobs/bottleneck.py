@@ -20,6 +20,9 @@ WAITING_SHARE: Final = 0.25
 WORTH_IT: Final = 0.1
 """One server more is named as long as it gives at least so much over one fewer."""
 
+FURTHEST: Final = 2
+"""So many times the present number at most: further away the model is a guess; it is measured again there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServersHint:
@@ -32,9 +35,9 @@ class ServersHint:
 
     def tell(self, most: int) -> str:
         """For people; `most`: what the job's file allows."""
-        told = f"trainers wait for servers {self.waiting_share:.0%} of their time: {self.better} in place of"
-        told = f"{told} {self.servers} would give at most {self.gain:+.0%}"
-        return told if self.better <= most else f"{told}; spec.parameterServer.maxReplicas is {most}"
+        told = f"trainers wait for servers {self.waiting_share:.0%} of their time"
+        told = f"{told}; {self.better} in place of {self.servers}: at most {self.gain:+.0%}"
+        return told if self.better <= most else f"{told} (maxReplicas is {most})"
 
 
 def find_hint(*, servers: int, waiting_share: float) -> ServersHint | None:
@@ -42,12 +45,16 @@ def find_hint(*, servers: int, waiting_share: float) -> ServersHint | None:
     if servers < 1 or waiting_share < WAITING_SHARE:
         return None
     better = servers
-    while speed(servers, better + 1, waiting_share) >= (1 + WORTH_IT) * speed(servers, better, waiting_share):
+    while better < FURTHEST * servers and _is_worth_one_more(servers, better, waiting_share):
         better += 1
     if better == servers:
         return None
     gain = speed(servers, better, waiting_share) - 1
     return ServersHint(servers=servers, better=better, gain=gain, waiting_share=waiting_share)
+
+
+def _is_worth_one_more(servers: int, others: int, waiting_share: float) -> bool:
+    return speed(servers, others + 1, waiting_share) >= (1 + WORTH_IT) * speed(servers, others, waiting_share)
 
 
 def speed(servers: int, others: int, waiting_share: float) -> float:

@@ -225,6 +225,10 @@ async def test_servers_of_a_job_that_stops_are_not_taken_from_its_master(tmp_pat
         await start(cluster, job(server=template(), most_servers=2))
         await cluster.apply(seat(1, Role.SERVER))
         await wait_until(cluster, lambda: record(cluster).progress is not None)
+        for number in range(2):
+            cluster.leave(f"digits-server-{number}", why="the run is stopping")
+        await cluster.jobs.ask("digits")
+        assert told == []
         cluster.delete_job("digits")
         await wait_until(cluster, lambda: "digits" not in cluster.jobs.records, "the job's end")
         assert told == []

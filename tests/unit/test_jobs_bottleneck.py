@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.jobs.bottleneck import WAITING_SHARE, WORTH_IT, find_hint, speed
+from autoscaler.jobs.bottleneck import FURTHEST, WAITING_SHARE, WORTH_IT, find_hint, speed
 
 
 def test_jobs_that_compute_most_of_their_time_get_no_hint():
@@ -19,8 +19,8 @@ def test_hint_names_the_number_and_what_it_gives():
     found = find_hint(servers=2, waiting_share=0.5)
     assert (found.servers, found.better) == (2, 4)
     assert found.gain == pytest.approx(1 / 3)
-    assert found.tell(most=8) == "trainers wait for servers 50% of their time: 4 in place of 2 would give at most +33%"
-    assert found.tell(most=3).endswith("+33%; spec.parameterServer.maxReplicas is 3")
+    assert found.tell(most=8) == "trainers wait for servers 50% of their time; 4 in place of 2: at most +33%"
+    assert found.tell(most=3).endswith("+33% (maxReplicas is 3)")
 
 
 @given(servers=st.integers(1, 200), waiting_share=st.floats(0, 1))
@@ -31,6 +31,6 @@ def test_each_server_named_is_worth_it_and_the_next_is_not(servers, waiting_shar
         return
     last, following = (speed(servers, found.better + more, waiting_share) for more in (0, 1))
     assert last >= (1 + WORTH_IT) * speed(servers, found.better - 1, waiting_share) * (1 - 1e-9)
-    assert following < (1 + WORTH_IT) * last
+    assert following < (1 + WORTH_IT) * last or found.better == FURTHEST * servers
     assert found.gain > 0
     assert waiting_share == 1 or found.gain <= 1 / (1 - waiting_share) - 1 + 1e-9

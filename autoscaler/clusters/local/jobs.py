@@ -175,7 +175,9 @@ class Jobs:
         record = self.records.get(name)
         if record is None or record.job.server is None or record.life.stage is not lives.Stage.ACTIVE:
             return  # what stops takes its servers along
-        standing = (pod.ordinal for pod in self._table.job_pods(name, Role.SERVER) if not pod.is_leaving)
+        standing = [pod.ordinal for pod in self._table.job_pods(name, Role.SERVER) if not pod.is_leaving]
+        if not standing:
+            return  # all of them go, with the run or with their node: nobody is there to hold the model
         wanted = servers_wanted(record.job.server.replicas.minimum, standing)
         if wanted == known:
             return
