@@ -67,18 +67,18 @@ def count_to_tell(
 
 
 def why_it_stays(parting: Parting, record: JobRecord, now_s: float) -> str:
-    """Why the server's pod is not deleted yet; empty: it may be."""
+    """Why the server's pod is not deleted yet; empty: it may be.  Without numbers: each would be one more status."""
     progress = record.progress
     heard_s = max(parting.since_s, record.progress_at_s)
     if progress is None or now_s - heard_s >= SILENCE_LIMIT_S:
-        left_s = SILENCE_LIMIT_S - (now_s - heard_s)
-        return f"its job's master has {left_s:.0f} s left to say what it holds" if left_s > 0 else ""
+        is_patient = now_s - heard_s < SILENCE_LIMIT_S
+        return f"its job's master has {SILENCE_LIMIT_S:.0f} s to say what it holds" if is_patient else ""
     if progress.servers_wanted > parting.ordinal:
         return "its job's master is yet to be told"
     if progress.phase not in SERVING:
         return f"its job's master does not know yet what it holds: {progress.phase}"
-    held = dict(progress.buckets).get(parting.ordinal, 0)
-    return f"its job's master says that {held} buckets are still to be moved away from it" if held else ""
+    is_empty = not dict(progress.buckets).get(parting.ordinal)
+    return "" if is_empty else "what it holds is being moved to the others"
 
 
 class Servers:

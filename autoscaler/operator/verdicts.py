@@ -79,7 +79,7 @@ def _scaled(seen: Seen) -> Condition:
         told = "a HorizontalPodAutoscaler is set upon this job: EDL leaves its count alone; delete one of the two"
         return is_false(Kind.SCALED, "ConflictingAutoscaler", told)
     there = len(seen.there[Role.TRAINER])
-    notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in seen.parting.items())]
+    notices = [decision.notice, *(f"server {pod} stays yet: {why}" for pod, why in seen.parting.items() if why)]
     message = "; ".join(filter(None, [f"{there} of {decision.target} trainers: {decision.message}", *notices]))
     if seen.is_observed:
         return is_false(Kind.SCALED, "Observed", f"EDL would want {message}")
