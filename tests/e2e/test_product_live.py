@@ -116,7 +116,7 @@ def test_training_makes_way_is_killed_at_every_place_and_trains_each_digit_once_
 @pytest.mark.timeout(900)
 def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
     """Servers follow the trainers, are scaled by hand, told to leave, killed; only the kill costs work done twice."""
-    day.begin(epochs=8 * EPOCHS, trainers=MOST, web=WEB)
+    day.begin(epochs=5 * EPOCHS, trainers=MOST, web=WEB)
     day.wait_trainers(MOST)
     day.wait_servers(2)  # one for every two trainers
     lineage = day.status("progress", "lineage")
