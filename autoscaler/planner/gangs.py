@@ -43,7 +43,7 @@ from autoscaler.planner.seating import (
 )
 from autoscaler.planner.share import fill_shares
 from autoscaler.planner.thirst import is_thirsty
-from autoscaler.planner.words import describe
+from autoscaler.planner.words import describe, describe_shape
 
 
 def admit_gangs(draft: Draft) -> None:
@@ -136,8 +136,8 @@ def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
         return False
     for role in sorted(set(core_of(job))):
         if not fits_an_empty_node(draft, job.shapes[role]):
-            requests = describe(job.shape_of(role).requests)
-            job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({requests})")
+            asked = describe_shape(job.shape_of(role))
+            job.block(Bottleneck.NEVER_FITS, f"no node, even empty, holds its {role} ({asked})")
             return False
     if any(ordinal < job.job.server_count for ordinal in job.ordinals.get(Role.SERVER, ())):
         job.block(Bottleneck.ROOM_LEAVING, "its former servers are leaving")

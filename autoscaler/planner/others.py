@@ -43,17 +43,19 @@ def pending_wants(draft: Draft) -> list[Want]:
 
 
 def announced_wants(draft: Draft) -> list[Want]:
-    """Return a want for each replica that a workload will have and has not created yet."""
-    return [
-        Want(
-            name=f"{workload.name}+{number}",
-            shape=workload.shape,
-            rank=full_rank(workload.priority),
-            cause=Cause.ANNOUNCED_GROWTH,
-        )
-        for workload in draft.view.workloads
-        for number in range(1, workload.desired_replicas - draft.standing.get(workload.name, 0) + 1)
-    ]
+    """Return a want for each replica that a workload will have and has not created yet.
+
+    Of those that the cluster could not hold if all surplus left there is one: it says that there is no room, and each
+    would cost as much as one that can be served.
+    """
+    wants = []
+    for workload in draft.view.workloads:
+        missing = workload.desired_replicas - draft.standing.get(workload.name, 0)
+        most = draft.rooms.copies_without_surplus(draft.shapes.number(workload.shape)) if missing > 1 else None
+        for number in range(1, (missing if most is None else min(missing, most + 1)) + 1):
+            name, rank = f"{workload.name}+{number}", full_rank(workload.priority)
+            wants.append(Want(name=name, shape=workload.shape, rank=rank, cause=Cause.ANNOUNCED_GROWTH))
+    return wants
 
 
 def keep_headroom(draft: Draft) -> None:

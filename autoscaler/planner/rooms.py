@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from autoscaler.domain import Node
 from autoscaler.planner.acceptance import Acceptance
-from autoscaler.planner.node_arrays import Mask
+from autoscaler.planner.node_arrays import Mask, Numbers
 from autoscaler.planner.plain_rooms import copies_that_fit, slacks_of
 from autoscaler.planner.shapes import Shapes
 
@@ -82,6 +82,15 @@ class Rooms(Acceptance):
             return 0
         where = np.flatnonzero(self.fitting(shape).later < inf).tolist()
         return sum(copies_that_fit(self.later[:, at].tolist(), self.shapes.amounts[shape]) for at in where)
+
+    def copies_without_surplus(self, shape: int) -> int | None:
+        """How many such pods open nodes could hold if all surplus left; None, any number, if it asks for nothing."""
+        counts: Numbers | None = None
+        for column, amount in enumerate(self.shapes.amounts[shape]):
+            if amount > 0:
+                there = np.maximum(self.later[column] + self.surplus[column], 0) // amount
+                counts = there if counts is None else np.minimum(counts, there)
+        return None if counts is None else int(counts[self.accepted(shape) & self.is_open].sum())
 
     def shorten_touched(self) -> None:
         """Drop the lists of touched nodes, of empty ones too, that have grown long: what rests on them comes anew."""

@@ -18,7 +18,7 @@ from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.thirst import Queue, is_held_back, may_grow, step_of
 from autoscaler.planner.waste import least_waste
 from autoscaler.planner.whole_nodes import Piece, pieces_of, rooms_for
-from autoscaler.planner.words import describe
+from autoscaler.planner.words import describe_shape
 
 TRAINER: Final = (Role.TRAINER,)
 
@@ -165,8 +165,7 @@ def block_at_ceiling(job: JobDraft) -> None:
 def why_no_room(draft: Draft, job: JobDraft, count: int, *, fits: bool) -> tuple[Bottleneck, str]:
     """Return why the next size does not fit: not on any node, not whole, or not now; `fits`: one trainer would."""
     if not fits_an_empty_node(draft, job.shapes[Role.TRAINER]):
-        requests = describe(job.job.trainer.shape.requests)
-        return Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({requests})"
+        return Bottleneck.NEVER_FITS, f"no node, even empty, holds a trainer ({describe_shape(job.job.trainer.shape)})"
     if why := draft.quota_lack(job, [Role.TRAINER] * count, now=False):
         return Bottleneck.QUOTA, why
     if fits and count > 1 and (placed := places_left(draft, job, count)):

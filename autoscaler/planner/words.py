@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autoscaler.domain import Resources
+from autoscaler.domain import Resources, Shape
 
 UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
@@ -11,6 +11,14 @@ def describe(resources: Resources) -> str:
     """Return such as `cpu 500m, memory 2Gi, gpu 1`, without the place that every pod takes; `nothing` for nothing."""
     amounts = ((name, amount) for name, amount in resources.amounts() if name != "pods")
     return ", ".join(f"{name} {describe_amount(name, amount)}" for name, amount in amounts) or "nothing"
+
+
+def describe_shape(shape: Shape) -> str:
+    """Return what such a pod asks for, and of which nodes: `cpu 5 on nodes with disk=fast`."""
+    labels = ", ".join(f"{key}={value}" for key, value in sorted(shape.node_selector))
+    terms = [f"{asked.key} {asked.operator}" for term in shape.node_terms for asked in term]
+    wanted = [f" with {labels}" if labels else "", f" whose affinity asks for {', '.join(terms)}" if terms else ""]
+    return describe(shape.requests) + (f" on nodes{' and'.join(filter(None, wanted))}" if any(wanted) else "")
 
 
 def describe_lack(requests: Resources, room: Resources) -> tuple[str, str]:

@@ -180,6 +180,15 @@ def test_announced_growth_and_headroom_make_room_ahead():
     assert driver.plan().actions == ()
 
 
+def test_announced_growth_beyond_the_cluster_is_asked_for_once():
+    """A Deployment told to have 100,000 pods: what four cores can hold makes room, one more says that there is none."""
+    driver = settled([node("a")], [job("j", low=1)])
+    driver.cluster.put(Workload(name="web", shape=shape(1_000), desired_replicas=100_000))
+    plan = driver.turn()
+    assert [action.cause for action in deletions(plan)] == [Cause.ANNOUNCED_GROWTH] * 3
+    assert [told.state for told in plan.demands] == [DemandState.SHRUNK_FOR] * 3 + [DemandState.NO_ROOM]
+
+
 def test_scheduler_mode_leaves_announced_growth_to_the_scheduler():
     """Its pods come in a moment and preempt; a trainer that left for them before that would be lost in addition."""
     driver = settled([node("a")], [job("j")], replace(CALM, reclaim=Reclaim.SCHEDULER))

@@ -97,6 +97,16 @@ def test_impossible_job_waits_with_its_reason_and_others_run():
     assert sizes(driver) == {"giant": 0, "j": 4}
 
 
+def test_job_for_which_no_node_has_the_labels_names_them():
+    """The room is there; what is missing is the node's label."""
+    spec = job("j")
+    fast = replace(spec.trainer.shape, node_selector=frozenset({("disk", "fast"), ("zone", "a")}))
+    driver = Driver(MemoryCluster([node("a")], [replace(spec, trainer=replace(spec.trainer, shape=fast))]), CALM)
+    told = decision(driver.plan(), "j")
+    assert told.bottleneck is Bottleneck.NEVER_FITS
+    assert told.message == "no node, even empty, holds its trainer (cpu 1 on nodes with disk=fast, zone=a)"
+
+
 def test_killed_trainer_below_the_minimum_comes_back_at_once():
     """A1: Degraded does not outlast the next plan while there is room."""
     driver = settled([node("a")], [job("j", low=4, high=4)], Policy())
