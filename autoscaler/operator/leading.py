@@ -42,6 +42,7 @@ from autoscaler.operator.hands import Hands
 from autoscaler.operator.jobs import Jobs
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.objects import Objects
+from autoscaler.operator.observed import Observed
 from autoscaler.operator.record import JobRecord
 from autoscaler.operator.records import Ears, Note
 from autoscaler.operator.report import Reports
@@ -137,6 +138,7 @@ class Leading:
             count_resize=metrics.count_resize,
         )
         self.statuses = Statuses(api, self.store, raw_of=self.ground.raw, status_of=self.status_of, clock=clock)
+        self._observed = Observed(settings.policy)
         self.definition = Definition(api, changed=self._take_definition)
         self.store.follow = self.jobs.wake
         told = Told(self.cluster, self.jobs.note_told, self.servers.hold)
@@ -272,7 +274,8 @@ class Leading:
         self._metrics.decision_s.observe(max(0.0, now_s - step.plan.planned_at_s))
         self._metrics.count_writes(step.applied)
         self.servers.keep(step.plan.actions)
-        self.reports.take(step)
+        view = self.cluster.view().evolve(history=self.loop.history)
+        self.reports.take(self._observed.told(step, view, self.cluster.views.jobs.observed, now_s))
 
     def _say(self, name: JobName, note: Note) -> None:
         record = self.jobs.records.get(name)

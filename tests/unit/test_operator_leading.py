@@ -7,7 +7,8 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, 
 from autoscaler.clusters.kubernetes.api.port import Subresource
 from autoscaler.clusters.kubernetes.views import NEVER_S
 from autoscaler.domain import JobState, Policy, Reclaim
-from tests.unit.kube_objects import condition
+from tests.unit.kube_objects import condition, raw_job, template
+from tests.unit.kube_stand_ins import add_job
 from tests.unit.operator_bench import JOB
 from tests.unit.operator_term import Term
 
@@ -144,6 +145,34 @@ async def test_what_is_only_shown_is_not_done(how):
     assert term.server.all(PODS) == term.server.all(DEPLOYMENTS) == []
     assert term.told("Admitted") == ("False", "Observed")
     assert "starts with" in next(one["message"] for one in term.status()["conditions"] if one["type"] == "Admitted")
+
+
+async def test_no_room_is_kept_for_a_job_that_is_only_observed():
+    """It has by far the larger share to ask for: its neighbour waited for ever for the other half of the cluster."""
+    term = Term(spec={"mode": "observe", "weight": 10_000})
+    pod = template(cpu="1")
+    sizes = {"minReplicas": 2, "maxReplicas": 12, "template": pod}
+    add_job(term.server, raw_job("neighbour", trainer=sizes, master={"template": template(cpu="1")}))
+    await term.step(30)
+    trainers = [raw for raw in term.server.all(PODS) if "neighbour-trainer" in raw["metadata"]["name"]]
+    assert len(trainers) == 12
+    assert term.told("Admitted") == ("False", "Observed")
+    assert term.bench.pods("digits") == set()
+
+
+async def test_what_is_only_observed_gives_nothing_either():
+    """The web's room is planned of others, who do give it."""
+    term = Term()
+    await term.step(12)
+    term.bench.edit(mode="observe")
+    await term.step(2)
+    [job] = term.leading.cluster.view().jobs
+    assert (job.trainer.min_replicas, job.trainer.max_replicas, job.hold_until_s) == (4, 4, NEVER_S)
+    assert term.leading.cluster.views.jobs.observed[JOB].trainer.min_replicas == 2
+    term.bench.edit(mode="manage")
+    await term.step(2)
+    [job] = term.leading.cluster.view().jobs
+    assert (job.trainer.min_replicas, job.hold_until_s) == (2, 0.0)
 
 
 @pytest.mark.parametrize("how", ["freeze", "observe"])

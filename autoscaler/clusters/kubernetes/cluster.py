@@ -80,6 +80,7 @@ class KubernetesCluster:
             offset_s=offset_s,
             facts_of=lambda job: self._held(job, facts_of(job)),
             expected=self._writer.expected,
+            leaves_observed=True,
             elastic_servers=settings.elastic_servers,
         )
         self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare, is_frozen=is_frozen)

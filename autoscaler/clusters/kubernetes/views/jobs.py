@@ -17,6 +17,7 @@ from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
 from autoscaler.domain import Job, JobName, JobState, NodeName
 from autoscaler.errors import InvalidSpecError
+from autoscaler.manifests.values import Mode
 
 NEVER_S: Final = 1e15
 """An instant that does not come."""
@@ -42,18 +43,23 @@ class Jobs:
     `known` are those that could be read, `wrong` those that could not, and why; `contested` those whose count somebody
     else's autoscaler owns (A10); `refused` those whose pods a LimitRange forbids, and why: they get none.  `by_uid` is
     what pods are owned by.
+
+    With `leaves_observed` a job that is only observed is planned as it stands: no room is kept for what it would like,
+    and none is counted on that it would give.  `observed` has it as it would be planned if EDL acted on it.
     """
 
-    def __init__(self, store: Store, *, offset_s: float, facts_of: FactsOf) -> None:
+    def __init__(self, store: Store, *, offset_s: float, facts_of: FactsOf, leaves_observed: bool = False) -> None:
         self.known: dict[JobName, KubeJob] = {}
         self.wrong: dict[JobName, InvalidSpecError] = {}
         self.contested: frozenset[JobName] = frozenset()
         self.refused: dict[JobName, str] = {}
+        self.observed: dict[JobName, Job] = {}
         self.by_uid: dict[str, JobName] = {}
         self._limits: Mapping[str, PodLimits] = {}
         self._store = store
         self._offset_s = offset_s
         self._facts_of = facts_of
+        self._leaves_observed = leaves_observed
         self._planned: dict[JobName, Job] = {}
         self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # before its life is put in
 
@@ -82,7 +88,8 @@ class Jobs:
         return moved
 
     def plan(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> Brought[Job, JobName]:
-        """Return the planner's jobs that are new or different.  `trainers`: how many stand, of contested jobs."""
+        """Return the planner's jobs that are new or different.  `trainers`: how many stand, of `counted` jobs."""
+        self.observed = {}
         planned = {name: self._plan(job, classes, trainers.get(name, 0)) for name, job in self.known.items()}
         before, self._planned = self._planned, planned
         for name in self._drawn.keys() - planned.keys():
@@ -91,6 +98,12 @@ class Jobs:
             found=[job for name, job in planned.items() if before.get(name) != job],
             gone=before.keys() - planned.keys(),
         )
+
+    @property
+    def counted(self) -> frozenset[JobName]:
+        """The jobs whose size is the one that they have."""
+        left = (name for name, job in self.known.items() if self._leaves_observed and job.spec.mode is Mode.OBSERVE)
+        return self.contested.union(left)
 
     def active(self) -> dict[JobName, KubeJob]:
         """Return the jobs that want to run, as of the last `plan`."""
@@ -136,10 +149,31 @@ class Jobs:
             # Its owner has not written a count yet: it stays at the one that it has.
             pinned = planned.trainer.largest_allowed(trainers)
             planned = replace(planned, trainer=replace(planned.trainer, pinned_replicas=pinned))
-        return replace(
+        planned = replace(
             planned,
             state=facts.state,
             hold_until_s=NEVER_S if job.key in self.refused else facts.hold_until_s,
             checkpoint_age_s=facts.checkpoint_age_s,
             remaining_s=facts.remaining_s,
         )
+        if not self._leaves_observed or job.spec.mode is not Mode.OBSERVE:
+            return planned
+        self.observed[job.key] = planned
+        return as_it_stands(planned, trainers)
+
+
+def as_it_stands(job: Job, trainers: int) -> Job:
+    """The same job, for a planner that can change nothing of it: nothing comes, and nothing can be taken."""
+    held = replace(job, hold_until_s=NEVER_S)
+    if not trainers:
+        return held
+    sizes = replace(
+        job.trainer,
+        min_replicas=trainers,
+        max_replicas=trainers,
+        step=1,
+        powers_of_two=False,
+        per_node=1,
+        pinned_replicas=0,
+    )
+    return replace(held, trainer=sizes)

@@ -36,7 +36,7 @@ class Views:
     """The store's content as the planner sees it; `jobs`, `pods` and `classes` are as of the last `view`.
 
     `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
-    `elastic_servers`: parameter servers may come and go.
+    `elastic_servers`: parameter servers may come and go.  `leaves_observed`: see `views.jobs`.
     """
 
     def __init__(
@@ -48,10 +48,11 @@ class Views:
         facts_of: FactsOf,
         expected: Callable[[], Expectations],
         elastic_servers: bool = False,
+        leaves_observed: bool = False,
     ) -> None:
         self._store = store
         self.classes = PriorityClasses()
-        self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of)
+        self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of, leaves_observed=leaves_observed)
         self.pods = Pods(store, jobs_by_uid=self.jobs.by_uid, reclaim=reclaim, offset_s=offset_s, expected=expected)
         self._nodes = Nodes(store, offset_s=offset_s)
         self._workloads = Workloads(store)
@@ -65,7 +66,7 @@ class Views:
             self.classes = read_classes(self._store.objects(PRIORITY_CLASSES).values())
         moved = self.jobs.read(changes)
         pods = self.pods.read(changes, moved)
-        jobs = self.jobs.plan(self.classes, self.pods.trainers(self.jobs.contested))
+        jobs = self.jobs.plan(self.classes, self.pods.trainers(self.jobs.counted))
         self.pods.seat_masters(self.jobs.active(), pods)
         nodes = self._nodes.read(changes, now_s)
         workloads = self._workloads.read(changes, self.classes)
