@@ -194,7 +194,7 @@ class TermRuntime:
 
     def _answer_servers(self, effect: AnswerServers) -> None:
         answer = effect.answer
-        if answer.refused is None:
+        if effect.is_news:
             replaced = f", in place of {answer.replaces}" if answer.replaces else ""
             log.info("%d servers are wanted%s", answer.count, replaced)
         for request in effect.requests:

@@ -77,7 +77,7 @@ class JobConfig:
     moves_at_once: int = 16  # buckets on their way together from or to one server (`pace`)
     moving_bytes: int = 8 << 20  # ... and what they weigh, where servers have said it: a batch waits for all of it
     move_timeout_ns: int = 10 * SECOND  # from an intent on; then the move is undone: pushes wait for it (rule 53)
-    move_again_ns: int = 60 * SECOND  # after that: pushes have waited for it in vain once
+    move_again_ns: int = 5 * SECOND  # after that; twice as long each time, for pushes have waited in vain
 
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
@@ -280,6 +280,7 @@ class AnswerServers:
 
     requests: tuple[int, ...]
     answer: ServersAnswer
+    is_news: bool = False  # another number than before holds now
 
 
 Effect = Persist | WriteManifest | FindAdoptable | Retain | Send | CloseStream | AnswerServers | StepDown

@@ -26,6 +26,7 @@ from master.job.pace import Pace
 from master.job.placement import Move
 from master.job.state import JobState, Phase, Stage, Turn
 
+MOST_DOUBLINGS: Final = 6
 LOOK_AHEAD: Final = 64
 """Waiting moves that are looked at with each event; sources take turns in them, so these name all that are free."""
 
@@ -170,6 +171,7 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         installed=state.moves.installed - over,
         undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
         inactive=state.moves.inactive | PositionSet.of(*over),
+        late=0 if state.moves.saved & over else state.moves.late,
         expires=(turn.after(state.config.move_timeout_ns) if begun else state.moves.expires) if new.intents else None,
         overdue=turn.after(state.config.answer_timeout_ns),
     )
@@ -232,8 +234,9 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
     moves = turn.state.moves
     if moves.expires == event.deadline:
         late = frozenset(intent.bucket for intent in moves.intents) - moves.installed
-        again = turn.after(turn.state.config.move_again_ns)
-        turn.change(moves=replace(moves, undone=moves.undone | late, waiting=(), expires=None, again=again))
+        again = turn.after(turn.state.config.move_again_ns << min(moves.late, MOST_DOUBLINGS))
+        moves = replace(moves, undone=moves.undone | late, waiting=(), expires=None, again=again, late=moves.late + 1)
+        turn.change(moves=moves)
         if any(server.is_leaving for server in turn.state.members.servers.values()):
             resizing.plan(turn)
 

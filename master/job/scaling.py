@@ -47,7 +47,7 @@ def handle_recorded(turn: Turn, write: RecordServers) -> None:
         _write(turn)
         return
     turn.change(scale=replace(turn.state.scale, asking=(), replaced=""))
-    _answer(turn, scale.asking, replaces=replaced)
+    _answer(turn, scale.asking, replaces=replaced, is_news=True)
 
 
 def _write(turn: Turn) -> None:
@@ -77,10 +77,12 @@ def _replaced(state: JobState) -> str:
     return f"{told}, {len(moves.intents)} are on their way and end first"
 
 
-def _answer(turn: Turn, requests: tuple[int, ...], *, replaces: str = "", refused: Refused | None = None) -> None:
+def _answer(
+    turn: Turn, requests: tuple[int, ...], *, replaces: str = "", refused: Refused | None = None, is_news: bool = False
+) -> None:
     state = turn.state
     most = state.config.most_servers
     answer = ServersAnswer(
         count=state.scale.wanted, least=LEAST if most else 0, most=most, replaces=replaces, refused=refused
     )
-    turn.emit(AnswerServers(requests=requests, answer=answer))
+    turn.emit(AnswerServers(requests=requests, answer=answer, is_news=is_news))

@@ -134,6 +134,7 @@ class Moves:
     overdue: Instant | None = None  # then FREEZE and ACTIVATE are said again
     expires: Instant | None = None  # then what has not arrived is undone
     again: Instant | None = None  # what was undone so, and what waited with it, is tried again after this
+    late: int = 0  # how often that was, since one arrived
 
     @property
     def saved(self) -> frozenset[BucketId]:

@@ -37,7 +37,7 @@ async def test_metrics_follow_the_convention(tmp_path):
         async with Member(master.address) as member:
             await trainer.register(member)
             (lease,) = (await trainer.acquire(member)).leases
-            page = await asyncio.to_thread(_read, f"http://127.0.0.1:{port}/metrics")
+            page = await asyncio.to_thread(read_page, port)
     samples = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
     assert samples["edl_master_leads"] == "1.0"
     assert samples["edl_master_streams"] == "1.0"
@@ -46,8 +46,8 @@ async def test_metrics_follow_the_convention(tmp_path):
     assert float(samples["edl_master_received_messages_total"]) >= 3
 
 
-def _read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as page:
+def read_page(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
         return page.read().decode()
 
 

@@ -9,7 +9,8 @@ import pytest
 from autoscaler.jobs.masters import Door, Masters, NoProgress
 from tests.integration.master_stage import JOB, MasterProcess, running, serving, until_it_leads
 from tests.integration.sdk_stage import Job
-from tests.integration.test_servers_resized import check_ledger, status_of, wait_until_even
+from tests.integration.test_master_doors import free_port, read_page
+from tests.integration.test_servers_resized import check_ledger
 
 SIZE, EPOCHS, BATCH = 4000, 3, 20
 
@@ -24,13 +25,20 @@ async def ask(address, count, *, token=""):
 
 async def test_the_answer_says_what_holds_and_what_may_be(tmp_path):
     """Outside the bounds: refused, with the field and the reason, and what held still holds."""
-    async with serving(MasterProcess(tmp_path, EDL_SERVERS="2", EDL_MAX_SERVERS="4")) as master:
+    port = free_port()
+    settings = {"EDL_SERVERS": "2", "EDL_MAX_SERVERS": "4", "EDL_METRICS_LISTEN": f"127.0.0.1:{port}"}
+    async with serving(MasterProcess(tmp_path, **settings)) as master:
         answer = await ask(master.address, 3)
         assert (answer.count, answer.least, answer.most, answer.refused) == (3, 1, 4, None)
         refused = await ask(master.address, 5)
         assert (refused.count, refused.refused.field) == (3, "servers")
         assert "1 to 4" in refused.refused.message
         assert "3 servers are wanted" in master.log
+        page = await asyncio.to_thread(read_page, port)
+    samples = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+    found = {kind: samples[f'edl_master_servers{{kind="{kind}"}}'] for kind in ("ready", "wanted", "max")}
+    assert found == {"ready": "0.0", "wanted": "3.0", "max": "4.0"}
+    assert samples["edl_master_moving_buckets"] == "0.0"
 
 
 async def test_a_job_without_servers_is_refused_any(tmp_path):
@@ -61,7 +69,7 @@ class Resized(Job):
             servers=2,
             EDL_MAX_SERVERS="3",
             EDL_ETCD_ENDPOINTS=",".join(etcd.endpoints),
-            EDL_LEADER_TTL_S="2",
+            EDL_LEADER_TTL_S="3",
             EDL_CHECKPOINT_EVERY_S="0.5",
             EDL_GRACE_S="40",
         )
@@ -69,12 +77,35 @@ class Resized(Job):
 
     def begin(self):
         arguments = ("--size", SIZE, "--epochs", EPOCHS, "--batch-size", BATCH, "--pause-s", "0.02", "--dense")
-        self.wait_for(lambda: asyncio.run(self._leads()), "the master to lead")
         self.trained = self.trainer(0, "ledger.py", *arguments, "--out", self.out)
-        self.wait_for(lambda: status_of(self).positions.committed > 0, "the first commit")
+        self.wait_until(lambda progress: progress.committed > 0, "the first commit")
+
+    def wait_until(self, condition, what):
+        """Of what the master says while it leads."""
+
+        async def look():
+            async with Masters() as masters:
+                return await masters.look(Door(job=JOB, address=self.address, token=""))
+
+        def found():
+            progress = asyncio.run(look())
+            return progress is not None and condition(progress)
+
+        self.wait_for(found, what)
+
+    def wait_until_even(self, ordinals):
+        def is_even(progress):
+            held = {ordinal: count for ordinal, count in progress.buckets if count}
+            return set(held) == ordinals and max(held.values()) - min(held.values()) <= 1 and not progress.moving
+
+        self.wait_until(is_even, f"buckets on the servers {sorted(ordinals)}")
 
     def want(self, count):
-        assert asyncio.run(ask(self.address, count)).count == count
+        def is_answered():
+            answer = asyncio.run(ask(self.address, count))
+            return not isinstance(answer, NoProgress) and answer.count == count
+
+        self.wait_for(is_answered, f"{count} servers to be wanted")
 
     def replace_master(self):
         self.processes[0].kill()
@@ -83,14 +114,7 @@ class Resized(Job):
         settings = {"EDL_SERVERS": "2", "EDL_LISTEN": self.address, "EDL_CHECK_INVARIANTS": "1"}
         self.processes[0] = self.start("master", command, **settings)
         self.processes.pop()
-        self.wait_for(lambda: asyncio.run(self._leads()), "the next master to lead")
-
-    async def _leads(self):
-        async with Masters() as masters:
-            return await masters.look(Door(job=JOB, address=self.address, token="")) is not None
-
-    def wait_until_it_moves(self):
-        self.wait_for(lambda: status_of(self).moving, "a bucket on its way")
+        self.wait_until(lambda progress: progress.term > 0, "the next master to lead")
 
 
 @pytest.fixture
@@ -110,14 +134,13 @@ async def test_a_master_that_dies_while_a_server_joins_is_followed_by_one_that_g
     def resize():
         job.want(3)
         third = job.server(2)
-        job.wait_for(lambda: status_of(job).servers == 3, "the third server to enter")
+        job.wait_until(lambda progress: progress.servers == 3, "the third server to enter")
         third.send_signal(signal.SIGSTOP)
-        job.wait_until_it_moves()
+        job.wait_until(lambda progress: progress.moving, "a bucket on its way")
         job.replace_master()
         third.send_signal(signal.SIGCONT)
-        status = status_of(job)
-        assert (status.servers_wanted, status.term > 1) == (3, True)
-        wait_until_even(job, {0, 1, 2})
+        job.wait_until(lambda progress: progress.servers_wanted == 3, "the number to be known")
+        job.wait_until_even({0, 1, 2})
         assert job.wait_for_exit(job.trained) == 0
         check_ledger(job, [job.out], EPOCHS)
 
@@ -131,13 +154,13 @@ async def test_a_master_that_dies_while_a_server_is_emptied_is_followed_by_one_t
     def resize():
         job.want(3)
         third = job.server(2)
-        wait_until_even(job, {0, 1, 2})
+        job.wait_until_even({0, 1, 2})
         job.processes[1].send_signal(signal.SIGSTOP)
         job.want(2)
-        job.wait_until_it_moves()
+        job.wait_until(lambda progress: progress.moving, "a bucket on its way")
         job.replace_master()
         job.processes[1].send_signal(signal.SIGCONT)
-        wait_until_even(job, {0, 1})
+        job.wait_until_even({0, 1})
         assert job.wait_for_exit(third) == 0
         assert job.wait_for_exit(job.trained) == 0
         check_ledger(job, [job.out], EPOCHS)

@@ -38,6 +38,7 @@ def test_everything_can_be_said(tmp_path):
             "EDL_ADDRESS_FILE": str(tmp_path / "address"),
             "EDL_CHECKPOINT_EVERY_S": "0.5",
             "EDL_SERVERS": "2",
+            "EDL_MAX_SERVERS": "5",
             "EDL_BUCKETS": "16",
             "EDL_BACKOFF_LIMIT": "0",
             "EDL_MASTERS": "2",
@@ -51,6 +52,7 @@ def test_everything_can_be_said(tmp_path):
     )
     assert str(settings.listen) == "[::1]:7164"
     assert (settings.config.servers, settings.config.bucket_count, settings.config.backoff_limit) == (2, 16, 0)
+    assert settings.config.most_servers == 5
     assert settings.config.checkpoint_every_ns == SECOND // 2
     assert (settings.timing.lease_ttl_s, settings.timing.renew_deadline_s) == (3, 2.0)
     assert settings.etcd.endpoints == ("127.0.0.1:2379",)
@@ -114,3 +116,15 @@ def test_an_unknown_log_level_is_refused():
     """By its name, before logging is set up with it."""
     with pytest.raises(InvalidSettingError, match="EDL_LOG_LEVEL: 'loud' is no level"):
         Settings.from_environment({**LEAST, "EDL_LOG_LEVEL": "loud"})
+
+
+def test_without_a_most_there_may_be_as_many_servers_as_the_job_begins_with():
+    assert Settings.from_environment({**LEAST, "EDL_SERVERS": "2"}).config.most_servers == 2
+    assert Settings.from_environment(LEAST).config.most_servers == 0
+
+
+@pytest.mark.parametrize("servers", [{"EDL_SERVERS": "3", "EDL_MAX_SERVERS": "2"}, {"EDL_MAX_SERVERS": "2"}])
+def test_a_most_that_cannot_be_is_refused_by_name(servers):
+    """Below what the job begins with, or of a job without servers."""
+    with pytest.raises(InvalidSettingError, match="EDL_MAX_SERVERS"):
+        Settings.from_environment({**LEAST, **servers})

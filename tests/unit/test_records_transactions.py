@@ -17,6 +17,7 @@ from master.job.domain import (
     RaiseLineage,
     RecordDataset,
     RecordQuarantine,
+    RecordServers,
     ReserveHighWater,
     SwapHead,
     Table,
@@ -65,6 +66,8 @@ async def test_what_is_written_is_what_a_new_master_reads(leader):
         RecordDataset(record=DATASET),
         RaiseLineage(old=None, new=FIRST, route=ROUTE),
         ReserveHighWater(below=4096),
+        RecordServers(count=4),
+        RecordServers(count=3),
         SwapHead(parent=None, lineage=FIRST, manifest=MANIFEST.id),
         RaiseLineage(old=FIRST, new=replace(SECOND, quarantine=PositionSet()), route=None),
         RecordQuarantine(old=replace(SECOND, quarantine=PositionSet()), new=SECOND),
@@ -72,7 +75,7 @@ async def test_what_is_written_is_what_a_new_master_reads(leader):
         assert isinstance(await leader.write(write), Committed), write
     durable = await leader.durable(MANIFEST)
     assert (durable.lineage, durable.dataset, durable.high_water) == (SECOND, DATASET, 4096)
-    assert (durable.head, durable.route) == (MANIFEST, ROUTE)
+    assert (durable.head, durable.route, durable.servers) == (MANIFEST, ROUTE, 3)
     assert head_id(await leader.snapshot(), leader.keys) == MANIFEST.id
     assert not is_empty(await leader.snapshot())
 
