@@ -11,8 +11,9 @@ Not here: how a bucket moves (`moves`), which ones move (`placement`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from master.api.identities import Version
@@ -25,7 +26,7 @@ from master.job.placement import NOBODY, Weight, moves, place
 from master.job.state import JobState, Stage, Turn
 
 HOT: Final = 2.0
-"""So many times the load of the bucket in the middle, or more, is a load that counts."""
+"""More than so many times the ordinary load is a load that counts."""
 
 
 def handle_leaving(turn: Turn, server: Server, _: ServerLeaving) -> None:
@@ -63,16 +64,26 @@ def _load(said: float) -> float:
 
 
 def _weights(state: JobState, bucket_count: int) -> list[Weight]:
-    """Of every bucket; none while one is not known.  Only what is hot has a load.
+    """Of every bucket; none while one is not known.  Only what is hot has a load: beside all, and beside its server's.
 
-    Rates were measured at different times, and what differs by chance must not move: two servers whose buckets seem
-    to be of two kinds would exchange half of them.
+    Servers measure at different times, and what differs by chance must not move: two servers whose buckets seem to be
+    of two kinds would exchange half of them.
     """
     known = [weight for bucket in range(bucket_count) if (weight := state.weights.get(bucket))]
-    if len(known) < bucket_count:
+    if len(known) < bucket_count or state.route is None:
         return []
-    hot = HOT * median(weight.load for weight in known)
-    return [weight if weight.load > hot else replace(weight, load=0.0) for weight in known]
+    loads = [weight.load for weight in known]
+    mean, own = fmean(loads), _medians(loads, state.route.owner)
+    ordinary = (HOT * max(mean, own[place]) for place in state.route.owner)
+    return [w if w.load > most else replace(w, load=0.0) for w, most in zip(known, ordinary, strict=True)]
+
+
+def _medians(loads: Sequence[float], owner: Sequence[int]) -> dict[int, float]:
+    """Of the loads of each owner's buckets."""
+    held: dict[int, list[float]] = {}
+    for load, place_ in zip(loads, owner, strict=True):
+        held.setdefault(place_, []).append(load)
+    return {place_: median(its) for place_, its in held.items()}
 
 
 def enter(turn: Turn, server: Server) -> None:
