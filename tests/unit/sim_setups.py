@@ -1,7 +1,7 @@
 """Small simulated clusters for tests: instant physics unless told otherwise, nodes and jobs in round numbers."""
 
-from autoscaler.clusters.simulated import Physics, SimulatedCluster, exactly
-from autoscaler.domain import Job, MasterSpec, Node, Resources, ServerSpec, Shape, TrainerSpec
+from autoscaler.clusters.simulated import Physics, SimulatedCluster, SpeedCurve, Work, exactly
+from autoscaler.domain import Job, MasterSpec, Node, Resources, Role, ServerSpec, Shape, TrainerSpec
 
 GIB = 1 << 30
 
@@ -13,6 +13,9 @@ STEADY = Physics(
     removal_s=0.1,
 )
 """Nothing varies: instants can be worked out by hand."""
+
+LINEAR = SpeedCurve(batch_samples=10, fixed_s=1.0, exchange_s=0.0, crowd_s=0.0, fan_s=0.0)
+"""Ten samples per second and trainer."""
 
 
 def shape(cpu, gib=0, **fields):
@@ -41,3 +44,18 @@ def cluster(*nodes, **fields):
 def placed(sim, owner):
     """Node by name of the pods of one owner that stand somewhere."""
     return {pod.name: pod.node for pod in sim.pods.values() if pod.owner == owner and pod.node is not None}
+
+
+def running_job(work=None, *, servers=0, server=None, trainers=2, **fields):
+    """A job that trains: master, servers and trainers ready at 1.05 s at the latest."""
+    sim = cluster(node("a", cpu=40, gib=64), node("b", cpu=40, gib=64), **fields)
+    sim.submit(job(servers=servers, server=server, high=8), work or Work(curve=LINEAR, in_hand_s=0.5))
+    sim.create_pods("j", Role.MASTER, 1)
+    if servers:
+        sim.create_pods("j", Role.SERVER, servers)
+    sim.create_pods("j", Role.TRAINER, trainers)
+    return sim
+
+
+def last(sim, name="j"):
+    return sim.record.jobs[name][-1]

@@ -1,35 +1,17 @@
-"""How long things take in the simulated cluster, worked out by hand from the physics; and what a run leaves behind."""
+"""How long pods, controllers and nodes take in the simulated cluster, worked out by hand from the physics."""
 
 from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.simulated import Deployment, Hpa, Physics, SimulatedCluster, SpeedCurve, Spread, Work, exactly
-from autoscaler.domain import JobState, PodPhase, Resources, Role
-from autoscaler.errors import InvalidSpecError, InvariantViolationError
-from tests.unit.sim_setups import STEADY, cluster, job, node, placed, shape
-
-LINEAR = SpeedCurve(batch_samples=10, fixed_s=1.0, exchange_s=0.0, crowd_s=0.0, fan_s=0.0)
-"""Ten samples per second and trainer."""
+from autoscaler.clusters.simulated import Deployment, Hpa, Spread
+from autoscaler.domain import PodPhase, Resources, Role
+from autoscaler.errors import InvalidSpecError
+from tests.unit.sim_setups import STEADY, cluster, job, last, node, placed, running_job, shape
 
 
 def phases(sim):
     return {pod.name: pod.phase for pod in sim.pods.values()}
-
-
-def running_job(work=None, *, servers=0, trainers=2, **fields):
-    """A job that trains: master, servers and trainers ready at 1.05 s at the latest."""
-    sim = cluster(node("a", cpu=40, gib=64), node("b", cpu=40, gib=64), **fields)
-    sim.submit(job(servers=servers, high=8), work or Work(curve=LINEAR, in_hand_s=0.5))
-    sim.create_pods("j", Role.MASTER, 1)
-    if servers:
-        sim.create_pods("j", Role.SERVER, servers)
-    sim.create_pods("j", Role.TRAINER, trainers)
-    return sim
-
-
-def last(sim, name="j"):
-    return sim.record.jobs[name][-1]
 
 
 # ---- pods ----------------------------------------------------------------------------------------------------------
@@ -219,113 +201,6 @@ def test_nobody_knows_the_load_before_the_hpa_has_looked():
     assert told == [[(2, 20)], [(6, 20)], [(10, 20)]]
 
 
-# ---- training ------------------------------------------------------------------------------------------------------
-
-
-def test_samples_are_speed_times_time():
-    """Trainers bound 0.02 and 0.03 s after the start: 10 samples a second each from 1.02 and 1.03 s on."""
-    sim = running_job()
-    sim.run_until(11.03)
-    assert last(sim).samples_trained == pytest.approx(0.01 * 10 + 10.0 * 20)
-    assert last(sim)[1:5] == (2, 0, 1, True)
-
-
-def test_job_without_its_servers_does_not_train():
-    """Trainable: trainer, master and all servers."""
-    sim = running_job(servers=2)
-    sim.run_until(5.0)
-    assert last(sim).is_trainable
-    sim.kill_pod("j-server-0")
-    trained = last(sim).samples_trained
-    sim.run_until(9.0)
-    assert not last(sim).is_trainable
-    assert last(sim).samples_trained == trained
-
-
-def test_killed_trainer_loses_what_it_had_in_hand_and_a_drained_one_nothing():
-    """0.5 s of its own work at 10 samples a second."""
-    sim = running_job()
-    sim.run_until(5.0)
-    sim.delete_pods(["j-trainer-0"], grace_s=30.0)
-    sim.run_until(10.0)
-    assert last(sim).samples_lost == 0
-    sim.delete_pods(["j-trainer-1"], grace_s=1.0)
-    sim.run_until(15.0)
-    assert last(sim).samples_lost == pytest.approx(5.0)
-
-
-def test_killed_server_takes_the_job_back_to_its_checkpoint():
-    """60 s between checkpoints, trained for 80 s: 20 s are lost."""
-    sim = running_job(servers=1)
-    sim.run_until(1.05)
-    begun_s = sim._jobs.lives["j"].progress.first_trained_at_s
-    sim.run_until(begun_s + 80.0)
-    sim.kill_pod("j-server-0")
-    assert last(sim).samples_lost == pytest.approx(20.0 * 20)
-
-
-def test_elastic_server_moves_state_and_freezes_the_job():
-    """A server that comes works 5 s after it is ready; the job stands still for half a second."""
-    sim = running_job(servers=1, servers_elastic=True)
-    assert sim.view().capabilities.servers_elastic
-    sim.run_until(20.0)
-    sim.create_pods("j", Role.SERVER, 1)
-    sim.run_until(25.9)
-    before = last(sim).samples_trained
-    sim.run_until(27.9)
-    assert last(sim).samples_trained - before == pytest.approx(20 * (2.0 - 0.5))
-
-
-def test_few_servers_saturate():
-    """Optimus' curve: more trainers per server, less per trainer; more servers help."""
-    curve = SpeedCurve()
-    assert curve.samples_per_s(0, 4) == 0
-    assert curve.samples_per_s(20, 2) < 20 * curve.samples_per_s(1, 1)
-    assert curve.samples_per_s(20, 2) > curve.samples_per_s(10, 2)
-    assert curve.samples_per_s(20, 8) > curve.samples_per_s(20, 2)
-
-
-def test_job_ends_when_its_samples_are_trained():
-    """1000 samples at 20 a second from 1.03 s on; then its pods leave and it is over."""
-    sim = running_job(Work(curve=LINEAR, samples_total=1_000.1))
-    sim.run_until(51.02)
-    assert sim.jobs["j"].state is JobState.ACTIVE
-    sim.run_until(51.04)
-    assert sim.jobs["j"].state is JobState.OVER
-    sim.run_until(60.0)
-    assert sim.pods == {}
-    assert last(sim).samples_trained == pytest.approx(1_000.1)
-
-
-def test_edited_job_keeps_its_age_and_a_job_that_is_over_gets_no_pods():
-    """Bounds change, the instant of submission does not."""
-    sim = running_job()
-    sim.run_until(5.0)
-    sim.submit(job("late"))
-    sim.edit_job(job("late", high=9, weight=300))
-    assert (sim.jobs["late"].submitted_at_s, sim.jobs["late"].trainer.max_replicas) == (5.0, 9)
-    sim.edit_job(job(high=8, state=JobState.SUSPENDED))
-    assert not last(sim).is_trainable
-    sim.delete_job("j")
-    with pytest.raises(InvalidSpecError, match="it is over"):
-        sim.create_pods("j", Role.TRAINER, 1)
-
-
-def test_job_that_is_over_is_not_started_again_by_its_controllers():
-    """Its pods leave for good; under its name another job may come, of another shape."""
-    sim = cluster(node("a", cpu=40))
-    sim.submit(job(), Work(curve=LINEAR, samples_total=100.0))
-    sim.set_replicas("j", Role.MASTER, 1, spreads=True)
-    sim.set_replicas("j", Role.TRAINER, 2)
-    sim.run_until(60.0)
-    assert sim.pods == {}
-    sim.delete_job("j")
-    sim.submit(job(trainer=shape(2)))
-    sim.set_replicas("j", Role.TRAINER, 1)
-    sim.run_until(70.0)
-    assert [pod.shape for pod in sim.pods.values()] == [shape(2)]
-
-
 # ---- nodes ---------------------------------------------------------------------------------------------------------
 
 
@@ -395,123 +270,3 @@ def test_drain_evicts_others_and_leaves_jobs_to_the_planner():
     sim.uncordon("a")
     sim.run_until(15.0)
     assert set(placed(sim, "web")) == {"web-1"}
-
-
-# ---- the cluster as a whole ----------------------------------------------------------------------------------------
-
-
-def test_calls_at_instants_and_in_periods():
-    """Virtual time; a call sees its own instant."""
-    sim = cluster(node("a"))
-    seen = []
-    sim.every(5.0, lambda: seen.append(sim.now()), first_s=2.0)
-    sim.at(7.0, lambda: seen.append("then"))
-    sim.run_until(12.0)
-    assert seen == [2.0, "then", 7.0, 12.0]
-
-
-def test_view_keeps_what_did_not_change():
-    """The planner's memo goes by identity."""
-    sim = running_job()
-    sim.run_until(5.0)
-    before = sim.view()
-    assert sim.view() is before
-    sim.delete_pods(["j-trainer-0"])
-    after = sim.view()
-    same = [a is b for a, b in zip(before.pods, after.pods, strict=True)]
-    assert same.count(False) == 1
-    assert after.nodes is before.nodes
-    assert after.revision > before.revision
-
-
-def harm_sum(sim):
-    sim._world.table.slots[0].requested[0] -= 1
-
-
-def harm_room(sim):
-    sim._world.table.slots[0].allocatable = (500, 0, 0)
-
-
-def harm_place(sim):
-    sim.pods["web-0"].node = "b"
-
-
-def harm_count(sim):
-    del sim._world.pods["web-0"]
-
-
-def test_large_clusters_are_checked_where_they_were_touched():
-    """Above 500 nodes: the node of the event."""
-    sim = cluster(*(node(f"n{number:03}") for number in range(501)))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
-    sim.run_until(5.0)
-    touched, untouched = sim.pods["web-0"].node, sim.pods["web-1"].node
-    sim._world.table.slot(untouched).requested[0] += 1
-    sim.at(6.0, lambda: sim.cordon(touched))
-    sim.run_until(6.5)
-    sim.at(7.0, lambda: sim.cordon(untouched))
-    with pytest.raises(InvariantViolationError, match=untouched):
-        sim.run_until(8.0)
-
-
-@pytest.mark.parametrize("harm", [harm_sum, harm_room, harm_place, harm_count])
-def test_broken_books_stop_the_run(harm):
-    """Every invariant bites: with the instant and the story."""
-    sim = cluster(node("a"), node("b"))
-    sim.add_deployment(Deployment(name="web", shape=shape(1), replicas=2))
-    sim.run_until(5.0)
-    sim.check()
-    harm(sim)
-    with pytest.raises(InvariantViolationError, match=r"at 5\.000 s"):
-        sim.check()
-    sim.at(6.0, lambda: sim.cordon("a"))
-    sim.at(6.0, lambda: sim.cordon("b"))
-    with pytest.raises(InvariantViolationError, match=r"at 6\.000 s"):
-        sim.run_until(7.0)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda sim: sim.scale("nobody", 1),
-        lambda sim: sim.scale("web", -1),
-        lambda sim: sim.add_deployment(Deployment(name="web", shape=shape(1))),
-        lambda sim: sim.set_load("web", 1.0),
-        lambda sim: sim.lose_node("nowhere"),
-        lambda sim: sim.create_pods("nobody", Role.TRAINER, 1),
-        lambda sim: sim.create_pods("j", Role.SERVER, 1),
-        lambda sim: sim.submit(job()),
-        lambda sim: sim.delete_job("nobody"),
-        lambda sim: sim.every(0.0, sim.check),
-    ],
-)
-def test_wrong_requests_are_refused(call):
-    """With the field and what to do."""
-    sim = cluster(node("a"))
-    sim.add_deployment(Deployment(name="web", shape=shape(1)))
-    sim.submit(job())
-    with pytest.raises(InvalidSpecError):
-        call(sim)
-    sim.check()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Physics(removal_s=-1.0),
-        lambda: Physics(scheduling_s=0.0),
-        lambda: Physics(eviction_s=float("nan")),
-        lambda: Physics(create_rate_per_s=0.0),
-        lambda: Spread(low_s=2.0, high_s=1.0),
-        lambda: exactly(float("inf")),
-        lambda: Work(samples_total=0.0),
-        lambda: SpeedCurve(fixed_s=0.0),
-        lambda: Hpa(deployment="web", min_replicas=0, max_replicas=1, load_per_replica=1.0),
-        lambda: SimulatedCluster([node("a"), node("a")]),
-        lambda: SimulatedCluster([node("a", cpu=-1)]),
-    ],
-)
-def test_impossible_physics_are_refused(make):
-    """Before anything runs."""
-    with pytest.raises(InvalidSpecError):
-        make()
