@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import fmean
 from typing import Final
 
 from master.api.identities import Version
@@ -73,17 +73,17 @@ def _weights(state: JobState, bucket_count: int) -> list[Weight]:
     if len(known) < bucket_count or state.route is None:
         return []
     loads = [weight.load for weight in known]
-    mean, own = fmean(loads), _medians(loads, state.route.owner)
+    mean, own = fmean(loads), _quartiles(loads, state.route.owner)
     ordinary = (HOT * max(mean, own[place]) for place in state.route.owner)
     return [w if w.load > most else replace(w, load=0.0) for w, most in zip(known, ordinary, strict=True)]
 
 
-def _medians(loads: Sequence[float], owner: Sequence[int]) -> dict[int, float]:
-    """Of the loads of each owner's buckets."""
+def _quartiles(loads: Sequence[float], owner: Sequence[int]) -> dict[int, float]:
+    """The lower ones of the loads of each owner's buckets."""
     held: dict[int, list[float]] = {}
     for load, place_ in zip(loads, owner, strict=True):
         held.setdefault(place_, []).append(load)
-    return {place_: median(its) for place_, its in held.items()}
+    return {place_: sorted(its)[len(its) // 4] for place_, its in held.items()}
 
 
 def enter(turn: Turn, server: Server) -> None:
