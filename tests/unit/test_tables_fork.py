@@ -112,6 +112,29 @@ def test_reader_of_a_sealed_fork_is_not_disturbed_by_live_pushes(model):
     assert read == reference((1,), (2,), (4,))
 
 
+def test_buckets_that_leave_while_a_fork_is_written_are_in_its_file(model):
+    """The reader was made before, looks for rows after, and others take the places of those that left (rule 59)."""
+    both(model, 4)
+    forked = ForkedModel(model)
+    gone = PositionSet.span(0, BUCKETS // 2)
+    moved = {bucket: dict(model.content(bucket)) for bucket in gone}
+    model.remove(gone)
+    forked.arrange()
+    for bucket in reversed(list(gone)):
+        model.install(bucket, moved[bucket])
+    live(model, 5)
+    read = {
+        (bucket, table, name): array.tolist()
+        for bucket in range(BUCKETS)
+        for table, arrays in forked.read(bucket)
+        for name, array in arrays.items()
+    }
+    assert read == reference((1,), (2,), (4,))
+    model.drop_fork()
+    model.open_fork(ALL)
+    assert contents(model) == reference((1,), (2,), (4,), (5,))
+
+
 def test_second_cut_forks_the_model_as_it_is_then(model):
     """Nothing of a dropped fork is left."""
     live(model, 3)

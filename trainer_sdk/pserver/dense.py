@@ -175,7 +175,6 @@ class DensePart:
             if self._fork is not None:
                 self._save(first, stop, self._fork)
             self._live.give_back(*self.layout.span(first, stop))
-            self._live.counts[first:stop] = 0
 
     def _content(self, copy: Copy, block: int) -> dict[str, Array]:
         start, end = self.layout.span(block, block + 1)
