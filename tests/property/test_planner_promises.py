@@ -6,7 +6,7 @@ from math import nan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoscaler.domain import Bottleneck, Cause, ClusterView, DeletePod, History, PodPhase, Policy, Role, Tier
+from autoscaler.domain import Bottleneck, Cause, ClusterView, DeletePod, History, JobState, PodPhase, Policy, Role, Tier
 from autoscaler.planner import plan
 from tests.property.planner_cases import Driver, happen, web
 from tests.property.planner_checks import (
@@ -238,6 +238,8 @@ def test_edits_drains_and_kills_come_to_rest_within_bounds(cluster, story, event
         decided = driver.settle(seconds=10.0)
         check_targets(decided, cluster.view())
         for job in cluster.jobs.values():
+            if job.state is JobState.ENDING:  # its trainers leave by themselves, whatever is edited
+                continue
             trainers = [p for p in cluster.pods.values() if p.job == job.name and p.role is Role.TRAINER]
             core = sum(pod.tier is Tier.CORE for pod in trainers)
             assert len(trainers) <= job.trainer.ceiling
