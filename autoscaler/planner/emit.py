@@ -29,7 +29,7 @@ from autoscaler.planner.elastic import release_servers
 from autoscaler.planner.explain import decide
 from autoscaler.planner.grades import grade_of
 from autoscaler.planner.job_draft import JobDraft, Leaving
-from autoscaler.planner.memory import next_history
+from autoscaler.planner.memory import is_voluntary_resize, next_history
 from autoscaler.planner.share import STARVED
 from autoscaler.planner.story import counted
 from autoscaler.planner.thirst import thirst
@@ -39,7 +39,7 @@ from autoscaler.planner.windows import changes_left, growth_opens_at, leaves_at,
 def emit(draft: Draft) -> Plan:
     """Return the plan that the finished draft amounts to."""
     jobs = draft.stirred_jobs()
-    left = changes_left(draft) - sum(any(map(is_voluntary_shrink, job.leaving)) for job in jobs)
+    left = changes_left(draft) - sum(any(is_voluntary_resize(gone.cause) for gone in job.leaving) for job in jobs)
     for job in sorted(jobs, key=lambda job: thirst(draft, job)) if left < inf else jobs:
         leaving = len(job.leaving)
         drop_odd_trainers(draft, job, is_allowed=left >= 1)
@@ -63,11 +63,6 @@ def emit(draft: Draft) -> Plan:
         history=next_history(draft),
         replan_at_s=next_instant(draft, told),
     )
-
-
-def is_voluntary_shrink(leaving: Leaving) -> bool:
-    """Whether its job has less without it, and nobody forces that."""
-    return not leaving.cause.is_forced and leaving.cause is not Cause.DEFRAGMENTATION
 
 
 def drop_odd_trainers(draft: Draft, job: JobDraft, *, is_allowed: bool) -> None:

@@ -58,7 +58,10 @@ def next_history(draft: Draft) -> History:
             Preempted(job=job, at_s=at_s) for job, at_s in sorted(draft.preempted_at_s.items()) if job in jobs
         ),
         server_moves=tuple(draft.server_moves),
-        server_moves_at_s=tuple(at_s for at_s in old.server_moves_at_s if at_s > draft.now_s - 60.0),
+        server_moves_at_s=(
+            *(at_s for at_s in old.server_moves_at_s if at_s > draft.now_s - 60.0),
+            *(draft.now_s for move in draft.server_moves if move not in old.server_moves),
+        ),
     )
 
 
@@ -111,21 +114,22 @@ def record_applied(history: History, action: Action, now_s: float) -> History:
     match action:
         case AdmitGang():
             return with_resize(history, action.job, grown_at_s=now_s)
-        case CreatePod(cause=Cause.DEFRAGMENTATION):
-            return replace(history, server_moves_at_s=(*history.server_moves_at_s, now_s))
         case CreatePod():
-            if not action.cause.is_forced:
+            if is_voluntary_resize(action.cause):
                 history = with_change(history, action.job, now_s)
             return with_resize(history, action.job, grown_at_s=now_s) if action.role is Role.TRAINER else history
-        case DeletePod(cause=Cause.DEFRAGMENTATION, role=Role.SERVER):
-            return history  # the job's size stays
         case DeletePod():
             if action.cause is Cause.TRANSFER:
                 history = replace(history, transfers_at_s=(*history.transfers_at_s, now_s))
-            if not action.cause.is_forced and action.cause is not Cause.DEFRAGMENTATION:
+            if is_voluntary_resize(action.cause):
                 history = with_change(history, action.job, now_s)
             is_shrink = action.role is Role.TRAINER and action.cause is not Cause.LOST_NODE
             return with_resize(history, action.job, shrunk_at_s=now_s) if is_shrink else history
+
+
+def is_voluntary_resize(cause: Cause) -> bool:
+    """Whether it counts among the voluntary changes of size; servers that move have a cap of their own."""
+    return not cause.is_forced and cause is not Cause.DEFRAGMENTATION
 
 
 def with_change(history: History, job: JobName, now_s: float) -> History:

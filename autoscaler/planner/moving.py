@@ -26,7 +26,7 @@ from autoscaler.planner.waste import WEIGHED_NODES, waste_of
 from autoscaler.planner.way import make_way
 from autoscaler.planner.windows import leaves_at, server_moves_left
 
-AT_ONCE: Final = 1
+AT_ONCE: Final = 2
 """Servers of one job: so many numbers beyond its servers' are used, for those that take the place of others."""
 
 HOPELESS: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, DemandState.ROOM_REFUSED})
@@ -39,6 +39,8 @@ def finish_moves(draft: Draft) -> None:
     What is forgotten while both stand is one server too many, which leaves by the ratio (`elastic`).  Where yet another
     server is lost meanwhile, both stay.
     """
+    refused = {refusal.pod for refusal in draft.history.refusals}
+    is_room_wanted = any(want.name not in refused for want in draft.unserved)
     for move in draft.history.server_moves:
         job = draft.jobs.get(move.job)
         if job is None or not job.is_running or job.job.state is not JobState.ACTIVE:
@@ -49,7 +51,7 @@ def finish_moves(draft: Draft) -> None:
             continue
         is_late = draft.now_s >= move.since_s + draft.policy.shortfall_limit_s
         if new is None:
-            if not is_late and not draft.unserved:
+            if not is_late and not is_room_wanted:
                 bring_new(draft, job, move)
         elif servers_held(job) > servers_wanted(draft, job, job.size):
             draft.server_moves.append(move)
