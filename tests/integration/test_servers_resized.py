@@ -34,7 +34,7 @@ def ask_for_servers(job, count):
 
 
 def wait_until_even(job, ordinals):
-    """Every one of these owns buckets, they differ by a few (of each class of weights by one), nobody else owns any, and nothing moves."""
+    """All of these own buckets, about as many each (classes of weight are even); nobody else does; nothing moves."""
 
     def is_even():
         status = status_of(job)
