@@ -102,8 +102,15 @@ class World(RestOfTheCluster):
             self.server.delete(PODS, metadata["namespace"], pod["metadata"]["name"])
 
     def _clean_up(self):
-        """The garbage collector, which is slow, only when something may own nothing any more."""
-        if any(change.after is None and change.kind in OWNERS for change in self.server.history.since(self._seen or 1)):
+        """The garbage collector, which is slow: when an owner has gone, or something was made for one that is gone."""
+        changes = list(self.server.history.since(self._seen or 1))
+        owners = {owner["metadata"]["uid"] for kind in OWNERS for owner in self.server.all(kind)}
+        if any(change.after is None and change.kind in OWNERS for change in changes) or any(
+            reference["uid"] not in owners
+            for change in changes
+            if change.before is None and change.after is not None
+            for reference in change.after["metadata"].get("ownerReferences", ())
+        ):
             collect(self.server)
 
     def _tend_pods(self):
