@@ -101,9 +101,10 @@ class Rows:
         """For every row of the table, so that none is copied while pushes wait; if there is so much room."""
         count = max(capacity, self._spec.shape[0])
         try:
-            return Room(count * self._width, np.dtype(self._spec.dtype)).array.reshape(count, self._width)
+            room = Room(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
         except (OSError, OverflowError):  # a system that promises no more than it has
             return self._empty(capacity)
+        return room.array.reshape(count, self._width)
 
 
 def _grown(old: Array, count: int, make: Callable[[], Array]) -> Array:
