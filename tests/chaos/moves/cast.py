@@ -271,7 +271,9 @@ class Cast:
         self._ends[actor.name] = time.monotonic()
         if actor.part is Part.TRAINER and ended.code == 0 and not actor.is_leaving:
             self.is_over = True  # END was said to it
-        may_end = actor.is_struck or ended.code == 0 or (actor.part is Part.MASTER and ended.code == STEPPED_DOWN)
+        is_told_early = actor.is_leaving and ended.code == -signal.SIGTERM  # before Python has set its handler
+        has_stepped_down = actor.part is Part.MASTER and ended.code == STEPPED_DOWN
+        may_end = actor.is_struck or ended.code == 0 or is_told_early or has_stepped_down
         if not may_end:
             self.problems.append(f"{actor.name} ended by itself with {ended.code}")
 
