@@ -176,7 +176,7 @@ MAY = [
     ("patch", "trainingjobs.edl.dev", False),
     ("patch", "trainingjobs/status.edl.dev", True),
     ("create", "deployments.apps", True),
-    ("patch", "deployments.apps", False),
+    ("patch", "deployments.apps", True),
     ("get", "secrets", True),
     ("list", "secrets", False),
     ("delete", "secrets", False),
