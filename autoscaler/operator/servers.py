@@ -63,7 +63,8 @@ def count_to_tell(
     """
     count = servers_wanted(sizes.minimum, (ordinal for ordinal in standing if ordinal not in parting))
     count = min(count, sizes.maximum)  # whatever pods somebody else has made
-    return told if max(sizes.minimum, target) <= told < count else count
+    enough = max(sizes.minimum, target) <= sum(ordinal < told for ordinal in standing if ordinal not in parting)
+    return told if enough and told < count else count
 
 
 def why_it_stays(parting: Parting, record: JobRecord, now_s: float) -> str:

@@ -33,6 +33,7 @@ CALM = Policy(
         ((), (), 1, 2, 1),  # all lost: the minimum is waited for
         ((0, 1, 2), (), 2, 2, 2),  # an earlier leader's shrink goes on
         ((0, 1, 2), (), 3, 2, 3),  # and is taken back when the planner wants it back
+        ((0, 2), (), 2, 2, 3),  # its number was still taken when it came: it is wanted all the same
         ((0, 1, 2), (), 3, 4, 3),  # one that had come is lost
         ((0, 10**30), (), 2, 1, 4),  # somebody's own pod under a server's name
     ],
