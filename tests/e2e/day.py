@@ -67,9 +67,10 @@ class Day:
         self.wait(f"{count} servers", lambda: self.servers() == [count] * 3)
 
     def servers(self) -> list[int]:
-        """How many are at work, how many the status tells, and how many the master counts on."""
-        there = sum(_is_at_work(pod) for pod in self.pods("server").values())
-        return [there, *(int(self.status("servers", what) or 0) for what in ("ready", "wanted"))]
+        """How many are at work, how many the status tells, and how many of them the master counts on."""
+        there = [name for name, pod in self.pods("server").items() if _is_at_work(pod)]
+        ready, wanted = (int(self.status("servers", what) or 0) for what in ("ready", "wanted"))
+        return [len(there), ready, sum(int(name.rpartition("-")[2]) < wanted for name in there)]
 
     def wait(self, what: str, probe: Callable[[], Value | None], *, budget_s: float = STEP_BUDGET_S) -> Value:
         """As wait_for; a job that has ended ends the wait too."""

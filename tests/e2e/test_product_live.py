@@ -141,7 +141,7 @@ def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
     day.wait_servers(2)
     assert day.status("progress", "lineage") == lineage, "a resize has rolled the job back"
 
-    real_cluster.kill(day.namespace, "digits-server-1")
+    real_cluster.kill(day.namespace, max(day.pods("server")))
     day.wait("a roll-back", lambda: day.status("progress", "lineage") > lineage)
     day.wait_servers(2)
 
