@@ -78,6 +78,14 @@ def test_a_trainer_that_no_node_holds_needs_a_node_of_its_own_kind():
     assert answers(moment) == {(Kind.NODES,): (2, "another node with 8 cpu, 2 gpu")}
 
 
+def test_trainers_that_go_to_one_node_together_need_a_node_that_holds_them_together():
+    """Another node like n would hold one of the two."""
+    wanting = job("a", low=2, high=2, step=2, gpu=1)
+    wanting = replace(wanting, trainer=replace(wanting.trainer, per_node=2))
+    moment = at_rest([node("n", 1_000, gpu=1)], [wanting])
+    assert answers(moment) == {(Kind.NODES,): (2, "another node with 2 cpu, 2 gpu")}
+
+
 def test_between_equals_weight_priority_or_room():
     """What a fair share is lost to."""
     found = answers(at_rest([node("n", 4_000)], [job("a"), job("b")]))

@@ -144,9 +144,13 @@ def resource_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[L
 
 
 def node_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
-    """Yield more nodes of the commonest kinds that hold a trainer; where there is none, of one that holds all."""
+    """Yield more nodes of the commonest kinds that hold what one node gets; where there is none, of one that holds all.
+
+    What one node gets is a trainer, or as many as `perNode` says.
+    """
     shape = job.trainer.shape
-    fitting = [n for n in moment.view.nodes if n.accepts(shape) and shape.requests.fits_into(n.allocatable)]
+    unit = NOTHING.plus(shape.requests, times=job.trainer.per_node)
+    fitting = [n for n in moment.view.nodes if n.accepts(shape) and unit.fits_into(n.allocatable)]
     kinds = Counter((node.allocatable, node.labels, node.taints) for node in fitting)
     for kind, _ in kinds.most_common(NODES_TRIED):
         model = next(n for n in fitting if (n.allocatable, n.labels, n.taints) == kind)
