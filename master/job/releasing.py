@@ -1,5 +1,7 @@
 """When a server that has to go may end (rule 49): it owns nothing, or nobody is there to take what it owns.
 
+It writes the file of an open cut first, whatever has become of the buckets in it meanwhile (rule 59).
+
 A server that was told to end waits for this answer inside its grace, so it is given wherever waiting is pointless.  The
 last one takes its buckets with it; a commit is begun for it first, so that what is lost is as little as can be.
 
@@ -31,7 +33,7 @@ def _may_end(state: JobState, server: Server) -> bool:
     """Who is not wanted and holds no model waits: the number that wants it may be on its way."""
     if state.route is None or state.failed:
         return server.is_leaving
-    if state.moves.writing or state.stage is Stage.RAISING:
+    if state.moves.writing or state.stage is Stage.RAISING or state.commit.is_owed_by(server.ordinal):
         return False
     if any(server.key in (intent.source, intent.target) for intent in state.moves.intents):
         return False

@@ -33,6 +33,7 @@ from master.api.messages import (
     Written,
 )
 from master.job import cuts, moves, orders, recovery, resizing, skipping
+from master.job.commit_end import give_up
 from master.job.domain import SECOND, AnswersOverdue, MemberKey
 from master.job.membership import Server, drop_server, put_server, retire, server_of
 from master.job.state import Phase, Stage, Turn
@@ -150,6 +151,8 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
 def lose(turn: Turn, server: Server, why: str) -> None:
     """Its buckets are gone: everything goes back to head (rule 26), unless others have or are about to have them."""
     turn.change(members=drop_server(turn.state.members, server))
+    if turn.state.commit.is_owed_by(server.ordinal):
+        give_up(turn, f"{server.key.name}, whose file was still to come, is no member any more")
     if not moves.let_go(turn, server):
         departed = {server.ordinal} if server.is_leaving else set()
         turn.recover(departed=turn.state.recovery.departed | departed)

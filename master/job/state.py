@@ -105,6 +105,11 @@ class Commit:
     manifest: Manifest | None = None
     offer: Offer | None = None
 
+    def is_owed_by(self, ordinal: int) -> bool:
+        """The attempt cannot go on without this server: it was asked, and its file is not written yet."""
+        is_open = self.phase in (Phase.HOLDING, Phase.WRITING)
+        return is_open and ordinal in self.asked and ordinal not in self.files
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipping:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from master.api.identities import Incarnation, Version
@@ -10,7 +12,9 @@ from master.api.messages import (
     Activate,
     Activated,
     AskMarks,
+    Cut,
     Failed,
+    FileRecord,
     Forget,
     Freeze,
     Hold,
@@ -23,6 +27,7 @@ from master.api.messages import (
     ServerLeaving,
     Skip,
     SkipAnswer,
+    Written,
 )
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import (
@@ -372,6 +377,45 @@ def test_a_server_that_has_to_go_does_not_wait_for_a_cut(job):
     assert not to(driver, s0.key, Freeze)
     driver.say(s0.key, ServerLeaving())
     assert to(driver, s0.key, Freeze)
+
+
+def cut_without_the_file_of(driver, servers, slow):
+    """A cut is open, the leaver has no bucket any more, and its file is still being written."""
+    train(driver, servers, 1)
+    answer = slow.answer
+    slow.answer = lambda said: None if isinstance(said, Cut) else answer(said)
+    driver.fire(CommitDue)
+    run_servers(driver, servers)
+    driver.say(slow.key, ServerLeaving())
+    carry(driver, servers)
+    assert (driver.state.commit.phase, owners(driver)) == (Phase.WRITING, ["s1"] * 4)
+
+
+def test_a_leaving_server_is_not_released_while_its_file_is_owed(job):
+    """Rule 59: the file is written whatever becomes of the bucket; the process that writes it has to live so long."""
+    driver, servers = job
+    cut_without_the_file_of(driver, servers, servers[0])
+    assert not to(driver, servers[0].key, Released)
+    said = to(driver, servers[0].key, Cut)[-1]
+    listed = driver.state.commit.held[0]
+    marks = tuple(replace(group, applied=said.data) for group in listed)
+    file = FileRecord(name="late", size_bytes=1, digest="d", lineage=1, marks=marks)
+    driver.say(servers[0].key, Written(cut=said.cut, file=file))
+    assert driver.head is not None
+    assert to(driver, servers[0].key, Released)
+
+
+def test_a_lost_server_whose_file_is_owed_gives_the_cut_up(job):
+    """It owned nothing any more, so nobody goes back; but its file will not come."""
+    driver, servers = job
+    cut_without_the_file_of(driver, servers, servers[0])
+    driver.feed(StreamBroken(member=servers[0].key))
+    driver.fire(ReconnectWindowEnded)
+    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
+    assert driver.state.commit.phase is Phase.IDLE
+    driver.fire(CommitDue)
+    run_servers(driver, servers[1:])
+    assert driver.head is not None
 
 
 def test_a_skip_is_asked_of_the_owner_that_has_not_answered_it(job):
