@@ -26,15 +26,19 @@ class Asking:
         self._masters = masters
         self._identity_of = identity_of
 
-    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | None:
-        """The pod that leads and what it says; None when none of them answers."""
+    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoProgress:
+        """The pod that leads and what it says; REFUSED when some answer and none leads, as while etcd is away."""
         addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := _address(raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
+        heard = NoProgress.SILENT
         for name, address in addresses.items():
             door = await self._door(job, address)
-            if door is not None and (progress := await self._masters.look(door)) is not None:
-                return name, progress
-        return None
+            answer = NoProgress.SILENT if door is None else await self._masters.ask(door)
+            if isinstance(answer, JobProgress):
+                return name, answer
+            if answer is NoProgress.REFUSED:
+                heard = answer
+        return heard
 
     async def set_servers(self, job: KubeJob, leader: Raw, count: int) -> ServersAnswer | None:
         """Tell the master that leads how many servers there are to be; None when it does not answer."""

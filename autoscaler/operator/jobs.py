@@ -24,6 +24,7 @@ from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.values import Mode
 from autoscaler.operator.ends import By, end_of
@@ -44,13 +45,13 @@ ASKED_AT_ONCE: Final = 64  # masters; two hundred silent ones keep the others wa
 ASK_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
 AT_ONCE: Final = 16  # pods told to leave at the same time
 
-Ask: TypeAlias = Callable[[KubeJob, Sequence[Raw]], Awaitable[tuple[str, JobProgress] | None]]
+Ask: TypeAlias = Callable[[KubeJob, Sequence[Raw]], Awaitable[tuple[str, JobProgress] | NoProgress]]
 
 log = logging.getLogger(__name__)
 
 
 class Jobs:
-    """All jobs.  `ask` finds out how far a job is: which of these masters leads and what it says; None: no answer.
+    """All jobs.  `ask` finds out how far a job is: which of these masters leads and what it says.
 
     With `is_frozen` nothing is written for any of them.
     """
@@ -148,10 +149,14 @@ class Jobs:
         self._ears.changed(name)
 
     async def ask(self, job: KubeJob) -> bool:
-        """Bring the job's progress up to date; False when its master does not answer."""
+        """Bring the job's progress up to date; False when its master does not say how far it is."""
         answer = await self._ask(job, standing(self._ground.pods(job), Role.MASTER))
         record = self._records.find(job)
-        if answer is None or record is None:
+        if record is None:
+            return False
+        if isinstance(answer, NoProgress):
+            if answer is NoProgress.REFUSED:
+                self._records.change(job, refused_at_s=self._clock())
             return False
         leader, progress = answer
         before = record.progress

@@ -32,6 +32,7 @@ class JobRecord:
     trouble: Trouble = field(default_factory=Trouble)
     progress: JobProgress | None = None
     progress_at_s: float = -inf
+    refused_at_s: float = -inf  # a master answered, and had no status to tell: none leads
     leader: str = ""  # the master's pod that answered last
     server_failures: int = 0  # of servers, in a row
     server_failed_at_s: float = -inf

@@ -4,8 +4,9 @@ The planner wants a number, the operator creates and deletes pods, the master mo
 told one number, n servers with the ordinals 0 to n - 1, whenever it says another: read off the pods that stand, so a
 new leader says the same (`jobs.servers`).  A pod that comes raises it.  One that the planner wants gone lowers it, and
 stays until the master says that it holds nothing: nobody waits for its room, and once it is told to leave it has its
-grace and no more.  A master that says nothing keeps nobody for ever: then the server gets SIGTERM and empties itself
-within its grace, if anybody answers *it* (docs/adr/0156).
+grace and no more.  A master that is silent keeps nobody for ever: then the server gets SIGTERM and empties itself
+within its grace, if anybody answers *it*.  One that answers without leading is not silent: its etcd is away, and with
+it all who could take what the server holds (ADR 0156).
 
 Whatever takes a server by force (a drain, a gang that leaves whole, the end of its job) does not come by here.
 """
@@ -21,6 +22,7 @@ from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import key_of, text
 from autoscaler.domain import Action, Cause, DeletePod, JobName, JobState, PodName, Role
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.servers import servers_wanted
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
@@ -70,10 +72,12 @@ def count_to_tell(
 def why_it_stays(parting: Parting, record: JobRecord, now_s: float) -> str:
     """Why the server's pod is not deleted yet; empty: it may be.  Without numbers: each would be one more status."""
     progress = record.progress
-    heard_s = max(parting.since_s, record.progress_at_s)
-    if progress is None or now_s - heard_s >= SILENCE_LIMIT_S:
-        is_patient = now_s - heard_s < SILENCE_LIMIT_S
-        return f"its job's master has {SILENCE_LIMIT_S:.0f} s to say what it holds" if is_patient else ""
+    heard_s = max(parting.since_s, record.progress_at_s, record.refused_at_s)
+    is_heard = now_s - heard_s < SILENCE_LIMIT_S
+    if is_heard and record.refused_at_s > record.progress_at_s:
+        return "no master leads its job now, and none but it can say what it holds"
+    if progress is None or not is_heard:
+        return f"its job's master has {SILENCE_LIMIT_S:.0f} s to say what it holds" if is_heard else ""
     if progress.servers_wanted > parting.ordinal:
         return "its job's master is yet to be told"
     if progress.phase not in SERVING:
@@ -147,11 +151,11 @@ class Servers:
 
     # ---- what the master is told --------------------------------------------------------------------------------
 
-    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | None:
+    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoProgress:
         """As `Asking.ask`; the master that answers is told of another number than it counts on."""
         answer = await self._asking.ask(job, masters)
-        if answer is None:
-            return None
+        if isinstance(answer, NoProgress):
+            return answer
         leader, progress = answer
         count = self._count(job, progress)
         if count is not None and count != progress.servers_wanted:

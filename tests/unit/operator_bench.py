@@ -8,6 +8,7 @@ from autoscaler.clusters.kubernetes.building.settings import BuildSettings, Etcd
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.views import KINDS
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.hands import Hands
@@ -74,7 +75,7 @@ class OperatorBench:
         self.store.follow = self.jobs.wake
 
     async def ask(self, job, masters):
-        return None if self.says is None or not masters else (masters[0]["metadata"]["name"], self.says)
+        return NoProgress.SILENT if self.says is None or not masters else (masters[0]["metadata"]["name"], self.says)
 
     async def refresh(self):
         """What the watches would bring."""

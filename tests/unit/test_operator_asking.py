@@ -4,6 +4,7 @@ import asyncio
 from itertools import pairwise
 
 from autoscaler.domain import JobName
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.operator.jobs import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE
 from master.api.status import JobPhase
@@ -45,6 +46,7 @@ class Asked(OperatorBench):
             if job.key == JOB:
                 return "digits-master-0", TRAINING
             await asyncio.sleep(1e9 if job.key == HANGS else THREE_MASTERS_S)
+            return NoProgress.SILENT
         finally:
             self.under_way -= 1
 

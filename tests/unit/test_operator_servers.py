@@ -5,6 +5,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, PODS, TRAINING_JOBS
 from autoscaler.domain import Cause, Policy, Reclaim, Role
 from autoscaler.jobs.life import Life
+from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from autoscaler.manifests.values import Replicas
@@ -90,12 +91,14 @@ class StandInMaster:
         self.count, self.moves, self.refuses = count, moves, refuses
         self.buckets = {0: buckets}
         self.told = []
-        self.is_silent = False
+        self.is_silent = self.is_refusing = False
         self.term = term
 
     async def ask(self, job, masters):
         if self.is_silent or not masters:
-            return None
+            return NoProgress.SILENT
+        if self.is_refusing:
+            return NoProgress.REFUSED
         self._move()
         said = progress(wanted=self.count, buckets=tuple(sorted(self.buckets.items())))
         return masters[0]["metadata"]["name"], said
@@ -215,6 +218,20 @@ async def test_a_silent_master_keeps_a_server_for_half_a_minute():
     await scene.live(25)
     assert scene.servers == TWO
     await scene.live(20)
+    assert scene.servers == TWO[:1]
+
+
+async def test_a_server_stays_while_masters_answer_and_none_leads():
+    """Their etcd is away: it comes back, and nothing is lost."""
+    scene = await grown(moves=0)
+    scene.shrink_trainers()
+    await scene.live(8)
+    scene.master.is_refusing = True
+    await scene.live(4 * int(SILENCE_LIMIT_S))
+    assert scene.servers == TWO
+    assert "no master leads" in message(scene, "Scaled")
+    scene.master.is_refusing, scene.master.moves = False, 12
+    await scene.live(10)
     assert scene.servers == TWO[:1]
 
 
