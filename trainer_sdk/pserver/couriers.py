@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
@@ -87,19 +88,35 @@ class Couriers:
             thread.join(_PAUSE_S)
 
     def _serve(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
-        """One target's thread."""
-        connection = Connection(target, self._security, self._settings, self._security.client_context(), self._patience)
+        """One target's thread.  However it ends, the next order for that target starts another."""
         try:
-            while True:
-                with self._changed:
-                    self._changed.wait_for(lambda: orders or self._patience.is_over, _IDLE_S)
-                    if not orders or self._patience.is_over:
-                        del self._waiting[target.incarnation]
-                        return
-                    order = orders.popleft()
-                self._deliver(connection, order)
+            context = self._security.client_context()
+            connection = Connection(target, self._security, self._settings, context, self._patience)
+            with closing(connection):
+                while (order := self._next(target, orders)) is not None:
+                    try:
+                        self._deliver(connection, order)
+                    except Exception:  # no memory for it, say: the others may go all the same
+                        connection.close()
+                        log.exception("bucket %d did not reach %s", order.bucket, target.name)
+        except Exception:
+            log.exception("nothing can be sent to %s", target.name)
         finally:
-            connection.close()
+            with self._changed:
+                self._forget(target, orders)
+
+    def _next(self, target: ServerPlace, orders: deque[SendCopy]) -> SendCopy | None:
+        """None: nothing has come for long, or nothing is sent any more; nobody will look at these orders again."""
+        with self._changed:
+            self._changed.wait_for(lambda: orders or self._patience.is_over, _IDLE_S)
+            if orders and not self._patience.is_over:
+                return orders.popleft()
+            self._forget(target, orders)
+            return None
+
+    def _forget(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
+        if self._waiting.get(target.incarnation) is orders:
+            del self._waiting[target.incarnation]
 
     def _deliver(self, connection: Connection, order: SendCopy) -> None:
         deadline_s = time.monotonic() + _BUDGET_S

@@ -1,0 +1,91 @@
+"""Copies of buckets on their way: what goes wrong with one keeps no other from its target."""
+
+import threading
+
+import pytest
+
+from master.api.identities import BucketId, Lineage, MemberName, Version
+from master.api.messages import Installed
+from master.api.positions import EMPTY
+from tests.integration.data_path_stage import BUCKETS, TABLES, span
+from trainer_sdk.pserver.couriers import Couriers, Post
+from trainer_sdk.pserver.layout import Layout
+from trainer_sdk.pserver.messages import SendCopy
+from trainer_sdk.pserver.parcels import packed
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.tables import Model
+
+MODEL = Model(Layout.of(TABLES, BUCKETS), span(0, BUCKETS))
+
+
+def order_for(server, bucket):
+    return SendCopy(
+        lineage=Lineage(1),
+        bucket=BucketId(bucket),
+        version=Version(1),
+        target=server.place,
+        is_final=True,
+        is_full=True,
+        applied=EMPTY,
+        skipped=EMPTY,
+    )
+
+
+def parcel_of(order):
+    return packed(order, list(MODEL.content(order.bucket)), MODEL.layout)
+
+
+class Sender:
+    """Couriers, and how often each bucket was packed; `pack` may be another one's."""
+
+    def __init__(self, pack=parcel_of, security=None):
+        self.packed = []
+        self._pack = pack
+        post = Post(pack=self._count, full_wanted=lambda _: None)
+        self.couriers = Couriers(MemberName("sender"), security or Security(), post)
+
+    def _count(self, order):
+        self.packed.append(order.bucket)
+        return self._pack(order)
+
+
+@pytest.fixture
+def target(new_job):
+    """The second of two servers: buckets of the first may come."""
+    return new_job(2).restore().servers[1]
+
+
+def test_an_unexpected_error_loses_one_copy_and_no_other(target):
+    """No memory to pack one bucket: those after it arrive."""
+
+    def pack(order):
+        if order.bucket == 0:
+            raise MemoryError
+        return parcel_of(order)
+
+    sender = Sender(pack)
+    for bucket in (0, 1, 2):
+        sender.couriers.send(order_for(target, bucket))
+    target.wait_for(Installed, count=2)
+    assert sorted(said.bucket for said in target.all_of(Installed)) == [1, 2]
+    sender.couriers.close()
+
+
+def test_a_courier_that_could_not_begin_is_replaced_by_the_next_order(target, tmp_path):
+    """Certificates are away for a moment: what was ordered then is lost, what is ordered later goes."""
+    fails = threading.Event()
+
+    class Away(Security):
+        def client_context(self):
+            if not fails.is_set():
+                fails.set()
+                raise FileNotFoundError("ca.crt")
+            return super().client_context()
+
+    sender = Sender(security=Away())
+    sender.couriers.send(order_for(target, 0))
+    assert fails.wait(10)
+    while not target.all_of(Installed):
+        sender.couriers.send(order_for(target, 1))
+        threading.Event().wait(0.01)
+    sender.couriers.close()
