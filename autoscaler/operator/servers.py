@@ -172,16 +172,15 @@ class Servers:
             return None
         if record.life.state is not JobState.ACTIVE:
             return None  # what ends takes its servers along
+        ended = [raw for raw in self._seated(job) if has_ended(raw) and not is_leaving(raw)]
+        if any(uid_of(raw) not in record.judged for raw in ended):
+            return None  # it may have been let go: it is judged by the number that has held until now (`failures`)
         there = self._standing(job)
         parting = self.parting(job.key)
-        ended = [raw for raw in self._seated(job) if has_ended(raw) and not is_leaving(raw)]
-        unjudged = [
-            raw for raw in ended if uid_of(raw) not in record.judged
-        ]  # it may have been let go: the master says
         return count_to_tell(
             job.spec.server.replicas,
             target=target,
-            standing=[ordinal_of(raw) for raw in (*there.values(), *unjudged)],
+            standing=[ordinal_of(raw) for raw in there.values()],
             parting=[parting[name].ordinal for name in there.keys() & parting.keys()],
             told=progress.servers_wanted,
         )

@@ -203,6 +203,23 @@ async def test_a_server_that_its_master_lets_go_has_not_failed():
     assert scene.leading.jobs.records[JOB].server_failures == 0
 
 
+async def test_a_server_that_was_let_go_has_not_failed_when_it_is_wanted_again():
+    """The planner wants its number back between its end and the judgement of it."""
+    scene = await grown(moves=0)
+    scene.shrink_trainers()
+    await scene.live(8)
+    assert scene.master.count == 1
+    scene.bench.edit(trainer={"minReplicas": 2, "maxReplicas": 4, "template": template(cpu="1")})
+    scene.bench.rest.end("team-a", "digits-server-1", code=0)
+    scene.master.buckets.pop(1)
+    scene.leading.servers.keep(())
+    await scene.live(12)
+    assert "ServerLeft" in scene.reasons()
+    assert "ServerFailed" not in scene.reasons()
+    assert scene.servers == TWO
+    assert scene.master.count == 2
+
+
 async def test_a_server_that_ends_with_0_and_is_wanted_has_failed():
     scene = await grown()
     scene.bench.rest.end("team-a", "digits-server-1", code=0)
