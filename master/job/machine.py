@@ -30,6 +30,7 @@ from master.job import (
     cuts,
     declaring,
     departures,
+    lateness,
     moves,
     ownership,
     recovery,
@@ -241,6 +242,6 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     CutExpired: cuts.handle_cut_expired,
     AnswersOverdue: servers.handle_overdue,
     MovesAsked: resizing.handle_asked,
-    MovesExpired: moves.handle_expired,
+    MovesExpired: lateness.handle_expired,
     ServersAsked: scaling.handle_asked,
 }

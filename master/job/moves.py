@@ -7,8 +7,8 @@ The table in the store is the truth (`table`); what is kept here beside it is wh
 again (`orders`).  Nothing in it waits for a cut, and no cut for it, but for pace (rule 59): a due commit goes first,
 and no bucket begins to move under an open cut unless its server has to go.
 
-Not here: where buckets should be (`placement`, asked by `resizing`), the loss of a server (`servers`), new masters
-(`recovery`).
+Not here: where buckets should be (`placement`, asked by `resizing`), what takes too long (`lateness`), the loss of a
+server (`servers`), new masters (`recovery`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from master.api.identities import BucketId, ServerPlace
 from master.api.messages import Activated, Installed
 from master.api.positions import PositionSet
 from master.job import orders, resizing, skipping, table
-from master.job.domain import ChangeTable, Intent, MemberKey, MovesExpired, Persist, Table
+from master.job.domain import ChangeTable, Intent, MemberKey, Persist, Table
+from master.job.frozen_map import FrozenMap
 from master.job.membership import Server
 from master.job.pace import Pace
 from master.job.placement import Move
 from master.job.state import JobState, Phase, Stage, Turn
 
-MOST_DOUBLINGS: Final = 6
 LOOK_AHEAD: Final = 64
 """Waiting moves that are looked at with each event; sources take turns in them, so these name all that are free."""
 
@@ -172,8 +172,8 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
         inactive=state.moves.inactive | PositionSet.of(*over),
         late=0 if state.moves.saved & over else state.moves.late,
-        expires=(turn.after(state.config.move_timeout_ns) if begun else state.moves.expires) if new.intents else None,
-        overdue=turn.after(state.config.answer_timeout_ns),
+        since=FrozenMap({one.bucket: state.moves.since.get(one.bucket, turn.now) for one in new.intents}),
+        overdue=state.moves.overdue or turn.after(state.config.answer_timeout_ns),
     )
     turn.change(route=new.route, moves=moves)
     if state.stage is not Stage.SERVING:
@@ -227,18 +227,6 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
     inactive = state.moves.inactive - served
     turn.change(moves=replace(state.moves, inactive=inactive))
     skipping.ask_again(turn, server)
-
-
-def handle_expired(turn: Turn, event: MovesExpired) -> None:
-    """What has not arrived by now is undone: its pushes wait.  Only for who leaves it is tried again at once (53)."""
-    moves = turn.state.moves
-    if moves.expires == event.deadline:
-        late = frozenset(intent.bucket for intent in moves.intents) - moves.installed
-        again = turn.after(turn.state.config.move_again_ns << min(moves.late, MOST_DOUBLINGS))
-        moves = replace(moves, undone=moves.undone | late, waiting=(), expires=None, again=again, late=moves.late + 1)
-        turn.change(moves=moves)
-        if any(server.is_leaving for server in turn.state.members.servers.values()):
-            resizing.plan(turn)
 
 
 def let_go(turn: Turn, server: Server) -> bool:

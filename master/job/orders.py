@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from master.api.messages import Activate, Forget, Freeze, RouteChanged
 from master.api.positions import PositionSet
 from master.job import table
-from master.job.domain import Intent
+from master.job.domain import Instant, Intent
 from master.job.membership import Server
 from master.job.state import Stage, Turn
 
@@ -45,14 +45,28 @@ def tell_trainers(turn: Turn) -> None:
 
 
 def ask_again(turn: Turn, server: Server) -> None:
-    """FREEZE and ACTIVATE, to a server that has not answered them.  Both may be repeated (rules 43, 47)."""
+    """FREEZE and ACTIVATE, for a server that returns: it may have missed them, or the master INSTALLED (43, 47)."""
+    if turn.state.stage is Stage.SERVING:
+        for intent in turn.state.moves.awaited:
+            if server.key in (intent.source, intent.target):
+                freeze(turn, intent)
+        _activate_again(turn, server)
+
+
+def ask_all_again(turn: Turn, before: Instant) -> None:
+    """What was asked at this time or earlier and is not answered: asked again, of everybody."""
     state = turn.state
-    if state.stage is not Stage.SERVING or state.route is None:
-        return
-    for intent in state.moves.intents:
-        if intent.source == server.key and intent.bucket not in state.moves.installed | state.moves.undone:
-            freeze(turn, intent)
-    if state.moves.inactive:
+    if state.stage is Stage.SERVING:
+        for intent in state.moves.awaited:
+            if state.moves.since.get(intent.bucket, before) <= before:
+                freeze(turn, intent)
+        for server in state.members.servers.values():
+            _activate_again(turn, server)
+
+
+def _activate_again(turn: Turn, server: Server) -> None:
+    state = turn.state
+    if state.route is not None and state.moves.inactive:
         activate(turn, server, table.owned(state.route, server.key.incarnation) & state.moves.inactive)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from master.job import lateness
 from master.job.domain import (
     AnswersOverdue,
     CommitDue,
@@ -56,8 +57,8 @@ def _of_commit(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
 def _of_recovery(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
     if state.reclaim_ends is not None:
         yield state.reclaim_ends, ReclaimWindowEnded(deadline=state.reclaim_ends)
-    if state.moves.expires is not None:
-        yield state.moves.expires, MovesExpired(deadline=state.moves.expires)
+    if (ends := lateness.expires(state)) is not None:
+        yield ends, MovesExpired(deadline=ends)
     overdue = {state.recovery.overdue, state.skip.overdue if state.skip and not state.writing else None}
     overdue.add(state.moves.overdue)
     for at in overdue:

@@ -34,7 +34,7 @@ from master.api.messages import (
 )
 from master.job import cuts, moves, orders, recovery, resizing, skipping
 from master.job.commit_end import give_up
-from master.job.domain import SECOND, AnswersOverdue, MemberKey
+from master.job.domain import SECOND, AnswersOverdue, Instant, MemberKey
 from master.job.membership import Server, drop_server, put_server, retire, server_of
 from master.job.state import Phase, Stage, Turn
 
@@ -106,7 +106,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         turn.change(moves=replace(state.moves, overdue=None if is_over else again))
         for server in state.members.servers.values():
             resizing.enter(turn, server)
-            orders.ask_again(turn, server)
+        orders.ask_all_again(turn, Instant(event.deadline - state.config.answer_timeout_ns))
 
 
 def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:

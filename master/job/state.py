@@ -51,6 +51,7 @@ class Stage(StrEnum):
 
 _NO_MARKS: Final[FrozenMap[int, MarksReport]] = FrozenMap()
 _NO_HELD: Final[FrozenMap[int, tuple[BucketMarks, ...]]] = FrozenMap()
+_NO_TIMES: Final[FrozenMap[BucketId, Instant]] = FrozenMap()
 _NO_FILES: Final[FrozenMap[int, FileRecord]] = FrozenMap()
 
 
@@ -137,9 +138,17 @@ class Moves:
     undone: frozenset[BucketId] = frozenset()  # to be undone, whatever else is heard
     inactive: PositionSet = EMPTY  # buckets whose owner has not confirmed that it serves them at their version
     overdue: Instant | None = None  # then FREEZE and ACTIVATE are said again
-    expires: Instant | None = None  # then what has not arrived is undone
+    since: FrozenMap[BucketId, Instant] = (
+        _NO_TIMES  # of each intent when it was durable: it has its own time (`lateness`)
+    )
     again: Instant | None = None  # what was undone so, and what waited with it, is tried again after this
     late: int = 0  # how often that was, since one arrived
+
+    @property
+    def awaited(self) -> tuple[Intent, ...]:
+        """Their targets have not said that they have them, and they are not given up."""
+        known = self.installed | self.undone
+        return tuple(intent for intent in self.intents if intent.bucket not in known)
 
     @property
     def saved(self) -> frozenset[BucketId]:

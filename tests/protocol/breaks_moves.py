@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from master.api.messages import Activate, Forget, Installed
 from master.api.positions import EMPTY, PositionSet
-from master.job import cuts, machine, moves, recovery, servers, table
+from master.job import cuts, lateness, machine, moves, recovery, servers, table
 from master.job.domain import MovesExpired, Table
 from master.job.state import Moves, Phase, Skipping, Turn
 from tests.protocol import masters
@@ -242,8 +242,8 @@ def installed_of_any_version(turn: Turn, server: Any, said: Any) -> None:
 
 def flipped_when_late(turn: Turn, event: Any) -> None:
     late = frozenset(intent.bucket for intent in turn.state.moves.intents)
-    if turn.state.moves.expires == event.deadline:
-        turn.change(moves=replace(turn.state.moves, installed=late, expires=None))
+    if lateness.expires(turn.state) == event.deadline:
+        turn.change(moves=replace(turn.state.moves, installed=late))
 
 
 def intents_survive(turn: Turn, write: Any) -> None:

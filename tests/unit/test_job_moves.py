@@ -30,10 +30,13 @@ from master.api.messages import (
     Written,
 )
 from master.api.positions import EMPTY, PositionSet
+from master.job import deadlines
 from master.job.domain import (
+    SECOND,
     AnswersOverdue,
     ChangeTable,
     CommitDue,
+    Instant,
     JobConfig,
     MovesAsked,
     MovesExpired,
@@ -76,6 +79,10 @@ def carry(driver, servers):
 def owners(driver):
     route = driver.durable.route
     return [route.servers[owner].name for owner in route.owner]
+
+
+def owners_of(driver, server):
+    return [bucket for bucket, name in enumerate(owners(driver)) if name == server.key.name]
 
 
 @pytest.fixture
@@ -175,6 +182,74 @@ def test_what_has_not_arrived_in_time_is_undone_and_stays_at_the_next_version(jo
     assert to(driver, s1.key, Forget)[-1].version == 1
     installed(driver, s1, 0)
     assert driver.durable.route.owner[0] == 0
+
+
+def steadily(driver, servers, seconds):
+    """A second at a time: whatever is due happens, and one bucket arrives, but never the first that was to move."""
+    stuck = driver.state.moves.intents[0]
+    for _ in range(seconds):
+        driver.now = Instant(driver.now + SECOND)
+        for at, event in deadlines(driver.state):
+            if at <= driver.now and isinstance(event, MovesExpired | AnswersOverdue):
+                driver.feed(event)
+        arriving = [one for one in driver.state.moves.awaited if one.bucket != stuck.bucket][:1]
+        for intent in arriving:
+            target = next(server for server in servers if server.key == intent.target)
+            installed(driver, target, intent.bucket, intent.version + 1)
+        run_servers(driver, servers)
+    return stuck
+
+
+def growing(bucket_count=256):
+    driver, servers = serving(replace(CONFIG, bucket_count=bucket_count))
+    driver.want(3)
+    servers.append(Marks(driver, 2))
+    servers[2].register()
+    run_servers(driver, servers)
+    return driver, servers
+
+
+def test_a_bucket_that_is_lost_on_its_way_is_undone_in_its_own_time():
+    """Others that move meanwhile give it no more: every batch needs every bucket (ADR 0315)."""
+    driver, servers = growing()
+    stuck = steadily(driver, servers, 9)
+    assert stuck in driver.state.moves.intents
+    assert len([one for one in to(driver, stuck.source, Freeze) if one.bucket == stuck.bucket]) == 2
+    assert len(owners_of(driver, servers[2])) > 1
+    steadily(driver, servers, 1)
+    assert stuck not in driver.state.moves.intents
+    assert driver.durable.route.version[stuck.bucket] == 1
+
+
+def test_only_what_is_late_is_undone():
+    """What began to move later has its time still."""
+    driver, servers = growing()
+    steadily(driver, servers, 9)
+    younger = [one for one in driver.state.moves.awaited if driver.state.moves.since[one.bucket] > 0]
+    driver.now = Instant(driver.now + SECOND)
+    driver.fire(MovesExpired)
+    assert younger
+    assert set(younger) <= set(driver.state.moves.intents)
+
+
+def test_what_has_arrived_is_not_late_because_the_store_is_slow(job):
+    driver, (_, s1) = job
+    driver.feed(TO_S1)
+    driver.writes_go_through = False
+    installed(driver, s1, 0)
+    assert MovesExpired not in driver.pending()
+
+
+def test_freeze_is_said_again_when_the_target_returns(job):
+    """Its INSTALLED may have been lost with its stream; the source sends again what it has frozen (rule 43)."""
+    driver, (s0, s1) = job
+    driver.feed(TO_S1)
+    driver.feed(StreamBroken(member=s1.key))
+    s1.register()
+    assert len(to(driver, s0.key, Freeze)) == 2
+    installed(driver, s1, 0)
+    s1.register()
+    assert len(to(driver, s0.key, Freeze)) == 2
 
 
 def test_what_a_leaving_server_could_not_hand_over_is_tried_again(job):
