@@ -53,7 +53,7 @@ class MemberKey:
 class JobConfig:
     """What one job's master is told; fixed for a term.  All times in ns."""
 
-    servers: int  # wanted when the job begins, ordinals 0 to servers - 1; 0: a job without servers
+    servers: int  # when the job begins, 0 to servers - 1, and enough after a loss; 0: a job without servers
     max_servers: int = 0  # servers that may come later have ordinals below this; below `servers`: as many as those
     bucket_count: int = 256  # of a new job; an existing checkpoint or route says its own
     checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
@@ -363,6 +363,13 @@ class ReclaimWindowEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnersAwaited:
+    """Nobody has come in the place of a lost server: those that are here go on if they are enough (ADR 0315)."""
+
+    deadline: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitDue:
     deadline: Instant
 
@@ -421,6 +428,7 @@ Deadline = (
     LeaseExpired
     | ReconnectWindowEnded
     | ReclaimWindowEnded
+    | OwnersAwaited
     | CommitDue
     | HoldExpired
     | CutExpired

@@ -61,6 +61,7 @@ from master.job.domain import (
     MessageReceived,
     MovesAsked,
     MovesExpired,
+    OwnersAwaited,
     Persisted,
     PersistRefused,
     RaiseLineage,
@@ -101,6 +102,8 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
             turn.change(
                 failed=f"checkpoint {durable.head.id} is of another data set than the one this job has declared"
             )
+    if durable.route:
+        recovery.await_owners(turn)
     if durable.dataset and durable.lineage:
         turn.emit(FindAdoptable(parent=turn.state.head_id, lineage=turn.state.number))
     else:
@@ -242,6 +245,7 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     CutExpired: cuts.handle_cut_expired,
     AnswersOverdue: servers.handle_overdue,
     MovesAsked: resizing.handle_asked,
+    OwnersAwaited: recovery.handle_owners_awaited,
     MovesExpired: lateness.handle_expired,
     ServersAsked: scaling.handle_asked,
 }

@@ -163,6 +163,7 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
     ended = [intent for intent in old.intents if intent not in new.intents]
     over = frozenset(intent.bucket for intent in ended)
     begun = [intent for intent in new.intents if intent not in old.intents]
+    fresh = {intent.bucket: turn.now for intent in new.intents}
     lost = frozenset(one.bucket for one in begun if not state.members.try_server(one.target))
     moves = replace(
         state.moves,
@@ -172,7 +173,7 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
         inactive=state.moves.inactive | PositionSet.of(*over),
         late=0 if state.moves.saved & over else state.moves.late,
-        since=FrozenMap({one.bucket: state.moves.since.get(one.bucket, turn.now) for one in new.intents}),
+        since=FrozenMap(fresh | {bucket: at for bucket, at in state.moves.since.items() if bucket in fresh}),
         overdue=state.moves.overdue or turn.after(state.config.answer_timeout_ns),
     )
     turn.change(route=new.route, moves=moves)

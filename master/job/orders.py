@@ -58,7 +58,7 @@ def ask_all_again(turn: Turn, before: Instant) -> None:
     state = turn.state
     if state.stage is Stage.SERVING:
         for intent in state.moves.awaited:
-            if state.moves.since.get(intent.bucket, before) <= before:
+            if intent.bucket in state.moves.since and state.moves.since[intent.bucket] <= before:
                 freeze(turn, intent)
         for server in state.members.servers.values():
             _activate_again(turn, server)

@@ -18,6 +18,7 @@ from master.job.domain import (
     Instant,
     LeaseExpired,
     MovesExpired,
+    OwnersAwaited,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
 )
@@ -57,6 +58,8 @@ def _of_commit(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
 def _of_recovery(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
     if state.reclaim_ends is not None:
         yield state.reclaim_ends, ReclaimWindowEnded(deadline=state.reclaim_ends)
+    if state.recovery.awaits_until is not None:
+        yield state.recovery.awaits_until, OwnersAwaited(deadline=state.recovery.awaits_until)
     if (ends := lateness.expires(state)) is not None:
         yield ends, MovesExpired(deadline=ends)
     overdue = {state.recovery.overdue, state.skip.overdue if state.skip and not state.writing else None}

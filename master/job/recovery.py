@@ -24,7 +24,7 @@ from master.job import moves, orders, resizing
 from master.job.checkpoint import compare, lists_exactly
 from master.job.commit_end import give_up, retain
 from master.job.dispatch import gain, keep_out, void
-from master.job.domain import AdoptableFound, LineageRecord, RaiseLineage, SwapHead
+from master.job.domain import AdoptableFound, LineageRecord, OwnersAwaited, RaiseLineage, SwapHead
 from master.job.membership import Server, put_trainer
 from master.job.placement import NOBODY, place
 from master.job.skipping import finish
@@ -93,9 +93,12 @@ def _is_model_here(state: JobState) -> bool:
 def _are_enough_here(state: JobState) -> bool:
     """Each owner or the process that came in its place, but for those that had to go; at first as many as are wanted.
 
-    Once a server is lost, who is not wanted any more is not waited for (ADR 0315): a cluster that lacks room for a
-    server asks for fewer.  A new master gives it the time that it has to come back, like everybody.
+    Once a server is lost, who is not wanted any more is not waited for (ADR 0315).  A new master gives it the time that
+    it has to come back, like everybody.  After that time those that are here go on, if they are as many as the job
+    began with: the cluster may lack room for another, and whoever comes later gets its share by moves.
     """
+    if state.recovery.does_without and _can_go_on(state):
+        return True
     here, wanted = set(state.members.servers), range(state.scale.wanted)
     if state.route is None:
         return here.issuperset(wanted)
@@ -105,10 +108,35 @@ def _are_enough_here(state: JobState) -> bool:
     return bool(here) and owning <= here
 
 
+def await_owners(turn: Turn) -> None:
+    """From now on, once more.  Only in a job that may have more servers than it began with."""
+    config = turn.state.config
+    ends = turn.after(config.reconnect_window_ns) if config.most_servers > config.servers else None
+    turn.recover(awaits_until=ends, does_without=False)
+
+
+def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
+    """Whoever is missing need not come any more; while too few are here, they are given the time again."""
+    if turn.state.recovery.awaits_until != event.deadline:
+        return
+    if _can_go_on(turn.state):
+        turn.recover(awaits_until=None, does_without=True)
+    else:
+        await_owners(turn)
+
+
+def _can_go_on(state: JobState) -> bool:
+    return len(_staying(state)) >= min(state.config.servers, state.scale.wanted)
+
+
 def next_owners(state: JobState) -> list[Server]:
     """Those who are to stay; if there are none, whoever is here."""
-    known = [state.members.servers[ordinal] for ordinal in sorted(state.members.servers)]
-    return [server for server in known if not state.is_going(server)] or known
+    return _staying(state) or [state.members.servers[ordinal] for ordinal in sorted(state.members.servers)]
+
+
+def _staying(state: JobState) -> list[Server]:
+    known = (state.members.servers[ordinal] for ordinal in sorted(state.members.servers))
+    return [server for server in known if not state.is_going(server)]
 
 
 # ---- all servers hold the lineage: their marks -----------------------------------------------------------------------
@@ -150,6 +178,7 @@ def lose_model(turn: Turn, problem: str) -> None:
     turn.recover(
         stage=state.stage if going_on else Stage.GATHERING, must_raise=True, restored=frozenset(), overdue=None
     )
+    await_owners(turn)
     under_way = Moves(intents=state.moves.intents, writing=state.moves.writing)
     turn.change(dispatch=void(turn.state.dispatch), skip=None, reclaim_ends=None, moves=under_way)
 
@@ -162,7 +191,7 @@ def raise_lineage(turn: Turn) -> None:
         known.append(state.head.lineage)
     number = Lineage(1 + max(known))
     quarantine = state.recovery.quarantine | (state.lineage.quarantine if state.lineage else EMPTY)
-    turn.recover(stage=Stage.RAISING, must_raise=False, departed=frozenset())
+    turn.recover(stage=Stage.RAISING, must_raise=False, departed=frozenset(), awaits_until=None, does_without=False)
     turn.write(
         RaiseLineage(
             old=state.lineage,
@@ -208,6 +237,7 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
         _serve(turn)
     elif state.recovery.must_raise or not _are_owners_here(state):
         turn.recover(stage=Stage.GATHERING, must_raise=True)
+        await_owners(turn)
     else:
         turn.recover(
             stage=Stage.RESTORING, restored=frozenset(), overdue=turn.after(state.config.answer_timeout_ns), problem=""
@@ -284,7 +314,7 @@ def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> No
 
 def _serve(turn: Turn) -> None:
     state = turn.state
-    turn.recover(stage=Stage.SERVING, overdue=None, problem="")
+    turn.recover(stage=Stage.SERVING, overdue=None, awaits_until=None, does_without=False, problem="")
     turn.change(commit=replace(state.commit, due=turn.after(state.config.checkpoint_every_ns)))
     if state.route and state.config.servers:
         for trainer in state.members.registered():

@@ -66,6 +66,8 @@ class Recovery:
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
     restored: frozenset[int] = frozenset()
     overdue: Instant | None = None  # then servers that have not answered are asked again
+    awaits_until: Instant | None = None  # servers that others could do without have so long to come (ADR 0315)
+    does_without: bool = False  # that time is over
     problem: str = ""  # why it does not go on, for people
 
 

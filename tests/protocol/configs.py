@@ -71,6 +71,7 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "scale-in": Setting(**SMALL, faults=Faults(wish=1)),
     "scale-twice": Setting(**SMALL, faults=Faults(wish=2)),
     "scale-crash": Setting(**SMALL, faults=Faults(wish=1, server_crash=1)),
+    "scale-loss": Setting(**SMALL, begin=1, faults=Faults(wish=1, server_crash=1, deadline=1)),
     "scale-deadline": Setting(**SMALL, faults=Faults(wish=1, deadline=1)),
     "scale-masters": Setting(**SMALL, faults=Faults(wish=1, take_over=1)),
     "hasty": Setting(**SMALL, buckets=1, is_hasty=True, faults=Faults(move=1)),

@@ -32,6 +32,7 @@ from master.job.domain import (
     MessageReceived,
     MovesAsked,
     MovesExpired,
+    OwnersAwaited,
     Persisted,
     PersistRefused,
     RaiseLineage,
@@ -581,7 +582,7 @@ class JobModel:
                 return "pause"
             case ReconnectWindowEnded(member=member):
                 return "pause" if self._lives(world, member) else None
-            case MovesExpired():
+            case MovesExpired() | OwnersAwaited():
                 return "deadline"
             case HoldExpired() | CutExpired():
                 slots = [self.cast.servers[s] for s in world.servers]

@@ -14,6 +14,7 @@ from master.job.domain import (
     HoldExpired,
     JobConfig,
     MovesExpired,
+    OwnersAwaited,
     Persist,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
@@ -220,6 +221,61 @@ def test_a_cluster_that_lacks_room_for_a_lost_server_asks_for_fewer(job):
     run_servers(driver, servers[:2])
     assert driver.state.stage is Stage.GATHERING, "one below the number is waited for"
     driver.want(2)
+    run_servers(driver, servers[:2])
+    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
+
+
+def elastic(count=3):
+    """It began with one server and has three by now."""
+    return grown(serving(replace(CONFIG, servers=1)), count)
+
+
+def test_a_lost_server_that_others_can_do_without_is_waited_for_one_window():
+    """In the middle of those that stand, where a smaller number would not leave it out; one that comes gets a share."""
+    driver, servers = elastic()
+    lose(driver, servers[1])
+    rest = [servers[0], servers[2]]
+    run_servers(driver, rest)
+    assert driver.state.stage is Stage.GATHERING
+    driver.fire(OwnersAwaited)
+    run_servers(driver, rest)
+    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
+    assert set(owners(driver)) == {"s0", "s2"}
+    servers[1].restart()
+    carry(driver, servers)
+    assert set(owners(driver)) == {"s0", "s1", "s2"}
+    assert driver.state.number == 2
+
+
+def test_a_successor_that_comes_in_time_takes_the_place():
+    driver, servers = elastic()
+    lose(driver, servers[1])
+    servers[1].restart()
+    run_servers(driver, servers)
+    assert set(owners(driver)) == {"s0", "s1", "s2"}
+    assert OwnersAwaited not in driver.pending()
+
+
+def test_fewer_than_the_job_began_with_wait():
+    driver, servers = grown(serving(CONFIG), 3)
+    for server in servers[:2]:
+        lose(driver, server)
+    driver.fire(OwnersAwaited)
+    assert driver.state.stage is Stage.GATHERING
+    servers[0].restart()
+    driver.fire(OwnersAwaited)
+    run_servers(driver, [servers[0], servers[2]])
+    assert set(owners(driver)) == {"s0", "s2"}
+
+
+def test_a_new_master_waits_one_window_for_an_owner_that_others_can_do_without():
+    """It died with the master, and there is no room for another."""
+    driver, servers = elastic()
+    driver.start()
+    for server in servers[:2]:
+        server.register()
+    assert driver.state.stage is Stage.GATHERING
+    driver.fire(OwnersAwaited)
     run_servers(driver, servers[:2])
     assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 2)
 
