@@ -16,6 +16,7 @@ from master.api.audit import read_checkpoint
 from master.api.identities import Role
 from tests.integration.master_stage import JOB, ask_status
 from tests.integration.sdk_stage import running
+from trainer_sdk.pserver.__main__ import EXIT_OWNING
 
 SIZE, BATCH = 6000, 20
 
@@ -118,3 +119,20 @@ def test_a_server_that_nobody_can_empty_ends_within_its_grace(tmp_path):
         job.server(0)
         assert job.wait_for_exit(trainer) == 0
         check_ledger(job, [out], 1, lineage=2)
+
+
+def test_a_server_whose_master_is_away_stays_when_told_to_go_and_its_exit_code_says_that_it_owned(tmp_path):
+    """Another master may come and move its buckets; told again, it ends, and the cluster side hears of the loss."""
+    with running(tmp_path, servers=1, EDL_CHECKPOINT_EVERY_S="0.5", EDL_GRACE_S="60") as job:
+        arguments = ["--size", SIZE, "--epochs", 1, "--batch-size", BATCH, "--pause-s", "0.03", "--dense"]
+        job.trainer(0, "ledger.py", *arguments)
+        job.wait_for(lambda: status_of(job).positions.committed > 0, "the first commit")
+        master, server = job.processes[:2]
+        master.kill()
+        job.wait_for_line("server-0", "the master cannot be heard")
+        server.send_signal(signal.SIGTERM)
+        job.wait_for_line("server-0", "told to go")
+        time.sleep(1.0)
+        assert server.poll() is None
+        server.send_signal(signal.SIGTERM)
+        assert job.wait_for_exit(server) == EXIT_OWNING

@@ -19,14 +19,14 @@ from trainer_sdk.pserver.departure import (
 )
 
 GRACE_S = 8.0
-TOLD = Told(would_lose=True)
+TOLD = Told()
 
 
-def story(*facts, grace_s=GRACE_S):
+def story(*facts, grace_s=GRACE_S, would_lose=True):
     """The state after these facts, one second apart."""
     state = Departure(grace_s=grace_s)
     for now_s, fact in enumerate(facts):
-        state = after(passed(state, float(now_s)), fact, float(now_s))
+        state = after(passed(state, float(now_s)), fact, float(now_s), would_lose=would_lose)
     return state
 
 
@@ -40,7 +40,7 @@ def test_told_to_go_it_stays_until_its_grace_is_nearly_over():
 
 
 @pytest.mark.parametrize(
-    "last", [Let(), Told(would_lose=True), Interrupted(), Orphaned(), Turned(reason="another server has its place")]
+    "last", [Let(), TOLD, Interrupted(), Orphaned(), Turned(reason="another server has its place")]
 )
 def test_released_told_again_or_refused_it_ends_at_once(last):
     """Rule 49, and whoever loses patience."""
@@ -48,29 +48,46 @@ def test_released_told_again_or_refused_it_ends_at_once(last):
     assert state.has_ended
     assert not state.is_leaving
     assert state.refusal == (last.reason if isinstance(last, Turned) else "")
+    assert state.is_released == isinstance(last, Let)
+
+
+@pytest.mark.parametrize("facts", [[TOLD], [Heard(), Apart(), TOLD], [Heard(), TOLD, Apart()]])
+def test_where_nothing_would_be_lost_no_master_is_waited_for(facts):
+    """Never heard, not heard now, or not heard any more."""
+    assert story(*facts, would_lose=False).has_ended
+
+
+def test_without_a_grace_it_ends_at_once():
+    assert story(Heard(), TOLD, grace_s=0.0).has_ended
+
+
+def test_where_nothing_would_be_lost_a_master_that_is_heard_is_asked_all_the_same():
+    """Copies may be on their way here: the master knows, and releases it as soon as none is."""
+    state = story(Heard(), TOLD, would_lose=False)
+    assert state.is_leaving
+    assert after(state, Let(), 2.0, would_lose=False).has_ended
 
 
 @pytest.mark.parametrize(
-    ("facts", "grace_s"),
-    [([TOLD], GRACE_S), ([Heard(), Apart(), TOLD], GRACE_S), ([Heard(), TOLD], 0.0)],
-    ids=["never heard", "not heard now", "no grace"],
+    "facts", [[Heard(), TOLD, Apart()], [Heard(), Apart(), TOLD], [Heard(), Apart(), Apart(), TOLD]]
 )
-def test_where_nobody_could_take_its_buckets_it_ends_at_once(facts, grace_s):
-    """Waiting would change nothing."""
-    assert story(*facts, grace_s=grace_s).has_ended
+def test_a_master_that_is_away_is_waited_for_as_long_as_another_may_take(facts):
+    """A leader dies or etcd elects: another one leads within the lease and 2 s, 8 s (M5)."""
+    state = story(*facts, grace_s=60.0)
+    told_s = len(facts) - 1.0
+    assert not passed(state, told_s + 10.0).has_ended
+    again = after(state, Heard(), told_s + 10.0, would_lose=True)
+    assert again.due_s == facts.index(TOLD) + 60.0
+    assert passed(state, told_s + APART_S).has_ended
 
 
-def test_where_nothing_would_be_lost_it_ends_at_once():
-    """A newcomer, or a server that was emptied (rule 49)."""
-    assert story(Heard(), Told(would_lose=False)).has_ended
-
-
-def test_a_broken_stream_is_waited_for_a_moment_and_no_longer():
-    """A network that blinked must not cost a roll-back; without a master nobody moves anything."""
-    state = story(Heard(), TOLD, Apart())
+def test_each_attempt_that_fails_does_not_begin_the_wait_anew():
+    state = story(Heard(), TOLD, Apart(), Apart(), Apart(), grace_s=60.0)
     assert state.due_s == 2.0 + APART_S
-    assert after(state, Heard(), 2.1).due_s == 1.0 + GRACE_S
-    assert passed(state, 2.0 + APART_S).has_ended
+
+
+def test_the_grace_ends_the_wait_for_a_master():
+    assert story(Heard(), Apart(), TOLD, grace_s=5.0).due_s == 2.0 + 5.0
 
 
 def test_a_server_that_was_not_told_to_go_outlives_its_master():

@@ -2,7 +2,7 @@
 
 It holds no model until the job's master tells it which (RESTORE), and may be killed at any moment: its buckets then
 come from the last checkpoint.  At SIGTERM it says that it has to go and stays until the others have its buckets, or its
-grace is nearly over (`departure`); a second SIGTERM ends it at once.
+grace is nearly over (`departure`); a second SIGTERM ends it at once.  Its exit code says what became of its buckets.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ log = logging.getLogger("trainer_sdk.pserver")
 EXIT_USAGE: Final = 2
 EXIT_REFUSED: Final = 3
 EXIT_BROKEN: Final = 70  # EX_SOFTWARE
+EXIT_OWNING: Final = 75  # EX_TEMPFAIL: others do not have its buckets
 _PARENT_CHECK_S: Final = 1.0
 
 
@@ -46,7 +47,10 @@ class _Signalled:
 
 
 def main() -> int:
-    """Runs until told to go or released (0), or until the master refuses this server (3).  2: wrong environment."""
+    """Runs until it is released, or told to go (0; 75: with buckets that the job needs), or the master refuses it (3).
+
+    2: wrong environment; 70: a bug.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         return _run(os.environ)
@@ -86,19 +90,21 @@ def _run(variables: Mapping[str, str]) -> int:
         fact = _next(facts, departure.due_s, parent)
         was_leaving = departure.is_leaving
         if fact is not None:
-            told = Told(would_lose=service.has_buckets) if isinstance(fact, _Signalled) else fact
-            departure = after(departure, told, time.monotonic())
+            happened = Told() if isinstance(fact, _Signalled) else fact
+            departure = after(departure, happened, time.monotonic(), would_lose=service.has_buckets)
         departure = passed(departure, time.monotonic())
         if departure.is_leaving and not was_leaving:
             log.info("told to go: staying up to %.1f s until others have the buckets", environment.drain_s)
             member.leave("SIGTERM")
-    log.info("ends, %s", "with buckets that others do not have" if service.has_buckets else "owning nothing")
+    is_owning = service.has_buckets and not departure.is_released
+    log.info("ends, %s", "with buckets that others do not have" if is_owning else "owning nothing that is needed")
     listener.close()
     member.close()
     service.close()
     if departure.refusal:
         sys.stderr.write(f"parameter server: the master refuses {identity.name}: {departure.refusal}\n")
-    return EXIT_REFUSED if departure.refusal else 0
+        return EXIT_REFUSED
+    return EXIT_OWNING if is_owning else 0
 
 
 def _next(facts: queue.SimpleQueue[Fact | _Signalled], due_s: float, parent: str | None) -> Fact | _Signalled | None:

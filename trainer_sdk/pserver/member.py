@@ -78,8 +78,6 @@ class Member:
     # ---- what happens on the stream, in the channel's thread --------------------------------------------------------
 
     def stream_opened(self) -> None:
-        log.info("connected to the master")
-        self._happened(Heard())
         self._register()
 
     def stream_broken(self, reason: str) -> None:
@@ -101,6 +99,7 @@ class Member:
                     self._service.control(message)
             case ServerWelcome():
                 log.info("registered, term %d, lineage %d", message.term, message.lineage)
+                self._happened(Heard())
             case Fenced():
                 log.warning("fenced: %s; registering again", message.reason)
                 self._register()

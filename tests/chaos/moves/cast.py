@@ -24,6 +24,7 @@ from autoscaler.clusters.local.processes import Command, Ended, Processes
 from autoscaler.jobs.masters import Door, Masters, NoProgress
 from tests.chaos.ledger import PROGRAM
 from tests.chaos.moves.points import HOOK
+from trainer_sdk.pserver.__main__ import EXIT_OWNING
 
 ROOT = Path(__file__).resolve().parents[3]
 RESTART_AFTER_S = 0.2
@@ -273,7 +274,8 @@ class Cast:
             self.is_over = True  # END was said to it
         is_told_early = actor.is_leaving and ended.code == -signal.SIGTERM  # before Python has set its handler
         has_stepped_down = actor.part is Part.MASTER and ended.code == STEPPED_DOWN
-        may_end = actor.is_struck or ended.code == 0 or is_told_early or has_stepped_down
+        has_to_go = actor.part is Part.SERVER and actor.is_leaving and ended.code == EXIT_OWNING  # its grace is over
+        may_end = actor.is_struck or ended.code == 0 or is_told_early or has_stepped_down or has_to_go
         if not may_end:
             self.problems.append(f"{actor.name} ended by itself with {ended.code}")
 
