@@ -50,14 +50,43 @@ def test_loads_are_bytes_a_second_of_each_bucket_since_the_report_before(model):
     hot = np.array([id_ for id_ in range(1000) if buckets_of_rows(np.array([id_]), BUCKETS)[0] == 3][:50])
     for _ in range(32):
         weighing.pass_rows(1, hot)
-    said = weighing.report(FIRST, ALL, 20.0)
+    said = weighing.take(FIRST, ALL, 20.0).report()
     assert said.loads == (6 * 400 / 10, 6 * 400 / 10, 0.0, 32 * 50 * 16 / 10)
-    assert set(weighing.report(FIRST, ALL, 21.0).loads) == {0.0}
+    assert set(weighing.take(FIRST, ALL, 21.0).report().loads) == {0.0}
 
 
 def test_a_bucket_that_came_or_went_meanwhile_is_not_weighed(model):
     """Its load was measured for a part of the time, by somebody else for the rest."""
     weighing = Weighing(model, 0.0)
     weighing.begin(FIRST, PositionSet.of(0, 1))
-    assert weighing.report(FIRST, PositionSet.of(1, 2), 10.0).buckets == PositionSet.of(1)
-    assert weighing.report(FIRST, PositionSet.of(1, 2), 20.0).buckets == PositionSet.of(1, 2)
+    assert weighing.take(FIRST, PositionSet.of(1, 2), 10.0).report().buckets == PositionSet.of(1)
+    assert weighing.take(FIRST, PositionSet.of(1, 2), 20.0).report().buckets == PositionSet.of(1, 2)
+
+
+def test_what_was_taken_stays_as_it_was_while_others_push(model):
+    """It is summed without the lock that a push needs."""
+    weighing = Weighing(model, 0.0)
+    weighing.begin(FIRST, ALL)
+    weighing.pass_dense(0, ALL)
+    tally = weighing.take(FIRST, ALL, 10.0)
+    weighing.pass_dense(0, ALL)
+    ids = np.arange(0, 40)
+    for _ in range(16):
+        weighing.pass_rows(1, ids)
+    model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
+    said = tally.report()
+    assert said.loads == (40.0,) * BUCKETS
+    assert said.sizes_bytes == (1200,) * BUCKETS
+
+
+def test_messages_of_many_tables_are_kept_by_the_buckets_that_they_cover():
+    """A resize leaves dozens of routes behind: what is summed grows with them, not with routes times tables."""
+    layout = Layout.of(tuple(TableSpec(name=f"w{number}", shape=(400,)) for number in range(20)), BUCKETS)
+    weighing = Weighing(Model(layout, ALL), 0.0)
+    weighing.begin(FIRST, ALL)
+    for buckets in (ALL, PositionSet.of(0, 2)):
+        for table in range(20):
+            weighing.pass_dense(table, buckets)
+    tally = weighing.take(FIRST, ALL, 1.0)
+    assert len(tally.messages) == 2
+    assert tally.report().loads == (16000.0, 8000.0, 16000.0, 8000.0)

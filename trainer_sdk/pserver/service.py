@@ -61,7 +61,7 @@ from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.state import Limits, Phase, ServerState, joined
 from trainer_sdk.pserver.tables import DenseGradient, ForkedModel, Gradient, Model, check_ids
-from trainer_sdk.pserver.weighing import Weighing
+from trainer_sdk.pserver.weighing import Tally, Weighing
 from trainer_sdk.pserver.wire_copies import CopyStatus
 from trainer_sdk.pserver.wire_messages import PullAnswer, PullHead, PullStatus, PushHead, Section
 
@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
-    """What the service needs of the world.  `tell` and `fatal` are called under the lock and must not block."""
+    """What the service needs of the world.  `tell` and `fatal` may be called under the lock and must not block."""
 
     storage: Storage
     tell: Callable[[ServerMessage], None]
@@ -359,18 +359,29 @@ class Service:
         return write_fork(self._outside.storage, author, order, forked, read)
 
     def _watch_deadlines(self) -> None:
-        with self._lock:
+        try:
             while not self._is_closed:
-                report_s = self._weighing.due_s if self._state.is_ready else math.inf
-                at_s, event = bucket.deadline(self._state) or (math.inf, None)
-                now_s = time.monotonic()
-                if event is not None and now_s >= at_s:
-                    self._handle(event)
-                elif now_s >= report_s:
-                    self._outside.tell(self._weighing.report(self._state.lineage, self._state.buckets, now_s))
-                else:
-                    left_s = min(at_s, report_s) - now_s
-                    self._changed.wait(left_s if left_s < math.inf else None)
+                tally = self._wait_for_tally()
+                if tally is not None:
+                    self._outside.tell(tally.report())
+        except BaseException as error:
+            self._outside.fatal(error)
+            raise
+
+    def _wait_for_tally(self) -> Tally | None:
+        """What a report that is due is made of, without the lock; deadlines are kept meanwhile.  None: look again."""
+        with self._lock:
+            report_s = self._weighing.due_s if self._state.is_ready else math.inf
+            at_s, event = bucket.deadline(self._state) or (math.inf, None)
+            now_s = time.monotonic()
+            if event is not None and now_s >= at_s:
+                self._handle(event)
+            elif now_s >= report_s:
+                return self._weighing.take(self._state.lineage, self._state.buckets, now_s)
+            elif not self._is_closed:
+                left_s = min(at_s, report_s) - now_s
+                self._changed.wait(left_s if left_s < math.inf else None)
+            return None
 
     def _weigh(self, gradients: Sequence[Gradient], pushed: PositionSet) -> None:
         for gradient in gradients:
