@@ -1,6 +1,8 @@
 """Copies of buckets on their way: what goes wrong with one keeps no other from its target."""
 
+import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -8,12 +10,15 @@ from master.api.identities import BucketId, Lineage, MemberName, Version
 from master.api.messages import Installed
 from master.api.positions import EMPTY
 from tests.integration.data_path_stage import BUCKETS, TABLES, span
+from trainer_sdk.pserver import couriers
 from trainer_sdk.pserver.couriers import Couriers, Post
+from trainer_sdk.pserver.handshake import welcome_client
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import SendCopy
 from trainer_sdk.pserver.parcels import packed
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.tables import Model
+from trainer_sdk.pserver.wire import Channel, WireLimits
 
 MODEL = Model(Layout.of(TABLES, BUCKETS), span(0, BUCKETS))
 
@@ -89,3 +94,55 @@ def test_a_courier_that_could_not_begin_is_replaced_by_the_next_order(target, tm
         sender.couriers.send(order_for(target, 1))
         threading.Event().wait(0.01)
     sender.couriers.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_repeat_of_what_is_on_its_way_is_sent_only_if_that_does_not_arrive(target, fails):
+    """The master asks again after seconds; a slow link must not carry each bucket twice."""
+    is_under_way, may_go_on = threading.Event(), threading.Event()
+
+    def pack(order):
+        if not is_under_way.is_set():
+            is_under_way.set()
+            assert may_go_on.wait(20)
+            if fails:
+                raise MemoryError
+        return parcel_of(order)
+
+    sender = Sender(pack)
+    sender.couriers.send(order_for(target, 0))
+    assert is_under_way.wait(20)
+    sender.couriers.send(order_for(target, 0))
+    sender.couriers.send(order_for(target, 1))
+    may_go_on.set()
+    target.wait_for(Installed, count=2)
+    assert sorted(said.bucket for said in target.all_of(Installed)) == [0, 1]
+    assert sender.packed == ([0, 0, 1] if fails else [0, 1])
+    sender.couriers.close()
+
+
+def test_a_target_that_answers_a_byte_now_and_then_has_no_more_time_than_another(target, monkeypatch):
+    """Each socket operation is in time, all of them together are not: the connection is cut at the deadline."""
+    monkeypatch.setattr(couriers, "BUDGET_S", 0.5)
+    was_cut = threading.Event()
+
+    def answer_slowly(listening):
+        sock, _ = listening.accept()
+        with sock:
+            channel = Channel(sock, WireLimits())
+            welcome_client(channel, Security(), target.incarnation)
+            sock.sendall(b"EDLp\x0a\0\0\0\0\0\x0f\0" + bytes(8))  # an answer with a head of 983,040 bytes
+            try:
+                while True:
+                    sock.sendall(b"?")
+                    was_cut.wait(0.05)
+            except OSError:
+                was_cut.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer_slowly, args=(listening,), daemon=True).start()
+        sender = Sender()
+        slow = replace(target.place, address=f"127.0.0.1:{listening.getsockname()[1]}")
+        sender.couriers.send(replace(order_for(target, 0), target=slow))
+        assert was_cut.wait(20)
+        sender.couriers.close()

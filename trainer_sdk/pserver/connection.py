@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from master.api.identities import ServerPlace
@@ -22,7 +24,7 @@ _LONGEST_PAUSE_S = 0.1  # a server that left is known to have left by the next o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How a trainer talks to parameter servers."""
+    """How a trainer, or another server, talks to parameter servers."""
 
     name: str = "trainer"  # for the server's log
     limits: WireLimits = field(default_factory=lambda: WireLimits(io_s=10.0))  # of a server that stopped
@@ -66,6 +68,25 @@ class Connection:
                 self._patience.pause(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return self._channel
+
+    @contextmanager
+    def open_until(self, deadline_s: float) -> Iterator[None]:
+        """Whoever waits inside is woken with an OSError at the deadline (monotonic clock).
+
+        The limits of a channel hold for one socket operation each: a peer that takes a little now and then keeps them.
+        """
+        timer = threading.Timer(deadline_s - time.monotonic(), self._break_off)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _break_off(self) -> None:
+        """In a thread of its own; who connects just now has the same deadline."""
+        if (sock := self._socket) is not None:
+            self._patience.shut(sock)
 
     def close(self) -> None:
         """The next use connects again.  What was under way is lost; the same request may be sent again."""

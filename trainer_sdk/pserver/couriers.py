@@ -30,8 +30,10 @@ from trainer_sdk.pserver.wire_copies import CopyStatus, decode_copy_answer, enco
 
 log = logging.getLogger(__name__)
 
-_BUDGET_S: Final = 8.0  # for one copy; less than a master waits for one (`JobConfig.move_timeout_ns`)
-_PAUSE_S: Final = 0.1
+BUDGET_S: Final = 8.0  # for one copy, all attempts; less than a master waits for one (`JobConfig.move_timeout_ns`)
+_PAUSE_S: Final = 0.1  # after the first attempt that failed, twice as long after each other one
+_LONGEST_PAUSE_S: Final = 1.6
+_JOIN_S: Final = 0.1
 _IDLE_S: Final = 10.0  # then a connection is not worth keeping
 _MAX_WAITING: Final = 64  # orders for one target; a master has a few buckets on their way together
 _MAX_TEXT: Final = 4096
@@ -53,14 +55,18 @@ class Couriers:
 
     def __init__(self, name: MemberName, security: Security, post: Post) -> None:
         self._security, self._post = security, post
-        self._settings = ClientSettings(name=name, limits=WireLimits(io_s=_BUDGET_S), budget_s=_BUDGET_S)
+        self._settings = ClientSettings(name=name, limits=WireLimits(io_s=BUDGET_S), budget_s=BUDGET_S)
         self._patience = Patience()
         self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target; of each that has a thread
         self._threads: set[threading.Thread] = set()
         self._changed = threading.Condition()
 
     def send(self, order: SendCopy) -> None:
-        """It is sent after those before it to that target, and once more if it is on its way just now (rule 43)."""
+        """It is sent after those before it to that target (rule 43).
+
+        If the same is on its way just now, it is sent once more only should that one not arrive: a link that needs
+        seconds for a bucket must not carry each twice.
+        """
         with self._changed:
             if self._patience.is_over:
                 return
@@ -85,7 +91,7 @@ class Couriers:
             self._changed.notify_all()
             threads = tuple(self._threads)
         for thread in threads:
-            thread.join(_PAUSE_S)
+            thread.join(_JOIN_S)
 
     def _serve(self, target: ServerPlace, orders: deque[SendCopy]) -> None:
         """One target's thread.  However it ends, the next order for that target starts another."""
@@ -95,7 +101,8 @@ class Couriers:
             with closing(connection):
                 while (order := self._next(target, orders)) is not None:
                     try:
-                        self._deliver(connection, order)
+                        if self._deliver(connection, order):
+                            self._drop_repeats(orders, order)
                     except Exception:  # no memory for it, say: the others may go all the same
                         connection.close()
                         log.exception("bucket %d did not reach %s", order.bucket, target.name)
@@ -118,25 +125,38 @@ class Couriers:
         if self._waiting.get(target.incarnation) is orders:
             del self._waiting[target.incarnation]
 
-    def _deliver(self, connection: Connection, order: SendCopy) -> None:
-        deadline_s = time.monotonic() + _BUDGET_S
+    def _drop_repeats(self, orders: deque[SendCopy], order: SendCopy) -> None:
+        with self._changed:
+            for other in [other for other in orders if _is_same(order, other)]:
+                orders.remove(other)
+
+    def _deliver(self, connection: Connection, order: SendCopy) -> bool:
+        """Whether the target has it now."""
+        deadline_s, pause_s = time.monotonic() + BUDGET_S, _PAUSE_S
         while (parcel := self._post.pack(order)) is not None:
             try:
-                if _sent(connection, parcel, deadline_s) is CopyStatus.NEED_FULL:
-                    self._post.full_wanted(order)
+                return self._arrives(connection, order, parcel, deadline_s)
             except (OSError, TemporaryError) as error:
                 connection.close()
-                if time.monotonic() + _PAUSE_S > deadline_s or self._patience.is_over:
+                if time.monotonic() + pause_s > deadline_s or self._patience.is_over:
                     log.warning("bucket %d did not reach %s: %s", order.bucket, order.target.name, error)
-                    return
-                self._patience.pause(_PAUSE_S)
+                    return False
+                self._patience.pause(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             except (WireError, AuthenticationError) as error:
                 connection.close()
                 log.warning("bucket %d cannot go to %s: %s", order.bucket, order.target.name, error)
-                return
-            else:
-                log.debug("%s", order)
-                return
+                return False
+        return False
+
+    def _arrives(self, connection: Connection, order: SendCopy, parcel: Parcel, deadline_s: float) -> bool:
+        """False: the target lacks its base.  Raises what `_sent` raises, at the deadline at the latest."""
+        with connection.open_until(deadline_s):
+            status = _sent(connection, parcel, deadline_s)
+        log.debug("%s", order)
+        if status is CopyStatus.NEED_FULL:
+            self._post.full_wanted(order)
+        return status is CopyStatus.ARRIVED
 
 
 def _sent(connection: Connection, parcel: Parcel, deadline_s: float) -> CopyStatus:
