@@ -59,7 +59,9 @@ class JobConfig:
     checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
 
     reconnect_window_ns: int = 10 * SECOND  # a broken stream may come back this long (rule 18)
-    short_window_ns: int = 2 * SECOND  # ... and only so long while a colleague has nothing but its leases to wait for
+    short_window_ns: int = (
+        2 * SECOND
+    )  # ... and only so long while others wait: for its leases, for buckets on their way to it
     lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
     lease_first_ns: int = 120 * SECOND  # ... but from its first lease on so long for its first step, if it is heard of
     lease_factor: int = 8  # ... or this many expected batch times, whichever is longer

@@ -1,7 +1,8 @@
 """Buckets that are on their way for too long: undone, and tried again later (rules 46, 53; ADR 0315).
 
 Pushes wait for a frozen bucket, so each move has a time of its own, from when its intent was durable: what others do
-meanwhile gives it no more.
+meanwhile gives it no more.  A target whose stream is broken is waited for as shortly as any colleague (UNDO needs
+nobody): it may have ended, and a stream that only broke is back by then.
 
 Not here: that FREEZE is said again before that (`servers.handle_overdue`).
 """
@@ -31,10 +32,11 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
         return
     since = moves.since
     late = frozenset(one.bucket for one in _timed(state) if _ends(state, one, since[one.bucket]) <= event.deadline)
-    moves = replace(moves, undone=moves.undone | late, waiting=())
+    slow = frozenset(bucket for bucket in late if since[bucket] + state.config.move_timeout_ns <= event.deadline)
+    moves = replace(moves, undone=moves.undone | late, waiting=() if slow else moves.waiting)
     if moves.again is None:  # else it is the same trouble
         again = turn.after(state.config.move_again_ns << min(moves.late, MOST_DOUBLINGS))
-        moves = replace(moves, again=again, late=moves.late + 1)
+        moves = replace(moves, again=again, late=moves.late + bool(slow))
     turn.change(moves=moves)
     if any(server.is_leaving for server in state.members.servers.values()):
         resizing.plan(turn)
@@ -45,5 +47,9 @@ def _timed(state: JobState) -> tuple[Intent, ...]:
     return tuple(intent for intent in state.moves.awaited if intent.bucket in state.moves.since)
 
 
-def _ends(state: JobState, _: Intent, since: Instant) -> Instant:
-    return Instant(since + state.config.move_timeout_ns)
+def _ends(state: JobState, intent: Intent, since: Instant) -> Instant:
+    config, target = state.config, state.members.try_server(intent.target)
+    late = since + config.move_timeout_ns
+    if target is None or target.window_ends is None:
+        return Instant(late)
+    return Instant(min(late, target.window_ends - config.reconnect_window_ns + config.short_window_ns))

@@ -252,6 +252,34 @@ def test_freeze_is_said_again_when_the_target_returns(job):
     assert len(to(driver, s0.key, Freeze)) == 2
 
 
+def test_a_target_whose_stream_stays_broken_keeps_nothing_frozen():
+    """UNDO needs nobody: what is not installed is served again before the target counts as lost."""
+    driver, servers = growing(24)
+    arrived, waits = driver.state.moves.intents
+    driver.writes_go_through = False
+    installed(driver, servers[2], arrived.bucket)
+    driver.feed(StreamBroken(member=servers[2].key))
+    driver.let_go()
+    (undone_at,) = (at for at, event in deadlines(driver.state) if isinstance(event, MovesExpired))
+    assert undone_at == driver.now + driver.config.short_window_ns
+    driver.fire(MovesExpired)
+    assert waits not in driver.durable.intents
+    assert owners_of(driver, servers[2]) == [arrived.bucket]
+    assert not driver.durable.intents, "nothing begins to move there before it is back"
+    assert driver.state.moves.late == 0
+
+
+def test_a_target_that_returns_has_its_time(job):
+    """A stream that broke for a moment costs a move nothing."""
+    driver, (_, s1) = job
+    driver.feed(TO_S1)
+    driver.now = Instant(driver.now + SECOND)
+    driver.feed(StreamBroken(member=s1.key))
+    s1.register()
+    (undone_at,) = (at for at, event in deadlines(driver.state) if isinstance(event, MovesExpired))
+    assert undone_at == driver.config.move_timeout_ns
+
+
 def test_what_a_leaving_server_could_not_hand_over_is_tried_again(job):
     """Rule 53: its grace runs."""
     driver, (s0, s1) = job
