@@ -405,6 +405,13 @@ class MovesExpired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovesAgain:
+    """What was undone because it did not arrive, and what waited with it, is tried again."""
+
+    deadline: Instant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServersAsked:
     """The cluster side wants so many servers, ordinals 0 to count - 1; answered by AnswerServers with `request`.
 
@@ -436,6 +443,7 @@ Deadline = (
     | CutExpired
     | AnswersOverdue
     | MovesExpired
+    | MovesAgain
 )
 Event = (
     MessageReceived

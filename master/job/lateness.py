@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from master.job import resizing
-from master.job.domain import Instant, Intent, MovesExpired
+from master.job.domain import Instant, Intent, MovesAgain, MovesExpired
 from master.job.state import JobState, Turn
 
 MOST_DOUBLINGS: Final = 6
@@ -40,6 +40,13 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
     turn.change(moves=moves)
     if any(server.is_leaving for server in state.members.servers.values()):
         resizing.plan(turn)
+
+
+def handle_again(turn: Turn, event: MovesAgain) -> None:
+    """From where everything is by now."""
+    if turn.state.moves.again == event.deadline:
+        turn.change(moves=replace(turn.state.moves, again=None))
+        resizing.plan_anew(turn)
 
 
 def _timed(state: JobState) -> tuple[Intent, ...]:

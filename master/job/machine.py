@@ -59,6 +59,7 @@ from master.job.domain import (
     ManifestWritten,
     MemberKey,
     MessageReceived,
+    MovesAgain,
     MovesAsked,
     MovesExpired,
     OwnersAwaited,
@@ -247,5 +248,6 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     MovesAsked: resizing.handle_asked,
     OwnersAwaited: recovery.handle_owners_awaited,
     MovesExpired: lateness.handle_expired,
+    MovesAgain: lateness.handle_again,
     ServersAsked: scaling.handle_asked,
 }

@@ -17,6 +17,7 @@ from master.job.domain import (
     HoldExpired,
     Instant,
     LeaseExpired,
+    MovesAgain,
     MovesExpired,
     OwnersAwaited,
     ReclaimWindowEnded,
@@ -62,6 +63,8 @@ def _of_recovery(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
         yield state.recovery.awaits_until, OwnersAwaited(deadline=state.recovery.awaits_until)
     if (ends := lateness.expires(state)) is not None:
         yield ends, MovesExpired(deadline=ends)
+    if state.moves.again is not None:
+        yield state.moves.again, MovesAgain(deadline=state.moves.again)
     overdue = {state.recovery.overdue, state.skip.overdue if state.skip and not state.writing else None}
     overdue.add(state.moves.overdue)
     for at in overdue:

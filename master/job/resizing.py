@@ -55,8 +55,6 @@ def handle_report(turn: Turn, server: Server, said: ServerReport) -> None:
     weighed = zip(said.buckets, said.sizes_bytes, said.loads, strict=True)
     heard = {b: Weight(size_bytes=max(0, size), load=_load(load)) for b, size, load in weighed if b in mine}
     turn.change(weights=state.weights.put_all(heard))
-    if state.moves.again is not None and turn.now >= state.moves.again:
-        plan_anew(turn)
 
 
 def _load(said: float) -> float:

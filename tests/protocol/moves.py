@@ -30,6 +30,7 @@ from master.job.domain import (
     ManifestWritten,
     MemberKey,
     MessageReceived,
+    MovesAgain,
     MovesAsked,
     MovesExpired,
     OwnersAwaited,
@@ -576,7 +577,7 @@ class JobModel:
     def _fault_of(self, world: World, leader: MasterProcess, deadline: Deadline) -> str | None:
         """Which fault it is that this deadline passes; None when it must come."""
         match deadline:
-            case CommitDue() | ReclaimWindowEnded():
+            case CommitDue() | ReclaimWindowEnded() | MovesAgain():
                 return None
             case LeaseExpired():
                 return "pause"

@@ -8,11 +8,13 @@ import pytest
 
 from master.api.messages import Ack, Freeze, Installed, Released, Restore, ServerLeaving, ServerReport
 from master.api.positions import PositionSet
+from master.job import deadlines
 from master.job.domain import (
     AnswerServers,
     CommitDue,
     HoldExpired,
     JobConfig,
+    MovesAgain,
     MovesExpired,
     OwnersAwaited,
     Persist,
@@ -439,11 +441,10 @@ def test_what_did_not_arrive_is_tried_again_later_and_later(job):
         run_servers(driver, [*servers, third])
         driver.fire(MovesExpired)
         run_servers(driver, [*servers, third])
-        driver.now += (driver.config.move_again_ns << doublings) - 1
-        weigh(driver, servers[0], size_bytes=1)
         assert not driver.state.moves.intents
-        driver.now += 1
-        weigh(driver, servers[0], size_bytes=1)
+        (again,) = (at for at, event in deadlines(driver.state) if isinstance(event, MovesAgain))
+        assert again - driver.now == driver.config.move_again_ns << doublings
+        driver.fire(MovesAgain)
         assert driver.state.moves.intents
     carry(driver, [*servers, third])
     assert owners(driver).count("s2") == 2
@@ -485,7 +486,6 @@ def test_a_shrink_whose_target_stands_still_is_tried_again_later(job):
     driver.fire(MovesExpired)
     run_servers(driver, servers)
     assert not driver.state.moves.intents
-    driver.now += driver.config.move_again_ns
-    weigh(driver, servers[0], size_bytes=1)
+    driver.fire(MovesAgain)
     carry(driver, servers)
     assert set(owners(driver)) == {"s0"}
