@@ -9,11 +9,12 @@ Not here: that FREEZE is said again before that (`servers.handle_overdue`).
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
 from master.job import resizing
-from master.job.domain import Instant, Intent, MovesAgain, MovesExpired
+from master.job.domain import SECOND, Instant, Intent, MovesAgain, MovesExpired
 from master.job.state import JobState, Turn
 
 MOST_DOUBLINGS: Final = 6
@@ -33,7 +34,8 @@ def handle_expired(turn: Turn, event: MovesExpired) -> None:
     since = moves.since
     late = frozenset(one.bucket for one in _timed(state) if _ends(state, one, since[one.bucket]) <= event.deadline)
     slow = frozenset(bucket for bucket in late if since[bucket] + state.config.move_timeout_ns <= event.deadline)
-    moves = replace(moves, undone=moves.undone | late, waiting=() if slow else moves.waiting)
+    missed = moves.missed.put_all({one.bucket: one.target for one in moves.intents if one.bucket in slow})
+    moves = replace(moves, undone=moves.undone | late, waiting=() if slow else moves.waiting, missed=missed)
     if moves.again is None:  # else it is the same trouble
         again = turn.after(state.config.move_again_ns << min(moves.late, MOST_DOUBLINGS))
         moves = replace(moves, again=again, late=moves.late + bool(slow))
@@ -47,6 +49,14 @@ def handle_again(turn: Turn, event: MovesAgain) -> None:
     if turn.state.moves.again == event.deadline:
         turn.change(moves=replace(turn.state.moves, again=None))
         resizing.plan_anew(turn)
+
+
+def problem(state: JobState) -> str:
+    """What does not arrive, for people; empty while everything does."""
+    targets = Counter(target.name for target in state.moves.missed.values())
+    counts = ", ".join(f"{count} to {name}" for name, count in sorted(targets.items()))
+    within = f"within {state.config.move_timeout_ns // SECOND} s; pushes waited for them, and they are tried again"
+    return f"buckets on their way did not arrive: {counts}, {within}" if counts else ""
 
 
 def _timed(state: JobState) -> tuple[Intent, ...]:

@@ -162,6 +162,7 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         return True
     ended = [intent for intent in old.intents if intent not in new.intents]
     over = frozenset(intent.bucket for intent in ended)
+    arrived = state.moves.saved & over
     begun = [intent for intent in new.intents if intent not in old.intents]
     fresh = {intent.bucket: turn.now for intent in new.intents}
     lost = frozenset(one.bucket for one in begun if not state.members.try_server(one.target))
@@ -172,7 +173,8 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         installed=state.moves.installed - over,
         undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
         inactive=state.moves.inactive | PositionSet.of(*over),
-        late=0 if state.moves.saved & over else state.moves.late,
+        late=0 if arrived else state.moves.late,
+        missed=FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if bucket not in arrived}),
         since=FrozenMap(fresh | {bucket: at for bucket, at in state.moves.since.items() if bucket in fresh}),
         overdue=state.moves.overdue or turn.after(state.config.answer_timeout_ns),
     )

@@ -9,6 +9,7 @@ from typing import Final
 from master.api.identities import Role
 from master.api.positions import PositionSet
 from master.api.status import EpochStatus, FailureStatus, JobPhase, JobStatus, MemberStatus, PositionCounts
+from master.job import lateness
 from master.job.domain import SECOND, Instant
 from master.job.membership import Server
 from master.job.state import JobState, Phase, Stage
@@ -31,7 +32,7 @@ def status(state: JobState, now: Instant) -> JobStatus:
     committed_at = state.commit.committed_at
     return JobStatus(
         phase=_phase(state),
-        problem=state.failed or state.recovery.problem or state.commit.problem,
+        problem=state.failed or state.recovery.problem or state.commit.problem or lateness.problem(state),
         term=state.term,
         lineage=state.number,
         head=state.head_id,

@@ -21,6 +21,7 @@ from master.api.messages import Restore, ServerLeaving, ServerReport
 from master.api.positions import EMPTY
 from master.job import table
 from master.job.domain import MovesAsked
+from master.job.frozen_map import FrozenMap
 from master.job.membership import Server, put_server
 from master.job.placement import NOBODY, Weight, moves, place
 from master.job.state import JobState, Stage, Turn
@@ -137,7 +138,7 @@ def plan_anew(turn: Turn) -> None:
     staying, owners = _staying(state), table.owners(state.route)
     has_to_go = [one for one in _servers(state) if state.is_going(one) and one.key in owners]
     if not staying:
-        turn.change(moves=replace(state.moves, waiting=(), again=None))
+        turn.change(moves=replace(state.moves, waiting=(), again=None, missed=FrozenMap()))
         return
     seat = {one.ordinal: number for number, one in enumerate(staying)}
     before = _placed(state)
@@ -146,7 +147,10 @@ def plan_anew(turn: Turn) -> None:
     wanted = [staying[number].ordinal for number in after]
     way = moves(before, wanted, first=[s.ordinal for s in has_to_go])
     reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "to be even"
-    turn.change(moves=replace(state.moves, waiting=way, reason=reason, again=None))
+    still = {(move.bucket, state.members.servers[move.target].key) for move in way}
+    still |= {(one.bucket, one.target) for one in state.moves.intents if one.bucket not in state.moves.undone}
+    missed = FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if (bucket, to) in still})
+    turn.change(moves=replace(state.moves, waiting=way, reason=reason, again=None, missed=missed))
 
 
 def plan_for_those_who_go(turn: Turn) -> None:

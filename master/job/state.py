@@ -52,6 +52,7 @@ class Stage(StrEnum):
 _NO_MARKS: Final[FrozenMap[int, MarksReport]] = FrozenMap()
 _NO_HELD: Final[FrozenMap[int, tuple[BucketMarks, ...]]] = FrozenMap()
 _NO_TIMES: Final[FrozenMap[BucketId, Instant]] = FrozenMap()
+_NO_TARGETS: Final[FrozenMap[BucketId, MemberKey]] = FrozenMap()
 _NO_FILES: Final[FrozenMap[int, FileRecord]] = FrozenMap()
 
 
@@ -145,6 +146,7 @@ class Moves:
     )
     again: Instant | None = None  # what was undone so, and what waited with it, is tried again after this
     late: int = 0  # how often that was, since one arrived
+    missed: FrozenMap[BucketId, MemberKey] = _NO_TARGETS  # undone so and wanted there still: people are told
 
     @property
     def awaited(self) -> tuple[Intent, ...]:

@@ -8,7 +8,7 @@ import pytest
 
 from master.api.messages import Ack, Freeze, Installed, Released, Restore, ServerLeaving, ServerReport
 from master.api.positions import PositionSet
-from master.job import deadlines
+from master.job import deadlines, status
 from master.job.domain import (
     AnswerServers,
     CommitDue,
@@ -448,6 +448,37 @@ def test_what_did_not_arrive_is_tried_again_later_and_later(job):
         assert driver.state.moves.intents
     carry(driver, [*servers, third])
     assert owners(driver).count("s2") == 2
+
+
+def test_what_does_not_arrive_is_told(job):
+    """Traffic between two servers is blocked: nobody else would say why batches wait."""
+    driver, servers = job
+    driver.want(3)
+    servers.append(Marks(driver, 2))
+    servers[2].register()
+    run_servers(driver, servers)
+    assert status(driver.state, driver.now).problem == ""
+    driver.fire(MovesExpired)
+    run_servers(driver, servers)
+    assert "2 to s2, within 10 s" in status(driver.state, driver.now).problem
+    driver.fire(MovesAgain)
+    assert "2 to s2" in status(driver.state, driver.now).problem, "until they have arrived"
+    intent = driver.state.moves.intents[0]
+    driver.say(servers[2].key, Installed(lineage=1, bucket=intent.bucket, version=intent.version + 1, digest="d"))
+    assert "1 to s2" in status(driver.state, driver.now).problem
+    carry(driver, servers)
+    assert status(driver.state, driver.now).problem == ""
+
+
+def test_what_is_wanted_there_no_longer_is_no_problem(job):
+    driver, servers = job
+    driver.want(3)
+    servers.append(Marks(driver, 2))
+    servers[2].register()
+    run_servers(driver, servers)
+    driver.fire(MovesExpired)
+    driver.want(2)
+    assert status(driver.state, driver.now).problem == ""
 
 
 def test_a_new_master_ends_a_resize_that_was_half_done(job):
