@@ -9,6 +9,10 @@ docs/protocol-moves.md.  Asking and telling is `masters`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+EXIT_OWNING: Final = 75
+"""The exit code of a server that ends with buckets that others do not have (`trainer_sdk.pserver`)."""
 
 
 def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
@@ -17,3 +21,12 @@ def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
     A gap counts: where one in the middle was drained, the one in its place may stand beyond, and must not be sent away.
     """
     return max([minimum, *(ordinal + 1 for ordinal in standing)])
+
+
+def loss_of(code: int | None, story: str) -> str:
+    """What was lost with a server that was told to leave, and ended so; empty: nothing, it has left in order."""
+    if code == 0:
+        return ""
+    if code == EXIT_OWNING:
+        return f"{story}: its time was over, and what others do not have of it comes from the last checkpoint"
+    return f"{story}, before it had handed over what it held"

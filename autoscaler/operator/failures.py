@@ -20,6 +20,7 @@ from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
+from autoscaler.jobs.servers import loss_of
 from autoscaler.operator.ends import By, PodEnd, end_of
 from autoscaler.operator.hands import Hands
 from autoscaler.operator.record import JobRecord, count_server_failure
@@ -80,12 +81,16 @@ class Failures:
         self._records.change(job, judged=record.judged | {uid})
         end = end_of(raw, record.told)
         assert end is not None, f"{key_of(raw)} has ended"
-        if end.code == 0:
-            note = Note(reason="ServerLeft", message="parameter server: has left in order", pod=end.pod)
-        else:
-            told = f"parameter server: {end.story}, before it had handed over what it held"
-            note = Note(reason="ServerLost", message=told, is_warning=True, pod=end.pod)
-        self._ears.say(job, note)
+        lost = loss_of(end.code, end.story)
+        self._ears.say(
+            job,
+            Note(
+                reason="ServerLost" if lost else "ServerLeft",
+                message=f"parameter server: {lost or 'has left in order'}",
+                is_warning=bool(lost),
+                pod=end.pod,
+            ),
+        )
 
     def check(self) -> None:
         """Raise what ended a judgement beside ClusterErrors: a bug, which must not be tried again unseen for ever."""

@@ -10,6 +10,7 @@ from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, 
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.servers import EXIT_OWNING
 from master.api.messages import Refused
 from master.api.scaling import ServersAnswer
 from master.api.status import JobPhase
@@ -143,6 +144,21 @@ async def test_servers_come_and_go_and_the_master_is_told_how_many(tmp_path):
         assert not events(cluster, "Restarting")
         said = [e.message.removeprefix("the model is to be held by ") for e in events(cluster, "ServersSet")]
         assert said == ["2 servers", "1 server, in place of 2"]
+
+
+@pytest.mark.parametrize(("code", "story"), [(EXIT_OWNING, "comes from the last checkpoint"), (7, "before it")])
+async def test_a_server_that_left_with_a_part_of_the_model_is_told(tmp_path, code, story):
+    """By its exit code; what becomes of its job is the master's business."""
+    obedient = template("sh", "-c", f"trap 'exit {code}' TERM; echo up; while :; do sleep 0.1; done", grace_s=60.0)
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(server=obedient))
+        log = cluster.recorder.folder.log_of("digits-server-0")
+        await wait_until(cluster, lambda: log.exists() and "up" in log.read_text(), "the trap")
+        cluster.leave("digits-server-0", why="test")
+        await wait_until(cluster, lambda: events(cluster, "ServerLost"), "the word of it")
+        (lost,) = events(cluster, "ServerLost")
+        assert (lost.object, story in lost.message) == ("tj/digits", True)
+        assert record(cluster).life.failures == 0
 
 
 async def test_place_of_a_drained_server_is_taken_at_once_under_another_number(tmp_path):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from autoscaler.jobs.servers import servers_wanted
+from autoscaler.jobs.servers import EXIT_OWNING, loss_of, servers_wanted
+from trainer_sdk.pserver import __main__ as server
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,12 @@ from autoscaler.jobs.servers import servers_wanted
 def test_the_number_is_one_more_than_the_last_that_stands(standing, wanted):
     """Never below the minimum, which a job needs to train at all."""
     assert servers_wanted(2, standing) == wanted
+
+
+def test_what_a_server_that_left_has_lost_is_told_by_its_exit_code():
+    """One number on both sides, which do not import one another."""
+    assert EXIT_OWNING == server.EXIT_OWNING
+    assert loss_of(0, "exited with 0") == ""
+    assert "last checkpoint" in loss_of(EXIT_OWNING, "exited with 75")
+    assert loss_of(-9, "was killed by SIGKILL") == "was killed by SIGKILL, before it had handed over what it held"
+    assert loss_of(None, "its node is gone")

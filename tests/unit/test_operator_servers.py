@@ -301,7 +301,7 @@ async def test_the_budget_counts_servers_that_stand():
     assert await budget(scene) == trainers + 1 + master - 1
 
 
-@pytest.mark.parametrize(("code", "reason"), [(0, "ServerLeft"), (137, "ServerLost")])
+@pytest.mark.parametrize(("code", "reason"), [(0, "ServerLeft"), (75, "ServerLost"), (137, "ServerLost")])
 async def test_the_end_of_a_drained_server_is_told_from_a_crash(code, reason):
     scene = await grown()
     scene.bench.rest.end("team-a", "digits-server-1", code=code)

@@ -21,7 +21,7 @@ from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.servers import servers_wanted
+from autoscaler.jobs.servers import loss_of, servers_wanted
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
 from master.api.scaling import ServersAnswer
@@ -148,6 +148,8 @@ class Jobs:
             self.tell(name, lives.TrainerEnded())
             await self.ask(name)
             self._judge_end(name, gone)
+        if pod.role is Role.SERVER and pod.is_leaving:
+            self._note_loss(record, gone)
         self.look()
 
     async def watch(self) -> None:
@@ -242,6 +244,15 @@ class Jobs:
         if gone.code == 0:
             story += ", but data is left to train: a script ends when its loop over the session's data set ends"
         self.tell(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
+
+    def _note_loss(self, record: JobRecord, gone: Gone) -> None:
+        """A server that was told to leave has ended; where its whole job goes, nobody asks what it held."""
+        goes_on = record.life.stage is lives.Stage.ACTIVE and any(
+            not pod.is_leaving for pod in self._table.job_pods(record.name, Role.MASTER)
+        )
+        lost = loss_of(gone.code, gone.story) if goes_on and gone.code is not None else ""
+        if lost:
+            self._recorder.note("Job", f"tj/{record.name}", "ServerLost", f"{gone.pod.name}: {lost}")
 
     def _carry_out(self, name: str, effect: lives.Effect) -> None:
         match effect:
