@@ -2,8 +2,9 @@
 
 The planner decides the number and the cluster creates and ends pods; the master moves the buckets.  It is told one
 number, again and again until it holds (level-triggered): n servers, with the ordinals 0 to n - 1.  A pod that comes
-raises it at once, one that is told to leave lowers it at once, if it was the last; what the master does then is
-docs/protocol-moves.md.  Asking and telling is `masters`.
+raises it at once; one that is told to leave or is lost lowers it at once, if it was the last, never below the minimum.
+One lost in the middle is missed: the master gives the one in its place a reconnect window to come, and goes on with
+those that are there (ADR 0315).  What it does is docs/protocol-moves.md.  Asking and telling is `masters`.
 """
 
 from __future__ import annotations
