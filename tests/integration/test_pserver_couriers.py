@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.identities import BucketId, Lineage, MemberName, Version
+from master.api.identities import BucketId, Incarnation, Lineage, MemberName, Version
 from master.api.messages import Installed
 from master.api.positions import EMPTY
 from tests.integration.data_path_stage import BUCKETS, TABLES, span
 from trainer_sdk.pserver import couriers
 from trainer_sdk.pserver.couriers import Couriers, Post
-from trainer_sdk.pserver.handshake import welcome_client
+from trainer_sdk.pserver.handshake import Role, greet_server, welcome_client
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import SendCopy
 from trainer_sdk.pserver.parcels import packed
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.tables import Model
-from trainer_sdk.pserver.wire import Channel, WireLimits
+from trainer_sdk.pserver.wire import Channel, Kind, WireLimits
+from trainer_sdk.pserver.wire_copies import CopyStatus, decode_copy_answer, encode_copy
 
 MODEL = Model(Layout.of(TABLES, BUCKETS), span(0, BUCKETS))
 
@@ -146,3 +147,31 @@ def test_a_target_that_answers_a_byte_now_and_then_has_no_more_time_than_another
         sender.couriers.send(replace(order_for(target, 0), target=slow))
         assert was_cut.wait(20)
         sender.couriers.close()
+
+
+def bring(server, role, *parcels):
+    """The frames with which one of this role is answered."""
+    with socket.create_connection(("127.0.0.1", server.listener.port), timeout=20) as sock:
+        channel = Channel(sock, WireLimits())
+        greet_server(channel, Security(), "one", role)
+        for parcel in parcels:
+            channel.send(Kind.COPY, encode_copy(parcel.head), parcel.body)
+            yield channel.receive()
+
+
+def test_nobody_but_a_server_may_bring_a_bucket(target):
+    """A trainer's mistake must not put a bucket in the place of the true one."""
+    parcel = parcel_of(order_for(target, 0))
+    (answer,) = bring(target, Role.TRAINER, parcel)
+    assert answer.kind is Kind.REFUSED
+    assert target.all_of(Installed) == []
+
+
+def test_a_copy_is_judged_by_its_head_and_its_body_passed_over_if_nobody_wants_it(target):
+    """Not even its digest is looked at; the next one on that connection is taken."""
+    wanted = parcel_of(order_for(target, 0))
+    unwanted = replace(wanted.head, target=Incarnation("another"), digest="of something else")
+    body = [memoryview(bytes(300_000))] * 2
+    answers = list(bring(target, Role.SERVER, wanted._replace(head=unwanted, body=body), wanted, wanted))
+    assert {decode_copy_answer(answer.head) for answer in answers} == {CopyStatus.ARRIVED}
+    target.wait_for(Installed, count=2)

@@ -49,6 +49,7 @@ from trainer_sdk.pserver.messages import (
     Verdict,
     WriteFork,
 )
+from trainer_sdk.pserver.moving import wants
 from trainer_sdk.pserver.state import Group, Phase, ServerState, check_state
 
 G = Lineage(1)
@@ -301,6 +302,22 @@ def test_a_difference_on_another_base_needs_the_whole(target):
     assert after(state, late) == (state, (AskFull(head=late.head),))
     final, _ = after(state, handed(1, base="early"))
     assert final.moving.staged[0].is_final
+
+
+def test_a_copy_of_a_version_that_cannot_be_does_not_keep_the_true_one_away(target):
+    """Rule 44 leaves copies below a staged one lying, so a false one far above would do so for the whole lineage."""
+    state, effects = after(target, handed(1 << 62))
+    assert (state, effects) == (target, ())
+    assert not wants(target, handed(1 << 62).head)
+    assert wants(target, handed(1).head)
+    assert told(after(state, handed(1))[1])
+
+
+def test_the_body_of_a_copy_that_is_here_already_is_not_wanted_again(target):
+    """It is said that it is here, which needs the head alone (rule 44)."""
+    state, _ = after(target, handed(1))
+    assert not wants(state, handed(1).head)
+    assert wants(state, handed(2).head)
 
 
 def test_a_later_hand_over_takes_the_place_of_an_earlier_one(target):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from master.api.identities import ServerPlace
 from trainer_sdk.errors import ServerUnavailableError
-from trainer_sdk.pserver.handshake import greet_server
+from trainer_sdk.pserver.handshake import Role, greet_server
 from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Channel, WireLimits
@@ -27,6 +27,7 @@ class ClientSettings:
     """How a trainer, or another server, talks to parameter servers."""
 
     name: str = "trainer"  # for the server's log
+    role: Role = Role.TRAINER
     limits: WireLimits = field(default_factory=lambda: WireLimits(io_s=10.0))  # of a server that stopped
     budget_s: float = 2.0  # no new attempt after that: the route may have changed meanwhile
     connect_s: float = 2.0  # one attempt
@@ -99,7 +100,7 @@ class Connection:
     def _connect(self, deadline_s: float) -> Channel:
         try:
             channel = Channel(self._dial(deadline_s), self._settings.limits)
-            incarnation = greet_server(channel, self._security, self._settings.name)
+            incarnation = greet_server(channel, self._security, self._settings.name, self._settings.role)
         except BaseException:
             self.close()
             raise

@@ -21,6 +21,7 @@ from typing import Final
 from master.api.identities import Incarnation, MemberName, ServerPlace
 from trainer_sdk.errors import AuthenticationError, TemporaryError, WireError
 from trainer_sdk.pserver.connection import ClientSettings, Connection
+from trainer_sdk.pserver.handshake import Role
 from trainer_sdk.pserver.messages import SendCopy
 from trainer_sdk.pserver.parcels import Parcel
 from trainer_sdk.pserver.patience import Patience
@@ -55,7 +56,9 @@ class Couriers:
 
     def __init__(self, name: MemberName, security: Security, post: Post) -> None:
         self._security, self._post = security, post
-        self._settings = ClientSettings(name=name, limits=WireLimits(io_s=BUDGET_S), budget_s=BUDGET_S)
+        self._settings = ClientSettings(
+            name=name, role=Role.SERVER, limits=WireLimits(io_s=BUDGET_S), budget_s=BUDGET_S
+        )
         self._patience = Patience()
         self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target; of each that has a thread
         self._threads: set[threading.Thread] = set()

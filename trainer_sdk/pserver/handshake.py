@@ -1,50 +1,60 @@
 """The first three frames of a connection: versions, and proof on both sides that they belong to one job.
 
     server -> CHALLENGE(version, incarnation, nonce)
-    client -> HELLO(version, name, nonce, proof of the server's nonce)
+    client -> HELLO(version, role, name, nonce, proof of the server's nonce in that role)
     server -> WELCOME(proof of the client's nonce), or REFUSED(text)
 
-A server that hands a bucket over is a client too.  Both speak the same wire version or not at all: servers and trainers
-of a job run one image.
+A server that hands a bucket over is a client too, of its own role: nobody else's copies are taken.  Both speak the
+same wire version or not at all: servers and trainers of a job run one image.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+from enum import StrEnum
 from typing import Any, Final
 
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Channel, Frame, Kind
 
-WIRE_VERSION: Final = 3
+WIRE_VERSION: Final = 4
 PROBE: Final = "liveness probe"  # the name of one who asks for nothing more (`alive`)
 _NONCE_BYTES: Final = 32
 _MAX_TEXT: Final = 4096
 
 
-def welcome_client(channel: Channel, security: Security, incarnation: str) -> str:
-    """The server's side; returns the client's name.  Raises WireError or AuthenticationError, having said so."""
+class Role(StrEnum):
+    """What a client is.  All know one secret: this keeps mistakes out, not members of the job who mean harm."""
+
+    TRAINER = "client"  # may push and pull; so does a probe, which asks for nothing
+    SERVER = "peer"  # may also bring buckets
+
+
+def welcome_client(channel: Channel, security: Security, incarnation: str) -> tuple[str, Role]:
+    """The server's side; the client's name and role.  Raises WireError or AuthenticationError, having said so."""
     nonce = secrets.token_bytes(_NONCE_BYTES)
     channel.send(Kind.CHALLENGE, _encode({"version": WIRE_VERSION, "incarnation": incarnation, "nonce": nonce.hex()}))
     hello = _decode(channel.receive_hello(), Kind.HELLO)
     try:
         _check_version(hello)
-        _check_proof(security, "client", nonce, hello)
+        role = Role.SERVER if hello.get("role") == Role.SERVER else Role.TRAINER
+        _check_proof(security, role, nonce, hello)
     except (WireError, AuthenticationError) as error:
         channel.send(Kind.REFUSED, str(error).encode())
         raise
     channel.send(Kind.WELCOME, _encode({"proof": security.proof("server", _nonce(hello))}))
-    return str(hello.get("name"))[:256]
+    return str(hello.get("name"))[:256], role
 
 
-def greet_server(channel: Channel, security: Security, name: str) -> str:
+def greet_server(channel: Channel, security: Security, name: str, role: Role = Role.TRAINER) -> str:
     """The client's side; returns the server's incarnation.  Raises WireError or AuthenticationError."""
     challenge = _decode(channel.receive_hello(), Kind.CHALLENGE)
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    proof = security.proof("client", _nonce(challenge))
-    channel.send(Kind.HELLO, _encode({"version": WIRE_VERSION, "name": name, "nonce": nonce.hex(), "proof": proof}))
+    proof = security.proof(role, _nonce(challenge))
+    said = {"version": WIRE_VERSION, "role": role, "name": name, "nonce": nonce.hex(), "proof": proof}
+    channel.send(Kind.HELLO, _encode(said))
     _check_version(challenge)
     welcome = _decode(channel.receive_hello(), Kind.WELCOME)
     _check_proof(security, "server", nonce, welcome)

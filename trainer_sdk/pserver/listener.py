@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from trainer_sdk.errors import AuthenticationError, TableError, WireError
-from trainer_sdk.pserver.handshake import PROBE, welcome_client
+from trainer_sdk.pserver.handshake import PROBE, Role, welcome_client
 from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.service import Service
@@ -86,9 +86,9 @@ class Listener:
                     self._open.discard(raw)
                     self._open.add(sock)
             channel = Channel(sock, self._limits)
-            name = welcome_client(channel, self._security, self._service.incarnation)
+            name, role = welcome_client(channel, self._security, self._service.incarnation)
             log.log(logging.DEBUG if name == PROBE else logging.INFO, "%s connected", name)
-            self._converse(channel)
+            self._converse(channel, role)
         except (WireError, AuthenticationError, OSError) as error:
             log.info("connection ended: %s", error)
         except Exception:
@@ -98,14 +98,16 @@ class Listener:
                 self._open -= {raw, sock}
             sock.close()
 
-    def _converse(self, channel: Channel) -> None:
+    def _converse(self, channel: Channel, role: Role) -> None:
         scratch = Scratch()
         while (frame := channel.wait()) is not None:
-            is_kept = frame.kind is Kind.COPY
-            body = memoryview(bytearray(frame.body_bytes)) if is_kept else scratch.view(_BODY_SLOT, frame.body_bytes)
-            channel.receive_into([body])
             try:
-                self._answer(channel, frame, body, scratch)
+                if frame.kind is Kind.COPY:
+                    self._take_copy(channel, frame, role)
+                else:
+                    body = scratch.view(_BODY_SLOT, frame.body_bytes)
+                    channel.receive_into([body])
+                    self._answer(channel, frame, body, scratch)
             except (WireError, TableError) as error:
                 channel.send(Kind.REFUSED, str(error).encode())
                 raise WireError(str(error)) from error
@@ -118,8 +120,19 @@ class Listener:
             case Kind.PULL:
                 pulled, pieces = self._service.pull(decode_pull(frame.head), body, scratch)
                 channel.send(Kind.PULL_ANSWER, encode_pull_answer(pulled), pieces)
-            case Kind.COPY:
-                status = self._service.copy(decode_copy(frame.head), body)
-                channel.send(Kind.COPY_ANSWER, encode_copy_answer(status))
             case _:
                 raise WireError(f"{frame.kind.name} where a question was due")
+
+    def _take_copy(self, channel: Channel, frame: Frame, role: Role) -> None:
+        """Nothing is allocated for the body before the head is one of a bucket that may come here now."""
+        if role is not Role.SERVER:
+            raise WireError("a bucket, from one who is no parameter server")
+        head = decode_copy(frame.head)
+        status = self._service.judge(head)
+        if status is None:
+            body = memoryview(bytearray(frame.body_bytes))
+            channel.receive_into([body])
+            status = self._service.copy(head, body)
+        else:
+            channel.skip(frame.body_bytes)
+        channel.send(Kind.COPY_ANSWER, encode_copy_answer(status))

@@ -15,6 +15,7 @@ which a move never waits for.  Pure.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from master.api.identities import BucketId, ServerPlace, Version
 from master.api.messages import Activate, Activated, BucketMarks, Forget, Freeze, Installed, Refusal, Warm
@@ -35,6 +36,10 @@ from trainer_sdk.pserver.messages import (
 )
 from trainer_sdk.pserver.staged import Staged, with_floor, with_staged, without_staged
 from trainer_sdk.pserver.state import Group, ServerState, Step, apart, merged
+
+_MOST_AHEAD: Final = 1 << 20
+"""Ends of moves of one bucket, each of which raises its version by one, that a server may have missed: far more than a
+job has.  A copy of a version that cannot be would keep all true ones away for the rest of the lineage."""
 
 # ---- the source -----------------------------------------------------------------------------------------------------
 
@@ -98,13 +103,19 @@ def _sent(
 # ---- the target -----------------------------------------------------------------------------------------------------
 
 
+def wants(state: ServerState, head: CopyHead) -> bool:
+    """Whether this copy would be staged: worth to be received."""
+    known = state.moving.try_staged(head.bucket)
+    return _is_for_us(state, head) and not _is_known(known, head)
+
+
 def copy_arrived(state: ServerState, event: CopyArrived) -> Step:
     """Staged and, if it is final, INSTALLED; said again to a repeat (rule 44).  Anything else is left lying."""
     head = event.head
     if not _is_for_us(state, head):
         return Step(state)
     known = state.moving.try_staged(head.bucket)
-    if known is not None and (known.version > head.version or (known.version == head.version and known.is_final)):
+    if known is not None and _is_known(known, head):
         return Step(state, _installed(state, known) if known.version == head.version and head.is_final else ())
     if head.base and (known is None or known.digest != head.base):
         return Step(state, (AskFull(head=head),))
@@ -120,13 +131,17 @@ def copy_arrived(state: ServerState, event: CopyArrived) -> Step:
     return Step(after, (StageCopy(head=head), *_installed(state, staged)))
 
 
+def _is_known(known: Staged | None, head: CopyHead) -> bool:
+    return known is not None and (known.version > head.version or (known.version == head.version and known.is_final))
+
+
 def _is_for_us(state: ServerState, head: CopyHead) -> bool:
     group = _try_live(state, head.bucket)
     return (
         state.is_ready
         and head.lineage == state.lineage
         and head.target == state.incarnation
-        and head.version >= state.moving.floor(head.bucket)
+        and 0 <= head.version - state.moving.floor(head.bucket) <= _MOST_AHEAD
         and (group is None or group.version < head.version)
     )
 

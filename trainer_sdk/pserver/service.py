@@ -175,6 +175,18 @@ class Service:
 
     # ---- other servers ----------------------------------------------------------------------------------------------
 
+    def judge(self, head: CopyHead) -> CopyStatus | None:
+        """The answer to a copy whose body would change nothing; None: `copy` wants the body."""
+        with self._lock:
+            if self._model is None or self._state.lineage != head.lineage:
+                return CopyStatus.ARRIVED  # of another lineage: its sender will hear of it from the master
+            if head.base:
+                return CopyStatus.NEED_FULL  # this release neither sends differences nor builds on them (ADR 0313)
+            if moving.wants(self._state, head):
+                return None
+            self._handle(CopyArrived(head=head))  # of what is here already: INSTALLED, once more
+        return CopyStatus.ARRIVED
+
     def copy(self, head: CopyHead, body: memoryview) -> CopyStatus:
         """Stages a bucket that another server has sent, if it is meant for this process now; keeps `body`.
 

@@ -25,6 +25,7 @@ _HEADER: Final = struct.Struct("<4sB3xIQ")  # magic, kind, bytes of head, bytes 
 _MAX_HEAD_BYTES: Final = 1024 * 1024
 _MAX_PIECES: Final = 512  # below IOV_MAX, 1024 on Linux
 _RECORD_BYTES: Final = 16 * 1024  # of TLS
+_SKIPPED_BYTES: Final = 256 * 1024
 _AHEAD_BYTES: Final = 4096  # a head of an ordinary batch and some more
 
 
@@ -166,6 +167,13 @@ class Channel:
                 if not got:
                     raise _broken_off()
                 at += got
+
+    def skip(self, size: int) -> None:
+        """Takes a body that nobody wants."""
+        piece = memoryview(bytearray(min(size, _SKIPPED_BYTES)))
+        while size:
+            self.receive_into([piece[:size]])
+            size -= min(size, len(piece))
 
     def _head(self, size: int, until_s: float) -> bytes:
         if size <= _AHEAD_BYTES:
