@@ -1,8 +1,9 @@
 """`python -m trainer_sdk.pserver.alive`: does the parameter server of this pod answer?  For its liveness probe.
 
-A process that is stopped, or whose threads wait for one another, keeps its port: the kernel accepts connections for it.
-So this goes as far as a trainer goes, to the end of the handshake.  Whatever the server says is an answer, a refusal
-too: only silence, or nobody listening, is none.  Neither NumPy nor gRPC is imported: a tenth of a second, 20 MB.
+A process that is stopped keeps its port: the kernel accepts connections for it.  So this goes as far as a trainer
+goes, to the end of the handshake.  Whatever the server says is an answer, a refusal too: only silence, or nobody
+listening, is none.  Not seen: threads that wait for one another over the model, which the handshake does not touch;
+trainers give up on those.  Neither NumPy nor gRPC is imported: a tenth of a second, 20 MB.
 """
 
 from __future__ import annotations
