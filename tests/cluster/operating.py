@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from master.etcd_server.cluster import TETHER
 from tests.cluster.waiting import wait_for
 
 STOP_BUDGET_S: Final = 20.0
@@ -44,7 +45,8 @@ class OperatorProcess:
 
     def start(self) -> None:
         """Begin, or begin again."""
-        command = [str(Path(sys.executable).with_name("edl")), "operator", "--lease", self._lease]
+        command = [sys.executable, "-I", "-S", str(TETHER), str(os.getpid())]  # it never outlives the tests
+        command += [str(Path(sys.executable).with_name("edl")), "operator", "--lease", self._lease]
         command += ["--policy", str(self._policy), "--kubeconfig", str(self._kubeconfig)]
         command += ["--listen", "127.0.0.1:0", *self.more]
         environment = {
