@@ -62,6 +62,7 @@ class JobConfig:
     short_window_ns: int = (
         2 * SECOND
     )  # ... and only so long while others wait: for its leases, for buckets on their way to it
+    owners_window_ns: int = 30 * SECOND  # a new master waits so long for servers that others could do without
     lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
     lease_first_ns: int = 120 * SECOND  # ... but from its first lease on so long for its first step, if it is heard of
     lease_factor: int = 8  # ... or this many expected batch times, whichever is longer

@@ -104,7 +104,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
                 failed=f"checkpoint {durable.head.id} is of another data set than the one this job has declared"
             )
     if durable.route:
-        recovery.await_owners(turn)
+        recovery.await_owners(turn, is_new=True)
     if durable.dataset and durable.lineage:
         turn.emit(FindAdoptable(parent=turn.state.head_id, lineage=turn.state.number))
     else:

@@ -108,10 +108,14 @@ def _are_enough_here(state: JobState) -> bool:
     return bool(here) and owning <= here
 
 
-def await_owners(turn: Turn) -> None:
-    """From now on, once more.  Only in a job that may have more servers than it began with."""
+def await_owners(turn: Turn, *, is_new: bool = False) -> None:
+    """From now on, once more.  Only in a job that may have more servers than it began with.
+
+    `is_new`: by a master that knows of no loss; whoever is missing may still have the model.
+    """
     config = turn.state.config
-    ends = turn.after(config.reconnect_window_ns) if config.most_servers > config.servers else None
+    window_ns = config.owners_window_ns if is_new else config.reconnect_window_ns
+    ends = turn.after(window_ns) if config.most_servers > config.servers else None
     turn.recover(awaits_until=ends, does_without=False)
 
 
