@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.cluster.operating import OperatorProcess
 
 folder = Path(sys.argv[1])
-with OperatorProcess("one", folder, folder / "kubeconfig", lease="edl") as operator:
+with OperatorProcess("one", folder, folder / "kubeconfig", lease="edl-system/edl") as operator:
     print(operator._process.pid, flush=True)
     signal.pause()
 """
