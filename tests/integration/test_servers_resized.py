@@ -19,6 +19,7 @@ from tests.integration.sdk_stage import running
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
 
 SIZE, BATCH = 6000, 20
+ODD = 8  # buckets, of 256
 
 
 def status_of(job):
@@ -35,12 +36,15 @@ def ask_for_servers(job, count):
 
 
 def wait_until_even(job, ordinals):
-    """All of these own buckets, about as many each (classes of weight are even); nobody else does; nothing moves."""
+    """All of these own buckets, about as many each; nobody else does; nothing moves.
+
+    Each class of weight is even to one bucket; rows are weighed by a sample, so a slow machine sees more classes.
+    """
 
     def is_even():
         status = status_of(job)
         held = {m.ordinal: m.buckets for m in status.members if m.role is Role.SERVER and m.buckets}
-        return set(held) == set(ordinals) and max(held.values()) - min(held.values()) <= 4 and not status.moving
+        return set(held) == set(ordinals) and max(held.values()) - min(held.values()) <= ODD and not status.moving
 
     job.wait_for(is_even, f"buckets on the servers {sorted(ordinals)}")
 
