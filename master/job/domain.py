@@ -59,9 +59,7 @@ class JobConfig:
     checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
 
     reconnect_window_ns: int = 10 * SECOND  # a broken stream may come back this long (rule 18)
-    short_window_ns: int = (
-        2 * SECOND
-    )  # ... and only so long while others wait: for its leases, for buckets on their way to it
+    short_window_ns: int = 2 * SECOND  # ... only so long while others wait for its leases, or for buckets sent to it
     owners_window_ns: int = 30 * SECOND  # a new master waits so long for servers that others could do without
     lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
     lease_first_ns: int = 120 * SECOND  # ... but from its first lease on so long for its first step, if it is heard of
