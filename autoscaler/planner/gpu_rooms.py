@@ -45,6 +45,19 @@ def needs_per_device(shapes: Iterable[Resources]) -> Mapping[str, Resources]:
     return needs
 
 
+def would_spoil(requests: Resources, room: Resources, needs: Mapping[str, Resources]) -> bool:
+    """Return whether surplus that takes this much of an empty room leaves less than its free devices need."""
+    if devices_of(requests):
+        return False
+    left = room - requests
+    return any(
+        (requests.cpu_milli > 0 and left.cpu_milli < pieces * need.cpu_milli)
+        or (requests.memory_bytes > 0 and left.memory_bytes < pieces * need.memory_bytes)
+        for device, need in needs.items()
+        if (pieces := room.amount(device)) > 0
+    )
+
+
 def spoiled_rooms(draft: Draft, shape: int) -> Mask | None:
     """Return the nodes where a pod of this shape would take what free GPUs need; None if it may go anywhere."""
     if not draft.policy.gpus_keep_room or devices_of(draft.shapes.shapes[shape].requests):

@@ -10,9 +10,12 @@ from autoscaler.domain import (
     Headroom,
     History,
     JobState,
+    Node,
     PodPhase,
     Policy,
     Resize,
+    Resources,
+    Shape,
     Tier,
 )
 from autoscaler.planner import plan
@@ -84,6 +87,18 @@ def test_trainers_that_go_to_one_node_together_need_a_node_that_holds_them_toget
     wanting = replace(wanting, trainer=replace(wanting.trainer, per_node=2))
     moment = at_rest([node("n", 1_000, gpu=1)], [wanting])
     assert answers(moment) == {(Kind.NODES,): (2, "another node with 2 cpu, 2 gpu")}
+
+
+def test_where_free_gpus_keep_their_room_a_node_without_gpus_is_needed():
+    """A node like n would hold two more, but its GPU keeps half a cpu; more on n would have to be cpu and memory."""
+    large = Shape(requests=Resources(cpu_milli=1_500, memory_bytes=1 << 30))
+    wanting = job("a", low=2, high=2, step=2)
+    wanting = replace(wanting, trainer=replace(wanting.trainer, per_node=2, shape=large))
+    full = Node(name="n", allocatable=Resources(cpu_milli=3_000, memory_bytes=2 << 30, gpu_count=1))
+    moment = at_rest([full], [wanting, job("g", high=1, gpu=1, cpu_milli=500)], Policy(gpus_keep_room=True))
+    assert answers(moment) == {
+        (Kind.MAX, Kind.NODES): (4, "maxReplicas 4 in place of 2 and another node with 3 cpu, 2Gi memory")
+    }
 
 
 def test_between_equals_weight_priority_or_room():

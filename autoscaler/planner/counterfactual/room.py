@@ -14,6 +14,7 @@ from typing import Final
 from autoscaler.domain import (
     NOTHING,
     Job,
+    JobState,
     Labels,
     Node,
     NodeName,
@@ -25,6 +26,7 @@ from autoscaler.domain import (
 )
 from autoscaler.planner.counterfactual.amounts import RUNGS, only, tell, unit_for
 from autoscaler.planner.counterfactual.change import Kind, Ladder, Moment
+from autoscaler.planner.gpu_rooms import needs_per_device, would_spoil
 
 NODES_TRIED: Final = 3
 """Candidates for more of one resource, and kinds of nodes of which there could be more."""
@@ -146,7 +148,7 @@ def resource_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[L
 def node_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladder]:
     """Yield more nodes of the commonest kinds that hold what one node gets; where there is none, of one that holds all.
 
-    What one node gets is a trainer, or as many as `perNode` says.
+    What one node gets is a trainer, or as many as `perNode` says.  Where GPUs keep that room it is for core pods alone.
     """
     shape = job.trainer.shape
     unit = NOTHING.plus(shape.requests, times=job.trainer.per_node)
@@ -157,8 +159,16 @@ def node_ladders(moment: Moment, job: Job, missing: Resources) -> Iterator[Ladde
         like = replace(model, is_ready=True, is_cordoned=False, is_draining=False)
         yield [MoreNodes(like=like, count=count, model=model.name) for count in range(1, MOST_NODES + 1)]
     made = Node(name=NodeName("new"), allocatable=missing, labels=labels_for(shape))
-    if not fitting and made.accepts(shape):
+    if not any(holds_surplus(moment, node, unit) for node in fitting) and made.accepts(shape):
         yield [MoreNodes(like=made, count=count, model="") for count in range(1, MOST_NODES + 1)]
+
+
+def holds_surplus(moment: Moment, node: Node, unit: Resources) -> bool:
+    """Return whether surplus may take this much of such a node: not what its free GPUs will need."""
+    if not moment.policy.gpus_keep_room:
+        return True
+    active = (job.trainer.shape.requests for job in moment.view.jobs if job.state is JobState.ACTIVE)
+    return not would_spoil(unit, node.allocatable, needs_per_device(active))
 
 
 def labels_for(shape: Shape) -> Labels:
