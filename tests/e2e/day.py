@@ -66,6 +66,35 @@ class Day:
         """Until so many hold the model, by their pods, by the job's status and by its master's word."""
         self.wait(f"{count} servers", lambda: self.servers() == [count] * 3)
 
+    def wait_told(self, cause: str, *, by: str, role: str = "trainer") -> None:
+        """Until the job's status tells such a change of its size.  It keeps the last ten: ask before others follow."""
+        told = {"cause": cause, "by": by, "role": role}
+        self.wait(
+            f"told: {cause} by {by}",
+            lambda: any(told.items() <= one.items() for one in self.status("resizes") or ()),
+        )
+
+    def wait_told_who_made_way(self) -> None:
+        """Until status and events tell who took trainers for the web: whoever was quicker, as kube-scheduler says too.
+
+        EDL gives room to a Deployment that is to grow, kube-scheduler to pods that are there: a matter of milliseconds.
+        """
+
+        def is_told() -> bool:
+            changes = [one for one in self.status("resizes") or () if one["role"] == "trainer"]
+            by = {one["by"] for one in changes if one["to"] < one["from"]}
+            is_preempted = bool(self.preempted_trainers())
+            is_news = "Preempted" in self.event_reasons()
+            return bool(by) and by <= {"scheduler", "edl"} and ("scheduler" in by) == is_preempted == is_news
+
+        self.wait("told who made way", is_told)
+
+    def preempted_trainers(self) -> set[str]:
+        """Those of which kube-scheduler says that it preempted them."""
+        told = json.loads(self.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+        pods = {one["regarding"]["name"] for one in told if one["reason"] == "Preempted"}
+        return {name for name in pods if name.startswith("digits-trainer-")}
+
     def servers(self) -> list[int]:
         """How many are at work, how many the status tells, and how many of them the master counts on."""
         there = [name for name, pod in self.pods("server").items() if _is_at_work(pod)]
