@@ -38,7 +38,8 @@ from master.api.storage import open_storage
 from trainer_sdk.pserver.client import PserverClient
 from trainer_sdk.pserver.listener import Listener
 from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.service import Outside, Service
+from trainer_sdk.pserver.service import Service
+from trainer_sdk.pserver.shell import Outside
 from trainer_sdk.pserver.wire import WireLimits
 
 _BUCKETS = 256

@@ -31,7 +31,8 @@ from trainer_sdk.pserver.client import PserverClient
 from trainer_sdk.pserver.connection import ClientSettings
 from trainer_sdk.pserver.listener import Listener
 from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.service import Outside, Service
+from trainer_sdk.pserver.service import Service
+from trainer_sdk.pserver.shell import Outside
 from trainer_sdk.pserver.wire import WireLimits
 
 BUCKETS = 32

@@ -223,7 +223,7 @@ def test_a_copy_that_is_not_meant_for_this_process_now_is_left_lying(new_job, di
     source, target = job.servers
     server = source if "version" in differs else target  # the source has it live at 0
     head, body = copy_for(server, **differs)
-    assert server.service.copy(head, body) is CopyStatus.ARRIVED
+    assert server.service.copies.take(head, body) is CopyStatus.ARRIVED
     assert server.all_of(Installed) == []
 
 
@@ -231,7 +231,7 @@ def test_a_difference_is_answered_with_need_full(new_job):
     """Rule 42: this side has no base to build on."""
     job = new_job(2).restore()
     head, body = copy_for(job.servers[1], base="of something")
-    assert job.servers[1].service.copy(head, body) is CopyStatus.NEED_FULL
+    assert job.servers[1].service.copies.take(head, body) is CopyStatus.NEED_FULL
 
 
 def test_an_altered_copy_or_one_of_other_tables_is_refused(new_job):
@@ -242,13 +242,13 @@ def test_an_altered_copy_or_one_of_other_tables_is_refused(new_job):
     altered = memoryview(bytearray(body))
     altered[len(altered) - 9] ^= 1
     with pytest.raises(WireError, match="digest"):
-        target.service.copy(head, altered)
+        target.service.copies.take(head, altered)
     larger = (replace(TABLES[0], shape=(300, 40)), *TABLES[1:])
     for tables, buckets, wrong in ((TABLES, BUCKETS // 2, "buckets"), (larger, BUCKETS, "bucket 3.w")):
         model = Model(Layout.of(tables, buckets), span(0, buckets))
         other = memoryview(bytearray(b"".join(encode_bucket(model.content(MOVED), buckets))))
         with pytest.raises((WireError, TableError), match=wrong):
-            target.service.copy(replace(head, digest=copy_digest([other])), other)
+            target.service.copies.take(replace(head, digest=copy_digest([other])), other)
     assert target.all_of(Installed) == []
 
 

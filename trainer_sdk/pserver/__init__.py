@@ -13,7 +13,8 @@ From bucket to fork to file, the way to read it; pure modules are marked *:
 - The numbers: `layout`* (tables on buckets), `tables`* (all parts of one server), `dense`* and `sparse`* with `rows`*
   (copied on the first write after a cut), `optimisers`*, `initialisers`*.
 - The file of a cut: `bucket_bytes`* (one bucket), `checkpoint_file` (all of a server, and back), `loading`.
-- The server process: `service` (core and numbers under one lock), `listener` (data port), `member` (the master's
+- The server process: `shell` (core and numbers under one lock), `errands`, `copies` with `couriers`, and `deadlines`
+  (what goes on beside it), `service` (all of it, and its doors), `listener` (data port), `member` (the master's
   stream), `__main__`; `alive` (its liveness probe).
 - Between the two: `wire` (frames), `wire_messages`* (heads), `bodies`* and `scratch` (arrays), `handshake`, `security`.
 - The trainer's side: `client` (pull and push), `slices`* (what goes where), `exchange` (all servers at once),

@@ -30,7 +30,8 @@ from trainer_sdk.pserver.departure import Departure, Fact, Interrupted, Orphaned
 from trainer_sdk.pserver.listener import Listener
 from trainer_sdk.pserver.member import Member, Self
 from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.service import Outside, Service
+from trainer_sdk.pserver.service import Service
+from trainer_sdk.pserver.shell import Outside
 from trainer_sdk.pserver.wire import WireLimits
 
 log = logging.getLogger("trainer_sdk.pserver")

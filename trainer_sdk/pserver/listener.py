@@ -128,11 +128,11 @@ class Listener:
         if role is not Role.SERVER:
             raise WireError("a bucket, from one who is no parameter server")
         head = decode_copy(frame.head)
-        status = self._service.judge(head)
+        status = self._service.copies.judge(head)
         if status is None:
             body = memoryview(bytearray(frame.body_bytes))
             channel.receive_into([body])
-            status = self._service.copy(head, body)
+            status = self._service.copies.take(head, body)
         else:
             channel.skip(frame.body_bytes)
         channel.send(Kind.COPY_ANSWER, encode_copy_answer(status))

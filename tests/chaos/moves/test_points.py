@@ -75,7 +75,7 @@ VALUES = (
 REACHES_A_STEP = """
 import logging
 class Freeze: pass
-logging.getLogger("trainer_sdk.pserver.service").debug("%s", Freeze())
+logging.getLogger("trainer_sdk.pserver.shell").debug("%s", Freeze())
 """
 
 

@@ -14,7 +14,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-LOGGERS = ("trainer_sdk.pserver.service", "trainer_sdk.pserver.couriers", "master.persistence")
+LOGGERS = ("trainer_sdk.pserver.shell", "trainer_sdk.pserver.couriers", "master.persistence")
 TAKEN = {"Freeze": "FREEZE", "Activate": "ACTIVATE", "Forget": "FORGET", "Hold": "HOLD", "Cut": "CUT"}
 
 

@@ -1,0 +1,80 @@
+"""Loading a model and writing a fork's file: in threads of their own, without the lock but for moments.
+
+What comes of it goes to the core as an event.  Copies to other servers are in `couriers`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from master.api.identities import MemberName
+from master.api.messages import Restore
+from trainer_sdk.errors import CheckpointError, TableError
+from trainer_sdk.pserver.checkpoint_file import Author
+from trainer_sdk.pserver.fork_file import BucketArrays, ForkGoneError, write_fork
+from trainer_sdk.pserver.loading import load_model
+from trainer_sdk.pserver.messages import Event, LoadFailed, ModelLoaded, WriteFork
+from trainer_sdk.pserver.shell import Shell
+from trainer_sdk.pserver.state import Phase
+from trainer_sdk.pserver.tables import ForkedModel
+
+log = logging.getLogger(__name__)
+
+
+class Errands:
+    """Of one server, begun under its lock.  At most one load and one file are waited for; others end early."""
+
+    def __init__(self, name: MemberName, shell: Shell) -> None:
+        self._name, self._shell = name, shell
+
+    def load(self, order: Restore) -> None:
+        """Ends in ModelLoaded or LoadFailed, unless a newer order comes before."""
+        self._start(self._load, order)
+
+    def write(self, order: WriteFork) -> None:
+        """Ends in FileWritten or FileFailed, unless the fork goes before."""
+        self._start(self._write, order, ForkedModel(self._shell.loaded()))
+
+    def _start(self, work: Callable[..., Event | None], *args: object) -> None:
+        def run() -> None:
+            try:
+                event = work(*args)
+                if event is not None:
+                    self._shell.control(event)
+            except BaseException as error:
+                self._shell.outside.fatal(error)
+                raise
+
+        threading.Thread(target=run, name=work.__name__, daemon=True).start()
+
+    def _load(self, order: Restore) -> Event | None:
+        begun = time.monotonic()
+        try:
+            model, marks = load_model(self._shell.outside.storage, order)
+        except (CheckpointError, TableError) as error:
+            return LoadFailed(lineage=order.lineage, message=str(error))
+        with self._shell.lock:
+            if not self._shell.take_model(order, model):
+                return None
+        log.info("lineage %d: model ready after %.2f s", order.lineage, time.monotonic() - begun)
+        return ModelLoaded(lineage=order.lineage, marks=marks)
+
+    def _write(self, order: WriteFork, forked: ForkedModel) -> Event | None:
+        author = Author(
+            server=self._name,
+            incarnation=self._shell.state.incarnation,
+            bucket_count=forked.layout.bucket_count,
+            tables=forked.layout.tables,
+        )
+
+        def read(forked: ForkedModel, number: int) -> BucketArrays:
+            with self._shell.lock:
+                cut = self._shell.state.cut
+                if cut is None or cut.cut != order.cut or cut.phase is not Phase.SEALED:
+                    raise ForkGoneError
+                return list(forked.read(number))
+
+        return write_fork(self._shell.outside.storage, author, order, forked, read)

@@ -1,0 +1,190 @@
+"""The shell around the core: one lock under which marks and parameters change as one.
+
+The core (`bucket`) decides; what it decides is carried out here before anybody else gets the lock, or begun where it
+would take long.  An error between core and tables would leave marks and parameters apart: then `fatal` is called and
+the process ends; another one restores the last checkpoint (rule 26).  Who asks is in `service` and `copies`, what takes
+long in `errands` and `couriers`, what time alone brings in `deadlines`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from master.api.identities import BucketId, Incarnation
+from master.api.messages import Restore, ServerMessage
+from master.api.positions import EMPTY, PositionSet
+from master.api.storage import Storage
+from trainer_sdk.errors import InvariantViolationError, WireError
+from trainer_sdk.pserver import bucket
+from trainer_sdk.pserver.contents import Contents
+from trainer_sdk.pserver.layout import Layout
+from trainer_sdk.pserver.messages import (
+    ApplyBoth,
+    ApplyLive,
+    AskFull,
+    DropFork,
+    DropLive,
+    DropStaged,
+    Effect,
+    Event,
+    LoadModel,
+    OpenFork,
+    PushEffect,
+    SendCopy,
+    ServeStaged,
+    StageCopy,
+    Tell,
+    WriteFork,
+)
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.state import Limits, ServerState
+from trainer_sdk.pserver.tables import Gradient, Model
+from trainer_sdk.pserver.weighing import Weighing
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What a server needs of the world.  `tell` and `fatal` may be called under the lock and must not block."""
+
+    storage: Storage
+    tell: Callable[[ServerMessage], None]
+    fatal: Callable[[BaseException], None]
+    security: Security = field(default_factory=Security)  # towards other servers
+
+
+Errand = SendCopy | LoadModel | WriteFork
+"""What is begun under the lock and goes on without it."""
+
+
+class Shell:
+    """What one server has.  Everything here is read, changed and called under `lock`, but for `control` and `close`."""
+
+    def __init__(
+        self, *, incarnation: Incarnation, outside: Outside, limits: Limits, begin: Callable[[Errand], None]
+    ) -> None:
+        """`begin` is called under the lock and must not block."""
+        self.outside = outside
+        self._begin = begin
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)  # the cut, a lineage that is ready, the end
+        self.state = ServerState(incarnation=incarnation, limits=limits)
+        self.model: Model | None = None
+        self.weighing = Weighing(Model(Layout.of((), 1), EMPTY), 0.0)  # of the model
+        self.staged: dict[BucketId, Contents] = {}
+        self.is_closed = False
+
+    def close(self) -> None:
+        """Whoever waits for a change goes on, and finds this closed."""
+        with self.lock:
+            self.is_closed = True
+            self.changed.notify_all()
+
+    def control(self, event: Event) -> None:
+        """Takes a message of the master, or a result of this server's own threads."""
+        with self.lock:
+            self.handle(event)
+
+    # ---- the core's answers, under the lock -------------------------------------------------------------------------
+
+    def handle(self, event: Event) -> tuple[Effect, ...]:
+        """All effects; those of a copy are for who brought it, the others are carried out."""
+        before = self.state.lineage
+        step = bucket.handle(self.state, event, time.monotonic())
+        self._set(step.state)
+        log.debug("%s", event)
+        for effect in step.effects:
+            self._carry_out(effect)
+        if step.state.is_ready and step.state.lineage != before:
+            self.outside.tell(self.weighing.begin(step.state.lineage, step.state.buckets))
+            self.changed.notify_all()
+        return step.effects
+
+    def keep(self, step: bucket.PushStep, gradients: list[Gradient], pushed: PositionSet) -> None:
+        """A push's marks and parameters; `gradients` were checked against the model."""
+        self._apply(self.loaded(), step.effects, gradients, pushed)
+        self._set(step.state)
+
+    def loaded(self) -> Model:
+        """The model.  Raises InvariantViolationError where there is none."""
+        if self.model is None:
+            raise InvariantViolationError("the core has buckets, but there are no tables")
+        return self.model
+
+    def take_model(self, order: Restore, model: Model) -> bool:
+        """Whether this model is still wanted; it is the one from now on."""
+        if self.state.restoring is not order:
+            return False  # a newer order was taken meanwhile
+        self.model, self.weighing = model, Weighing(model, time.monotonic())
+        return True
+
+    def model_of(self, layout: bytes) -> Model:
+        """The model.  Raises WireError where a trainer has another layout in mind."""
+        model = self.loaded()
+        if model.layout.digest != layout:
+            raise WireError("the trainer's tables or number of buckets are not those of this job: register again")
+        return model
+
+    def _set(self, state: ServerState) -> None:
+        if state.cut is not self.state.cut:
+            self.changed.notify_all()
+        self.state = state
+
+    def _carry_out(self, effect: Effect | PushEffect) -> None:
+        match effect:
+            case Tell():
+                self.outside.tell(effect.message)
+            case OpenFork():
+                self.loaded().open_fork(effect.buckets)
+            case DropFork():
+                if self.model is not None:
+                    self.model.drop_fork()
+            case LoadModel():
+                self.model = None
+                self.staged.clear()
+                self._begin(effect)
+            case WriteFork() | SendCopy():
+                self._begin(effect)
+            case ServeStaged() | DropStaged() | DropLive():
+                self._change_buckets(effect)
+            case ApplyLive() | ApplyBoth() | StageCopy() | AskFull():
+                pass  # whoever brought the gradient or the copy acts on these
+            case _:
+                assert_never(effect)
+
+    def _change_buckets(self, effect: ServeStaged | DropStaged | DropLive) -> None:
+        """A copy was checked when it came; should it not fit all the same, marks and parameters would be apart."""
+        try:
+            match effect:
+                case ServeStaged():
+                    for number in effect.buckets:
+                        self.loaded().install(number, self.staged.pop(BucketId(number)))
+                case DropStaged():
+                    for number in effect.buckets:
+                        self.staged.pop(BucketId(number), None)
+                case DropLive():
+                    self.loaded().remove(effect.buckets)
+                case _:
+                    assert_never(effect)
+        except BaseException as error:
+            self.outside.fatal(error)
+            raise
+
+    def _apply(
+        self, model: Model, effects: Sequence[PushEffect], gradients: list[Gradient], pushed: PositionSet
+    ) -> None:
+        try:
+            for effect in effects:
+                if isinstance(effect, ApplyLive | ApplyBoth):
+                    model.apply(effect, gradients, pushed)
+                else:
+                    self._carry_out(effect)
+        except BaseException as error:
+            self.outside.fatal(error)
+            raise
