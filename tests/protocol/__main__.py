@@ -13,14 +13,11 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
-from tests.protocol.breaks import BREAKS as WITHOUT_MOVES
-from tests.protocol.breaks import is_found
-from tests.protocol.breaks_moves import BREAKS as OF_MOVES
+from tests.protocol.breaks import BREAKS
+from tests.protocol.breaks.left_out import is_found
 from tests.protocol.configs import CONFIGS
 from tests.protocol.explore import Limits, Report, Verdict
 from tests.protocol.haste import explore_job
-
-BREAKS = (*WITHOUT_MOVES, *OF_MOVES)
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tests.protocol.world import Faults, Setting
+from tests.protocol.settings import Faults, Setting
 
 SMALL: Final = {"trainers": 1, "positions": 1}
 

@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 from master.job import cuts, moves
 from tests.protocol.explore import Limits, Report, explore
-from tests.protocol.moves import JobModel
-from tests.protocol.world import Setting
+from tests.protocol.model import JobModel
+from tests.protocol.settings import Setting
 
 PATCHES: Final = ((cuts, "is_quiet", lambda state: True), (moves, "is_paced", lambda state: False))
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.protocol import breaks, breaks_moves
-from tests.protocol.breaks import is_found
+from tests.protocol.breaks import BREAKS, OF_MOVES, WITHOUT_MOVES
+from tests.protocol.breaks.left_out import is_found
 
 AT_LEAST = 30
-SHORT = [one for one in (*breaks.BREAKS, *breaks_moves.BREAKS) if not one.is_long]
+SHORT = [one for one in BREAKS if not one.is_long]
 
 
 @pytest.mark.timeout(900)  # a minute for the longest on a machine that is idle
@@ -21,6 +21,6 @@ def test_a_rule_that_is_left_out_is_found(left_out):
 
 def test_enough_rules_are_left_out():
     """Each under a name of its own."""
-    for some in (breaks.BREAKS, breaks_moves.BREAKS):
+    for some in (WITHOUT_MOVES, OF_MOVES):
         assert len({one.name for one in some}) >= AT_LEAST
     assert len({one.name for one in SHORT}) == len(SHORT)

@@ -1,0 +1,190 @@
+"""Left out of the commit: HOLD, CUT, the fork, and what the files say (rules 19 to 22, 26)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+from unittest.mock import patch
+
+from master.api.positions import EMPTY, PositionSet
+from master.job import cuts, recovery
+from master.job.state import Turn
+from tests.protocol.breaks.left_out import Break
+from tests.protocol.explore import Limits
+from tests.protocol.settings import Faults, Setting
+from trainer_sdk.pserver import bucket, fork
+from trainer_sdk.pserver import messages as server_messages
+from trainer_sdk.pserver.state import Phase as CutPhase
+from trainer_sdk.pserver.state import fork_marks
+
+_judge = bucket.judge
+_judge_group = bucket._Judged._judge
+_hold = fork.hold
+_record = cuts._record
+_compare = cuts.compare
+_lose_model = recovery.lose_model
+_marks = recovery.handle_marks
+
+
+def applied_while_held(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
+    return _judge(group, positions, is_holding=False)
+
+
+def wanted_goes_to_live_alone(judged: Any, group: Any, buckets: PositionSet) -> Any:
+    return replace(_judge_group(judged, replace(group, fork=None), buckets), fork=group.fork)
+
+
+def others_go_to_the_fork_too(judged: Any, group: Any, buckets: PositionSet) -> Any:
+    before = judged.live
+    after = _judge_group(judged, group, buckets)
+    if group.fork is not None and judged.live != before:
+        judged.live, judged.both = before, judged.both | buckets
+    return after
+
+
+def never_split(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
+    verdict, named = _judge(group, positions, is_holding=is_holding)
+    if verdict is server_messages.Verdict.SPLIT:
+        return server_messages.Verdict.APPLIED, EMPTY
+    return verdict, named
+
+
+def straddling_goes_to_live_alone(judged: Any, group: Any, buckets: PositionSet) -> Any:
+    inside = group.fork.wanted & judged._positions if group.fork else EMPTY
+    if inside and inside != judged._positions:
+        return wanted_goes_to_live_alone(judged, group, buckets)
+    return _judge_group(judged, group, buckets)
+
+
+def copied_at_hold(state: Any, event: Any, now_s: float) -> Any:
+    step = _hold(state, event, now_s)
+    if step.state.cut is None or step.state.cut.phase is not CutPhase.HELD or step.state is state:
+        return step
+    groups = tuple(fork._forked_group(group, group.applied) for group in step.state.groups)
+    sealed = replace(step.state, groups=groups, cut=replace(step.state.cut, phase=CutPhase.SEALED, deadline_s=None))
+    writes = (
+        server_messages.OpenFork(cut=event.cut, buckets=step.state.active),
+        server_messages.WriteFork(cut=event.cut, marks=fork_marks(groups)),
+    )
+    return replace(step, state=sealed, effects=(*step.effects, *writes))
+
+
+def hold_of_any_lineage(state: Any, event: Any, now_s: float) -> Any:
+    if not state.is_ready or event.cut.lineage == state.lineage:
+        return _hold(state, event, now_s)
+    step = _hold(replace(state, lineage=event.cut.lineage), event, now_s)
+    return replace(step, state=replace(step.state, lineage=state.lineage))
+
+
+def recorded_as_acked(turn: Turn, **parts: Any) -> None:
+    books = turn.state.dispatch
+    _record(turn, **{**parts, "data": books.committed | books.done})
+
+
+def compared_as_equal(marks: Any) -> Any:
+    return replace(_compare(marks), are_equal=True)
+
+
+def union_taken_for_common(marks: Any) -> Any:
+    found = _compare(marks)
+    return replace(found, everywhere=found.anywhere, settled=found.anywhere)
+
+
+def common_taken_for_union(marks: Any) -> Any:
+    found = _compare(marks)
+    return replace(found, anywhere=found.everywhere, are_equal=True)
+
+
+def commit_goes_on(turn: Turn, problem: str) -> None:
+    with patch.object(recovery, "give_up", lambda *_: None):
+        _lose_model(turn, problem)
+
+
+def marks_not_asked(turn: Turn, server: Any, said: Any) -> None:
+    with patch.object(recovery, "gain", lambda books, _: books):
+        _marks(turn, server, said)
+
+
+CRASH: Final = Faults(server_crash=1)
+
+SMALL: Final = Setting()
+
+BREAKS: Final = (
+    Break(
+        name="copy-at-once",
+        rule="19, 20: the fork is taken at CUT, when D is known",
+        patches=((fork, "hold", copied_at_hold), (cuts, "compare", compared_as_equal)),
+        setting=SMALL,
+    ),
+    Break(
+        name="commit-from-acks",
+        rule="22: the data state is what the files say",
+        patches=((cuts, "_record", recorded_as_acked),),
+        setting=Setting(faults=Faults(loss=1)),
+    ),
+    Break(
+        name="rebuild-from-trainers",
+        rule="17, 22: a new master asks the servers for their marks; files say the data state",
+        patches=((cuts, "_record", recorded_as_acked), (recovery, "handle_marks", marks_not_asked)),
+        setting=Setting(trainers=1, faults=Faults(take_over=1)),
+    ),
+    Break(
+        name="want-intersection",
+        rule="20: D is the union of the marks",
+        patches=((cuts, "compare", common_taken_for_union), (fork, "_can_fork", lambda group, data: True)),
+        setting=SMALL,
+    ),
+    Break(
+        name="no-hold",
+        rule="19, 20: no push between HELD and CUT, and marks inside D",
+        patches=(
+            (bucket, "judge", applied_while_held),
+            (fork, "_can_fork", lambda group, data: True),
+            (cuts, "compare", compared_as_equal),
+        ),
+        setting=SMALL,
+    ),
+    Break(
+        name="wanted-live-only",
+        rule="21: wanted positions go to the fork too",
+        patches=((bucket._Judged, "_judge", wanted_goes_to_live_alone),),
+        setting=SMALL,
+    ),
+    Break(
+        name="shared-parameters",
+        rule="21: other positions go to the live bucket alone",
+        patches=((bucket._Judged, "_judge", others_go_to_the_fork_too),),
+        setting=SMALL,
+    ),
+    Break(
+        name="straddle-live-only",
+        rule="21: SPLIT",
+        patches=((bucket, "judge", never_split), (bucket._Judged, "_judge", straddling_goes_to_live_alone)),
+        setting=Setting(positions=3, batches=(1, 2), faults=Faults(trainer_crash=1)),
+        limits=Limits(states=200_000, seconds=900),
+        is_long=True,
+    ),
+    Break(
+        name="done-from-union",
+        rule="20: D is no ground for DONE",
+        patches=((cuts, "compare", union_taken_for_common),),
+        setting=Setting(faults=Faults(trainer_crash=1, loss=1)),
+        limits=Limits(states=60_000),
+    ),
+    Break(
+        name="hold-any-lineage",
+        rule="19, 26: HOLD of the current lineage only; a roll-back aborts the commit",
+        patches=(
+            (fork, "hold", hold_of_any_lineage),
+            (recovery, "lose_model", commit_goes_on),
+            (cuts, "lose_model", commit_goes_on),
+        ),
+        setting=Setting(positions=1, trainers=1, faults=CRASH),
+    ),
+    Break(
+        name="commit-survives-rollback",
+        rule="26: a roll-back aborts the commit",
+        patches=((recovery, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
+        setting=Setting(positions=1, trainers=1, faults=CRASH),
+    ),
+)

@@ -1,0 +1,143 @@
+"""Left out where cuts and skips meet buckets that move (rules 58 to 60)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from master.api.positions import EMPTY, PositionSet
+from master.job import cuts
+from master.job.state import Phase, Skipping
+from tests.protocol.breaks.left_out import ONE, Break, always
+from tests.protocol.explore import Limits
+from tests.protocol.settings import Faults, Setting
+from trainer_sdk.pserver import bucket, fork, moving
+from trainer_sdk.pserver.messages import SendCopy, Verdict
+from trainer_sdk.pserver.staged import with_staged
+from trainer_sdk.pserver.state import Group, ServerState, Step, merged
+
+_sent = moving._sent
+_forked = fork._forked
+_skip = bucket.skip
+_judge_group = bucket._Judged._judge
+
+
+def sent_without_skips(*args: Any, **parts: Any) -> SendCopy:
+    return replace(_sent(*args, **parts), skipped=EMPTY)
+
+
+def forks_what_is_here(state: ServerState, known: Any, data: PositionSet, now_s: float) -> Step:
+    everything = PositionSet.of(*(b for group in state.groups for b in group.buckets))
+    return _forked(state, replace(known, listed=everything), data, now_s)
+
+
+def forks_what_is_left(state: ServerState, known: Any, data: PositionSet) -> bool:
+    return True
+
+
+def fork_takes_what_the_frozen_lacks(judged: Any, group: Group, buckets: PositionSet) -> Group:
+    if group.is_frozen and group.fork is not None and judged._positions <= group.fork.wanted:
+        judged._rule(buckets, Verdict.APPLIED)
+        judged.both = judged.both | buckets
+        marks = fork.marked(group.fork, judged._positions)
+        return replace(group, buckets=buckets, applied=group.applied | judged._positions, fork=marks)
+    return _judge_group(judged, group, buckets)
+
+
+def keeps_the_fork(state: ServerState, group: Group) -> Any:
+    return state, ()
+
+
+def frozen_skips_too(state: ServerState, event: Any) -> Step:
+    """What is frozen takes the SKIP, after it was handed over."""
+    frozen = PositionSet.of(*(b for group in state.groups if group.is_frozen for b in group.buckets))
+    thawed = merged(replace(group, is_frozen=False) for group in state.groups)
+    step = _skip(replace(state, groups=thawed), event)
+    groups: list[Group] = []
+    for group in step.state.groups:
+        inside, outside = group.buckets & frozen, group.buckets - frozen
+        groups += [
+            replace(group, buckets=b, is_frozen=is_frozen) for b, is_frozen in ((inside, True), (outside, False)) if b
+        ]
+    return Step(replace(step.state, groups=merged(groups)), step.effects)
+
+
+def staged_skips_too(state: ServerState, event: Any) -> Step:
+    step = _skip(state, event)
+    after, skipped = step.state, EMPTY
+    if state.lineage == event.lineage:
+        for one in state.moving.staged:
+            if event.positions.isdisjoint(one.applied):
+                skipped |= PositionSet.of(one.bucket)
+                moved = with_staged(after.moving, replace(one, skipped=one.skipped | event.positions))
+                after = replace(after, moving=moved)
+    answer, *others = step.effects
+    said = replace(answer, message=replace(answer.message, skipped=answer.message.skipped | skipped))
+    return Step(after, (said, *others))
+
+
+SOON: Final = ((cuts, "file_problem", lambda *_: ""),)
+"""The master believes what a file says of its buckets."""
+
+SKIPPING: Final = Setting(**ONE, quarantine_after=1, faults=Faults(move=1, raising=1))
+
+HASTY: Final = Setting(**ONE, is_hasty=True, faults=Faults(move=1))
+
+BREAKS: Final = (
+    Break(
+        name="fork-every",
+        rule="58: CUT forks what was listed and nothing else",
+        patches=((fork, "_forked", forks_what_is_here), *SOON),
+        setting=replace(HASTY, buckets=2, moves_in=Phase.HOLDING, faults=Faults(move=1, overtake=1)),
+    ),
+    Break(
+        name="once-unchecked",
+        rule="58: CUT only if all HELD name every bucket once",
+        patches=((cuts, "lists_exactly", always), *SOON),
+        setting=Setting(trainers=1, positions=1, buckets=2, is_hasty=True, faults=Faults(move=1)),
+    ),
+    Break(
+        name="freeze-keeps-fork",
+        rule="59: FREEZE ends a fork that wants something of the bucket",
+        patches=((moving, "_let_go", keeps_the_fork),),
+        setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
+        limits=Limits(states=250_000, seconds=900),
+        is_long=True,
+    ),
+    Break(
+        name="fork-after-freeze",
+        rule="59: nor does a fork of a frozen copy take a push",
+        patches=((moving, "_let_go", keeps_the_fork), (bucket._Judged, "_judge", fork_takes_what_the_frozen_lacks)),
+        setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
+    ),
+    Break(
+        name="skip-on-frozen",
+        rule="60: SKIP is taken by an active copy only",
+        patches=((bucket, "skip", frozen_skips_too),),
+        setting=SKIPPING,
+    ),
+    Break(
+        name="skip-on-staged",
+        rule="60: SKIP is taken by an active copy only",
+        patches=((bucket, "skip", staged_skips_too),),
+        setting=replace(SKIPPING, buckets=2, faults=Faults(move=1, raising=1, deadline=1)),
+    ),
+    Break(
+        name="skipped-stay-behind",
+        rule="60: skips go where marks go",
+        patches=((moving, "_sent", sent_without_skips),),
+        setting=SKIPPING,
+    ),
+    Break(
+        name="cut-what-is-gone",
+        rule="58: a listed bucket that is no longer here: GONE",
+        patches=((fork, "_can_fork_all", forks_what_is_left), *SOON),
+        setting=replace(HASTY, buckets=2, moves_in=Phase.HOLDING),
+    ),
+    Break(
+        name="skip-by-server",
+        rule="60: every bucket is asked, whoever owns it",
+        patches=((Skipping, "answered", property(lambda skip: PositionSet.span(0, 9 if skip.skipped else 0))),),
+        setting=replace(SKIPPING, buckets=2),
+    ),
+)
