@@ -266,7 +266,7 @@ class ServerReport:
     lineage: Lineage
     buckets: PositionSet
     sizes_bytes: tuple[int, ...]  # of each, in their order: parameters and slots
-    loads: tuple[float, ...]  # of each: bytes pushed and pulled a second, since the report before
+    loads: tuple[float, ...]  # of each: bytes pushed and pulled a second, since the report before; rows by a sample
 
 
 # ---- master -> any member -------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 
 from master.api.identities import Lineage, OptimiserSpec, TableSpec
 from master.api.positions import PositionSet
+from master.job.resizing import HOT
 from trainer_sdk.pserver.layout import Layout, buckets_of_rows
 from trainer_sdk.pserver.messages import ApplyLive
 from trainer_sdk.pserver.tables import Model, SparseGradient
@@ -21,6 +22,7 @@ LAYOUT = Layout.of(
     ),
     BUCKETS,
 )
+FLOOR = 32 * 17 * 16 / 10  # 32 rows, each seen once in 17 messages of ten seconds, of two numbers and an id
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def test_sizes_are_parameters_slots_and_trained_rows_and_follow_a_move(model):
     rows = np.bincount(buckets_of_rows(ids, BUCKETS), minlength=BUCKETS)
     report = Weighing(model, 0.0).begin(FIRST, ALL)
     assert report.sizes_bytes == tuple(1200 + 16 * rows)
-    assert set(report.loads) == {0.0}
+    assert set(report.loads) == {FLOOR}
 
     model.remove(PositionSet.of(2))
     assert model.parts[1].row_counts.tolist() == [0 if bucket == 2 else rows[bucket] for bucket in range(BUCKETS)]
@@ -48,11 +50,11 @@ def test_loads_are_bytes_a_second_of_each_bucket_since_the_report_before(model):
     for _ in range(6):
         weighing.pass_dense(0, PositionSet.of(0, 1))
     hot = np.array([id_ for id_ in range(1000) if buckets_of_rows(np.array([id_]), BUCKETS)[0] == 3][:50])
-    for _ in range(32):
+    for _ in range(34):
         weighing.pass_rows(1, hot)
     said = weighing.take(FIRST, ALL, 20.0).report()
-    assert said.loads == (6 * 400 / 10, 6 * 400 / 10, 0.0, 32 * 50 * 16 / 10)
-    assert set(weighing.take(FIRST, ALL, 21.0).report().loads) == {0.0}
+    assert said.loads == (FLOOR + 6 * 400 / 10, FLOOR + 6 * 400 / 10, FLOOR, FLOOR + 34 * 50 * 16 / 10)
+    assert set(weighing.take(FIRST, ALL, 30.0).report().loads) == {FLOOR}
 
 
 def test_a_bucket_that_came_or_went_meanwhile_is_not_weighed(model):
@@ -71,11 +73,11 @@ def test_what_was_taken_stays_as_it_was_while_others_push(model):
     tally = weighing.take(FIRST, ALL, 10.0)
     weighing.pass_dense(0, ALL)
     ids = np.arange(0, 40)
-    for _ in range(16):
+    for _ in range(17):
         weighing.pass_rows(1, ids)
     model.apply(ApplyLive(buckets=ALL), [SparseGradient(table=1, ids=ids, rows=np.ones((40, 2), np.float32))], ALL)
     said = tally.report()
-    assert said.loads == (40.0,) * BUCKETS
+    assert said.loads == (FLOOR + 40.0,) * BUCKETS
     assert said.sizes_bytes == (1200,) * BUCKETS
 
 
@@ -90,3 +92,57 @@ def test_messages_of_many_tables_are_kept_by_the_buckets_that_they_cover():
     tally = weighing.take(FIRST, ALL, 1.0)
     assert len(tally.messages) == 2
     assert tally.report().loads == (16000.0, 8000.0, 16000.0, 8000.0)
+
+
+# ---- what chance does, and what it does not -------------------------------------------------------------------------
+
+MANY = 256
+EVERY = PositionSet.span(0, MANY)
+ROWS = 6000
+WIDE = Layout.of(
+    (
+        TableSpec(name="wide", shape=(ROWS, 64), kind="sparse"),
+        TableSpec(name="narrow", shape=(ROWS,), kind="sparse"),
+    ),
+    MANY,
+)
+
+
+def loads_of(weighing, messages, batch_size, *, hot=()):
+    """After ten seconds in which rows of both tables were looked up by chance, and the wide one's `hot` ones always."""
+    chance = np.random.default_rng(1)
+    weighing.begin(FIRST, EVERY)
+    for _ in range(messages):
+        weighing.pass_rows(0, np.union1d(chance.choice(ROWS, batch_size, replace=False), np.array(hot, np.int64)))
+        weighing.pass_rows(1, chance.choice(ROWS, batch_size, replace=False))
+    return np.array(weighing.take(FIRST, EVERY, 10.0).report().loads)
+
+
+@pytest.mark.parametrize(
+    ("messages", "batch_size"), [(0, 20), (16, 20), (17, 20), (100, 20), (1000, 20), (4000, 20), (500, 400)]
+)
+def test_chance_makes_no_bucket_hot(messages, batch_size):
+    """However few rows were seen, or none: no bucket has a load that the master would heed."""
+    loads = loads_of(Weighing(Model(WIDE, EVERY), 0.0), messages, batch_size)
+    assert loads.max() <= HOT * loads.mean()
+
+
+def test_a_bucket_of_hot_rows_is_hot_and_no_other():
+    hot = np.array([id_ for id_ in range(ROWS) if buckets_of_rows(np.array([id_]), MANY)[0] == 7][:4])
+    loads = loads_of(Weighing(Model(WIDE, EVERY), 0.0), 1000, 20, hot=hot)
+    assert np.flatnonzero(loads > HOT * loads.mean()).tolist() == [7]
+
+
+@pytest.mark.parametrize("tables", [2, 16, 17])
+def test_of_tables_that_take_turns_each_is_looked_at(tables):
+    """Each message has rows of all, in their order: what one sees of them must not be always the same ones."""
+    layout = Layout.of(tuple(TableSpec(name=f"e{n}", shape=(ROWS,), kind="sparse") for n in range(tables)), MANY)
+    weighing = Weighing(Model(layout, EVERY), 0.0)
+    weighing.begin(FIRST, EVERY)
+    rows = [np.array([7]), np.array([8])]
+    for _ in range(17):
+        for table in range(tables):
+            weighing.pass_rows(table, rows[table % 2])
+    loads = np.array(weighing.take(FIRST, EVERY, 10.0).report().loads)
+    seen = (loads - loads.min())[buckets_of_rows(np.concatenate(rows), MANY)]
+    assert seen == pytest.approx([17 * 12 * ((tables + 1) // 2) / 10, 17 * 12 * (tables // 2) / 10])

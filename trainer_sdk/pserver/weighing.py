@@ -1,8 +1,10 @@
 """What each bucket weighs: its bytes, and the bytes that trainers push to it and pull from it.
 
 The master places buckets by it.  It must cost a push nothing that could be measured: dense tables are counted by
-message (a message covers whole buckets), the rows of sparse ones are looked at in one message of sixteen.  What was
-counted is taken in a moment (`Tally`) and summed later, without the lock that pushes wait for.  Pure.
+message (a message covers whole buckets), the rows of sparse ones are looked at in one message of seventeen.  So few are
+seen that by chance alone a bucket may have twice what its neighbours have.  Therefore every bucket is said to have a
+little more, the same always and everywhere: this hides what chance can do, and leaves what is hot.  What was counted is
+taken in a moment (`Tally`) and summed later, without the lock that pushes wait for.  Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +24,13 @@ from trainer_sdk.pserver.sparse import SparsePart
 from trainer_sdk.pserver.tables import Model
 
 REPORT_EVERY_S: Final = 10.0
-_LOOK_EVERY: Final = 16
+_LOOK_EVERY: Final = 17
+"""Of a table.  A prime: who sends what may take turns by twos or fours, and each of them is to be looked at."""
+
+_FLOOR_ROWS: Final = 32
+"""Looked at in a stretch, added to each bucket.  The master heeds what is above twice the mean (`resizing.HOT`); with n
+added that is n more than twice what was seen, which is no chance: at least twice the root of n, eleven, deviations."""
+
 _ID_BYTES: Final = 8
 
 _ByBucket = npt.NDArray[np.int64]
@@ -39,6 +47,7 @@ class Tally:
     dense_bytes: _ByBucket  # of one message, by table and bucket
     messages: dict[PositionSet, list[int]]  # how many of each table covered just these buckets
     row_bytes: _ByBucket
+    floor: float  # bytes a second that are added to each
 
     def report(self) -> ServerReport:
         """Sums it: a few milliseconds for hundreds of tables and dozens of routes."""
@@ -47,7 +56,7 @@ class Tally:
             sums = np.array(counts, dtype=np.int64) @ self.dense_bytes
             for start, stop in covered.ranges():
                 traffic[start:stop] += sums[start:stop]
-        loads = traffic / max(self.stretch_s, 1e-3)
+        loads = self.floor + traffic / max(self.stretch_s, 1e-3)
         named = list(self.buckets)
         return ServerReport(
             lineage=self.lineage,
@@ -70,7 +79,9 @@ class Weighing:
             self._dense_sizes += _copies(part.spec) * self._dense_bytes[index]
         self._messages: dict[PositionSet, list[int]] = {}  # by table, of those that covered just these buckets
         self._row_bytes = np.zeros(count, dtype=np.int64)
-        self._sparse_messages = 0
+        self._row_messages = [0] * len(model.parts)
+        rows = (_looked_at_bytes(part.spec) for part in model.parts if isinstance(part, SparsePart))
+        self._floor = _FLOOR_ROWS * max(rows, default=0) / REPORT_EVERY_S
         self._since_s = now_s
         self._since = EMPTY  # the buckets that have been here since then
 
@@ -87,12 +98,12 @@ class Weighing:
 
     def pass_rows(self, table: int, ids: Ids) -> None:
         """A message had these rows."""
-        self._sparse_messages += 1
-        if self._sparse_messages % _LOOK_EVERY:
+        self._row_messages[table] += 1
+        if self._row_messages[table] % _LOOK_EVERY:
             return
         count = self._model.layout.bucket_count
-        size = _LOOK_EVERY * (_item_bytes(self._model.layout.tables[table]) + _ID_BYTES)
-        self._row_bytes += np.bincount(buckets_of_rows(ids, count), minlength=count) * size
+        rows = np.bincount(buckets_of_rows(ids, count), minlength=count)
+        self._row_bytes += rows * _looked_at_bytes(self._model.layout.tables[table])
 
     def begin(self, lineage: Lineage, buckets: PositionSet) -> ServerReport:
         """Sizes of these buckets, which have just come; nobody has asked them anything yet."""
@@ -110,6 +121,7 @@ class Weighing:
             dense_bytes=self._dense_bytes,
             messages=self._messages,
             row_bytes=self._row_bytes,
+            floor=self._floor,
         )
         self._messages, self._row_bytes = {}, np.zeros_like(self._row_bytes)
         self._since_s, self._since = now_s, buckets
@@ -137,6 +149,11 @@ def _dense_bytes(layout: Layout, table: int) -> _ByBucket:
 def _copies(spec: TableSpec) -> int:
     """How many numbers are kept for each of the table's."""
     return 1 + len(RULES[spec.optimiser.kind].slots)
+
+
+def _looked_at_bytes(spec: TableSpec) -> int:
+    """What one row that was looked at stands for."""
+    return _LOOK_EVERY * (_item_bytes(spec) + _ID_BYTES)
 
 
 def _item_bytes(spec: TableSpec) -> int:
