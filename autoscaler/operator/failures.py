@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +20,7 @@ from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
+from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.servers import loss_of
 from autoscaler.operator.ends import By, PodEnd, end_of
 from autoscaler.operator.hands import Hands
@@ -156,8 +157,18 @@ class Failures:
 
 
 def is_let_go(raw: Raw, job: KubeJob, end: PodEnd, record: JobRecord) -> bool:
-    """Whether the server ended because its master counts on it no more."""
-    progress = record.progress
-    if end.code != 0 or progress is None or not is_seated(raw, job.name):
+    """Whether it ended because its master does not count on it, or did not when it let it go.
+
+    Who is wanted again once it was let go ends all the same; the cluster shows that a moment later.
+    """
+    if end.code != 0:
         return False
-    return ordinal_of(raw) >= progress.servers_wanted
+    return end.uid in record.spared | uncounted(job, [raw], record.progress)
+
+
+def uncounted(job: KubeJob, servers: Iterable[Raw], progress: JobProgress | None) -> frozenset[str]:
+    """The UIDs of those on which the master does not count: it lets them go once they hold nothing."""
+    if progress is None:
+        return frozenset()
+    seated = (raw for raw in servers if is_seated(raw, job.name))
+    return frozenset(uid_of(raw) for raw in seated if ordinal_of(raw) >= progress.servers_wanted)

@@ -28,7 +28,7 @@ from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.values import Mode
 from autoscaler.operator.ends import By, end_of
-from autoscaler.operator.failures import Failures
+from autoscaler.operator.failures import Failures, uncounted
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.hands import Hands
 from autoscaler.operator.master_count import MasterCount
@@ -164,7 +164,8 @@ class Jobs:
             progress = replace(progress, metrics=before.metrics)  # those who reported them have left
         for reason, message in news_of(before, progress):
             self._ears.say(job, Note(reason=reason, message=message, is_warning=True))
-        self._records.change(job, progress=progress, progress_at_s=self._clock(), leader=leader)
+        spared = record.spared | uncounted(job, standing(self._ground.pods(job), Role.SERVER), progress)
+        self._records.change(job, progress=progress, progress_at_s=self._clock(), leader=leader, spared=spared)
         if before is not None and progress.done > before.done:
             self._records.tell(job, lives.Advanced())
         if progress.has_failed:
@@ -193,9 +194,9 @@ class Jobs:
                 continue
             counted |= {end.uid}
             self._ears.left(job, role, end)
-        judged, told = record.judged & there, record.told & there
-        if (counted, judged, told) != (record.counted, record.judged, record.told):
-            self._records.change(job, counted=counted, judged=judged, told=told)
+        judged, told, spared = record.judged & there, record.told & there, record.spared & there
+        if (counted, judged, told, spared) != (record.counted, record.judged, record.told, record.spared):
+            self._records.change(job, counted=counted, judged=judged, told=told, spared=spared)
 
     # ---- writes -------------------------------------------------------------------------------------------------
 

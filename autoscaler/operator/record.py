@@ -39,6 +39,7 @@ class JobRecord:
     told: frozenset[str] = frozenset()  # told to leave by EDL
     counted: frozenset[str] = frozenset()  # whose leaving has been accounted for
     judged: frozenset[str] = frozenset()  # ended, and it is known why
+    spared: frozenset[str] = frozenset()  # servers on which the master did not count at some time
     resizes_before: tuple[Raw, ...] = ()  # what earlier leaders told of them, newest first; for people, never read
 
     @property

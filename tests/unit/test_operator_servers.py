@@ -220,6 +220,23 @@ async def test_a_server_that_was_let_go_has_not_failed_when_it_is_wanted_again()
     assert scene.master.count == 2
 
 
+async def test_a_server_that_was_let_go_has_not_failed_when_it_is_wanted_before_its_end_is_seen():
+    """The master lets it go; before the cluster shows that it has ended, its number is wanted and the master told."""
+    scene = await grown(moves=0)
+    scene.shrink_trainers()
+    await scene.live(8)
+    assert scene.master.count == 1
+    scene.bench.edit(trainer={"minReplicas": 2, "maxReplicas": 4, "template": template(cpu="1")})
+    await scene.live(8)
+    assert scene.master.count == 2
+    scene.bench.rest.end("team-a", "digits-server-1", code=0)
+    scene.master.buckets.pop(1)
+    await scene.live(8)
+    assert "ServerLeft" in scene.reasons()
+    assert "ServerFailed" not in scene.reasons()
+    assert scene.servers == TWO
+
+
 async def test_a_server_that_ends_with_0_and_is_wanted_has_failed():
     scene = await grown()
     scene.bench.rest.end("team-a", "digits-server-1", code=0)
