@@ -13,7 +13,7 @@ order (M5); truth rests on the term in every transaction (`master.store.port`).
 The only master of a job is another case: while the store is silent nobody else can lead, and stopping would stop the
 training.  It goes on renewing, and acting, until the store says that the lease is gone; a lease that outlives the
 silence keeps its term.  After a pause of its own it asks before it acts.  Nothing is committed without the store, so at
-worst the work of that time is done again (rule 15, ADR 401).
+worst the work of that time is done again (rule 15, ADR 0401).
 
 Instants are seconds of one monotonic clock.  Not here: any wait, any call.
 """

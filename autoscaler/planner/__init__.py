@@ -14,7 +14,7 @@ P6   `transfer`    from rich to poor, as a separate voluntary step (`pairing`: w
 P7   `emit`        what is done now and what waits (`windows`, `explain`, `story`, `memory`)
 ==== ============= ==============================================================================================
 
-The copy is arrays over all nodes (`rooms`, `shapes`, `supply`; docs/adr/0112), with trials that are undone; whoever
+The copy is arrays over all nodes (`rooms`, `shapes`, `supply`; ADR 0112), with trials that are undone; whoever
 plans again and again keeps a `memo`.  Amounts and shares are whole numbers, so no rounding decides.  What the words
 mean stands in `autoscaler.domain`; `autoscaler.loop` carries plans out.
 """

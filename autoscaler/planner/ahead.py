@@ -3,7 +3,7 @@
 Web pods come and go, a server stays where it was put, and room that is left over beside three web pods may be the
 wrong size beside one.  A workload that shrinks takes its pods from where most of them stand (a ReplicaSet does).  So
 each level of the web, from none to as many on a node as stand on the fullest one, is taken to be as likely as any
-other: a node that holds fewer is as it is now until the level has come down to it (docs/adr/0113).  Next: `waste`.
+other: a node that holds fewer is as it is now until the level has come down to it (ADR 0113).  Next: `waste`.
 """
 
 from __future__ import annotations

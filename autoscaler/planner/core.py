@@ -2,7 +2,7 @@
 
 What is missing comes back from free room, from room that is being vacated, else from surplus, its own where that costs
 the same.  If none of it helps for a minute, the gang leaves whole (`kubernetes.md` 5) and queues again.  A minimum that
-stands on surplus pods gets core ones back, one by one (`kubernetes.md` 6, docs/adr/0104).  Next: `forced`.
+stands on surplus pods gets core ones back, one by one (`kubernetes.md` 6, ADR 0104).  Next: `forced`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A job of n trainers wants one server for each `trainersPerServer` of them, between its bounds (or the pinned number).
 Servers come before the trainers that need them, in the same step, into free room only.  They are core: nobody takes
 them by force.  When trainers have left, servers follow by the ratio, voluntarily, once the smaller size has lasted for
-the job's window; a number that the user has pinned holds at once.  Elsewhere it stays at the minimum (docs/adr/0117).
+the job's window; a number that the user has pinned holds at once.  Elsewhere it stays at the minimum (ADR 0117).
 """
 
 from __future__ import annotations

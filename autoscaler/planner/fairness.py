@@ -2,7 +2,7 @@
 
 Between jobs (the default) that is the weighted dominant share.  Between namespaces (`Fairness.NAMESPACE`) the shares of
 a namespace's jobs, unweighted, are added up and compared first; weights then divide what the namespace has among its
-own jobs.  So ten small jobs of a team do not take ten shares (docs/adr/0115).
+own jobs.  So ten small jobs of a team do not take ten shares (ADR 0115).
 """
 
 from __future__ import annotations

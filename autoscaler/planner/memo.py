@@ -2,7 +2,7 @@
 
 Values of the domain are frozen, so an object that is still there has not changed: old and new view are compared by
 identity, and only what differs is taken out of the arrays and put in anew.  What the last plan wrote on the snapshot is
-undone from its log.  A plan with a memo equals the plan without one (A5; docs/adr/0112); whatever cannot be brought up
+undone from its log.  A plan with a memo equals the plan without one (A5; ADR 0112); whatever cannot be brought up
 to date exactly (nodes that come, go or change their labels; new resources) is made from nothing.
 """
 

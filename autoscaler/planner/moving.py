@@ -1,4 +1,4 @@
-"""Live defragmentation: servers move to where they waste least once the web's tide has changed (docs/adr/0118).
+"""Live defragmentation: servers move to where they waste least once the web's tide has changed (ADR 0118).
 
 A voluntary step after P6.  A move is a new server on the better node, to which the old one hands its state before it
 leaves: so the job is never a server short, and for a moment both take room.  Moves begin when nothing is in motion and

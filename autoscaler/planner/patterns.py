@@ -4,7 +4,7 @@ The problem: nodes end in pieces too small for any trainer, and best fit alone m
 is worth the best filling by whole pods that jobs want (`fill`); the rest of it is waste.  A pod makes the waste grow by
 what that worth falls beyond the pod's own (`growth`): nothing where it is part of a best filling, up to a whole trainer
 where it breaks one, and less than nothing where it stands in what no pattern could use (design, section 4, "pattern
-waste"; docs/adr/0113).
+waste"; ADR 0113).
 
 Not here: which pods jobs want (`wanted`), and which node is taken (`waste`).
 """

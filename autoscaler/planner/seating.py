@@ -1,7 +1,7 @@
 """A node for each core pod of a job: what must be there for the job to run at all.
 
 The pods are seated one after the other, largest first, each on the tightest node; on small clusters the search comes
-back on a seat that leads nowhere.  It never seats what does not fit, and may miss a packing (docs/adr/0102).
+back on a seat that leads nowhere.  It never seats what does not fit, and may miss a packing (ADR 0102).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every shape of a plan gets a number, and every resource a column: the planner's arrays go by both.
 
 Amounts stay whole numbers.  They are 64-bit while nothing can overflow, else Python's own, which are slower and endless
-(docs/adr/0112).  Next: `rooms`.
+(ADR 0112).  Next: `rooms`.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class Snapshot:
             draft.masters.append(pod)
 
     def rate_jobs(self) -> None:
-        """Settle how shares are counted: in one unit for all jobs, of which each is a whole number (docs/adr/0112)."""
+        """Settle how shares are counted: in one unit for all jobs, of which each is a whole number (ADR 0112)."""
         rooms = self.rooms
         capacities = {
             shape: rooms.capacity(shape) for shape in {draft.shapes[Role.TRAINER] for draft in self.jobs.values()}

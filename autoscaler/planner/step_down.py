@@ -62,7 +62,7 @@ def victims_among(draft: Draft, taker: JobDraft, giver: JobDraft, offers: Offers
 
     The giver's trainers are alike, so it is a question of how many leave each node: a small knapsack over the nodes
     where leaving helps.  Whoever is missing for a whole step is the last in line.  Where trainers come several to a
-    node they leave it so, too (docs/adr/0116).
+    node they leave it so, too (ADR 0116).
     """
     rooms, (shape, wanted) = draft.rooms, places_of_step(draft, taker)
     count = len(giver.trainers) - giver.job.trainer.largest_allowed(len(giver.trainers) - 1)

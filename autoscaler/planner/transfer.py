@@ -24,7 +24,7 @@ from autoscaler.planner.step_down import share_below, victims_of
 from autoscaler.planner.windows import changes_left, transfers_allowed, transfers_left
 
 # How far one plan looks: every pair of twenty jobs that all lack room.  On larger clusters the poorest and the richest
-# come first, and what a plan that does nothing has not looked at, the next one does not either (docs/adr/0112).
+# come first, and what a plan that does nothing has not looked at, the next one does not either (ADR 0112).
 PAIRS_LOOKED_AT: Final = 400
 GIVERS_LOOKED_AT: Final = 20  # for one taker
 TRIALS: Final = 8  # that come to nothing, at least; each fills shares anew, which costs by the number of jobs

@@ -7,7 +7,7 @@ kept in an array and brought up to date for the nodes that were touched, as the 
 For a core pod the node's surplus counts as room: it makes way, a server stays.
 
 Above `WEIGHED_NODES` nodes the tightest is taken at once: there every pattern finds its room somewhere, and the time
-belongs to the rest of the plan (docs/adr/0113).
+belongs to the rest of the plan (ADR 0113).
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def place(
     """Owner (0 to servers - 1) of each bucket.
 
     `previous`: the owners now; any other number is a server that leaves (NOBODY: the bucket is nowhere); empty or of
-    another length: all are placed anew, in runs, so that a server owns whole slices of a table (ADR 310).
+    another length: all are placed anew, in runs, so that a server owns whole slices of a table (ADR 0310).
     `weights`: of each bucket, all alike when empty.  `seats`: how much each server is to hold relative to the others.
     Raises ValueError for no servers, no buckets, or weights and seats that are no measure.
     """

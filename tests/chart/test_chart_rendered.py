@@ -128,7 +128,7 @@ def test_an_identity_is_made_for_etcd_where_none_is_named():
 
 
 def test_nobody_but_who_makes_etcds_users_is_given_roots_password():
-    """The operator hands on what it is given, to every namespace with a job (docs/adr/0155)."""
+    """The operator hands on what it is given, to every namespace with a job (ADR 0155)."""
     holders = {name for name, pod in pod_templates(render_set("own-etcd")) if "root-password" in json.dumps(pod)}
     assert len(holders) == 1
     assert all("etcd-auth" in name for name in holders)

@@ -75,7 +75,7 @@ async def test_user_without_the_right_is_refused(guarded, open_store, credential
 
 
 async def test_a_role_for_the_prefix_is_all_that_masters_need(guarded, open_store):
-    """Leading, writing, renewing and following; another prefix is refused (docs/adr/0155)."""
+    """Leading, writing, renewing and following; another prefix is refused (ADR 0155)."""
     root = open_store(guarded, credentials=ROOT)
     own = open_store(guarded, credentials=Credentials(user="team-a", password="x"), job="team-a.digits")
     await grant_prefix(root, user="team-a", prefix=b"/edl/v1/jobs/team-a.")

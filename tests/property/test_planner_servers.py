@@ -1,4 +1,4 @@
-"""Both roles together, servers that follow their trainers and move, on random clusters (docs/adr/0117, 0118)."""
+"""Both roles together, servers that follow their trainers and move, on random clusters (ADRs 0117, 0118)."""
 
 from collections import Counter
 from dataclasses import replace

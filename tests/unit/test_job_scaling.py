@@ -1,4 +1,4 @@
-"""How many servers are wanted: bounds, what is durable before the answer, and what follows for buckets (ADR 315)."""
+"""How many servers are wanted: bounds, what is durable before the answer, and what follows for buckets (ADR 0315)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_no_servers_is_refused():
 
 
 def test_buckets_placed_anew_lie_in_runs():
-    """A server's slice of a dense table is one (ADR 310)."""
+    """A server's slice of a dense table is one (ADR 0310)."""
     owners = place(256, 3)
     assert sorted(owners) == list(owners)
 

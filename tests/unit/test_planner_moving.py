@@ -1,4 +1,4 @@
-"""Servers that move to where they waste least (docs/adr/0118)."""
+"""Servers that move to where they waste least (ADR 0118)."""
 
 from dataclasses import replace
 

@@ -2,7 +2,7 @@
 
 `search` is the door: `explain(moment, job)`.  `change` holds the values, one file each kind of change: `sizes` (the
 job's own document), `claims` (whose room it is), `room` (what there is), `timing`.  It stands on `plan` alone and knows
-nothing of how that decides, so no answer can differ from what the planner would do.  docs/adr/0120.
+nothing of how that decides, so no answer can differ from what the planner would do.  ADR 0120.
 
 What if?  `edits` changes a moment as a user words it, `rest` says where it ends.
 """

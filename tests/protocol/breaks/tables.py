@@ -147,7 +147,7 @@ BREAKS: Final = (
     ),
     Break(
         name="unwanted-is-waited-for",
-        rule="49: after a loss nobody waits for a server that is not wanted (ADR 315)",
+        rule="49: after a loss nobody waits for a server that is not wanted (ADR 0315)",
         patches=((recovery, "_are_enough_here", every_owner_comes_back),),
         setting=Setting(trainers=1, positions=1, faults=Faults(wish=1, server_crash=1)),
         limits=Limits(states=12_000),
