@@ -8,9 +8,9 @@ with their neighbours, from the heaviest on, which costs no more than the heavie
 
 *No placement that is even in this sense moves fewer bytes.*  Classes do not touch each other, so look at one.  A server
 that holds h of its buckets and may have t keeps at most t, so at best its t largest: all that this function moves is
-what that leaves out.  Shares leave one choice, which servers have the odd buckets (at most one each, of those whose
-share is not whole).  Giving server s one saves the size of the next bucket that it could keep, or nothing when it
-holds no more, whatever the others get; so the largest savings together are the most that can be saved.
+what that leaves out.  Shares leave one choice, which servers have the odd buckets (at most one each).  Giving server s
+one saves the size of the next bucket that it could keep, or nothing when it holds no more, whatever the others get; so
+the largest savings together are the most that can be saved.
 
 Replicas: a backup is a second placement of the same buckets that may not name the primary; the interface is by bucket,
 so it will be asked for beside this one.  ADR 0312.  Pure.
@@ -55,19 +55,18 @@ def place(
     previous: Sequence[int] = (),
     *,
     weights: Sequence[Weight] = (),
-    seats: Sequence[int] = (),
 ) -> tuple[int, ...]:
     """Owner (0 to servers - 1) of each bucket.
 
     `previous`: the owners now; any other number is a server that leaves (NOBODY: the bucket is nowhere); empty or of
     another length: all are placed anew, in runs, so that a server owns whole slices of a table (ADR 0310).
-    `weights`: of each bucket, all alike when empty.  `seats`: how much each server is to hold relative to the others.
-    Raises ValueError for no servers, no buckets, or weights and seats that are no measure.
+    `weights`: of each bucket, all alike when empty.
+    Raises ValueError for no servers, no buckets, or weights that are no measure.
     """
-    _check(bucket_count, servers, weights, seats)
+    _check(bucket_count, servers, weights)
     held_by = previous if len(previous) == bucket_count else (NOBODY,) * bucket_count
     sizes = [weight.size_bytes for weight in weights] or [1] * bucket_count
-    seating = _Seating(seats=seats or (1,) * servers, sizes=sizes, previous=held_by)
+    seating = _Seating(servers, sizes=sizes, previous=held_by)
     for alike in classes(bucket_count, servers, weights):
         seating.take(alike)
     return tuple(seating.owner)
@@ -105,12 +104,6 @@ def classes(bucket_count: int, servers: int, weights: Sequence[Weight] = ()) -> 
     return tuple(tuple(one) for one in joined)
 
 
-def shares(count: int, seats: Sequence[int]) -> tuple[list[int], list[bool]]:
-    """Of so many buckets: what each server has at least, and whether it may have one more."""
-    whole = [divmod(count * seat, sum(seats)) for seat in seats]
-    return [low for low, _ in whole], [rest > 0 for _, rest in whole]
-
-
 def _alike(buckets: Iterable[int], measured: Sequence[float]) -> list[list[int]]:
     """Largest first; those of equal measure in the order in which they came."""
     found: list[list[int]] = []
@@ -126,9 +119,9 @@ def _alike(buckets: Iterable[int], measured: Sequence[float]) -> list[list[int]]
 class _Seating:
     """Owners in the making."""
 
-    def __init__(self, *, seats: Sequence[int], sizes: Sequence[int], previous: Sequence[int]) -> None:
-        self._seats, self._sizes, self._previous = seats, sizes, previous
-        self._filled = [0] * len(seats)  # bytes
+    def __init__(self, servers: int, *, sizes: Sequence[int], previous: Sequence[int]) -> None:
+        self._sizes, self._previous = sizes, previous
+        self._filled = [0] * servers  # bytes
         self.owner = [NOBODY] * len(previous)
 
     def take(self, alike: Sequence[int]) -> None:
@@ -145,7 +138,7 @@ class _Seating:
 
     def _held(self, alike: Sequence[int]) -> list[list[int]]:
         """What each server has of the class, in the order in which it would keep it."""
-        held: list[list[int]] = [[] for _ in self._seats]
+        held: list[list[int]] = [[] for _ in self._filled]
         for bucket in sorted(sorted(alike), key=self._sizes.__getitem__, reverse=True):
             if 0 <= self._previous[bucket] < len(held):
                 held[self._previous[bucket]].append(bucket)
@@ -153,28 +146,24 @@ class _Seating:
 
     def _targets(self, count: int, held: Sequence[Sequence[int]]) -> list[int]:
         """How many each is to have: the odd ones stay where they save most, else they go where least is."""
-        targets, may_have_more = shares(count, self._seats)
+        least, odd = divmod(count, len(held))
 
-        def worth(server: int) -> tuple[bool, int, float, int]:
-            could_keep = held[server][targets[server] : targets[server] + 1]
+        def worth(server: int) -> tuple[bool, int, int, int]:
+            could_keep = held[server][least : least + 1]
             saved = self._sizes[could_keep[0]] if could_keep else 0
-            return not could_keep, -saved, self._filled[server] / self._seats[server], server
+            return not could_keep, -saved, self._filled[server], server
 
-        odd = count - sum(targets)
-        for server in sorted((s for s, may in enumerate(may_have_more) if may), key=worth)[:odd]:
-            targets[server] += 1
-        return targets
+        has_more = set(sorted(range(len(held)), key=worth)[:odd])
+        return [least + (server in has_more) for server in range(len(held))]
 
     def _give(self, bucket: int, server: int) -> None:
         self.owner[bucket] = server
         self._filled[server] += self._sizes[bucket]
 
 
-def _check(bucket_count: int, servers: int, weights: Sequence[Weight], seats: Sequence[int]) -> None:
+def _check(bucket_count: int, servers: int, weights: Sequence[Weight]) -> None:
     if servers < 1 or bucket_count < 1:
         raise ValueError(f"{bucket_count} buckets cannot be placed on {servers} servers")
-    if seats and (len(seats) != servers or min(seats) < 1):
-        raise ValueError(f"seats {list(seats)} for {servers} servers: one each, at least 1")
     if weights and len(weights) != bucket_count:
         raise ValueError(f"{len(weights)} weights for {bucket_count} buckets")
     if any(one.size_bytes < 0 or one.load < 0 or not math.isfinite(one.load) for one in weights):

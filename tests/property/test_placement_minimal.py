@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from master.job.placement import NOBODY, Weight, classes, moves, place, shares
+from master.job.placement import NOBODY, Weight, classes, moves, place
 
 SIZES = st.sampled_from([0, 1, 7, 8, 15, 16, 64])
 LOADS = st.sampled_from([0.0, 0.9, 1.0, 5.0, 40.0])
@@ -21,12 +21,11 @@ WEIGHT = st.builds(lambda size, load: Weight(size_bytes=size, load=load), SIZES,
 
 @st.composite
 def problems(draw, *, buckets: int, servers: int):
-    """(servers, owners now, weights or none, seats or none); owners may be servers that leave."""
+    """(servers, owners now, weights or none); owners may be servers that leave."""
     count, many = draw(st.integers(1, buckets)), draw(st.integers(1, servers))
     previous = draw(st.lists(st.integers(NOBODY, many + 1), min_size=count, max_size=count))
     weights = draw(st.one_of(st.just([]), st.lists(WEIGHT, min_size=count, max_size=count)))
-    seats = draw(st.one_of(st.just([]), st.lists(st.integers(1, 3), min_size=many, max_size=many)))
-    return many, previous, weights, seats
+    return many, previous, weights
 
 
 def moved_bytes(before: Sequence[int], after: Sequence[int], weights: Sequence[Weight]) -> int:
@@ -34,11 +33,11 @@ def moved_bytes(before: Sequence[int], after: Sequence[int], weights: Sequence[W
     return sum(size for size, old, new in zip(sizes, before, after, strict=True) if old != new)
 
 
-def is_even(owners: Sequence[int], servers: int, weights: Sequence[Weight], seats: Sequence[int]) -> bool:
+def is_even(owners: Sequence[int], servers: int, weights: Sequence[Weight]) -> bool:
     for alike in classes(len(owners), servers, weights):
-        low, may_have_more = shares(len(alike), seats or [1] * servers)
+        low, high = len(alike) // servers, math.ceil(len(alike) / servers)
         counts = Counter(owners[bucket] for bucket in alike)
-        if not all(0 <= counts[s] - low[s] <= may_have_more[s] for s in range(servers)):
+        if not all(low <= counts[s] <= high for s in range(servers)):
             return False
     return True
 
@@ -46,10 +45,10 @@ def is_even(owners: Sequence[int], servers: int, weights: Sequence[Weight], seat
 @given(problems(buckets=6, servers=3))
 def test_of_all_even_placements_none_moves_fewer_bytes(problem):
     """Against every assignment there is."""
-    servers, previous, weights, seats = problem
-    chosen = place(len(previous), servers, previous, weights=weights, seats=seats)
+    servers, previous, weights = problem
+    chosen = place(len(previous), servers, previous, weights=weights)
     every = itertools.product(range(servers), repeat=len(previous))
-    even = [owners for owners in every if is_even(owners, servers, weights, seats)]
+    even = [owners for owners in every if is_even(owners, servers, weights)]
     assert chosen in even
     assert moved_bytes(previous, chosen, weights) == min(moved_bytes(previous, one, weights) for one in even)
 
@@ -58,20 +57,19 @@ def test_of_all_even_placements_none_moves_fewer_bytes(problem):
 @given(problems(buckets=40, servers=6))
 def test_an_integer_program_moves_no_fewer_bytes(problem):
     """Larger ones; the program may place freely but for evenness."""
-    servers, previous, weights, seats = problem
+    servers, previous, weights = problem
     count = len(previous)
-    chosen = place(count, servers, previous, weights=weights, seats=seats)
+    chosen = place(count, servers, previous, weights=weights)
     sizes = np.array([weight.size_bytes for weight in weights] or [1] * count)
     stays = np.array([[previous[b] == s for s in range(servers)] for b in range(count)])
     rows, low, high = [], [], []
     for alike in classes(count, servers, weights):
-        least, may_have_more = shares(len(alike), seats or [1] * servers)
         for server in range(servers):
             row = np.zeros((count, servers))
             row[list(alike), server] = 1
             rows.append(row.ravel())
-            low.append(least[server])
-            high.append(least[server] + may_have_more[server])
+            low.append(len(alike) // servers)
+            high.append(math.ceil(len(alike) / servers))
     once = np.kron(np.eye(count), np.ones(servers))
     best = milp(
         -(stays * sizes[:, None]).ravel(),
@@ -85,8 +83,8 @@ def test_an_integer_program_moves_no_fewer_bytes(problem):
 
 @given(problems(buckets=60, servers=5))
 def test_servers_are_even_in_size_and_in_load(problem):
-    """Two servers of equal seats differ by a bucket a class and by what the buckets of a class differ in, no more."""
-    servers, previous, weights, _ = problem
+    """Two servers differ by a bucket a class and by what the buckets of a class differ in, no more."""
+    servers, previous, weights = problem
     owners = place(len(previous), servers, previous, weights=weights)
     for measure in ("size_bytes", "load"):
         values = [getattr(weight, measure) for weight in weights] or [1] * len(owners)
@@ -101,8 +99,8 @@ def test_servers_are_even_in_size_and_in_load(problem):
 @given(problems(buckets=30, servers=5))
 def test_every_prefix_of_the_moves_is_a_routing_and_no_class_gets_less_even_on_the_way(problem):
     """One owner a bucket; of each class a server only gives or only gets."""
-    servers, previous, weights, seats = problem
-    after = place(len(previous), servers, previous, weights=weights, seats=seats)
+    servers, previous, weights = problem
+    after = place(len(previous), servers, previous, weights=weights)
     now, group = list(previous), classes(len(previous), servers, weights)
     first = [Counter(now[b] for b in alike) for alike in group]
     last = [Counter(after[b] for b in alike) for alike in group]
@@ -120,7 +118,7 @@ def test_every_prefix_of_the_moves_is_a_routing_and_no_class_gets_less_even_on_t
 @given(problems(buckets=30, servers=5))
 def test_placing_again_moves_nothing(problem):
     """The same servers and weights: at rest."""
-    servers, previous, weights, seats = problem
-    once = place(len(previous), servers, previous, weights=weights, seats=seats)
-    again = place(len(previous), servers, once, weights=weights, seats=seats)
+    servers, previous, weights = problem
+    once = place(len(previous), servers, previous, weights=weights)
+    again = place(len(previous), servers, once, weights=weights)
     assert moved_bytes(once, again, weights) == 0

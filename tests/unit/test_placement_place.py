@@ -85,15 +85,9 @@ def test_hot_buckets_are_spread_and_sizes_stay_even():
     assert len(moves(before, after)) == 4
 
 
-def test_a_server_with_two_seats_holds_twice_as_much():
-    assert place(9, 2, seats=(2, 1)) == (0, 0, 0, 0, 0, 0, 1, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("said", "what"),
     [
-        ({"seats": (1,)}, "seats"),
-        ({"seats": (1, 0)}, "seats"),
         ({"weights": [Weight(size_bytes=1)]}, "weights"),
         ({"weights": [Weight(size_bytes=1, load=float("nan"))] * 4}, "no number"),
         ({"weights": [Weight(size_bytes=-1)] * 4}, "below 0"),
