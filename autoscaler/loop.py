@@ -23,6 +23,7 @@ from autoscaler.planner import Memo, plan, record_applied, still_valid
 from autoscaler.side_by_side import each
 
 DEBOUNCE_S: Final = 0.1  # a burst of events becomes one plan; a tenth of what a web pod needs to start
+SILENCE_S: Final = 0.03  # so long without an event, and the burst is over
 RESYNC_S: Final = 10.0  # a lost event costs at most this long
 CALL_LIMIT_S: Final = 30.0  # one read or write; longer is a cluster that does not answer
 RETRY_S: Final = 1.0  # after a write that failed
@@ -137,10 +138,11 @@ class Loop:
         return max(0.0, pause_s)
 
     async def _gather_burst(self) -> None:
-        """Let the changes that come with the first one arrive."""
+        """Let the changes that come with the first one arrive: until nothing comes any more, DEBOUNCE_S at most."""
         until_s = self._cluster.now() + DEBOUNCE_S
         while (left_s := until_s - self._cluster.now()) > 0:
-            await self._cluster.changed(left_s)
+            if not await self._cluster.changed(min(SILENCE_S, left_s)):
+                return
 
 
 def gist(decision: Decision | None) -> tuple[object, ...]:

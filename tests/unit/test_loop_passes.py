@@ -8,7 +8,7 @@ import pytest
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import DeletePod, JobState, Policy, Reason
 from autoscaler.errors import InvalidViewError, TemporaryError
-from autoscaler.loop import JOURNAL_LIMIT, Loop
+from autoscaler.loop import DEBOUNCE_S, JOURNAL_LIMIT, SILENCE_S, Loop
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, job, node, web
 
@@ -193,3 +193,16 @@ async def test_job_that_is_over_gives_everything_back():
     )
     await run(Loop(cluster, CALM))
     assert cluster.pods == {}
+
+
+async def test_one_event_is_planned_at_once_and_a_burst_as_one():
+    """A single event waits for thirty milliseconds of silence; of a burst nobody waits for longer than a tenth."""
+    alone, burst_s = 1_010.0, [1_020.0 + 0.02 * number for number in range(8)]
+    came = [(at_s, f"n{number}") for number, at_s in enumerate([alone, *burst_s])]
+    events = [(at_s, lambda c, name=name: c.put(node(name))) for at_s, name in came]
+    cluster = Schedule([node("a")], [job("j", high=2)], events=events, end_s=1_030.0)
+    passes_s = []
+    await run(Loop(cluster, CALM, listener=lambda _: passes_s.append(cluster.now_s)))
+    assert [at_s for at_s in passes_s if alone <= at_s < alone + 1] == pytest.approx([alone + SILENCE_S])
+    of_burst_s = [at_s for at_s in passes_s if burst_s[0] <= at_s < burst_s[0] + 1]
+    assert of_burst_s == pytest.approx([burst_s[0] + DEBOUNCE_S, burst_s[-1] + SILENCE_S])
