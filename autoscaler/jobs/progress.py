@@ -32,6 +32,7 @@ class JobProgress:
     servers_max: int = 0
     moving: int = 0  # buckets that are to go to another server, or are on their way
     buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
+    training: int = 0  # trainers that are connected and complete batches
     samples_per_s: float = 0.0
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
     metrics: tuple[tuple[str, float], ...] = ()
@@ -80,14 +81,19 @@ def progress_of(status: JobStatus) -> JobProgress:
         servers_max=status.servers_max,
         moving=status.moving + status.waiting_to_move,
         buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is Role.SERVER),
+        training=len(_training(status.members)),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
         waiting_share=_mean_waiting(status.members),
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )
 
 
+def _training(members: Iterable[MemberStatus]) -> list[MemberStatus]:
+    return [one for one in members if one.role is Role.TRAINER and one.is_connected and one.samples_per_s > 0]
+
+
 def _mean_waiting(members: Iterable[MemberStatus]) -> float:
-    shares = [one.waiting_share for one in members if one.is_connected and one.samples_per_s > 0]
+    shares = [one.waiting_share for one in _training(members)]
     return round(sum(shares) / len(shares), 2) if shares else 0.0
 
 
@@ -97,3 +103,13 @@ def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
         for name, value in member.metrics.items():
             values.setdefault(name, []).append(value)
     return {name: sum(found) / len(found) for name, found in values.items()}
+
+
+def why_too_soon(progress: JobProgress | None, *, has_servers: bool) -> str:
+    """What a trainer that ends with 0 before the data has ended did wrong, after "exited with code 0"."""
+    if progress is None or progress.epochs:
+        return ", but data is left to train: a script ends when its loop over the session's data set ends"
+    told = ", but no trainer has declared a data set: a script loops over session.dataset(...)"
+    if not has_servers:
+        return told
+    return f"{told} and keeps its model in session.tables(...), or the job has no spec.parameterServer"

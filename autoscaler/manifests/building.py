@@ -8,6 +8,7 @@ from autoscaler.domain import Resources
 from autoscaler.manifests import schema
 from autoscaler.manifests.pod_schema import Amounts, PodTemplateModel
 from autoscaler.manifests.values import (
+    TRAINERS_PER_SERVER,
     CheckpointSpec,
     Deployment,
     JobSpec,
@@ -93,7 +94,8 @@ def build_server(sizes: schema.ServerSizes, template: Template) -> ServerSpec[Te
             maximum=sizes.min_replicas if sizes.max_replicas is None else sizes.max_replicas,
             pinned=sizes.replicas,
         ),
-        trainers_per_server=sizes.trainers_per_server,
+        trainers_per_server=sizes.trainers_per_server or TRAINERS_PER_SERVER,
+        is_ratio_measured=sizes.trainers_per_server is None,
         template=template,
     )
 

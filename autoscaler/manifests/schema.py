@@ -11,11 +11,9 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from autoscaler.manifests.pod_schema import Count, CpuM, MemoryBytes, PodTemplateModel, StrictModel
+from autoscaler.manifests.values import AUTO, MOST_REPLICAS, TRAINERS_PER_SERVER
 
 LARGEST_INT32: Final = 2**31 - 1
-MOST_REPLICAS: Final = 10_000
-"""So that JOB-trainer-9999 is a name that a pod may have."""
-
 LONGEST_INTERVAL_S: Final = 31_536_000
 """A year: longer is a slip."""
 
@@ -26,7 +24,17 @@ def _no_bool(value: Any) -> Any:
     return value
 
 
+def _number_or_auto(value: Any) -> Any:
+    if value is None:
+        raise ValueError("is empty; write a whole number, or auto")
+    if isinstance(value, str) and value != AUTO:
+        raise ValueError(f"is {value!r}; write a whole number, or auto")
+    return None if value == AUTO else value
+
+
 Int = Annotated[int, BeforeValidator(_no_bool), Field(le=LARGEST_INT32)]
+Ratio = Annotated[Int | None, BeforeValidator(_number_or_auto)]
+"""None: `auto`, EDL measures it."""
 NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 JOB_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 """JOB-master is the name of a Service, which begins with a letter."""
@@ -65,7 +73,7 @@ class ServerSizes(StrictModel):
     min_replicas: Int = Field(alias="minReplicas", ge=1, le=MOST_REPLICAS)
     max_replicas: Int | None = Field(default=None, alias="maxReplicas", ge=1, le=MOST_REPLICAS)
     replicas: Int = Field(default=0, ge=0)
-    trainers_per_server: Int = Field(default=4, alias="trainersPerServer", ge=1)
+    trainers_per_server: Ratio = Field(default=TRAINERS_PER_SERVER, alias="trainersPerServer", ge=1)
 
 
 class MasterSizes(StrictModel):

@@ -12,6 +12,13 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from autoscaler.domain import Resources
 
+MOST_REPLICAS: Final = 10_000
+"""So that JOB-trainer-9999 is a name that a pod may have."""
+
+AUTO: Final = "auto"
+TRAINERS_PER_SERVER: Final = 4
+"""Where the file does not say, and where a measured number begins."""
+
 CORE_CLASS: Final = "edl-core"
 CORE_PRIORITY: Final = 0
 """Value of `edl-core`, which stands level with the cluster's default (kubernetes.md 3)."""
@@ -65,8 +72,11 @@ class TrainerSpec(Generic[Template]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec(Generic[Template]):
+    """`is_ratio_measured`: `trainersPerServer: auto`; the number beside it is what it begins with (`jobs.ratio`)."""
+
     replicas: Replicas
     trainers_per_server: int
+    is_ratio_measured: bool = False
     template: Template
 
 

@@ -20,7 +20,7 @@ from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, why_too_soon
 from autoscaler.jobs.servers import loss_of
 from autoscaler.operator.ends import By, PodEnd, end_of
 from autoscaler.operator.hands import Hands
@@ -149,7 +149,9 @@ class Failures:
     async def _story(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> str:
         story = end.story
         if end.code == 0 and role is Role.TRAINER:
-            story += ", but data is left to train: a script ends when its loop over the session's data set ends"
+            record = self._records.find(job)
+            progress = record.progress if record is not None else None
+            story += why_too_soon(progress, has_servers=job.spec.server is not None)
         template = job.template(role)
         containers = parts(template.raw, "spec", "containers")
         lines = await self._hands.tail(raw, text(containers[template.container], "name"))

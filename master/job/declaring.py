@@ -6,6 +6,7 @@ Refused with the field's name and what to do; nothing starts on a refusal.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from master.api.identities import TableSpec
 from master.api.messages import Declare, Declared, Refused
@@ -15,6 +16,8 @@ from master.job.domain import DatasetRecord, Persist, RecordDataset
 from master.job.membership import Trainer, put_trainer
 from master.job.ownership import refuse_second_model
 from master.job.state import JobState, Turn
+
+_WITHOUT: Final = "take spec.parameterServer out of the job"
 
 
 def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:
@@ -74,17 +77,20 @@ def _unusable(state: JobState, said: DatasetRecord) -> Refused | None:
     if dataset.size * dataset.epochs > MAX_POSITION:
         return Refused(field="dataset.size", message="size x epochs is above 2**62; train fewer epochs in one job")
     if servers and said.own_model:
-        return Refused(field="own_model", message=f"the job has {servers} parameter servers; run it without them")
+        return Refused(field="own_model", message=f"{_asked_for(servers)}: {_WITHOUT}, or keep the model in tables")
     if servers and not said.tables:
-        return Refused(
-            field="tables", message=f"none declared, but the job has {servers} parameter servers: declare them"
-        )
+        message = f"none declared, but {_asked_for(servers)}: declare them with session.tables(...), or {_WITHOUT}"
+        return Refused(field="tables", message=message)
     if said.tables and not servers:
         return Refused(field="tables", message="the job has no parameter servers: add spec.parameterServer")
     names = [table.name for table in said.tables]
     if len(set(names)) < len(names):
         return Refused(field="tables", message=f"two tables have one name: {sorted(names)}")
     return None
+
+
+def _asked_for(servers: int) -> str:
+    return f"spec.parameterServer gives the job {servers} parameter server{'s' if servers > 1 else ''}"
 
 
 def _difference(holds: DatasetRecord, said: DatasetRecord) -> Refused | None:

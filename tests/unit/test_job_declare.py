@@ -132,6 +132,18 @@ def test_own_model_beside_servers_is_refused():
     driver, _ = serving()
     (answer,) = driver.say(T0, Declare(dataset=SPEC, tables=TABLES, own_model=True))
     assert answer.field == "own_model"
+    assert "spec.parameterServer" in answer.message
+
+
+def test_no_tables_beside_servers_are_refused():
+    """The job's file asks for servers, the script has nothing to put on them: the refusal names both."""
+    driver = Driver(JobConfig(servers=2)).start()
+    driver.trainer("t0", declares=None)
+    (answer,) = driver.say(T0, Declare(dataset=SPEC))
+    assert (type(answer), answer.field) == (Refused, "tables")
+    assert "spec.parameterServer gives the job 2 parameter servers" in answer.message
+    assert "session.tables" in answer.message
+    assert driver.durable.dataset is None
 
 
 # ---- the end --------------------------------------------------------------------------------------------------------

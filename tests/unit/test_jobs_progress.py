@@ -1,6 +1,8 @@
 """What the cluster side takes out of a master's status."""
 
-from autoscaler.jobs.progress import progress_of
+from dataclasses import replace
+
+from autoscaler.jobs.progress import progress_of, why_too_soon
 from master.api.identities import Role
 from master.api.positions import EMPTY
 from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts
@@ -87,3 +89,14 @@ def test_the_end_and_a_failure_are_known_by_the_phase():
     assert not progress_of(status(JobPhase.SAVING)).is_complete
     failed = progress_of(status(JobPhase.FAILED, problem="no"))
     assert (failed.has_failed, failed.problem) == (True, "no")
+
+
+def test_a_script_that_ends_too_soon_hears_what_it_should_have_done():
+    """One that never declared anything hears of that, and of the servers that its job has."""
+    declared = progress_of(status())
+    assert "its loop over the session's data set" in why_too_soon(declared, has_servers=True)
+    assert why_too_soon(None, has_servers=True) == why_too_soon(declared, has_servers=False)
+    nothing = replace(declared, epochs=0, total=0)
+    assert "spec.parameterServer" in why_too_soon(nothing, has_servers=True)
+    assert "session.dataset" in why_too_soon(nothing, has_servers=False)
+    assert "parameterServer" not in why_too_soon(nothing, has_servers=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, assert_never
 
 from autoscaler.clusters.local.environment import JobPlace
@@ -20,7 +20,8 @@ from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, why_too_soon
+from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.jobs.servers import loss_of, servers_wanted
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
@@ -41,10 +42,19 @@ class JobRecord:
     pinned: int
     progress: JobProgress | None = None
     progress_at_s: float | None = None
+    ratio: Ratio = field(default_factory=Ratio)  # where it is measured
 
     @property
     def name(self) -> str:
         return self.job.name
+
+    @property
+    def trainers_per_server(self) -> int:
+        """As its file says, or as measured; 0 for a job without servers."""
+        server = self.job.server
+        if server is None:
+            return 0
+        return self.ratio.trainers_per_server if server.is_ratio_measured else server.trainers_per_server
 
 
 LookAt = Callable[[JobRecord], Awaitable[JobProgress | NoProgress]]
@@ -56,6 +66,9 @@ def to_domain(record: JobRecord) -> Job:
     planned = planned_job(
         record.job, priority=record.priority, pinned=record.pinned, submitted_at_s=record.submitted_at_s
     )
+    if planned.servers is not None:
+        servers = replace(planned.servers, trainers_per_server=record.trainers_per_server)
+        planned = replace(planned, servers=servers)
     return replace(
         planned,
         state=record.life.state,
@@ -216,7 +229,9 @@ class Jobs:
         if record.progress is not None and not progress.metrics:
             progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
         self._tell_news(name, record.progress, progress)
-        self.records[name] = replace(record, progress=progress, progress_at_s=self._clock())
+        self.records[name] = replace(
+            record, progress=progress, progress_at_s=self._clock(), ratio=self._measure(record, progress)
+        )
         for pod in self._masters(name):
             self._runtime.mark_ready(pod.name)
         if has_advanced or (record.progress is None and progress.done > 0):
@@ -225,6 +240,16 @@ class Jobs:
             self.tell(name, lives.GivenUp(reason=progress.problem))
         elif progress.is_complete:
             self.tell(name, lives.EndReached(quarantined=progress.quarantined))
+
+    def _measure(self, record: JobRecord, progress: JobProgress) -> Ratio:
+        """How many trainers one server is to serve from now on."""
+        server, before = record.job.server, record.ratio
+        if server is None or not server.is_ratio_measured or record.life.stage is not lives.Stage.ACTIVE:
+            return before
+        ratio = observe(before, progress, server.replicas, self._clock())
+        if ratio.trainers_per_server != before.trainers_per_server:
+            self._recorder.note("Resized", f"tj/{record.name}", "RatioMeasured", ratio.tell(before))
+        return ratio
 
     def _tell_news(self, name: str, before: JobProgress | None, now: JobProgress) -> None:
         """What only the master knows and the user must not miss: a checkpoint that fails, samples left out."""
@@ -242,7 +267,7 @@ class Jobs:
             return  # it was deleted, or has ended, while its master was asked
         story = gone.story
         if gone.code == 0:
-            story += ", but data is left to train: a script ends when its loop over the session's data set ends"
+            story += why_too_soon(record.progress, has_servers=record.job.server is not None)
         self.tell(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
 
     def _note_loss(self, record: JobRecord, gone: Gone) -> None:
