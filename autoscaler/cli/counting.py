@@ -8,11 +8,11 @@ def now_of(now: int, target: int) -> str:
     return f"{now}/{target}" if now or target else ""
 
 
-def tell_bounds(*, low: int, high: int, pinned: int, trainers_per_server: int) -> str:
+def tell_bounds(*, low: int, high: int, pinned: int, trainers_per_server: int, is_measured: bool = False) -> str:
     """How the number of servers is chosen: pinned, fixed, or by the trainers within bounds."""
     if pinned:
         return f"pinned to {pinned} of {low} to {high}"
     if low == high:
         return f"always {low}"
     each = "trainer" if trainers_per_server == 1 else f"{trainers_per_server} trainers"
-    return f"{low} to {high} allowed, one for every {each}"
+    return f"{low} to {high} allowed, one for every {each}{', as measured' if is_measured else ''}"

@@ -63,7 +63,8 @@ def _servers(servers: Told, status: Told) -> str:
         low=servers["minReplicas"],
         high=servers["maxReplicas"],
         pinned=servers["replicas"],
-        trainers_per_server=servers["trainersPerServer"],
+        trainers_per_server=status["trainersPerServer"],
+        is_measured=isinstance(servers["trainersPerServer"], str),  # auto
     )
     told = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
     moving = (status["progress"] or {}).get("moving", 0)

@@ -26,6 +26,7 @@ from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.manifests.values import Mode
 from autoscaler.operator.ends import By, end_of
 from autoscaler.operator.failures import Failures, uncounted
@@ -165,7 +166,14 @@ class Jobs:
         for reason, message in news_of(before, progress):
             self._ears.say(job, Note(reason=reason, message=message, is_warning=True))
         spared = record.spared | uncounted(job, standing(self._ground.pods(job), Role.SERVER), progress)
-        self._records.change(job, progress=progress, progress_at_s=self._clock(), leader=leader, spared=spared)
+        self._records.change(
+            job,
+            progress=progress,
+            progress_at_s=self._clock(),
+            leader=leader,
+            spared=spared,
+            ratio=self._measure(record, progress),
+        )
         if before is not None and progress.done > before.done:
             self._records.tell(job, lives.Advanced())
         if progress.has_failed:
@@ -174,6 +182,17 @@ class Jobs:
             self._records.tell(job, lives.EndReached(quarantined=progress.quarantined))
         self._ears.changed(job.key)
         return True
+
+    def _measure(self, record: JobRecord, progress: JobProgress) -> Ratio:
+        """How many trainers one of its servers is to serve from now on."""
+        server, before = record.job.spec.server, record.ratio
+        if server is None or not server.is_ratio_measured or record.life.state is not JobState.ACTIVE:
+            return before
+        ratio = observe(before, progress, server.replicas, self._clock())
+        if ratio.trainers_per_server != before.trainers_per_server:
+            self._ears.say(record.job, Note(reason="RatioMeasured", message=ratio.tell(before)))
+            self._ears.touched()
+        return ratio
 
     def _forget(self, name: JobName) -> None:
         record = self._records.all.pop(name, None)

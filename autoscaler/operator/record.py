@@ -16,11 +16,13 @@ from autoscaler.domain import Role
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 from autoscaler.jobs.life import STOP_ORDER, Ending, Life, Stage
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.ratio import Ratio
 from autoscaler.operator.trouble import Trouble, avoided
 
 RESYNC_S: Final = 30.0  # a job of which nothing is heard is looked at that often
 SOON_S: Final = 1.0  # one that is on its way somewhere
 SHORTEST_AGE_S: Final = 5.0
+WAITING_STEPS: Final = 20  # shares of time are told in so many parts of one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class JobRecord:
     progress: JobProgress | None = None
     progress_at_s: float = -inf
     refused_at_s: float = -inf  # a master answered, and had no status to tell: none leads
+    ratio: Ratio = field(default_factory=Ratio)  # where it is measured
     leader: str = ""  # the master's pod that answered last
     server_failures: int = 0  # of servers, in a row
     server_failed_at_s: float = -inf
@@ -57,8 +60,15 @@ def facts_of(record: JobRecord, now_s: float) -> Facts:
         hold_until_s=record.hold_until_s if record.hold_until_s > now_s else 0.0,
         checkpoint_age_s=None if progress is None else _coarse_age_s(progress.checkpoint_age_s),
         remaining_s=None if progress is None else _remaining_s(progress),
+        trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
+        waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
         avoid=avoided(record.trouble, now_s),
     )
+
+
+def is_ratio_measured(job: KubeJob) -> bool:
+    """Whether its file says `trainersPerServer: auto`."""
+    return job.spec.server is not None and job.spec.server.is_ratio_measured
 
 
 def count_server_failure(record: JobRecord, now_s: float) -> JobRecord:

@@ -14,6 +14,7 @@ from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import part, parts
 from autoscaler.domain import JobName, Role
 from autoscaler.jobs import life as lives
+from autoscaler.jobs.ratio import kept_in
 from autoscaler.operator.ends import PodEnd
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.record import JobRecord
@@ -121,4 +122,6 @@ class Records:
             roles=roles_of(pods, has_master=self._ground.master(job) is not None),
         )
         life = restore(job, found, offset_s=self._offset_s, now_s=self._clock())
-        return JobRecord(job=job, life=life, resizes_before=tuple(parts(found.status, "resizes")))
+        return JobRecord(
+            job=job, life=life, ratio=kept_in(found.status), resizes_before=tuple(parts(found.status, "resizes"))
+        )

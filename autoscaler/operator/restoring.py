@@ -6,6 +6,8 @@ What stands decides; the status is believed where nothing that stands speaks aga
   then.  Beside standing trainers it is forged or somebody's mistake, and the job goes on.
 - Failures in a row are believed up to one below the limit: a number alone ends no job.
 - The start is believed between the job's creation and that of its oldest pod.
+- The number of trainers that a server serves, where it is measured, is believed: it moves servers within the bounds
+  that the job's owner has set, and is measured anew.
 
 Everything else of the status is written for people and never read again.  Pure.
 """

@@ -20,7 +20,7 @@ from autoscaler.manifests.values import Replicas
 from autoscaler.operator import conditions
 from autoscaler.operator.conditions import Condition, Kind, to_time
 from autoscaler.operator.ends import end_of
-from autoscaler.operator.record import JobRecord
+from autoscaler.operator.record import JobRecord, is_ratio_measured
 from autoscaler.operator.resizes import MOST, Resize
 from autoscaler.operator.seen import Seen
 from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, uid_of
@@ -148,6 +148,8 @@ def _servers(seen: Seen, sizes: Replicas) -> Raw:
         "emptying": len(seen.parting),
         "names": _names(there),
     }
+    if is_ratio_measured(seen.job):
+        servers["trainersPerServer"] = seen.record.ratio.trainers_per_server
     if progress is not None:
         servers["wanted"] = progress.servers_wanted
     return servers
@@ -185,6 +187,8 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
         "samplesQuarantined": progress.quarantined,
         "lineage": progress.lineage,
     }
+    if record.job.spec.server is not None:
+        told["waitingPercent"] = round(100 * progress.waiting_share)
     if progress.total:
         told["percent"] = f"{100 * progress.done / progress.total:.1f}%"
     if progress.checkpoint_age_s is not None:

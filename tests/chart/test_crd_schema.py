@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from autoscaler.manifests import schema
+from autoscaler.manifests.values import AUTO, TRAINERS_PER_SERVER
 
 CRD = yaml.safe_load(Path("charts/edl/files/trainingjobs.yaml").read_text())
 VERSION = CRD["spec"]["versions"][0]
@@ -20,6 +21,7 @@ STRICTER_ON_KUBERNETES = {
     "spec.checkpoint": "no folder of the run's own there: one must be named",
     "spec.checkpoint.uri": "likewise",
 }
+NUMBER_OR_AUTO = "spec.parameterServer.trainersPerServer"
 OPTIONAL_LEAST = {
     field.alias or name: bound.ge
     for model in (schema.RunPolicyModel, schema.TrainerModel, schema.ServerModel)
@@ -63,6 +65,10 @@ def test_a_field_means_the_same_in_a_file_and_on_the_api_server(where):
         assert (crd_requires, model_requires) == (True, False)
         return
     assert crd_requires == model_requires
+    if where == NUMBER_OR_AUTO:  # no JSON schema says what a validator does
+        assert (crd["x-kubernetes-int-or-string"], crd["pattern"]) == (True, f"^{AUTO}$")
+        assert (crd["minimum"], crd["default"]) == (1, TRAINERS_PER_SERVER)
+        return
     if model["type"] != "object":
         assert model["type"] == crd["type"]
         assert model.get("default") == crd.get("default")

@@ -75,6 +75,12 @@ BAD = {
         "spec.parameterServer.trainersPerServer",
         "equal to 1",
     ),
+    "ratio in words": (
+        {"spec.parameterServer.trainersPerServer": "automatic"},
+        "spec.parameterServer.trainersPerServer",
+        "auto",
+    ),
+    "ratio 1.5": ({"spec.parameterServer.trainersPerServer": 1.5}, "spec.parameterServer.trainersPerServer", "integer"),
     "a count of servers, and no servers": (
         {"spec.parameterServer": {"replicas": 3}},
         "spec.parameterServer.template",
@@ -199,6 +205,12 @@ def test_what_is_left_out_has_its_default(jobs, namespace):
     assert (spec["trainer"]["replicas"], spec["trainer"]["perNode"]) == (0, 1)
     assert "step" not in spec["trainer"]
     assert spec["parameterServer"]["trainersPerServer"] == 4
+
+
+def test_a_ratio_may_be_measured(jobs):
+    job = make_job(**{"spec.parameterServer.trainersPerServer": "auto"})
+    made = jobs.create_namespaced_custom_object(**GROUP, namespace="default", body=job, dry_run="All")
+    assert made["spec"]["parameterServer"]["trainersPerServer"] == "auto"
 
 
 def test_what_kubernetes_knows_of_pods_is_kept(jobs, namespace):

@@ -77,8 +77,11 @@ class Stage:
         return self.make(kinds.TRAINING_JOBS, {**raw_job(name, **spec), "status": told})
 
     def make_trainers(self, job, count, node="n1"):
+        self.make_pods(job, Role.TRAINER, count, node)
+
+    def make_pods(self, job, role, count, node="n1"):
         for ordinal in range(count):
-            body = build_pod(read_job(job), seat(Role.TRAINER, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
+            body = build_pod(read_job(job), seat(role, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
             body["spec"]["nodeName"] = node
             ready = {"phase": "Running", "conditions": [condition("Ready", "True")]}
             self.make(kinds.PODS, {**body, "status": ready})

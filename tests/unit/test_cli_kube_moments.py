@@ -4,15 +4,18 @@ import asyncio
 
 import pytest
 
+from autoscaler.cli.answers import why_content, why_lines
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.kube.moments import PLANNER_ROLE, find_policy, take
 from autoscaler.cli.kube.refusing import NO_DEFINITION
+from autoscaler.cli.kube.telling import waiting_share_of
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, Refusal
-from autoscaler.domain import JobState, PodPhase, Reclaim
+from autoscaler.domain import JobState, PodPhase, Reclaim, Role
 from autoscaler.planner import plan
+from autoscaler.planner.counterfactual import Moment, explain
 from autoscaler.snapshots import format_document, parse_document, to_document
-from tests.unit.kube_place import NAMESPACE, node, raw_pod, stage, status
+from tests.unit.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
 NOW_S = 1767323045.0 + 90.0
 
@@ -187,3 +190,26 @@ def test_a_file_is_submitted_as_the_operator_would_read_it(tmp_path):
     assert (job.name, job.submitted_at_s, web.name) == (f"{NAMESPACE}/more", moment.now_s, f"{NAMESPACE}/web")
     assert web.desired_replicas == 3
     assert job.trainer.shape.node_selector == {("zone", "a")}
+
+
+def test_why_tells_that_servers_are_the_bottleneck():
+    """From what the operator measured last, by the same model as on one machine."""
+    told = status(progress={**STATUS["progress"], "waitingPercent": 50})
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        raw = made.make_job(told=told, server={"minReplicas": 2, "maxReplicas": 2})
+        made.make_pods(raw, Role.TRAINER, 2)
+        made.make_pods(raw, Role.SERVER, 2)
+        found = place.snapshot()
+    (job,) = found.view.jobs
+    explanation = explain(Moment(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
+    hint = "trainers wait for servers 50% of their time; 4 in place of 2: at most +33% (maxReplicas is 2)"
+    assert f"Servers: {hint}" in why_lines(explanation, 2, job)
+    assert why_content(explanation, job)["servers_hint"] == hint
+
+
+def test_a_share_of_time_that_cannot_be_is_none():
+    """The status is anybody's to read; only what it says decides nothing by itself."""
+    assert waiting_share_of({"status": {"progress": {"waitingPercent": 1000}}}) == 1.0
+    assert waiting_share_of({"status": {"progress": {"waitingPercent": "much"}}}) == 0.0
+    assert waiting_share_of({}) == 0.0

@@ -74,6 +74,31 @@ def test_describe_answers_why_first(digits):
     assert "web-1" not in text
 
 
+def test_describe_says_what_other_number_of_servers_would_be_better():
+    """While it trains: a share of time that was measured before says nothing of a job that stands still."""
+    measured = {
+        "servers": {"ready": 2, "target": 2},
+        "progress": {**STATUS["progress"], "waitingPercent": 50},
+    }
+    for is_training in (True, False):
+        with stage() as (made, place):
+            told = status({"type": "Progressing", "status": str(is_training)}, **measured)
+            made.make_job(told=told, server={"minReplicas": 2, "maxReplicas": 4})
+            hints = [line for line in place.describe("tj", "digits") if line.startswith("Hint:")]
+        told = "Hint:        trainers wait for servers 50% of their time; 4 in place of 2: at most +33%"
+        assert hints == ([told] if is_training else [])
+
+
+def test_describe_says_that_a_ratio_is_measured():
+    with stage() as (made, place):
+        made.make_job(
+            told=status(servers={"ready": 2, "target": 2, "trainersPerServer": 3}),
+            server={"maxReplicas": 4, "trainersPerServer": "auto"},
+        )
+        text = "\n".join(place.describe("tj", "digits"))
+    assert "Servers:     2 ready, 2 wanted (1 to 4 allowed, one for every 3 trainers, as measured)" in text
+
+
 def test_a_job_that_no_operator_has_seen_says_so():
     """In place of zeros that nobody has counted."""
     with stage() as (made, place):

@@ -93,6 +93,7 @@ JOB = JobLine(
     servers_max=4,
     servers_pinned=0,
     trainers_per_server=2,
+    is_ratio_measured=False,
     has_master=True,
     failures=0,
     backoff_limit=6,
@@ -247,6 +248,7 @@ def test_describe_answers_why_before_anything_long():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
+        ({"is_ratio_measured": True}, "(1 to 4 allowed, one for every 2 trainers, as measured)"),
         ({"servers_pinned": 3}, "(pinned to 3 of 1 to 4)"),
         ({"servers_max": 1, "servers_target": 1}, "1 now, 1 wanted (always 1)"),
         ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),

@@ -91,6 +91,8 @@ def bad_template(**spec):
             "spec.parameterServer.template.spec.containers[0].resources.requests.memory",
         ),
         ({"server": {"minReplicas": 3}}, "spec.parameterServer.minReplicas"),
+        ({"server": {"trainersPerServer": 0}}, "spec.parameterServer.trainersPerServer"),
+        ({"server": {"trainersPerServer": "fast"}}, "spec.parameterServer.trainersPerServer"),
         ({"master": {"replicas": 0}}, "spec.master.replicas"),
         ({"weight": 0}, "spec.weight"),
         ({"weight": True}, "spec.weight"),

@@ -7,6 +7,7 @@ import pytest
 
 from autoscaler.domain import Resources
 from autoscaler.manifests import RefusedInputError, parse_files
+from autoscaler.manifests.values import TRAINERS_PER_SERVER
 
 JOB = """
 apiVersion: edl.dev/v1alpha1
@@ -117,8 +118,16 @@ def test_servers_have_bounds_a_ratio_and_a_pin(parse):
     found = parse(text)
     servers = found.jobs[0].server
     assert (servers.replicas.minimum, servers.replicas.maximum, servers.replicas.pinned) == (2, 4, 3)
-    assert servers.trainers_per_server == 3
+    assert (servers.trainers_per_server, servers.is_ratio_measured) == (3, False)
     assert not any("server" in notice for notice in found.notices)
+
+
+def test_a_ratio_may_be_measured(parse):
+    """It begins as if the file had said nothing."""
+    measured = parse(JOB.replace(FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: auto"))).jobs[0].server
+    silent = parse(JOB.replace(FIXED_SERVERS, SERVERS.replace("    trainersPerServer: 3\n", ""))).jobs[0].server
+    assert (measured.is_ratio_measured, silent.is_ratio_measured) == (True, False)
+    assert measured.trainers_per_server == silent.trainers_per_server == TRAINERS_PER_SERVER
 
 
 def test_trainers_of_whole_nodes_step_by_whole_nodes(parse):
@@ -163,6 +172,9 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         (FIXED_SERVERS, SERVERS.replace("maxReplicas: 4", "maxReplicas: 1"), "parameterServer.minReplicas", "larger"),
         (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: 0"), "parameterServer.trainersPerServer", "equal to 1"),
         (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: -2"), "parameterServer.trainersPerServer", "equal to 1"),
+        (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: fast"), "parameterServer.trainersPerServer", "or auto"),
+        (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: 1.5"), "parameterServer.trainersPerServer", "integer"),
+        (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server:"), "parameterServer.trainersPerServer", "or auto"),
         (FIXED_SERVERS, SERVERS.replace("replicas: 3", "replicas: 5"), "parameterServer.replicas", "2 to 4, or 0"),
         (FIXED_SERVERS, FIXED_SERVERS.replace("2", "2\n    replicas: 1"), "parameterServer.replicas", "2 to 2, or 0"),
         (

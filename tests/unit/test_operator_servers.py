@@ -7,6 +7,7 @@ from autoscaler.domain import Cause, Policy, Reclaim, Role
 from autoscaler.jobs.life import Life
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.ratio import SETTLED_S
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from autoscaler.manifests.values import Replicas
 from autoscaler.operator.record import JobRecord
@@ -92,6 +93,7 @@ class StandInMaster:
         self.buckets = {0: buckets}
         self.told = []
         self.is_silent = self.is_refusing = False
+        self.load = 0.0  # seconds of one server for each second that a trainer computes
         self.term = term
 
     async def ask(self, job, masters):
@@ -100,7 +102,14 @@ class StandInMaster:
         if self.is_refusing:
             return NoProgress.REFUSED
         self._move()
-        said = progress(wanted=self.count, buckets=tuple(sorted(self.buckets.items())))
+        waits = self.load / max(1, len(self.buckets))
+        said = progress(
+            wanted=self.count,
+            buckets=tuple(sorted(self.buckets.items())),
+            servers=len(self.buckets),
+            training=len(self.term.bench.pods(Role.TRAINER)),
+            waiting_share=waits / (1 + waits),
+        )
         return masters[0]["metadata"]["name"], said
 
     async def set_servers(self, job, leader, count):
@@ -169,6 +178,27 @@ async def test_servers_come_with_their_trainers_and_the_master_is_told():
     }  # fmt: skip
     assert ("server", 1, 2) in [(one["role"], one["from"], one["to"]) for one in scene.status()["resizes"]]
     assert 'edl_job_servers{job="digits",namespace="team-a",what="wanted"} 2.0' in scene.metrics.render().decode()
+
+
+async def test_a_measured_ratio_brings_servers_and_the_next_leader_keeps_it():
+    """`trainersPerServer: auto`: four trainers have one server, wait a third of their time for it, and get another."""
+    scene = Scene(server={"trainersPerServer": "auto"})
+    scene.master.load = 0.55
+    await scene.live(12)
+    assert (scene.servers, scene.status()["servers"]["trainersPerServer"]) == (TWO[:1], 4)
+    await scene.live(int(SETTLED_S))
+    assert scene.servers == TWO
+    assert scene.status()["servers"]["trainersPerServer"] == 2
+    assert scene.reasons().count("RatioMeasured") == 1
+    scene.lead()
+    scene.follow()
+    await scene.watch()
+    await scene.live(int(3 * SETTLED_S))
+    assert scene.servers == TWO
+    assert scene.reasons().count("RatioMeasured") == 1, "a fifth of the time is neither much nor nothing"
+    scene.master.load = 0.0
+    await scene.live(int(3 * SETTLED_S))
+    assert scene.servers == TWO[:1]
 
 
 async def test_a_server_leaves_when_its_master_says_that_it_holds_nothing():

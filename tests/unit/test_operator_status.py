@@ -285,6 +285,14 @@ def test_a_new_leader_tells_on_what_earlier_ones_told_of_resizes():
     assert [one["to"] for one in status(full)["resizes"]] == [5] * 10
 
 
+def test_waiting_for_servers_is_told_of_jobs_that_have_some():
+    waits = replace(PROGRESS, waiting_share=0.37)
+    what = seen(record={"progress": waits, "progress_at_s": NOW_S, "job": kube_job(server={})})
+    assert status(what)["progress"]["waitingPercent"] == 37
+    assert facts_of(what.record, NOW_S).waiting_share == 0.35, "coarse: not every word of a master is another view"
+    assert "waitingPercent" not in status(seen(record={"progress": waits, "progress_at_s": NOW_S}))["progress"]
+
+
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
 def test_what_the_planner_is_told_changes_seldom(age_s, more_s):
     record = seen(record={"progress": replace(PROGRESS, checkpoint_age_s=age_s)}).record

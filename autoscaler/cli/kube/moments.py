@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.kube.refusing import NO_DEFINITION
+from autoscaler.cli.kube.telling import waiting_share_of
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.api.port import Api, Listing, Raw, Scope
@@ -27,7 +28,9 @@ from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import AGEING, KINDS, Facts, Views
 from autoscaler.domain import JobState, Policy
 from autoscaler.errors import ClusterError, InvalidSpecError
+from autoscaler.jobs.ratio import kept_in
 from autoscaler.operator.policy_file import parse_policy
+from autoscaler.operator.record import is_ratio_measured
 from autoscaler.operator.restoring import Found, restore
 from autoscaler.operator.standing import own_pods, roles_of
 from autoscaler.snapshots import Snapshot
@@ -84,6 +87,8 @@ def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, n
         state=JobState.OVER if job.is_deleting else life.state,
         hold_until_s=life.hold_until_s,
         checkpoint_age_s=None if saved_at_s is None else max(0.0, now_s - saved_at_s),
+        trainers_per_server=kept_in(status).trainers_per_server if is_ratio_measured(job) else None,
+        waiting_share=waiting_share_of(raw),
     )
 
 

@@ -12,6 +12,7 @@ from autoscaler.cli.kube.columns import job_message
 from autoscaler.cli.tables import Object, format_age
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
 from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
+from autoscaler.jobs.bottleneck import find_hint
 
 _SHOWN_CONDITIONS = ("Admitted", "Ready", "Scaled", "Progressing", "Degraded", "Completed", "Failed", "Suspended")
 
@@ -45,6 +46,8 @@ def _subjects(job: Object, now_s: float) -> Iterator[tuple[str, str]]:
     yield from _troubles(job)
     if part(job, "spec", "parameterServer"):
         yield "Servers", _servers(job)
+        if hint := _hint(job):
+            yield "Hint", hint
     leader = text(job, "status", "master", "leader")
     masters = f"{whole(job, 'status', 'master', 'ready')} of {whole(job, 'spec', 'master', 'replicas', default=1)}"
     yield "Masters", f"{masters} ready" + (f", {leader} leads" if leader else "")
@@ -83,9 +86,24 @@ def _servers(job: Object) -> str:
         low=low,
         high=whole(spec, "maxReplicas", default=low),
         pinned=whole(spec, "replicas"),
-        trainers_per_server=whole(spec, "trainersPerServer", default=4),
+        trainers_per_server=whole(spec, "trainersPerServer", default=whole(status, "trainersPerServer", default=4)),
+        is_measured=bool(text(spec, "trainersPerServer")),  # auto
     )
     return f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
+
+
+def waiting_share_of(job: Object) -> float:
+    """Of its trainers' time, 0 to 1: for parameter servers to answer, as its operator measured last."""
+    return min(100, max(0, whole(job, "status", "progress", "waitingPercent"))) / 100
+
+
+def _hint(job: Object) -> str:
+    """What other number of servers would be better, while it trains."""
+    spec, ready = part(job, "spec", "parameterServer"), whole(job, "status", "servers", "ready")
+    found = find_hint(servers=ready, waiting_share=waiting_share_of(job))
+    if found is None or condition_of(job, "Progressing").get("status") != "True":
+        return ""
+    return found.tell(whole(spec, "maxReplicas", default=whole(spec, "minReplicas")))
 
 
 def _tiers(job: Object) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, PodLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
 from autoscaler.jobs.bottleneck import find_hint
+from autoscaler.manifests.values import AUTO
 from autoscaler.quantities import format_cpu, format_memory
 
 Object = Mapping[str, Any]
@@ -35,7 +36,7 @@ def job_object(job: JobLine) -> Object:
                 "minReplicas": job.servers_min,
                 "maxReplicas": job.servers_max,
                 "replicas": job.servers_pinned,
-                "trainersPerServer": job.trainers_per_server,
+                "trainersPerServer": AUTO if job.is_ratio_measured else job.trainers_per_server,
             },
             "runPolicy": {"backoffLimit": job.backoff_limit},
             "checkpoint": {"uri": job.checkpoint_uri},
@@ -47,6 +48,7 @@ def job_object(job: JobLine) -> Object:
             "target": job.target,
             "servers": job.servers,
             "serversTarget": job.servers_target,
+            "trainersPerServer": job.trainers_per_server,
             "serversHint": hint.tell(job.servers_max) if hint is not None else "",
             "masterReady": job.has_master,
             "failuresInARow": job.failures,

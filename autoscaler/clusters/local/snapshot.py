@@ -72,6 +72,7 @@ class JobLine:
     servers_max: int
     servers_pinned: int
     trainers_per_server: int
+    is_ratio_measured: bool
     has_master: bool
     failures: int
     backoff_limit: int
@@ -214,7 +215,8 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
         servers_min=replicas.minimum,
         servers_max=replicas.maximum,
         servers_pinned=replicas.pinned,
-        trainers_per_server=0 if job.server is None else job.server.trainers_per_server,
+        trainers_per_server=record.trainers_per_server,
+        is_ratio_measured=job.server is not None and job.server.is_ratio_measured,
         has_master=any(pod.role is Role.MASTER and pod.phase is PodPhase.READY for pod in standing),
         failures=life.failures if life.advances == life.advances_at_failure else 0,
         backoff_limit=job.run_policy.backoff_limit,

@@ -31,6 +31,8 @@ class Facts:
     hold_until_s: float = 0.0
     checkpoint_age_s: float | None = None
     remaining_s: float | None = None
+    trainers_per_server: int | None = None  # measured; None: as its file says
+    waiting_share: float = 0.0  # of its trainers' time, 0 to 1: for parameter servers to answer
     avoid: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
 
 
@@ -149,12 +151,16 @@ class Jobs:
             # Its owner has not written a count yet: it stays at the one that it has.
             pinned = planned.trainer.largest_allowed(trainers)
             planned = replace(planned, trainer=replace(planned.trainer, pinned_replicas=pinned))
+        if facts.trainers_per_server is not None and planned.servers is not None:
+            servers = replace(planned.servers, trainers_per_server=facts.trainers_per_server)
+            planned = replace(planned, servers=servers)
         planned = replace(
             planned,
             state=facts.state,
             hold_until_s=NEVER_S if job.key in self.refused else facts.hold_until_s,
             checkpoint_age_s=facts.checkpoint_age_s,
             remaining_s=facts.remaining_s,
+            waiting_share=facts.waiting_share,
         )
         if not self._leaves_observed or job.spec.mode is not Mode.OBSERVE:
             return planned
