@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
 @click.option("--no-view", is_flag=True, help="Events as plain lines, no live view.")
 @click.option("--duration", type=Duration(), default=None, help="Stop after this long (exit 0), e.g. 90s.")
 @click.option("--stay", is_flag=True, help="Go on when all jobs have ended.")
+@click.option("--move-servers", is_flag=True, help="Let parameter servers move to where they waste least.")
 @click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
 def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
     """Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
@@ -90,7 +91,7 @@ def _check_cluster(manifests: Manifests, file: Path) -> None:
 
 def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
     from autoscaler.clusters.local.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
-    from autoscaler.clusters.local.run import RunSettings  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.run import LOCAL_POLICY, MOVING, RunSettings  # noqa: PLC0415 - with it
 
     machines = manifests.machines or _machines(options)
     devices = sum(machine.capacity.gpu_count for machine in machines)
@@ -109,6 +110,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         machines=machines,
         devices=tuple(shares),
         parent=options["run_dir"],
+        policy=MOVING if options["move_servers"] else LOCAL_POLICY,
         with_etcd=bool(manifests.jobs) and not options["no_etcd"],
         described={"command": sys.argv[1:], "files": {str(path): path.read_text(encoding="utf-8") for path in files}},
     )

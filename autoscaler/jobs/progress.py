@@ -29,7 +29,6 @@ class JobProgress:
     connected: frozenset[str] = frozenset()  # the members, by name, whose stream to the master stands
     servers: int = 0  # that hold the model, or wait for their share of it
     servers_wanted: int = 0  # as the master has it; what the cluster side wants is said by `Masters.set_servers`
-    servers_max: int = 0
     moving: int = 0  # buckets that are to go to another server, or are on their way
     buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
     training: int = 0  # trainers that are connected and complete batches
@@ -78,7 +77,6 @@ def progress_of(status: JobStatus) -> JobProgress:
         connected=frozenset(member.name for member in status.members if member.is_connected),
         servers=status.servers,
         servers_wanted=status.servers_wanted,
-        servers_max=status.servers_max,
         moving=status.moving + status.waiting_to_move,
         buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is Role.SERVER),
         training=len(_training(status.members)),

@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+SPARE_ORDINALS: Final = 2
+"""Beyond its servers' own: one that takes another's place stands beside it for a while (ADR 0118)."""
+
 EXIT_OWNING: Final = 75
 """The exit code of a server that ends with buckets that others do not have (`trainer_sdk.pserver`)."""
 

@@ -50,7 +50,7 @@ def record(progress=None, *, at_s=0.0):
 
 
 def progress(*, wanted=2, buckets=(), phase=JobPhase.TRAINING, **more):
-    return JobProgress(phase=phase, servers_wanted=wanted, servers_max=4, buckets=buckets, **more)
+    return JobProgress(phase=phase, servers_wanted=wanted, buckets=buckets, **more)
 
 
 PARTING = Parting(ordinal=2, cause=Cause.RATIO, since_s=10.0)

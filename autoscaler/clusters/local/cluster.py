@@ -41,10 +41,11 @@ from autoscaler.domain import (
     WorkloadName,
 )
 from autoscaler.jobs import life as lives
+from autoscaler.jobs.servers import SPARE_ORDINALS
 from autoscaler.manifests.values import Deployment, PodTemplate, TrainingJob
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
-CAPABILITIES: Final = Capabilities(servers_elastic=True)
+CAPABILITIES: Final = Capabilities(servers_elastic=True, moves_servers=True)
 
 
 class LocalCluster:
@@ -235,7 +236,7 @@ class LocalCluster:
     def _find_server_problem(self, action: CreatePod, record: JobRecord) -> str:
         """A job begins with its first numbers, for which its master waits; later any number below the most will do."""
         most = 0 if record.job.server is None else record.job.server.replicas.maximum
-        if action.ordinal >= most:
+        if action.ordinal >= most + (SPARE_ORDINALS if action.replaces is not None else 0):
             return f"job {action.job} numbers its {most} servers from 0; one of them is leaving yet"
         is_new = record.progress is None or not record.progress.lineage
         leaving = (pod for pod in self.table.job_pods(action.job, Role.SERVER) if pod.is_leaving)

@@ -15,6 +15,7 @@ from typing import Final
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import Role
+from autoscaler.jobs.servers import SPARE_ORDINALS
 from autoscaler.manifests.values import Replicas, TrainingJob
 
 ENVIRONMENT_VERSION: Final = "1"
@@ -80,7 +81,7 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
         "EDL_LISTEN": place.master,
         "EDL_METRICS_LISTEN": place.metrics,
         "EDL_SERVERS": str(servers.minimum),
-        "EDL_MAX_SERVERS": str(servers.maximum),
+        "EDL_MAX_SERVERS": str(servers.maximum + SPARE_ORDINALS if servers.maximum else 0),
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
     }
 

@@ -43,8 +43,12 @@ from master.api.scaling import ServersAnswer
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0
-LOCAL_POLICY: Final = Policy(burst_window_s=0.0)
-"""The jobs of a run are submitted by one command, before the first plan: there is no row of them to wait for."""
+LOCAL_POLICY: Final = Policy(burst_window_s=0.0, server_moves_per_minute=0, server_moves_percent_per_minute=0)
+"""The jobs of a run are submitted by one command, before the first plan: there is no row of them to wait for.  Servers
+stay on their nodes, unless they are asked for."""
+
+MOVING: Final = Policy(burst_window_s=0.0)
+"""The same, with servers that move to where they waste least (ADR 0118)."""
 
 log = logging.getLogger(__name__)
 
