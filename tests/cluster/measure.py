@@ -1,8 +1,9 @@
-"""`python -m tests.cluster.measure rises|scale|large`: how EDL and kube-scheduler get on, on stand-in nodes.
+"""`python -m tests.cluster.measure rises|scale|large|gangs`: how EDL and kube-scheduler get on, on stand-in nodes.
 
 `rises`: a hundred rises of 1 to 20 web pods on twenty nodes in each mode of reclaim, and some with headroom; about
 half an hour.  `scale`: six jobs on 133 nodes while the web goes from 100 to 400 pods; some minutes.  `large`: what the
-operator's process needs for 500 jobs on 1,000 nodes (`measure_large`); a quarter of an hour.  What comes out stands in
+operator's process needs for 500 jobs on 1,000 nodes (`measure_large`); a quarter of an hour.  `gangs`: how long 500
+jobs take to start that were created together (`measure_gangs`).  What comes out stands in
 `docs/beside-the-scheduler.json`, with the commit and how busy the machine was.
 """
 
@@ -29,6 +30,7 @@ from bench.__main__ import redraw
 from master.etcd_server.build import CHECKOUT
 from tests.cluster.accounts import open_client
 from tests.cluster.control_plane import ControlPlane, start_control_plane
+from tests.cluster.measure_gangs import measure_gangs
 from tests.cluster.measure_large import measure_large
 from tests.cluster.mixed_day import DEAF, GRACE_S, WEB, MixedDay, Rise, brisk
 from tests.cluster.spread import spread_of
@@ -53,16 +55,16 @@ STAND_INS: Final = {200: 4.5, 300: 5.7, 400: 5.6}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("what", choices=["rises", "scale", "large"])
+    parser.add_argument("what", choices=["rises", "scale", "large", "gangs"])
     parser.add_argument("--rises", type=int, default=100, help="of the web; large: so many resizes")
     parser.add_argument("--reclaim", type=Reclaim, choices=list(Reclaim), nargs="*", default=list(Reclaim))
     parser.add_argument("--alone", action="store_true", help="scale: EDL stops once the cluster is full, to compare")
-    parser.add_argument("--part", type=float, default=1.0, help="large: of the goal's size")
+    parser.add_argument("--part", type=float, default=1.0, help="large, gangs: of the goal's size")
     asked = parser.parse_args()
-    if asked.what == "large":
+    if asked.what in {"large", "gangs"}:
         loads = [os.getloadavg()[0]]
-        found = measure_large(asked.part, asked.rises)
-        name = "large" if asked.part == 1 else f"large-{asked.part:g}"
+        found = measure_large(asked.part, asked.rises) if asked.what == "large" else measure_gangs(asked.part)
+        name = asked.what if asked.part == 1 else f"{asked.what}-{asked.part:g}"
         save(name, found | {"load_before_and_after": [*loads, os.getloadavg()[0]]})
         return
     for reclaim in asked.reclaim:

@@ -1,0 +1,78 @@
+"""Many gangs at once: one starts a plan, in an order that anybody can tell, and none waits for ever."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain import AdmitGang, JobState
+from tests.property.planner_cases import Driver
+from tests.unit.memory_cluster import MemoryCluster
+from tests.unit.planner_setups import CALM, job, node
+
+MANY = 60
+TURN_S = 3.0
+
+
+def starts_of(driver, turns):
+    """The gangs that start in so many plans, plan by plan."""
+    found = []
+    for _ in range(turns):
+        found.append([action.job for action in driver.turn().actions if isinstance(action, AdmitGang)])
+        driver.cluster.advance(1.0)
+    return found
+
+
+def gangs(priority=lambda number: 0):
+    """As many as `MANY`, whose names say nothing about when they were submitted."""
+    return [
+        job(
+            f"j{7 * number % MANY:02d}",
+            low=2,
+            high=2,
+            servers=1,
+            submitted_at_s=900.0 + number / 1000,
+            priority=priority(number),
+        )
+        for number in range(MANY)
+    ]
+
+
+@pytest.mark.parametrize("priority", [lambda _: 0, lambda number: number % 3])
+def test_gangs_submitted_together_start_one_a_plan_by_priority_and_age(priority):
+    jobs = gangs(priority)
+    driver = Driver(MemoryCluster([node(f"n{number:02d}", 8_000) for number in range(MANY // 2)], jobs), CALM)
+    turns = sorted(range(MANY), key=lambda number: (-priority(number), number))
+    assert starts_of(driver, MANY) == [[jobs[number].name] for number in turns]
+
+
+def test_those_that_find_no_room_hold_up_nobody():
+    """Of a higher class, and too large for what is there: the others start, one a plan as before."""
+    jobs = gangs()
+    for number in range(5):
+        sizes = replace(jobs[number].trainer, min_replicas=2 * MANY, max_replicas=2 * MANY)
+        jobs[number] = replace(jobs[number], trainer=sizes, priority=1)
+    others = [node(f"n{number:02d}", 8_000) for number in range(MANY // 4)]
+    driver = Driver(MemoryCluster([*others, node("drained", 200_000, is_cordoned=True)], jobs), CALM)
+    starts = starts_of(driver, MANY // 2)
+    assert starts == [[one.name] for one in jobs[5 : 5 + MANY // 2]]
+
+
+def test_no_gang_is_starved_by_smaller_ones_that_keep_coming():
+    """Two small jobs always run and a third is always there before both nodes are free together."""
+    policy = replace(CALM, gang_age_s=30.0)
+    large = job("large", low=8, high=8, submitted_at_s=1_000.0)
+    driver = Driver(MemoryCluster([node("a", 4_000), node("b", 4_000)]), policy)
+    cluster, began_at_s = driver.cluster, driver.cluster.now()
+    for number in range(60):
+        small = job(f"s{number:02d}", low=3, high=3, submitted_at_s=cluster.now())
+        cluster.put(small)
+        if number == 2:
+            cluster.put(replace(large, submitted_at_s=cluster.now()))
+        if number >= 6:
+            cluster.put(replace(cluster.jobs[f"s{number - 6:02d}"], state=JobState.OVER))
+        driver.turn()
+        cluster.advance(TURN_S)
+        if any(pod.job == "large" for pod in cluster.pods.values()):
+            assert cluster.now() - began_at_s > policy.gang_age_s, "younger ones could start until it was aged"
+            return
+    pytest.fail("the large gang never started")
