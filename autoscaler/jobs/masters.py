@@ -58,10 +58,14 @@ class NoProgress(StrEnum):
 
 
 class Masters:
-    """A channel to each master.  An async context: they are closed behind it."""
+    """A channel to each master.  An async context: they are closed behind it.
+
+    One to where nobody listens is closed at once: it would knock there every second, and with hundreds of masters away
+    that alone takes a part of a core.
+    """
 
     def __init__(self) -> None:
-        self._channels: dict[tuple[str, str], tuple[Door, grpc.aio.Channel]] = {}
+        self._channels: dict[str, dict[str, tuple[Door, grpc.aio.Channel]]] = {}  # by job, then by address
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,8 +73,8 @@ class Masters:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for _, channel in self._channels.values():
-            await channel.close()
+        for job in tuple(self._channels):
+            await self.keep_only(job, frozenset())
 
     async def look(self, door: Door) -> JobProgress | None:
         """As `ask`; None where there is no progress to tell."""
@@ -85,7 +89,11 @@ class Masters:
             reply = await stub.Status(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
             return progress_of(decode_document(JobStatus, reply.job_status_json))
         except grpc.aio.AioRpcError as error:
-            return NoProgress.REFUSED if _has_answered(error) else NoProgress.SILENT
+            if _has_answered(error):
+                return NoProgress.REFUSED
+            if error.code() is grpc.StatusCode.UNAVAILABLE:  # no connection; one that is slow may stand the next time
+                await self._hang_up(door.job, door.address)
+            return NoProgress.SILENT
         except ContractError as error:
             log.warning("the master of %s answers what this version does not read: %s", door.job, error)
             return NoProgress.REFUSED
@@ -109,19 +117,25 @@ class Masters:
 
     async def keep_only(self, job: str, addresses: frozenset[str]) -> None:
         """Close the channels to masters of the job that are no more."""
-        for place in [place for place in self._channels if place[0] == job and place[1] not in addresses]:
-            _, channel = self._channels.pop(place)
-            await channel.close()
+        for address in [address for address in self._channels.get(job, ()) if address not in addresses]:
+            await self._hang_up(job, address)
+
+    async def _hang_up(self, job: str, address: str) -> None:
+        known = self._channels.get(job, {})
+        if (found := known.pop(address, None)) is not None:
+            if not known:
+                del self._channels[job]
+            await found[1].close(_DEADLINE_S)  # whoever else asks there has their answer first
 
     async def _channel(self, door: Door) -> grpc.aio.Channel:
-        place = (door.job, door.address)
-        known = self._channels.get(place)
+        known = self._channels.get(door.job, {}).get(door.address)
         if known is not None and known[0] == door:
             return known[1]
-        channel = self._channels[place] = (door, _open(door))
+        channel = _open(door)
+        self._channels.setdefault(door.job, {})[door.address] = (door, channel)
         if known is not None:  # its certificates have been renewed
             await known[1].close()
-        return channel[1]
+        return channel
 
 
 def _has_answered(error: grpc.aio.AioRpcError) -> bool:

@@ -1,11 +1,15 @@
 """A master that answers without having anything to tell is another thing than one that gives no answer."""
 
+import asyncio
 import signal
 import socket
 
 from autoscaler.jobs.masters import Door, Masters, NoProgress
 from autoscaler.jobs.progress import JobProgress
+from master.api.channel import CLIENT_OPTIONS
 from tests.integration.master_stage import JOB, MasterProcess, running, until
+
+RECONNECT_S = dict(CLIENT_OPTIONS)["grpc.max_reconnect_backoff_ms"] / 1000
 
 
 def door(address, *, token=""):
@@ -60,3 +64,29 @@ async def test_an_address_where_nobody_listens_is_silent():
     """gRPC says UNAVAILABLE here as well, but no master did."""
     async with Masters() as masters:
         assert await masters.ask(door(free_address())) is NoProgress.SILENT
+
+
+async def test_nobody_knocks_where_no_master_answered_until_it_is_asked_again():
+    """A channel that is kept would connect anew each second, for as long as the master is away."""
+    knocks = []
+
+    async def hang_up(_reader, writer):
+        knocks.append(writer)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1") as server, Masters() as masters:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+        async def is_left_alone():
+            assert await masters.ask(door(address)) is NoProgress.SILENT
+            before = len(knocks)
+            await asyncio.sleep(3 * RECONNECT_S)
+            return 0 < before == len(knocks)
+
+        await until(is_left_alone)
+
+
+async def test_two_who_ask_at_once_both_hear_that_nobody_is_there():
+    async with Masters() as masters:
+        there = door(free_address())
+        assert await asyncio.gather(*(masters.ask(there) for _ in range(3))) == [NoProgress.SILENT] * 3
