@@ -23,6 +23,7 @@ from master.etcd_server.cluster import EtcdCluster, start_etcd
 from master.etcd_server.finder import find_etcd
 from tests.chaos.asking import ask_status, brief
 from tests.chaos.ledger import PROGRAM
+from tests.chaos.shape import LedgerShape
 
 ROOT = Path(__file__).resolve().parents[2]
 POLL_S = 0.1
@@ -31,23 +32,17 @@ MOST_WEB = 4  # pods of one CPU: then there is room for no trainer above the min
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobShape:
-    """The ledger job; short times, so that a fault and its recovery take seconds."""
+class JobShape(LedgerShape):
+    """`trainers` are the fewest."""
 
-    size: int = 400
     epochs: int = 40
-    batch_size: int = 8
     step_s: float = 0.05
     buckets: int = 64
-    trainers: int = 2  # at least
     most_trainers: int = 4
-    servers: int = 2
     checkpoint_every_s: float = 1.5
     leader_ttl_s: int = 3
     reconnect_s: float = 3.0
-    lease_floor_s: float = 3.0
     grace_s: float = 8.0
-    backoff_limit: int = 20
     checkpoint_uri: str = ""  # empty: the run folder
     trainer_options: tuple[str, ...] = ()
     program: tuple[str, ...] = ()  # another trainer than the ledger
@@ -55,17 +50,7 @@ class JobShape:
 
 def job_yaml(name: str, shape: JobShape, diaries: Path) -> str:
     """The same file that a user would write."""
-    command = shape.program or (
-        sys.executable,
-        str(PROGRAM),
-        f"--size={shape.size}",
-        f"--epochs={shape.epochs}",
-        f"--batch-size={shape.batch_size}",
-        f"--step-s={shape.step_s}",
-        f"--buckets={shape.buckets}",
-        f"--diaries={diaries}",
-        *shape.trainer_options,
-    )
+    command = shape.program or (*shape.trainer(diaries), *shape.trainer_options)
     servers = f"""
   parameterServer:
     minReplicas: {shape.servers}

@@ -178,17 +178,7 @@ def _shipped(process: ServerProcess, effect: SendCopy) -> tuple[ServerProcess, S
     base = next((ledger for *whom, ledger in process.warmed if tuple(whom) == to), ())
     if effect.is_full:
         base = ()
-    head = CopyHead(
-        lineage=effect.lineage,
-        bucket=effect.bucket,
-        version=effect.version,
-        target=effect.target.incarnation,
-        is_final=effect.is_final,
-        applied=effect.applied,
-        skipped=effect.skipped,
-        digest=_digest(effect.bucket, content),
-        base=_digest(effect.bucket, base) if base else "",
-    )
+    head = effect.head(_digest(effect.bucket, content), base=_digest(effect.bucket, base) if base else "")
     if not effect.is_final:
         others = tuple(one for one in process.warmed if one[:2] != to)
         process = replace(process, warmed=tuple(sorted((*others, (*to, content)))))

@@ -251,6 +251,20 @@ class SendCopy:
     applied: PositionSet
     skipped: PositionSet
 
+    def head(self, digest: str, base: str = "") -> CopyHead:
+        """Of the copy whose content has this digest; `base`: of what it is a difference to."""
+        return CopyHead(
+            lineage=self.lineage,
+            bucket=self.bucket,
+            version=self.version,
+            target=self.target.incarnation,
+            is_final=self.is_final,
+            applied=self.applied,
+            skipped=self.skipped,
+            digest=digest,
+            base=base,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCopy:

@@ -23,17 +23,7 @@ class Parcel(NamedTuple):
 def packed(order: SendCopy, contents: Sequence[tuple[str, Mapping[str, Array]]], layout: Layout) -> Parcel:
     """The whole content, as this order says; arrays are not copied."""
     body = encode_bucket(contents, layout.bucket_count)
-    head = CopyHead(
-        lineage=order.lineage,
-        bucket=order.bucket,
-        version=order.version,
-        target=order.target.incarnation,
-        is_final=order.is_final,
-        applied=order.applied,
-        skipped=order.skipped,
-        digest=copy_digest(body),
-    )
-    return Parcel(head, body)
+    return Parcel(order.head(copy_digest(body)), body)
 
 
 def contents_in(head: CopyHead, body: memoryview, layout: Layout) -> Contents:

@@ -22,8 +22,8 @@ from pathlib import Path
 from autoscaler.clusters.local.ports import HOST, Ports
 from autoscaler.clusters.local.processes import Command, Ended, Processes
 from autoscaler.jobs.masters import Door, Masters, NoProgress
-from tests.chaos.ledger import PROGRAM
 from tests.chaos.moves.points import HOOK
+from tests.chaos.shape import LedgerShape
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,21 +41,16 @@ class Part(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """The ledger job; short times, so that a fault and its recovery take seconds."""
+class Shape(LedgerShape):
+    """`servers` are those of its begin."""
 
-    size: int = 400
     epochs: int = 60
-    batch_size: int = 8
     step_s: float = 0.04
     buckets: int = 192
-    trainers: int = 2
-    servers: int = 2
     most_servers: int = 4
     checkpoint_every_s: float = 1.0
     leader_ttl_s: int = 2
     reconnect_s: float = 1.0
-    lease_floor_s: float = 3.0
     grace_s: float = 20.0
 
 
@@ -209,24 +204,13 @@ class Cast:
             self.note_end(ended)
 
     def _argv(self, part: Part) -> tuple[str, ...]:
-        shape = self.shape
         match part:
             case Part.MASTER:
                 return (sys.executable, "-m", "master")
             case Part.SERVER:
                 return (sys.executable, "-m", "trainer_sdk.pserver")
             case Part.TRAINER:
-                return (
-                    sys.executable,
-                    str(PROGRAM),
-                    f"--size={shape.size}",
-                    f"--epochs={shape.epochs}",
-                    f"--batch-size={shape.batch_size}",
-                    f"--step-s={shape.step_s}",
-                    f"--buckets={shape.buckets}",
-                    f"--diaries={self.diaries}",
-                    f"--haste={self._haste}",
-                )
+                return (*self.shape.trainer(self.diaries), f"--haste={self._haste}")
 
     def _environment(self, part: Part, ordinal: int) -> dict[str, str]:
         shape = self.shape
@@ -256,7 +240,7 @@ class Cast:
                 "EDL_RECONNECT_S": f"{shape.reconnect_s:g}",
                 "EDL_LEASE_FLOOR_S": f"{shape.lease_floor_s:g}",
                 "EDL_CHECKPOINT_EVERY_S": f"{shape.checkpoint_every_s:g}",
-                "EDL_BACKOFF_LIMIT": "20",
+                "EDL_BACKOFF_LIMIT": str(shape.backoff_limit),
                 "EDL_CHECK_INVARIANTS": "1",
             }
         kept = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
