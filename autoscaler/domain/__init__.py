@@ -1,7 +1,7 @@
 """The values of the cluster side: what is seen, what is wanted, what is decided.
 
-Nothing here decides or does I/O.  `cluster` and `jobs` are what stands, `view` is all of it at one instant with
-`history`, `policy` is what the owner chose, `plans` is the planner's answer.  Read `autoscaler.planner` next.
+Nothing here decides or does I/O.  `cluster`, `jobs` and `quotas` are what stands, `view` is all of it at one instant
+with `history`, `policy` is what the owner chose, `plans` is the planner's answer.  Read `autoscaler.planner` next.
 """
 
 from autoscaler.domain.cluster import (
@@ -13,11 +13,10 @@ from autoscaler.domain.cluster import (
     Pod,
     PodName,
     PodPhase,
-    Quota,
-    QuotaLimit,
     Role,
     Shape,
     Tier,
+    Trait,
     Workload,
     WorkloadName,
 )
@@ -52,6 +51,7 @@ from autoscaler.domain.plans import (
     Wait,
 )
 from autoscaler.domain.policy import Admission, Fairness, Policy, Reclaim
+from autoscaler.domain.quotas import Quota, QuotaLimit
 from autoscaler.domain.resources import NOTHING, Resources
 from autoscaler.domain.view import ClusterView
 
@@ -112,6 +112,7 @@ __all__ = [
     "Tier",
     "Toleration",
     "TrainerSpec",
+    "Trait",
     "Wait",
     "Workload",
     "WorkloadName",

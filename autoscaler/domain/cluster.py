@@ -36,6 +36,14 @@ class Tier(StrEnum):
     FOREIGN = "foreign"  # not EDL's
 
 
+class Trait(StrEnum):
+    """What a pod's template says that a quota may ask for beside its class."""
+
+    BEST_EFFORT = "BestEffort"  # asks for neither cpu nor memory
+    TERMINATING = "Terminating"  # has a deadline of its own
+    CROSS_NAMESPACE = "CrossNamespacePodAffinity"  # wants to be near to, or far from, pods of other namespaces
+
+
 class PodPhase(StrEnum):
     """Where a pod is in its life, as far as room and size are concerned."""
 
@@ -142,21 +150,3 @@ class Headroom:
 
     shape: Shape
     count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaLimit:
-    """What a namespace may ask for of one resource, named as in `Resources.amounts`, and what its pods ask for now."""
-
-    resource: str
-    hard: int
-    used: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
-    """A ResourceQuota over all pods of a namespace.  A pod counts from its creation until it is gone."""
-
-    namespace: str
-    name: str
-    limits: tuple[QuotaLimit, ...]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-from autoscaler.domain.cluster import JobName, Shape
+from autoscaler.domain.cluster import JobName, Role, Shape, Trait
 from autoscaler.errors import InvalidSpecError
 
 DEFAULT_WEIGHT = 100
@@ -40,6 +40,7 @@ class TrainerSpec:
     per_node: int = 1
     pinned_replicas: int = 0  # 0: EDL decides; above 0: this size and no other, while it fits
     min_run_s: float = 0.0  # a trainer younger than this is taken by force alone
+    traits: frozenset[Trait] = frozenset()
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_replicas <= self.max_replicas:
@@ -115,6 +116,7 @@ class ServerSpec:
     trainers_per_server: int = 4
     pinned_replicas: int = 0
     grace_s: float = 30.0  # in which one that leaves hands its part of the model to the others
+    traits: frozenset[Trait] = frozenset()
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_replicas <= self.max_replicas:
@@ -139,6 +141,7 @@ class MasterSpec:
 
     shape: Shape
     replicas: int = 1
+    traits: frozenset[Trait] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +154,7 @@ class Job:
     servers: ServerSpec | None = None
     namespace: str = "default"
     priority: int = 0  # of its core pods
+    priority_class: str = ""  # of these too: for quotas alone, ranks are compared by value
     weight: int = DEFAULT_WEIGHT  # its claim beside jobs of the same priority
     submitted_at_s: float = 0.0
     state: JobState = JobState.ACTIVE
@@ -171,3 +175,11 @@ class Job:
     def server_count(self) -> int:
         """How many servers the job has while their number is fixed."""
         return 0 if self.servers is None else self.servers.min_replicas
+
+    def traits_of(self, role: Role) -> frozenset[Trait]:
+        """What the template of a role says that quotas may ask for."""
+        if role is Role.TRAINER:
+            return self.trainer.traits
+        if role is Role.SERVER and self.servers is not None:
+            return self.servers.traits
+        return self.master.traits

@@ -1,7 +1,7 @@
 """Everything a plan may rest on, at one instant.
 
 A view is built once from a full listing and then brought forward with `evolve`: what did not change is the very same
-object in both views.  That is what makes a view cheap, and what the planner's memo goes by (docs/adr/0112).
+object in both views.  That is what makes a view cheap, and what the planner's memo goes by (ADR 0112).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from math import isfinite
 from operator import attrgetter
 from typing import Final, Protocol, TypeVar
 
-from autoscaler.domain.cluster import Capabilities, Node, Pod, PodPhase, Quota, Role, Tier, Workload
+from autoscaler.domain.cluster import Capabilities, Node, Pod, PodPhase, Role, Tier, Workload
 from autoscaler.domain.history import History
 from autoscaler.domain.jobs import Job
+from autoscaler.domain.quotas import Quota
 from autoscaler.errors import InvalidViewError
 
 FEW: Final = 64  # so many changes are put in one by one; more are sorted in at once

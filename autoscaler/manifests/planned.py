@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
 
-from autoscaler.domain import Job, JobName, JobState, MasterSpec, Role, ServerSpec, Shape, TrainerSpec
+from autoscaler.domain import Job, JobName, JobState, MasterSpec, Role, ServerSpec, Shape, TrainerSpec, Trait
 from autoscaler.manifests.values import JobSpec, Template, TrainingJob
+
+Traits = Mapping[Role, frozenset[Trait]]
+NO_TRAITS: Final[Traits] = MappingProxyType(dict.fromkeys((Role.TRAINER, Role.SERVER, Role.MASTER), frozenset[Trait]()))
 
 
 def planned_job(job: TrainingJob, *, priority: int, pinned: int, submitted_at_s: float) -> Job:
@@ -43,8 +48,13 @@ def job_of(
     priority: int,
     pinned: int,
     submitted_at_s: float,
+    priority_class: str = "",
+    traits: Traits = NO_TRAITS,
 ) -> Job:
-    """Return the planner's job of these shapes.  Raises InvalidSpecError for sizes that contradict each other."""
+    """Return the planner's job of these shapes.  Raises InvalidSpecError for sizes that contradict each other.
+
+    `priority_class` and `traits` matter where quotas ask for them.
+    """
     trainer, server = spec.trainer, spec.server
     return Job(
         name=name,
@@ -58,8 +68,9 @@ def job_of(
             per_node=trainer.per_node,
             pinned_replicas=pinned,
             min_run_s=trainer.min_run_s,
+            traits=traits[Role.TRAINER],
         ),
-        master=MasterSpec(shape=shapes[Role.MASTER], replicas=masters),
+        master=MasterSpec(shape=shapes[Role.MASTER], replicas=masters, traits=traits[Role.MASTER]),
         servers=None
         if server is None
         else ServerSpec(
@@ -69,8 +80,10 @@ def job_of(
             trainers_per_server=server.trainers_per_server,
             pinned_replicas=server.replicas.pinned,
             grace_s=server_grace_s,
+            traits=traits[Role.SERVER],
         ),
         priority=priority,
+        priority_class=priority_class,
         weight=spec.weight,
         resize_cost_s=trainer.resize_cost_s,
         submitted_at_s=submitted_at_s,

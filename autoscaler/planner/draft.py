@@ -87,9 +87,10 @@ class Draft(DraftState):
             self.promise(job, role, tier, node)
             return
         self.touch(job)
+        grade = self._counted_grade(job, tier, ordinal)
         self._come(job, role, tier, node, now=True)
         job.ordinals.setdefault(role, set()).add(ordinal)
-        pod = CreatePod(job=job.job.name, role=role, ordinal=ordinal, tier=tier, node=node, cause=cause)
+        pod = CreatePod(job=job.job.name, role=role, ordinal=ordinal, tier=tier, grade=grade, node=node, cause=cause)
         job.created.append(pod)
 
     def replace_server(self, job: JobDraft, move: ServerMove, *, now: bool) -> None:
@@ -115,8 +116,14 @@ class Draft(DraftState):
     def promise(self, job: JobDraft, role: Role, tier: Tier, node: NodeName) -> None:
         """Hold room, part of which is still being vacated, for a pod that a later plan will create."""
         self.touch(job)
+        grade = self._counted_grade(job, tier, next(job.free_ordinals(role)))
         self._come(job, role, tier, node, now=False)
-        job.promised.append(Promise(role=role, tier=tier, node=node))
+        job.promised.append(Promise(role=role, tier=tier, node=node, grade=grade))
+
+    def _counted_grade(self, job: JobDraft, tier: Tier, ordinal: int) -> int:
+        """The grade of surplus where a quota counts grades apart: then it is settled here; elsewhere by `emit`."""
+        is_counted = tier is Tier.SURPLUS and self.quotas is not None and self.quotas.asks_for_grades
+        return self.grade_at(job, ordinal) if is_counted else 0
 
     def _come(self, job: JobDraft, role: Role, tier: Tier, node: NodeName, *, now: bool) -> None:
         shape = job.shapes[role]

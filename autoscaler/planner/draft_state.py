@@ -30,8 +30,9 @@ from autoscaler.domain import (
     Shape,
     Tier,
 )
+from autoscaler.planner.grades import grade_of
 from autoscaler.planner.job_draft import JobDraft, Offers
-from autoscaler.planner.quotas import QuotaBook
+from autoscaler.planner.quotas import Newcomer, QuotaBook
 from autoscaler.planner.rank import Rank, rank_of
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes
@@ -98,6 +99,7 @@ class DraftState:
     waste: Waste | None = None
     namespaces: Namespaces | None = None
     quotas: QuotaBook | None = None
+    largest_share: int = 0  # that any admitted job reaches at its ceiling, once asked for
     device_needs: tuple[tuple[int, int, int], ...] | None = None  # of `gpu_rooms`
     unpaid: set[JobName] = field(default_factory=set)  # whose growth would not make good its cost
     preempted_at_s: dict[JobName, float] = field(default_factory=dict)  # when the scheduler last took a trainer
@@ -106,7 +108,7 @@ class DraftState:
 
     def __post_init__(self) -> None:
         self.resizes = {entry.job: entry for entry in self.view.history.resizes}
-        self.quotas = QuotaBook(self.view.quotas, self.shapes, self.jobs.values()) if self.view.quotas else None
+        self.quotas = QuotaBook(self.view, self.shapes, self.jobs.values()) if self.view.quotas else None
         limit_s = self.now_s - self.policy.preempted_pause_s
         self.preempted_at_s = {entry.job: entry.at_s for entry in self.history.preempted if entry.at_s > limit_s}
         self.preempted_at_s |= dict.fromkeys(self.preempted_now, self.now_s)
@@ -161,7 +163,28 @@ class DraftState:
         """Return, in words, what the job's namespace may not ask for of these new pods; empty if it may."""
         if self.quotas is None:
             return ""
-        return self.quotas.lack(job.job.namespace, self.asked_by(job, roles), now=now)
+        return self.quotas.lack(job, self.newcomers(job, roles), now=now)
+
+    def newcomers(self, job: JobDraft, roles: Iterable[Role]) -> list[Newcomer]:
+        """Return what new pods of these roles would be: core while the job lacks core trainers, then surplus."""
+        lacking, ordinals = job.job.trainer.min_replicas - job.core, job.free_ordinals(Role.TRAINER)
+        is_graded = self.quotas is not None and self.quotas.asks_for_grades
+        found: list[Newcomer] = []
+        for role in roles:
+            grade = 0
+            if role is Role.TRAINER:
+                ordinal, lacking = next(ordinals), lacking - 1
+                if lacking < 0:
+                    grade = self.grade_at(job, ordinal) if is_graded else 1
+            found.append((role, grade))
+        return found
+
+    def grade_at(self, job: JobDraft, ordinal: int) -> int:
+        """The grade of a surplus trainer, by the share that the job reaches with it (`grades`)."""
+        if not self.largest_share:
+            admitted = (other for other in self.jobs.values() if other.is_running or other.is_starting)
+            self.largest_share = max(map(self.share_at_ceiling, admitted), default=0)
+        return grade_of(self.share(job, more=ordinal + 1 - job.size), self.largest_share)
 
     def asked_by(self, job: JobDraft, roles: Iterable[Role]) -> list[int]:
         """Return what new pods of these roles ask for in all, by column."""

@@ -27,7 +27,6 @@ from autoscaler.domain import (
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.elastic import release_servers
 from autoscaler.planner.explain import decide
-from autoscaler.planner.grades import grade_of
 from autoscaler.planner.job_draft import JobDraft, Leaving
 from autoscaler.planner.memory import is_voluntary_resize, next_history
 from autoscaler.planner.share import STARVED
@@ -109,20 +108,17 @@ def grows(job: JobDraft) -> bool:
 
 
 def give_grades(draft: Draft) -> None:
-    """Give surplus that is created the grade at which a scheduler takes it (`grades`)."""
-    growing = [job for job in draft.stirred_jobs() if any(pod.tier is Tier.SURPLUS for pod in job.created)]
-    if not growing:
-        return
-    admitted = [job for job in draft.jobs.values() if job.is_running or job.is_starting]
-    largest = max(map(draft.share_at_ceiling, admitted))
-    for job in growing:
-        draft.touch(job)
-        job.created = [
-            replace(pod, grade=grade_of(draft.share(job, more=pod.ordinal + 1 - job.size), largest))
-            if pod.tier is Tier.SURPLUS
-            else pod
-            for pod in job.created
-        ]
+    """Give surplus that is created the grade at which a scheduler takes it (`grades`), where no quota asked for it."""
+    draft.largest_share = 0  # all who start have been admitted by now
+    for job in draft.stirred_jobs():
+        if any(pod.tier is Tier.SURPLUS and not pod.grade for pod in job.created):
+            draft.touch(job)
+            job.created = [
+                replace(pod, grade=draft.grade_at(job, pod.ordinal))
+                if pod.tier is Tier.SURPLUS and not pod.grade
+                else pod
+                for pod in job.created
+            ]
 
 
 def core_created(job: JobDraft) -> Iterator[CreatePod]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -79,6 +80,7 @@ class Promise:
     role: Role
     tier: Tier
     node: NodeName
+    grade: int = 0  # that it would have, where a quota asks for it
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -193,13 +195,16 @@ class JobDraft:
         """Return the smallest ordinal that no pod of this role has, leaving ones included.
 
         Servers are numbered below their count, which is what their master knows them by: where all those numbers are
-        taken, one of them by a pod that leaves, there is None until that pod is gone (docs/adr/0121).  One that takes
-        another's place may have the spare number beyond (docs/adr/0118).
+        taken, one of them by a pod that leaves, there is None until that pod is gone (ADR 0121).  One that takes
+        another's place may have the spare number beyond (ADR 0118).
         """
-        taken = self.ordinals.get(role, ())
-        ordinal = next(number for number in count(self.free_from.get(role, 0)) if number not in taken)
-        self.free_from[role] = ordinal
+        ordinal = self.free_from[role] = next(self.free_ordinals(role))
         return None if role is Role.SERVER and ordinal >= self.server_limit + spare else ordinal
+
+    def free_ordinals(self, role: Role) -> Iterator[int]:
+        """Yield the ordinals that no pod of this role has, from the smallest on."""
+        taken = self.ordinals.get(role, ())
+        return (number for number in count(self.free_from.get(role, 0)) if number not in taken)
 
     def awaits_number(self, role: Role) -> bool:
         """Whether a number for a new pod comes free by itself: a pod that leaves holds it."""

@@ -19,19 +19,19 @@ def free_quota(draft: Draft, job: JobDraft, roles: list[Role], spare_priority: i
     The cheapest jobs give first, a step at a time; `spare_priority`: jobs of this priority and above give nothing.
     False, with the draft spoiled, if all of it is too little.  Work on a trial.
     """
-    asked, rank = draft.asked_by(job, roles), full_rank(job.job.priority)
-    while draft.quotas is not None and (column := draft.quotas.column_over(job.job.namespace, asked)) is not None:
-        givers = [
-            other
+    asked, rank = draft.newcomers(job, roles), full_rank(job.job.priority)
+    while draft.quotas is not None and (excess := draft.quotas.excess(job, asked, now=False)) is not None:
+        givers = {
+            other.job.name: pods
             for other in draft.jobs.values()
             if other.job.namespace == job.job.namespace
             and (spare_priority is None or other.job.priority < spare_priority)
             and other.spare
-            and other.trainer_amounts[column] > 0
-            and draft.offers(other, rank).pods
-        ]
+            and other.trainer_amounts[excess.column] > 0
+            and (pods := [pod for pod in draft.offers(other, rank).pods if excess.counts(other, pod)])
+        }
         if not givers:
             return False
-        giver = min(givers, key=lambda other: (*price_of(draft, other), other.job.name))
-        draft.shrink(giver, draft.offers(giver, rank).pods[:1], Cause.GANG, beneficiary=job.job.name)
+        giver = min((draft.jobs[name] for name in givers), key=lambda other: (*price_of(draft, other), other.job.name))
+        draft.shrink(giver, givers[giver.job.name][:1], Cause.GANG, beneficiary=job.job.name)
     return True

@@ -31,7 +31,8 @@ from autoscaler.domain import (
 class MemoryCluster:
     """Nodes, jobs, workloads and pods by name; `drain_s` is how long a pod really takes to leave, grace at most.
 
-    `hard`: what the jobs of a namespace may ask for, by namespace; what is above that is refused.
+    `hard`: what the jobs of a namespace may ask for, by namespace; what is above that is refused.  `scoped`: quotas
+    over some of their pods, likewise; what is used of them is counted here, and surplus then has its grade's priority.
     """
 
     def __init__(self, nodes=(), jobs=(), workloads=(), pods=(), *, drain_s=1.0, now_s=1_000.0):
@@ -40,6 +41,7 @@ class MemoryCluster:
         self.workloads = {workload.name: workload for workload in workloads}
         self.pods = {pod.name: pod for pod in pods}
         self.hard = {}
+        self.scoped = ()
         self.leaves_at_s = {}
         self.capabilities = Capabilities()
         self.drain_s = drain_s
@@ -87,8 +89,15 @@ class MemoryCluster:
         )
 
     def quotas(self):
-        """A quota for each namespace that has one, with what its pods ask for until they are gone."""
-        return tuple(
+        """A quota for each namespace that has one, with what its pods ask for until they are gone; then the scoped."""
+        counted = tuple(
+            replace(
+                quota,
+                limits=tuple(replace(limit, used=self.counted(quota).amount(limit.resource)) for limit in quota.limits),
+            )
+            for quota in self.scoped
+        )
+        return counted + tuple(
             Quota(
                 namespace=namespace,
                 name="team",
@@ -103,6 +112,26 @@ class MemoryCluster:
     def used_in(self, namespace):
         owned = {job.name for job in self.jobs.values() if job.namespace == namespace}
         return sum((pod.requests for pod in self.pods.values() if pod.job in owned), start=NOTHING)
+
+    def counted(self, quota):
+        """What a quota counts of what stands."""
+        return self.asked_of(quota, (pod for pod in self.pods.values() if pod.job in self.jobs))
+
+    def asked_of(self, quota, pods):
+        found = (pod.requests for pod in pods if self.is_counted(quota, self.jobs[pod.job], pod))
+        return sum(found, start=NOTHING)
+
+    def is_counted(self, quota, job, pod):
+        grade = max(1, -pod.priority) if pod.tier is Tier.SURPLUS else 0
+        return job.namespace == quota.namespace and quota.counts(job, pod.role, grade)
+
+    def over_scoped(self, pods):
+        """The first scoped quota that does not hold these pods beside what stands; None: all do."""
+        for quota in self.scoped:
+            asked, used = self.asked_of(quota, pods), self.counted(quota)
+            if any(0 < asked.amount(one.resource) > one.hard - used.amount(one.resource) for one in quota.limits):
+                return quota
+        return None
 
     def touch(self):
         self.revision += 1
@@ -170,7 +199,7 @@ class MemoryCluster:
             job = self.jobs.get(want.job)
             if job is None or job.state is not JobState.ACTIVE or want.node not in self.nodes:
                 return Outcome(verdict=Verdict.REFUSED, message=f"{want.job} on {want.node}: gone")
-            pod = pod_of(job, want, self.now_s)
+            pod = pod_of(job, want, self.now_s, is_graded=bool(self.scoped))
             if pod.name in self.pods:
                 if self.pods[pod.name].phase is PodPhase.TERMINATING or self.pods[pod.name].node != want.node:
                     return Outcome(verdict=Verdict.REFUSED, message=f"{pod.name}: its name is taken")
@@ -185,6 +214,8 @@ class MemoryCluster:
             used = self.used_in(self.jobs[wanted[0].job].namespace)
             if any(total.amount(name) > max(0, amount - used.amount(name)) for name, amount in hard.amounts()):
                 return Outcome(verdict=Verdict.REFUSED, message=f"{wanted[0].job}: over its quota")
+        if (over := self.over_scoped(list(made.values()))) is not None:
+            return Outcome(verdict=Verdict.REFUSED, message=f"{wanted[0].job}: over its quota {over.name}")
         if made:
             self.pods |= made
             self.touch()
@@ -202,7 +233,7 @@ class MemoryCluster:
         return Outcome(verdict=Verdict.DONE)
 
 
-def pod_of(job, want, now_s):
+def pod_of(job, want, now_s, *, is_graded=False):
     """The pod that a creation asks for."""
     specs = {Role.TRAINER: job.trainer, Role.SERVER: job.servers, Role.MASTER: job.master}
     return Pod(
@@ -211,7 +242,7 @@ def pod_of(job, want, now_s):
         tier=want.tier,
         shape=specs[want.role].shape,
         phase=PodPhase.STARTING,
-        priority=0 if want.tier is Tier.SURPLUS else job.priority,
+        priority=job.priority if want.tier is not Tier.SURPLUS else -want.grade if is_graded else 0,
         node=want.node,
         job=want.job,
         ordinal=want.ordinal,

@@ -1,12 +1,11 @@
-"""Nodes, workloads, quotas and priority classes as the API server has them."""
+"""Nodes, workloads and priority classes as the API server has them."""
 
 import pytest
 
 from autoscaler.clusters.kubernetes.reading.nodes import read_daemonset, read_node, reserve_for_daemons
 from autoscaler.clusters.kubernetes.reading.priorities import class_problems, read_classes
-from autoscaler.clusters.kubernetes.reading.quotas import read_quota
 from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job, hpa_target, job_of_master, read_workload
-from autoscaler.domain import Effect, QuotaLimit, Reclaim, Resources, Taint
+from autoscaler.domain import Effect, Reclaim, Resources, Taint
 from tests.unit.kube_objects import UID, condition, template
 
 
@@ -132,62 +131,6 @@ def test_graded_classes_are_not_asked_for_when_the_planner_reclaims():
     level = {"metadata": {"name": "edl-surplus"}, "value": 0, "preemptionPolicy": "Never"}
     assert class_problems(read_classes([CLASSES[0], level]), Reclaim.PLANNER) == ()
     assert "edl-surplus is missing" in class_problems(read_classes(CLASSES[:1]), Reclaim.PLANNER)[0]
-
-
-def quota(hard, used=None, **spec):
-    status = {} if used is None else {"used": used}
-    return {"metadata": {"namespace": "team-a", "name": "q"}, "spec": {"hard": hard, **spec}, "status": status}
-
-
-def test_quota_speaks_of_requests_by_the_domains_names():
-    """cpu is requests.cpu; limits, objects and storage are no matter of rooms."""
-    hard = {"cpu": "10", "requests.memory": "2Gi", "requests.nvidia.com/gpu": "4", "pods": "5", "limits.cpu": "20"}
-    hard |= {"count/deployments.apps": "3", "requests.storage": "1Ti", "count/pods": "9", "services": "2"}
-    hard |= {"gold.storageclass.storage.k8s.io/requests.storage": "1Gi"}
-    used = {"cpu": "2500m", "requests.memory": "1Gi", "requests.nvidia.com/gpu": "1", "pods": "2", "count/pods": "3"}
-    found = read_quota(quota(hard, used))
-    assert sorted(found.limits, key=str) == sorted(
-        [
-            QuotaLimit(resource="cpu", hard=10_000, used=2_500),
-            QuotaLimit(resource="memory", hard=2 << 30, used=1 << 30),
-            QuotaLimit(resource="gpu", hard=4, used=1),
-            QuotaLimit(resource="pods", hard=5, used=2),
-            QuotaLimit(resource="pods", hard=9, used=3),
-        ],
-        key=str,
-    )
-
-
-def test_quota_that_is_not_counted_yet_leaves_nothing():
-    """The API server refuses pods until it has counted."""
-    assert read_quota(quota({"cpu": "10"})).limits == (QuotaLimit(resource="cpu", hard=10_000, used=10_000),)
-
-
-def selector(operator, *values, scope="PriorityClass"):
-    return {"matchExpressions": [{"scopeName": scope, "operator": operator, "values": list(values)}]}
-
-
-OWN = ["edl-core", *(f"edl-surplus-{k}" for k in range(1, 9))]
-
-
-@pytest.mark.parametrize(
-    ("spec", "binds"),
-    [
-        ({"scopes": ["NotBestEffort", "NotTerminating"]}, True),
-        ({"scopes": ["BestEffort"]}, False),
-        ({"scopes": ["Terminating"]}, False),
-        ({"scopeSelector": selector("In", *OWN, "web")}, True),
-        ({"scopeSelector": selector("In", "edl-core")}, False),
-        ({"scopeSelector": selector("NotIn", "high")}, True),
-        ({"scopeSelector": selector("NotIn", "edl-core")}, False),
-        ({"scopeSelector": selector("Exists")}, True),
-        ({"scopeSelector": selector("DoesNotExist")}, False),
-        ({"scopeSelector": selector("Exists", scope="CrossNamespacePodAffinity")}, False),
-    ],
-)
-def test_scoped_quota_binds_when_its_scope_holds_for_every_pod_of_ours(spec, binds):
-    """Others are met at creation (403, reason Quota; rules 9 and 19)."""
-    assert (read_quota(quota({"cpu": "1"}, {"cpu": "0"}, **spec)) is not None) is binds
 
 
 def deployment(replicas=3, **meta):

@@ -1,8 +1,8 @@
-"""Pods that the API server did not want: a quota over one class, bounds that changed.  Asked again after pauses.
+"""Pods that the API server did not want: a quota or a bound that changed, a webhook.  Asked again after pauses.
 
-A quota over all of EDL's classes is counted by the planner before it asks, and so are LimitRanges.  One that binds the
-surplus of a namespace and not its core, or the other way round, is met here: its namespace's pods of that tier are not
-tried again with every plan, but after 10, 20, then every 40 s, and the other tier is not held up by it.
+Quotas and LimitRanges are counted before anything is asked, as far as they speak of requests.  What is refused all the
+same is met here: the job's pods of that tier are not tried again with every plan, but after 10, 20, then every 40 s,
+and the other tier is not held up by it.
 """
 
 from __future__ import annotations

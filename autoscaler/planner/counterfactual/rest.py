@@ -7,7 +7,7 @@ the simulated cluster's subject.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
@@ -25,12 +25,14 @@ from autoscaler.domain import (
     Pod,
     PodName,
     PodPhase,
+    Quota,
     Reclaim,
     Role,
     Tier,
 )
 from autoscaler.planner import Memo, plan, record_applied
 from autoscaler.planner.counterfactual.change import Moment, without_run_times, without_windows
+from autoscaler.planner.quotas import grade_of_pod
 
 ROUNDS: Final = 200  # gangs start one a plan; each round ends at least one job's or pod's waiting
 
@@ -47,8 +49,12 @@ class Rest:
 def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
     """Return where the cluster ends if nothing else happens; a stale view is taken as it is, for one of now."""
     memo, policy = Memo(), without_windows(moment.policy)
+    leaving = leaving_of(moment.view)
     view = without_run_times(moment.view).evolve(
-        observed_at_s=moment.now_s, is_synced=True, gone_pods=leaving_of(moment.view)
+        observed_at_s=moment.now_s,
+        is_synced=True,
+        gone_pods=[pod.name for pod in leaving],
+        quotas=recounted(moment.view, came=(), left=leaving),
     )
     moment = replace(moment, view=view)
     # Fairness last, as it is in life: each transfer tries the whole filling again, and early ones are moved twice.
@@ -67,7 +73,7 @@ def come_to_rest(moment: Moment, rounds: int = ROUNDS) -> Rest:
 def carried_out(moment: Moment, decided: Plan) -> ClusterView:
     """Return the view after all of a plan has come true; the same one if it asks for nothing."""
     view = moment.view
-    gone = [action.pod for action in decided.actions if isinstance(action, DeletePod)]
+    gone = {action.pod for action in decided.actions if isinstance(action, DeletePod)}
     jobs = {job.name: job for job in view.jobs}
     is_graded = moment.policy.reclaim is Reclaim.SCHEDULER
     created = [made(jobs[pod.job], pod, moment.now_s, is_graded=is_graded) for pod in creations(decided.actions)]
@@ -77,7 +83,34 @@ def carried_out(moment: Moment, decided: Plan) -> ClusterView:
     history = decided.history
     for action in decided.actions:
         history = record_applied(history, action, moment.now_s)
-    return view.evolve(pods=[*created, *bound], gone_pods=gone, history=calm(history), revision=view.revision + 1)
+    return view.evolve(
+        pods=[*created, *bound],
+        gone_pods=gone,
+        quotas=recounted(view, came=created, left=[pod for pod in view.pods if pod.name in gone]),
+        history=calm(history),
+        revision=view.revision + 1,
+    )
+
+
+def recounted(view: ClusterView, *, came: Sequence[Pod], left: Sequence[Pod]) -> list[Quota] | None:
+    """Return the quotas with what these pods of jobs add to what is used, and what those take away; None: none are."""
+    jobs = {job.name: job for job in view.jobs} if view.quotas else {}
+    moves = [(jobs[pod.job], pod, sign) for pods, sign in ((came, 1), (left, -1)) for pod in pods if pod.job in jobs]
+    return [recount(quota, moves) for quota in view.quotas] if moves else None
+
+
+def recount(quota: Quota, moves: Sequence[tuple[Job, Pod, int]]) -> Quota:
+    """Return one quota after pods have come (1) and gone (-1)."""
+    counted = [
+        (pod.requests, sign)
+        for job, pod, sign in moves
+        if job.namespace == quota.namespace and quota.counts(job, pod.role, grade_of_pod(pod))
+    ]
+    limits = (
+        replace(limit, used=limit.used + sum(sign * requests.amount(limit.resource) for requests, sign in counted))
+        for limit in quota.limits
+    )
+    return replace(quota, limits=tuple(limits))
 
 
 def creations(actions: Iterable[Action]) -> Iterable[CreatePod]:
@@ -125,9 +158,9 @@ def bound_others(view: ClusterView, decided: Plan) -> Iterable[Pod]:
             yield replace(pod, phase=PodPhase.READY, node=rooms[pod.name], unschedulable_since_s=None)
 
 
-def leaving_of(view: ClusterView) -> list[PodName]:
+def leaving_of(view: ClusterView) -> list[Pod]:
     """Return the pods that are on their way out: at rest they are gone."""
-    return [pod.name for pod in view.pods if pod.phase is PodPhase.TERMINATING]
+    return [pod for pod in view.pods if pod.phase is PodPhase.TERMINATING]
 
 
 def calm(history: History) -> History:

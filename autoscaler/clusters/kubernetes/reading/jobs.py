@@ -20,11 +20,12 @@ from autoscaler.clusters.kubernetes.reading.raw import Raw, part, text, whole
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
 from autoscaler.clusters.kubernetes.reading.templates import RoleTemplate, check_template, default_master
 from autoscaler.clusters.kubernetes.reading.times import created_at_s
+from autoscaler.clusters.kubernetes.reading.traits import traits_of
 from autoscaler.domain import Job, JobName, NodeName, Role, Shape
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.building import build_server, build_spec, build_trainer
 from autoscaler.manifests.documents import format_path
-from autoscaler.manifests.planned import job_of
+from autoscaler.manifests.planned import NO_TRAITS, job_of
 from autoscaler.manifests.schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
 from autoscaler.manifests.values import JobSpec, MasterSpec, ServerSpec
 
@@ -127,6 +128,8 @@ def planned_job(job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: fr
         priority=priority,
         pinned=job.spec.trainer.replicas.pinned,
         submitted_at_s=job.created_at_s + offset_s,
+        priority_class=job.spec.priority_class,
+        traits={**NO_TRAITS, **{role: traits_of(job.limits.fill(job.template(role).spec)) for role in job.roles}},
     )
 
 

@@ -1,37 +1,57 @@
-"""ResourceQuota -> domain Quota, as far as it binds the pods that EDL makes (`kubernetes.md` 19).
+"""ResourceQuota -> domain Quota: what it limits, and which pods of EDL's it counts (`kubernetes.md` 19).
 
-The domain's Quota is over all pods of a namespace, so a scoped one is taken when its scope holds for every pod of EDL's
-(they have requests, no deadline, and a class of EDL's), and left out when it does not: a quota over one class alone is
-met when a creation is refused (403, reason `Quota`; `turned_away`), never before.  Limits (`limits.cpu`) are left to
-the API server for the same reason.
+A scope is read as the API server's admission reads it; a pod is counted if all of them hold.  EDL's pods always have a
+class: their job's for core, one for each grade of surplus (with `reclaim: planner` one for all).  The other scopes ask
+for what a role's template says (`traits_of`).  Limits (`limits.cpu`) are left to the API server: a creation that it
+refuses is tried again after pauses (`turned_away`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.reading.amounts import GPU, amount_of
 from autoscaler.clusters.kubernetes.reading.priorities import LEVEL_SURPLUS, surplus_class
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts, text
-from autoscaler.domain import Quota, QuotaLimit
-from autoscaler.manifests.values import CORE_CLASS
+from autoscaler.domain import Quota, QuotaLimit, Reclaim, Trait
 from autoscaler.planner.grades import GRADES
 
-_GRADED: Final = frozenset(surplus_class(grade) for grade in range(1, GRADES + 1))
+_Line: TypeAlias = tuple[str, frozenset[str]]  # an operator upon classes, and what it names
+_Scope: TypeAlias = tuple[str, str, frozenset[str]]
+
 _PREFIX: Final = "requests."
 _ALSO_REQUESTS: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
-_NEVER_OURS: Final = frozenset({"Terminating", "BestEffort", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
+_BY_CLASS: Final = "PriorityClass"
+_LISTED: Final = frozenset({"In", "DoesNotExist"})
+"""A pod has one of the named classes: of DoesNotExist, which names none, no pod of EDL's.  Else it has none of them."""
+
+_TRAITS: Final = {trait.value: trait for trait in Trait}
+_OPPOSITES: Final = {"NotBestEffort": Trait.BEST_EFFORT, "NotTerminating": Trait.TERMINATING}
 
 
-def read_quota(raw: Raw) -> Quota | None:
-    """The quota; None for one that binds nothing that EDL makes.  What is not counted yet leaves no room."""
-    if not _binds(part(raw, "spec")):
-        return None
+def read_quota(raw: Raw, reclaim: Reclaim) -> Quota | None:
+    """The quota; None for one that counts nothing that EDL makes.  What is not counted yet leaves no room."""
     limits = tuple(_limits(part(raw, "spec", "hard"), part(raw, "status", "used")))
-    if not limits:
+    scopes = _scopes(part(raw, "spec"))
+    named = {scope for scope, _, _ in scopes}
+    if not limits or not named <= {_BY_CLASS, *_TRAITS, *_OPPOSITES}:
+        return None  # what is left are scopes of claims, not of pods
+    lines = [(operator, values) for scope, operator, values in scopes if scope == _BY_CLASS]
+    listed = [values for operator, values in lines if operator in _LISTED]
+    core, grades = frozenset.intersection(*listed) if listed else None, _grades(lines, reclaim)
+    if core is not None and grades is not None and not (core or grades):
         return None
-    return Quota(namespace=text(raw, "metadata", "namespace"), name=text(raw, "metadata", "name"), limits=limits)
+    return Quota(
+        namespace=text(raw, "metadata", "namespace"),
+        name=text(raw, "metadata", "name"),
+        limits=limits,
+        core_classes=core,
+        core_classes_not=frozenset[str]().union(*(values for operator, values in lines if operator not in _LISTED)),
+        grades=grades,
+        traits=frozenset(_TRAITS[scope] for scope in named & _TRAITS.keys()),
+        traits_not=frozenset(_OPPOSITES[scope] for scope in named & _OPPOSITES.keys()),
+    )
 
 
 def _limits(hard: Raw, used: Raw) -> Iterator[QuotaLimit]:
@@ -56,26 +76,25 @@ def _resource(written: str) -> str | None:
     return name if is_of_pods and not is_count else None
 
 
-def _binds(spec: Raw) -> bool:
-    """Whether every scope of the quota holds for every pod of EDL's."""
-    named = spec.get("scopes")
-    scopes = [scope for scope in named if isinstance(scope, str)] if isinstance(named, list) else []
-    if _NEVER_OURS & set(scopes):
-        return False
-    return all(_selects(line) for line in parts(spec, "scopeSelector", "matchExpressions"))
+def _scopes(spec: Raw) -> list[_Scope]:
+    """All scopes of a quota, those of the plain list as lines of a selector."""
+    lines = parts(spec, "scopeSelector", "matchExpressions")
+    plain: list[_Scope] = [(scope, "Exists", frozenset()) for scope in _texts(spec.get("scopes"))]
+    return plain + [(text(one, "scopeName"), text(one, "operator"), _texts(one.get("values"))) for one in lines]
 
 
-def _selects(line: Raw) -> bool:
-    scope, operator, listed = text(line, "scopeName"), text(line, "operator"), line.get("values")
-    if scope != "PriorityClass":
-        return scope not in _NEVER_OURS
-    values = frozenset(listed) if isinstance(listed, list) else frozenset()
-    match operator:
-        case "In":
-            return CORE_CLASS in values and (values >= _GRADED or LEVEL_SURPLUS in values)
-        case "NotIn":
-            return not values & {CORE_CLASS, LEVEL_SURPLUS, *_GRADED}
-        case "Exists":
-            return True
-        case _:
-            return False
+def _texts(listed: object) -> frozenset[str]:
+    return frozenset(one for one in listed if isinstance(one, str)) if isinstance(listed, list) else frozenset()
+
+
+def _grades(lines: Iterable[_Line], reclaim: Reclaim) -> frozenset[int] | None:
+    """The grades of surplus that have one of the classes; None: all."""
+    all_grades = range(1, GRADES + 1)
+    names = {grade: surplus_class(grade) if reclaim is Reclaim.SCHEDULER else LEVEL_SURPLUS for grade in all_grades}
+    counted = frozenset(grade for grade in all_grades if all(_holds(line, names[grade]) for line in lines))
+    return None if len(counted) == GRADES else counted
+
+
+def _holds(line: _Line, name: str) -> bool:
+    operator, values = line
+    return (name in values) is (operator in _LISTED)

@@ -51,6 +51,7 @@ class Views:
         leaves_observed: bool = False,
     ) -> None:
         self._store = store
+        self._reclaim = reclaim
         self.classes = PriorityClasses()
         self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of, leaves_observed=leaves_observed)
         self.pods = Pods(store, jobs_by_uid=self.jobs.by_uid, reclaim=reclaim, offset_s=offset_s, expected=expected)
@@ -70,7 +71,7 @@ class Views:
         self.pods.seat_masters(self.jobs.active(), pods)
         nodes = self._nodes.read(changes, now_s)
         workloads = self._workloads.read(changes, self.classes)
-        quotas = read_quotas(self._store) if changes.get(RESOURCE_QUOTAS) else None
+        quotas = read_quotas(self._store, self._reclaim) if changes.get(RESOURCE_QUOTAS) else None
         is_new = any((pods, jobs, nodes, workloads, quotas is not None))
         self._view = self._view.evolve(
             nodes=nodes.found,

@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.reading.quotas import read_quota
 from autoscaler.clusters.kubernetes.reading.workloads import hpa_target, read_workload
 from autoscaler.clusters.kubernetes.store import Key, Store
 from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
-from autoscaler.domain import Quota, Workload, WorkloadName
+from autoscaler.domain import Quota, Reclaim, Workload, WorkloadName
 
 
 class Workloads:
@@ -49,7 +49,7 @@ class Workloads:
         return {*before, *self._scalers}
 
 
-def read_quotas(store: Store) -> tuple[Quota, ...]:
-    """Return the quotas of all namespaces that the planner can heed."""
-    found = (read_quota(raw) for raw in store.objects(RESOURCE_QUOTAS).values())
+def read_quotas(store: Store, reclaim: Reclaim) -> tuple[Quota, ...]:
+    """Return the quotas of all namespaces that count pods of EDL's."""
+    found = (read_quota(raw, reclaim) for raw in store.objects(RESOURCE_QUOTAS).values())
     return tuple(quota for quota in found if quota is not None)
