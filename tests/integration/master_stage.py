@@ -186,11 +186,11 @@ async def until_it_leads(master: MasterProcess, *, token: str = "") -> None:
     await until(lambda: leads(master, token=token))
 
 
-async def ask_status(address: str, *, token: str = "") -> JobStatus:
+async def ask_status(address: str, *, token: str = "", limit_s: float = 5.0) -> JobStatus:
     async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=JOB)))
         metadata = ((TOKEN_METADATA_KEY, token),) if token else ()
-        reply = await master_pb2_grpc.MasterStub(channel).Status(request, metadata=metadata, timeout=5)
+        reply = await master_pb2_grpc.MasterStub(channel).Status(request, metadata=metadata, timeout=limit_s)
         return decode_document(JobStatus, reply.job_status_json)
 
 

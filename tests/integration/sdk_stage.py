@@ -70,8 +70,8 @@ class Job:
         logs = "\n".join(f"--- {log.name}\n{log.read_text()[-1500:]}" for log in sorted(self.folder.glob("*.log")))
         raise AssertionError(f"waited {budget_s:g} s for {what}\n{logs}")
 
-    def wait_for_exit(self, process: subprocess.Popen) -> int:
-        self.wait_for(lambda: process.poll() is not None, f"{process.args} to end")
+    def wait_for_exit(self, process: subprocess.Popen, budget_s: float = BUDGET_S) -> int:
+        self.wait_for(lambda: process.poll() is not None, f"{process.args} to end", budget_s)
         return process.returncode
 
     def wait_for_line(self, name: str, text: str) -> None:
