@@ -87,7 +87,7 @@ playground-down: $(STAMP) ## end it
 	@$(BIN)/python -m tests.cluster.playground down
 
 .PHONY: check-protocol
-check-protocol: $(STAMP) ## twenty times the protocol states that `make test` explores
+check-protocol: $(STAMP) ## twenty times the protocol states that `make test` explores, and breaks that take minutes
 	@$(BIN)/python -m tests.protocol $(ARGS)
 
 .PHONY: chaos

@@ -60,6 +60,8 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "move-pause": Setting(**SMALL, buckets=1, faults=Faults(move=1, pause=1)),
     "move-warm": Setting(trainers=1, buckets=1, faults=Faults(move=1, warm=2, deadline=1)),
     "move-overtake": Setting(**SMALL, buckets=1, faults=Faults(move=1, deadline=1, overtake=2, repeat=1)),
+    "move-late": Setting(**SMALL, buckets=1, faults=Faults(move=1, take_over=1, late=1)),
+    "quarantine-late": Setting(**SMALL, quarantine_after=1, faults=Faults(raising=1, take_over=1, late=1)),
     "move-streams": Setting(**SMALL, buckets=1, faults=Faults(move=1, break_=1, loss=1)),
     "move-quarantine": Setting(**SMALL, buckets=1, quarantine_after=1, faults=Faults(move=1, raising=1)),
     "move-three": Setting(**SMALL, servers=3, buckets=1, faults=Faults(move=2)),

@@ -116,7 +116,10 @@ def _forget_cuts(draft: Draft) -> None:
         known = slot.process.state.cut
         if known is None or known.phase not in (Phase.GONE, Phase.WRITTEN) or known.cut == current:
             continue
-        if any(getattr(message, "cut", None) is not None and message.cut <= known.cut for message in slot.inbox):
+        if any(
+            getattr(message, "cut", None) is not None and message.cut <= known.cut
+            for message in (*slot.inbox, *slot.late)
+        ):
             continue
         state = replace(slot.process.state, cut=None)
         draft.put_server(server, replace(slot, process=replace(slot.process, state=state)))

@@ -22,6 +22,7 @@ from master.api.messages import (
     MemberMessage,
     Refused,
     RegisterServer,
+    Released,
     ServerWelcome,
 )
 from master.api.positions import EMPTY, PositionSet, union
@@ -234,7 +235,7 @@ class Draft:
 
     def connect_server(self, server: int, term: Term) -> None:
         slot = self.server(server)
-        self.put_server(server, replace(slot, link=term, inbox=()))
+        self.put_server(server, replace(slot, link=term, inbox=(), late=self._late(slot)))
         key = self.cast.server_key(slot, server)
         self.say_to_master(
             term,
@@ -248,6 +249,12 @@ class Draft:
                 is_leaving=slot.is_leaving,
             ),
         )
+
+    def _late(self, slot: ServerSlot) -> tuple[MasterMessage, ...]:
+        """A stream loses what is on it; but nothing may depend on that (rule 60), so it is explored without, too."""
+        if not self.cast.setting.faults.late:
+            return ()
+        return (*slot.late, *(m for m in slot.inbox if not isinstance(m, CloseStream | Released)))
 
     def say_to_master(self, term: Term, sender: MemberKey, message: MemberMessage) -> None:
         if term != NOBODY:

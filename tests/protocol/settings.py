@@ -37,6 +37,7 @@ class Faults:
     leave: int = 0  # a server has to go, and another process comes in its place once it is released
     warm: int = 0  # a copy goes ahead of a hand-over
     overtake: int = 0  # an order of a move arrives before one that was given before it
+    late: int = 0  # an order of a deposed master arrives when its successor has been connected to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.protocol.breaks import BREAKS, OF_MOVES, WITHOUT_MOVES
+from tests.protocol.breaks import BREAKS, OF_MOVES, WITHOUT_MOVES, listed
 from tests.protocol.breaks.left_out import is_found
 
 AT_LEAST = 30
 SHORT = [one for one in BREAKS if not one.is_long]
+PAGE = Path(__file__).parents[2] / "docs/protocol-moves.md"
 
 
 @pytest.mark.timeout(900)  # a minute for the longest on a machine that is idle
@@ -23,4 +26,21 @@ def test_enough_rules_are_left_out():
     """Each under a name of its own."""
     for some in (WITHOUT_MOVES, OF_MOVES):
         assert len({one.name for one in some}) >= AT_LEAST
-    assert len({one.name for one in SHORT}) == len(SHORT)
+    assert len({one.name for one in BREAKS}) == len(BREAKS)
+
+
+def test_of_the_holes_of_the_reference_models_enough_are_found():
+    """25 of moves and 16 of cuts beside moves; for each of the others it is said why not."""
+    holes = (*listed.OF_MOVES, *listed.OF_CUTS)
+    assert (len(listed.OF_MOVES), len(listed.OF_CUTS), len({hole.name for hole in holes})) == (25, 16, 41)
+    assert all(bool(hole.found_as) != bool(hole.why_not) for hole in holes)
+    assert {hole.found_as for hole in holes} - {""} <= {one.name for one in BREAKS}
+    assert sum(bool(hole.found_as) for hole in holes) >= AT_LEAST
+
+
+def test_the_page_has_the_table_of_those_holes():
+    """`python -m tests.protocol --listed` prints it."""
+    page = PAGE.read_text()
+    table = [line for line in page.splitlines() if line.startswith("| `") and "| model_" in line]
+    assert table == list(listed.rows(BREAKS))
+    assert f"plant {len(table)} such holes; {sum('*not found*' not in line for line in table)} of them" in page

@@ -85,6 +85,7 @@ class ServerSlot:
     process: ServerProcess
     link: Term = NOBODY
     inbox: tuple[MasterMessage | CloseStream, ...] = ()
+    late: tuple[MasterMessage, ...] = ()  # orders of masters before, still on their way
     is_leaving: bool = False
     is_here: bool = True  # False: `process` is the one that will come, if one is wanted here
 

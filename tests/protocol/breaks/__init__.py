@@ -4,15 +4,13 @@ A break is a patch that replaces one decision of a core while a small job is exp
 any.  The names are those of the holes that the protocol's reference models list.  The cores' own checks are off and
 marks are not compared with ledgers before a checkpoint: what finds a break is I1 to I9, or that END is out of reach.
 
-Holes of those models that have no place here: those of the older commit in which trainers flush (`resume-early`,
-`wait-for-dead`, `wait-for-drained`, `zombie-push`), of copies and windows that this commit does not have
-(`second-copy`, `window-both`), of replicas in a group (`own-models`, `no-sync`) and of servers (61, 62, not built), and
-other rule sets (`literal`, `revision`).  Tried and not found, because something else stands in front: `mixed-pull` (no
-grant before all servers serve), `repeated-restore`, `second-hold` and `cut-unchecked` (a stream keeps its order and a
-member has one), `ack-early` and `stale-ack` (a cut forgets what it does not see), `commit-old-world` (only the owner is
-heard), `copy-old-route` (a frozen copy in a cut that names each bucket once holds what its owner holds),
-`intent-volatile` (what is frozen is not among the marks that a new master asks for: it rolls back).  `shared-marks`,
-`straddle-marked` and `skips-once` need larger jobs than were explored.
+What became of each hole of the models of moves: `listed`.  Of those of the other models, these have no place here:
+those of the older commit in which trainers flush (`resume-early`, `wait-for-dead`, `wait-for-drained`, `zombie-push`),
+of copies and windows that this commit does not have (`second-copy`, `window-both`), and of replicas in a group
+(`own-models`, `no-sync`).  Tried and not found, because something else stands in front: `mixed-pull` (no grant before
+all servers serve), `repeated-restore` and `cut-unchecked` (a stream keeps its order and a member has one), `ack-early`
+and `stale-ack` (a cut forgets what it does not see), `commit-old-world` (only the owner is heard).  `shared-marks` and
+`straddle-marked` need larger jobs than were explored.
 """
 
 from __future__ import annotations

@@ -6,14 +6,17 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
+from master.api.messages import Written
 from master.api.positions import EMPTY, PositionSet
-from master.job import cuts, recovery
+from master.job import cuts, recovery, servers
 from master.job.state import Turn
+from tests.protocol import servers as shell
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting
 from trainer_sdk.pserver import bucket, fork
 from trainer_sdk.pserver import messages as server_messages
+from trainer_sdk.pserver.messages import DropFork
 from trainer_sdk.pserver.state import Phase as CutPhase
 from trainer_sdk.pserver.state import fork_marks
 
@@ -24,6 +27,8 @@ _record = cuts._record
 _compare = cuts.compare
 _lose_model = recovery.lose_model
 _marks = recovery.handle_marks
+_restore = bucket.restore
+_loaded = shell._loaded
 
 
 def applied_while_held(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:
@@ -103,6 +108,23 @@ def commit_goes_on(turn: Turn, problem: str) -> None:
 def marks_not_asked(turn: Turn, server: Any, said: Any) -> None:
     with patch.object(recovery, "gain", lambda books, _: books):
         _marks(turn, server, said)
+
+
+def restored_beside_its_fork(state: Any, event: Any) -> Any:
+    step = _restore(state, event)
+    is_taken = step.state.taken != state.taken
+    kept = replace(step.state, cut=state.cut) if is_taken else step.state
+    return replace(step, state=kept, effects=tuple(e for e in step.effects if not isinstance(e, DropFork)))
+
+
+def loaded_beside_its_fork(process: Any, restore: Any, positions: int) -> Any:
+    return replace(_loaded(process, restore, positions), fork=process.fork, file_to_write=process.file_to_write)
+
+
+def written_once_restored(turn: Turn, server: Any, said: Any) -> None:
+    """Not the hole: a smaller world, in which files of servers that RESTORE has not reached are late."""
+    if server.lineage == turn.state.number:
+        cuts.handle_written(turn, server, said)
 
 
 CRASH: Final = Faults(server_crash=1)
@@ -185,6 +207,19 @@ BREAKS: Final = (
         name="commit-survives-rollback",
         rule="26: a roll-back aborts the commit",
         patches=((recovery, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
+        setting=Setting(positions=1, trainers=1, faults=CRASH),
+    ),
+    Break(
+        name="restore-keeps-fork",
+        rule="21, 26: RESTORE ends a fork, a roll-back the commit",
+        patches=(
+            (bucket, "restore", restored_beside_its_fork),
+            (shell, "_loaded", loaded_beside_its_fork),
+            (recovery, "lose_model", commit_goes_on),
+            (cuts, "lose_model", commit_goes_on),
+            (cuts, "file_problem", lambda *_: ""),
+            (servers, "HANDLERS", {**servers.HANDLERS, Written: written_once_restored}),
+        ),
         setting=Setting(positions=1, trainers=1, faults=CRASH),
     ),
 )

@@ -5,20 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from master.api.messages import Hold, Refusal
 from master.api.positions import EMPTY, PositionSet
 from master.job import cuts
 from master.job.state import Phase, Skipping
 from tests.protocol.breaks.left_out import ONE, Break, always
 from tests.protocol.explore import Limits
 from tests.protocol.settings import Faults, Setting
+from tests.protocol.steps import masters as master_steps
+from tests.protocol.steps import servers as server_steps
+from tests.protocol.steps.change import UNNEEDED, Change, Label
 from trainer_sdk.pserver import bucket, fork, moving
-from trainer_sdk.pserver.messages import SendCopy, Verdict
+from trainer_sdk.pserver.messages import SendCopy, Tell, Verdict
 from trainer_sdk.pserver.staged import with_staged
 from trainer_sdk.pserver.state import Group, ServerState, Step, merged
+from trainer_sdk.pserver.state import Phase as CutPhase
 
 _sent = moving._sent
 _forked = fork._forked
 _skip = bucket.skip
+_freeze = moving.freeze
+_hold = fork.hold
+_hold_expired = fork.hold_expired
+_of_servers = server_steps.of_servers
+_take_over = master_steps.take_over
 _judge_group = bucket._Judged._judge
 
 
@@ -75,6 +85,51 @@ def staged_skips_too(state: ServerState, event: Any) -> Step:
     said = replace(answer, message=replace(answer.message, skipped=answer.message.skipped | skipped))
     return Step(after, (said, *others))
 
+
+def freeze_refused_while_cut(state: ServerState, event: Any) -> Step:
+    is_open = state.cut is not None and state.cut.phase in (CutPhase.HELD, CutPhase.OPEN, CutPhase.SEALED)
+    return Step(state) if is_open else _freeze(state, event)
+
+
+def hold_refused_while_moving(state: ServerState, event: Any, now_s: float) -> Step:
+    is_busy = bool(state.moving.staged) or state.active != state.buckets
+    return fork._refuse(state, event.cut, Refusal.NOT_READY) if is_busy else _hold(state, event, now_s)
+
+
+def held_again(state: ServerState, event: Any, now_s: float) -> Step:
+    is_gone = state.cut is not None and state.cut.cut == event.cut and state.cut.phase is CutPhase.GONE
+    return _hold(replace(state, cut=None) if is_gone else state, event, now_s)
+
+
+def let_go_untold(state: ServerState, event: Any) -> Step:
+    """Not the hole: what a server says when its hold is over is lost."""
+    step = _hold_expired(state, event)
+    return Step(step.state, tuple(effect for effect in step.effects if not isinstance(effect, Tell)))
+
+
+def hold_is_repeated(cast: Any, world: Any) -> Any:
+    """Not the hole: a stream never repeats HOLD, but no rule may rest on that."""
+    yield from _of_servers(cast, world)
+    cut = cast.masters[world.leader].state.commit.cut
+    for s, number in enumerate(world.servers):
+        known = cast.servers[number].process.state.cut
+        if known is not None and known.phase is CutPhase.GONE and known.cut == cut:
+            again = Hold(cut=cut)
+            yield Change(
+                Label("{} reaches s{} once more", (again, s)),
+                lambda d, s=s, again=again: d.server_takes(s, again),
+                UNNEEDED,
+            )
+
+
+def taken_over_in_a_skip(draft: Any) -> None:
+    """Not the hole: a smaller world, in which no master is deposed at another time."""
+    assert draft.cast.masters[draft.leader].state.skip
+    _take_over(draft)
+
+
+BUSY: Final = ((moving, "freeze", freeze_refused_while_cut), (fork, "hold", hold_refused_while_moving))
+"""Cuts and moves wait for each other (against 59)."""
 
 SOON: Final = ((cuts, "file_problem", lambda *_: ""),)
 """The master believes what a file says of its buckets."""
@@ -139,5 +194,30 @@ BREAKS: Final = (
         rule="60: every bucket is asked, whoever owns it",
         patches=((Skipping, "answered", property(lambda skip: PositionSet.span(0, 9 if skip.skipped else 0))),),
         setting=replace(SKIPPING, buckets=2),
+    ),
+    Break(
+        name="literal",
+        rule="58, 59: CUT forks what was listed, and moves do not wait for cuts",
+        patches=(*BUSY, (fork, "_forked", forks_what_is_here), *SOON),
+        setting=replace(HASTY, buckets=2, moves_in=Phase.WRITING, faults=Faults(move=1, overtake=1)),
+    ),
+    Break(
+        name="second-hold",
+        rule="19: the id of a cut that was given up is never taken again",
+        patches=(
+            (fork, "hold", held_again),
+            (fork, "hold_expired", let_go_untold),
+            (server_steps, "of_servers", hold_is_repeated),
+            *SOON,
+        ),
+        setting=replace(HASTY, buckets=2, moves_in=Phase.HOLDING, faults=Faults(move=1, deadline=1)),
+    ),
+    Break(
+        name="skips-once",
+        rule="31, 60: a skip that some bucket has, seen in any HELD or file, is asked of all",
+        patches=((cuts, "finish", lambda *_: False), (master_steps, "take_over", taken_over_in_a_skip)),
+        setting=Setting(trainers=1, positions=1, quarantine_after=1, faults=Faults(raising=1, take_over=1, late=1)),
+        limits=Limits(states=60_000, seconds=900),
+        is_long=True,
     ),
 )

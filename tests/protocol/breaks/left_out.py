@@ -30,7 +30,7 @@ class Break:
     patches: Patches
     setting: Setting
     limits: Limits = field(default_factory=lambda: Limits(states=150_000, seconds=600))
-    has_commits: bool = True  # False: none is ever begun, a smaller world, in which only a violation counts
+    has_commits: bool = True  # False: none is ever begun, and no job comes to its END: only a violation counts
     is_long: bool = False  # minutes: for `python -m tests.protocol --breaks`, not for every test run
 
     @contextmanager
@@ -45,7 +45,7 @@ class Break:
         setting = replace(self.setting, is_pruned=False, is_strict=False)
         with self.applied():
             report = explore_job(setting, self.limits)
-        is_over = self.has_commits or report.verdict is not Verdict.STUCK  # without commits no job comes to its END
+        is_over = self.has_commits or report.verdict is not Verdict.STUCK
         return report if is_over else replace(report, verdict=Verdict.CUT_OFF)
 
 

@@ -29,12 +29,7 @@ def of_servers(cast: Cast, world: World) -> Iterator[Change]:
             continue
         if slot.link != cast.term(world):
             yield Change(Label("{} connects", (name,)), lambda d, s=s: d.connect_server(s, d.term()))
-        if slot.inbox:
-            yield Change(Label("{} hears {}", (name, slot.inbox[0])), lambda d, s=s: _server_hears(d, s))
-        for place, message in enumerate(slot.inbox[1:], 1):
-            if isinstance(message, Freeze | Activate | Forget):
-                label = Label("{} hears {} BEFORE what was said before", (name, message))
-                yield Change(label, lambda d, s=s, place=place: _overtaken(d, s, place), "overtake")
+        yield from _of_orders(s, slot)
         if slot.process.file_to_write is not None:
             yield Change(Label("{} writes its file", (name,)), lambda d, s=s: _file_written(d, s))
         if (due := bucket.deadline(state)) is not None:
@@ -47,6 +42,20 @@ def of_servers(cast: Cast, world: World) -> Iterator[Change]:
         yield Change(Label("{} CRASHES", (name,)), lambda d, s=s: _crash_server(d, s), "server_crash")
         if slot.link != NOBODY:
             yield Change(Label("the stream of {} BREAKS", (name,)), lambda d, s=s: _break_server(d, s), "break_")
+
+
+def _of_orders(s: int, slot: ServerSlot) -> Iterator[Change]:
+    """What masters have said to it comes in order, but for what `overtake` and `late` allow."""
+    name = f"s{s}"
+    if slot.inbox:
+        yield Change(Label("{} hears {}", (name, slot.inbox[0])), lambda d, s=s: _server_hears(d, s))
+    for place, message in enumerate(slot.inbox[1:], 1):
+        if isinstance(message, Freeze | Activate | Forget):
+            label = Label("{} hears {} BEFORE what was said before", (name, message))
+            yield Change(label, lambda d, s=s, place=place: _overtaken(d, s, place), "overtake")
+    for place, message in enumerate(slot.late):
+        label = Label("{} hears {} of a master BEFORE", (name, message))
+        yield Change(label, lambda d, s=s, place=place: _hears_late(d, s, place), "late")
 
 
 def _server_hears(draft: Draft, s: int) -> None:
@@ -69,6 +78,12 @@ def _overtaken(draft: Draft, s: int, place: int) -> None:
     slot = draft.server(s)
     draft.put_server(s, replace(slot, inbox=(*slot.inbox[:place], *slot.inbox[place + 1 :])))
     draft.server_takes(s, slot.inbox[place])
+
+
+def _hears_late(draft: Draft, s: int, place: int) -> None:
+    slot = draft.server(s)
+    draft.put_server(s, replace(slot, late=(*slot.late[:place], *slot.late[place + 1 :])))
+    draft.server_takes(s, slot.late[place])
 
 
 def _file_written(draft: Draft, s: int) -> None:
