@@ -249,8 +249,8 @@ class KubernetesCluster:
 
     def _held(self, job: KubeJob, facts: Facts) -> Facts:
         """A job that has lost its room to others creates nothing for a while."""
-        hold_until_s = max(facts.hold_until_s, self._gangs.starts.race(job.key).hold_until_s)
-        return replace(facts, hold_until_s=hold_until_s)
+        hold_until_s = self._gangs.starts.race(job.key).hold_until_s
+        return replace(facts, hold_until_s=hold_until_s) if hold_until_s > facts.hold_until_s else facts
 
 
 def refused(message: str) -> Outcome:

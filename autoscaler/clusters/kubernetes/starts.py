@@ -101,7 +101,7 @@ class Gangs:
         whole = [
             job
             for job, found in zip(managed, standing, strict=True)
-            if found.is_starting and job.key not in given_up and self._is_whole(job, found)
+            if found.is_starting and found.bound and job.key not in given_up and self._is_whole(job, found)
         ]
         deletions = [partial(self._writer.delete, raw) for one in lost for raw in self._raws(one.pods)]
         await each([*deletions, *(partial(self._bring_master, job) for job in whole)], at_once=AT_ONCE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, POD_AUTOSCALERS, TRAINING_JOBS
@@ -37,6 +38,8 @@ class Facts:
 
 
 FactsOf: TypeAlias = Callable[[KubeJob], Facts]
+
+_life_of: Final = attrgetter("state", "hold_until_s", "checkpoint_age_s", "remaining_s", "waiting_share")
 
 
 class Jobs:
@@ -154,14 +157,17 @@ class Jobs:
         if facts.trainers_per_server is not None and planned.servers is not None:
             servers = replace(planned.servers, trainers_per_server=facts.trainers_per_server)
             planned = replace(planned, servers=servers)
-        planned = replace(
-            planned,
-            state=facts.state,
-            hold_until_s=NEVER_S if job.key in self.refused else facts.hold_until_s,
-            checkpoint_age_s=facts.checkpoint_age_s,
-            remaining_s=facts.remaining_s,
-            waiting_share=facts.waiting_share,
-        )
+        hold_until_s = NEVER_S if job.key in self.refused else facts.hold_until_s
+        told = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
+        if told != _life_of(planned):  # of hundreds that wait nothing is copied
+            planned = replace(
+                planned,
+                state=facts.state,
+                hold_until_s=hold_until_s,
+                checkpoint_age_s=facts.checkpoint_age_s,
+                remaining_s=facts.remaining_s,
+                waiting_share=facts.waiting_share,
+            )
         if not self._leaves_observed or job.spec.mode is not Mode.OBSERVE:
             return planned
         self.observed[job.key] = planned
