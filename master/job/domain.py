@@ -426,6 +426,7 @@ class MovesAsked:
     """Measured load, or somebody who sees the whole cluster, wants buckets elsewhere; source and target: ordinals.
 
     Takes the place of what is waiting to move; what has begun goes on.  Ignored while a server is leaving.
+    Nobody in the product asks so yet: by it the checker moves any bucket anywhere, whatever `placement` would do.
     """
 
     moves: tuple[Move, ...]
