@@ -161,7 +161,7 @@ def test_a_long_path_still_has_a_socket(tmp_path):
     deep.mkdir()
     text = FILES.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
     (deep / "job.yaml").write_text(text)
-    argv = [EDL, "run", "job.yaml", "--json", "--no-etcd", "--duration", "3s"]
+    argv = [EDL, "run", "job.yaml", "--json", "--no-etcd", "--duration", "10s"]
     with subprocess.Popen(argv, cwd=deep, stdout=subprocess.PIPE, text=True) as process:
         folder = Path(json.loads(process.stdout.readline())["run"])
         wait_until((folder / "control.path").exists, "the short path")
