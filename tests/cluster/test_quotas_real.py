@@ -19,6 +19,7 @@ from tests.cluster.trainingjobs import GROUP
 from tests.cluster.workloads import installed, job_of
 from tests.unit.planner_setups import job
 
+BUDGET_S = 90.0
 SURPLUS = [f"edl-surplus-{grade}" for grade in range(1, 9)]
 CLASSES = {"edl-core": 0, "edl-surplus": 1, "edl-surplus-1": 1, "edl-surplus-8": 8, "research": 0}
 """Those of which pods are tried, with the grade of surplus; 0: core."""
@@ -129,15 +130,21 @@ def quota_of(name, pods, *classes):
     return {"metadata": {"name": name}, "spec": spec}
 
 
-async def decided(edl, key, holds):
-    """Until the last plan's decision about the job is so."""
+def limits_of(view, namespace):
+    quotas = (quota for quota in view.quotas if quota.namespace == namespace)
+    return {(quota.name, limit.hard, limit.used) for quota in quotas for limit in quota.limits}
 
-    def is_there(_view):
+
+async def until_told(edl, key, now, message):
+    """Until the last plan says of the job that its quota keeps it at this size, in these words."""
+
+    def is_told(_view):
         plan = edl.loop.last_plan
-        return plan is not None and any(one.job == key and holds(one) for one in plan.decisions)
+        decisions = () if plan is None else plan.decisions
+        told = (Bottleneck.QUOTA, now, message)
+        return any((one.bottleneck, one.now, one.message) == told for one in decisions if one.job == key)
 
-    await edl.wait("decided", is_there)
-    return next(one for one in edl.loop.last_plan.decisions if one.job == key)
+    await edl.wait(message, is_told, budget_s=BUDGET_S)
 
 
 async def test_a_gang_and_its_surplus_stay_within_their_own_quotas(ground, api, core, namespace, nodes):
@@ -148,17 +155,18 @@ async def test_a_gang_and_its_surplus_stay_within_their_own_quotas(ground, api, 
     core.create_namespaced_resource_quota(namespace, quota_of("few", 3, "edl-core"))
     core.create_namespaced_resource_quota(namespace, quota_of("spare", 3, *SURPLUS))
     async with Autoscaling(ground.kubeconfig, policy) as edl:
-        await edl.wait("quotas are seen", lambda view: sum(quota.namespace == namespace for quota in view.quotas) == 2)
+        counted = {("few", 3, 0), ("spare", 3, 0)}  # before the controller has counted nothing is left
+        await edl.wait("quotas are counted", lambda view: limits_of(view, namespace) == counted, budget_s=BUDGET_S)
         custom = client.CustomObjectsApi(api)
         custom.create_namespaced_custom_object(namespace=namespace, body=job_of("digits"), **GROUP)
-        waits = await decided(edl, key, lambda one: one.bottleneck is Bottleneck.QUOTA)
-        assert (waits.now, waits.message) == (0, "quota few leaves 3 pods, 4 needed")
+        await until_told(edl, key, 0, "quota few leaves 3 pods, 4 needed")
         assert not edl.applied
 
         core.patch_namespaced_resource_quota("few", namespace, {"spec": {"hard": {"pods": "4"}}})
-        await edl.wait("two core trainers and three more", lambda view: len(trainers(view, key)) == 5)
-        full = await decided(edl, key, lambda one: one.bottleneck is Bottleneck.QUOTA)
-        assert (full.now, full.message) == (5, "quota spare leaves 0 pods, 1 needed")
+        await until_told(edl, key, 5, "quota spare leaves 0 pods, 1 needed")
+        await edl.wait(
+            "two core trainers and three more", lambda view: len(trainers(view, key)) == 5, budget_s=BUDGET_S
+        )
         custom.delete_namespaced_custom_object(name="digits", namespace=namespace, **GROUP)
-        await edl.wait("gone", lambda view: not any(pod.job == key for pod in view.pods))
+        await edl.wait("gone", lambda view: not any(pod.job == key for pod in view.pods), budget_s=BUDGET_S)
         assert not [problem for problem in edl.problems if "quota" in problem]
