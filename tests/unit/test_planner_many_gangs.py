@@ -9,7 +9,7 @@ from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, job, node
 
-MANY = 60
+MANY = 30
 TURN_S = 3.0
 
 
