@@ -210,7 +210,7 @@ BREAKS: Final = (
         rule="43: only if live at exactly that version",
         patches=((moving, "freeze", frozen_whatever_version),),
         setting=Setting(**ONE, faults=Faults(move=1, deadline=1, overtake=1)),
-        limits=Limits(states=30_000),
+        limits=Limits(states=18_000),
     ),
     Break(
         name="forget-any-staged",

@@ -191,7 +191,7 @@ BREAKS: Final = (
         rule="20: D is no ground for DONE",
         patches=((cuts, "compare", union_taken_for_common),),
         setting=Setting(faults=Faults(trainer_crash=1, loss=1)),
-        limits=Limits(states=60_000),
+        limits=Limits(states=36_000),
     ),
     Break(
         name="hold-any-lineage",

@@ -119,7 +119,7 @@ BREAKS: Final = (
         rule="37, 54: another process at the same name is not the owner",
         patches=((moves, "is_safe", always),),
         setting=Setting(**ONE, faults=Faults(server_crash=1, move=1)),
-        limits=Limits(states=30_000),
+        limits=Limits(states=18_000),
     ),
     Break(
         name="evict-keeps-lineage",
