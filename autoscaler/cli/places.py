@@ -52,8 +52,12 @@ class Size:
 
 def told_scaled(target: str, size: Size, *, is_dry: bool) -> str:
     """What to say of a size that has been set."""
-    what = " servers" if size.of == "servers" else ""
-    return f"{target} scaled to {size.count}{what}" + (" (dry run)" if is_dry else "")
+    if size.of != "replicas" and not size.count:
+        told = f"{target}: EDL decides the number of {size.of}"
+    else:
+        what = "" if size.of != "servers" else " server" if size.count == 1 else " servers"
+        told = f"{target} scaled to {size.count}{what}"
+    return told + (" (dry run)" if is_dry else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ those that are there (ADR 0315).  What it does is docs/protocol-moves.md.  Askin
 from __future__ import annotations
 
 from collections.abc import Iterable
+from signal import SIGTERM
 from typing import Final
 
 SPARE_ORDINALS: Final = 2
@@ -28,8 +29,11 @@ def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
 
 
 def loss_of(code: int | None, story: str) -> str:
-    """What was lost with a server that was told to leave, and ended so; empty: nothing, it has left in order."""
-    if code == 0:
+    """What was lost with a server that was told to leave, and ended so; empty: nothing, it has left in order.
+
+    One that SIGTERM itself has ended was still starting: a server hears it before it knows its master.
+    """
+    if code in {0, -SIGTERM}:
         return ""
     if code == EXIT_OWNING:
         return f"{story}: its time was over, and what others do not have of it comes from the last checkpoint"

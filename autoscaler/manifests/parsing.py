@@ -99,6 +99,8 @@ def _explain(document: Document, model: type[BaseModel], details: ErrorDetails) 
             return document.refuse(path, "is missing", _hint_for_missing(model, path))
         case "value_error":
             return document.refuse(path, details["msg"].removeprefix("Value error, "), "")
+        case "too_short" if path[-1] == "containers":
+            return document.refuse(path, "has no container", "say what the pod is: one container, with its requests")
         case "too_long" if path[-1] == "containers":
             return document.refuse(path, "a local pod is one process", "keep one container")
         case "string_pattern_mismatch":

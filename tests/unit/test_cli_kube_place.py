@@ -200,6 +200,10 @@ def test_scale_pins_servers_in_the_spec():
         two, four = Size(of="servers", count=2), Size(of="servers", count=4)
         assert place.scale("tj", "digits", two, is_dry=False) == "tj/digits scaled to 2 servers"
         assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
+        ours = Size(of="servers", count=0)
+        assert (
+            place.scale("tj", "digits", ours, is_dry=True) == "tj/digits: EDL decides the number of servers (dry run)"
+        )
         assert "spec.parameterServer.replicas: tj/digits may have 1 to 3 servers" in refused(
             Exit.REFUSED, place.scale, "tj", "digits", four, is_dry=False
         )

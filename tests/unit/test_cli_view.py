@@ -198,6 +198,12 @@ def test_every_type_has_a_table():
         assert len(format_table([found], is_wide=True)) == 2
 
 
+def test_who_is_connected_is_a_list_for_scripts():
+    """In an order that does not change from one look to the next."""
+    known = replace(JOB, progress=replace(PROGRESS, connected=frozenset({"digits-trainer-1", "digits-server-0"})))
+    assert job_object(known)["status"]["progress"]["connected"] == ["digits-server-0", "digits-trainer-1"]
+
+
 def test_ages_as_kubectl():
     """Seconds, minutes, hours, days."""
     ages = [format_age(s) for s in (5, 119, 200, 3000, 7500, 172_799, 172_800)]

@@ -183,6 +183,12 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
             "spec.parameterServer.template.spec.containers[0].resources.requests.cpu",
             "so a pod without them has no size",
         ),
+        (
+            "[{name: server, resources: {requests: {cpu: 1, memory: 512Mi}}}]",
+            "[]",
+            "spec.parameterServer.template.spec.containers",
+            "has no container",
+        ),
         ("cpu: 500m, memory: 256Mi, ", "", "containers[0].resources.requests.cpu", "requests"),
         ("cpu: 500m", "cpu: 1cpu", "containers[0].resources.requests.cpu", "no quantity"),
         ("memory: 256Mi", "memory: 256m", "containers[0].resources.requests.memory", "Mi means"),

@@ -111,7 +111,7 @@ class Jobs:
     def pin(self, name: str, trainers: int) -> None:
         """From now on this size; 0: EDL decides."""
         self.records[name] = replace(self.records[name], pinned=trainers)
-        message = f"pinned to {trainers} trainers" if trainers else "EDL decides the size again"
+        message = f"pinned to {_counted(trainers, 'trainer')}" if trainers else "EDL decides the size again"
         self._recorder.note("Resized", f"tj/{name}", "Pinned" if trainers else "Unpinned", message)
         self._table.touch()
 
@@ -122,7 +122,7 @@ class Jobs:
         replicas = replace(record.job.server.replicas, pinned=servers)
         job = replace(record.job, server=replace(record.job.server, replicas=replicas))
         self.records[name] = replace(record, job=job)
-        message = f"pinned to {servers} servers" if servers else "EDL decides the number of servers again"
+        message = f"pinned to {_counted(servers, 'server')}" if servers else "EDL decides the number of servers again"
         self._recorder.note("Resized", f"tj/{name}", "Pinned" if servers else "Unpinned", message)
         self._table.touch()
 
@@ -205,7 +205,7 @@ class Jobs:
         if answer.refused is not None:
             said = f"{wanted} servers are refused: {answer.refused.field} {answer.refused.message}"
         else:
-            said = f"the model is to be held by {wanted} server{'s' if wanted > 1 else ''}"
+            said = f"the model is to be held by {_counted(wanted, 'server')}"
             said += f", in place of {answer.replaces}" if answer.replaces else ""
         if self._said.get(name) != said:
             reason = "ServersSet" if answer.refused is None else "ServersRefused"
@@ -308,3 +308,7 @@ class Jobs:
             for pod in self._table.job_pods(name, role)
             if pod.phase in {PodPhase.STARTING, PodPhase.READY} and pod.pid is not None
         )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -64,7 +64,9 @@ def job_object(job: JobLine) -> Object:
                 "degraded": decision.is_degraded,
                 "notice": decision.notice,
             },
-            "progress": None if progress is None else asdict(progress) | {"epoch": progress.epoch},
+            "progress": None
+            if progress is None
+            else asdict(progress) | {"connected": sorted(progress.connected), "epoch": progress.epoch},
         },
     }
 
