@@ -73,8 +73,9 @@ def _replaced(state: JobState) -> str:
     moves = state.moves
     if not (moves.intents or moves.waiting):
         return ""
-    told = f"{state.scale.wanted} servers: {len(moves.waiting)} buckets still waited to move and are planned anew"
-    return f"{told}, {len(moves.intents)} are on their way and end first"
+    number = f"{state.scale.wanted} server{'' if state.scale.wanted == 1 else 's'}"
+    waited = f"{len(moves.waiting)} buckets still waited to move and are planned anew"
+    return f"{number}: {waited}, {len(moves.intents)} are on their way and end first"
 
 
 def _answer(

@@ -161,6 +161,23 @@ async def test_a_server_that_left_with_a_part_of_the_model_is_told(tmp_path, cod
         assert record(cluster).life.failures == 0
 
 
+async def test_a_server_that_had_given_everything_away_has_lost_nothing_however_it_ended(tmp_path):
+    """Its master says how much it owned; one that leaves gets no more."""
+
+    async def look_at(_):
+        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=1, lineage=1, buckets=((0, 0),))
+
+    slow = template("sh", "-c", "trap 'exit 7' TERM; echo up; while :; do sleep 0.1; done", grace_s=60.0)
+    async with running(tmp_path, look_at=look_at) as cluster:
+        await start(cluster, job(server=slow))
+        log = cluster.recorder.folder.log_of("digits-server-0")
+        await wait_until(cluster, lambda: log.exists() and "up" in log.read_text(), "the trap")
+        await wait_until(cluster, lambda: record(cluster).progress is not None, "the master's word")
+        cluster.leave("digits-server-0", why="test")
+        await wait_until(cluster, lambda: "digits-server-0" not in cluster.table.pods, "its end")
+        assert not events(cluster, "ServerLost")
+
+
 async def test_place_of_a_drained_server_is_taken_at_once_under_another_number(tmp_path):
     """The model goes from one to the other; a job that has not begun waits, for its master begins with the first."""
     lineage, told = [0], []

@@ -97,6 +97,9 @@ def test_a_second_number_says_what_of_the_first_it_replaces(job):
     (answered,) = driver.want(1)
     assert answered.answer.replaces.startswith("3 servers: ")
     assert set(begun) <= set(driver.state.moves.intents)
+    (replaced,) = driver.want(2)
+    assert replaced.answer.replaces.startswith("1 server: ")
+    driver.want(1)
     carry(driver, [*servers, third])
     assert set(owners(driver)) == {"s0"}
     assert to(driver, third.key, Released)

@@ -276,7 +276,9 @@ class Jobs:
             not pod.is_leaving for pod in self._table.job_pods(record.name, Role.MASTER)
         )
         lost = loss_of(gone.code, gone.story) if goes_on and gone.code is not None else ""
-        if lost:
+        now = self.records[record.name].progress if record.name in self.records else None
+        owned = dict(now.buckets) if now is not None else {}
+        if lost and owned.get(gone.pod.ordinal) != 0:  # one that leaves gets no more, however old the count
             self._recorder.note("Job", f"tj/{record.name}", "ServerLost", f"{gone.pod.name}: {lost}")
 
     def _carry_out(self, name: str, effect: lives.Effect) -> None:

@@ -42,8 +42,8 @@ class LocalPod:
 
     @property
     def key(self) -> str:
-        """Names the present process; never used twice."""
-        return f"{self.name}#{self.starts}"
+        """Names the present process; never used twice, though the pod of a server that left may come again."""
+        return f"{self.name}#{self.created_at_s!r}.{self.starts}"
 
     @property
     def is_leaving(self) -> bool:

@@ -147,7 +147,7 @@ class Runtime:
         finally:
             self._starting.discard(name)
         current = self._table.pods.get(name)
-        if current is None or current.starts != pod.starts:
+        if current is None or current.key != pod.key:
             return  # it has ended within the same breath
         pod = self._table.update(name, pid=pid)
         self._recorder.note("Started", f"pod/{name}", "Started", f"pid {pid} on {pod.node}")
@@ -168,7 +168,7 @@ class Runtime:
             if not self.processes.is_running(pod.key):
                 return
         current = self._table.pods.get(pod.name)
-        if current is not None and current.starts == pod.starts:
+        if current is not None and current.key == pod.key:
             self.mark_ready(pod.name)
 
     def _take_end(self, ended: Ended) -> None:
