@@ -11,7 +11,7 @@ Not here: printing (`edl data audit`), the inside of a server's file (`trainer_s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from master.api.errors import ContractError, StorageAlteredError, StorageError, StorageMissingError
@@ -22,6 +22,9 @@ from master.api.positions import PositionSet
 from master.api.storage import Storage, file_digest, open_storage, read_manifest
 
 _HINT: Final = "HEAD"
+
+_MOST_LOOKS: Final = 5
+"""At a folder in which manifests come and go meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,20 @@ def read_checkpoint(uri: str, *, head: ManifestId | None = None, verifies_files:
 
     Raises StorageError or ManifestError when there is no manifest to begin with; everything else is in `problems`.
     """
-    storage = open_storage(uri)
+    return replace(audit_storage(open_storage(uri), head=head, verifies_files=verifies_files), uri=uri)
+
+
+def audit_storage(storage: Storage, *, head: ManifestId | None = None, verifies_files: bool = True) -> Audit:
+    """As `read_checkpoint`.  A job that goes on collects what this reads: what is missing then is looked for anew."""
+    for _ in range(_MOST_LOOKS - 1):
+        seen = storage.list("manifest-")
+        audit = _look(storage, head=head, verifies_files=verifies_files)
+        if audit.is_sound or storage.list("manifest-") == seen:
+            return audit
+    return _look(storage, head=head, verifies_files=verifies_files)
+
+
+def _look(storage: Storage, *, head: ManifestId | None, verifies_files: bool) -> Audit:
     manifests, problems = _read_manifests(storage)
     newest = _find_head(storage, manifests, head, problems)
     chain = _chain(manifests, newest)
@@ -73,7 +89,7 @@ def read_checkpoint(uri: str, *, head: ManifestId | None = None, verifies_files:
     problems += [f"{file.name}: {file.problem}" for file in files if file.problem]
     problems += _contradictions(newest)
     return Audit(
-        uri=uri,
+        uri=storage.uri,
         head=newest,
         chain=chain,
         orphans=tuple(sorted(set(manifests) - set(chain))),

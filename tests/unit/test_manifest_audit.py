@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.audit import read_checkpoint, write_head_hint
+from master.api.audit import audit_storage, read_checkpoint, write_head_hint
 from master.api.errors import StorageAlteredError, StorageMissingError
 from master.api.identities import ManifestId, Term
 from master.api.positions import PositionSet
@@ -85,3 +85,18 @@ def test_an_empty_folder_has_no_checkpoint(tmp_path):
     """Said so, with the folder's name."""
     with pytest.raises(StorageMissingError, match="no checkpoint was committed"):
         read_checkpoint(str(tmp_path))
+
+
+class Busy(LocalStorage):
+    """The folder of a job that goes on: what new checkpoints have replaced is collected while somebody reads."""
+
+    def read(self, name, *, offset=0, length_bytes=None):
+        if name == f"manifest-{MANIFEST.id}.json":
+            self.delete(name)
+        return super().read(name, offset=offset, length_bytes=length_bytes)
+
+
+def test_what_a_job_collects_while_its_checkpoint_is_read_is_no_problem(folder, tmp_path):
+    """It is not lost: nobody needs it any more."""
+    audit = audit_storage(Busy(tmp_path))
+    assert (audit.problems, audit.head.id, audit.chain) == ((), "l1-t7-2", ("l1-t7-2",))
