@@ -34,7 +34,7 @@ TRAINERS = 2
 STEP_S = 0.02
 BUCKETS = 256
 QUIET_S = 12.0  # before a resize: what it is compared with; servers say every 10 s what their buckets weigh
-LOOK_EVERY_S = 0.01
+LOOK_EVERY_S = 0.05  # each look costs the master, and this process, a part of the cores that are measured
 BUDGET_S = 240.0
 
 

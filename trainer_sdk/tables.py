@@ -131,7 +131,7 @@ class Tables:
                     f"the parameter servers gave no model for {self._budget_s:g} s ({problem}). "
                     "Look at the servers' logs and at the job's status"
                 ) from problem
-            driver.wait_for_change(pause_s)
+            self._wait_for_change(driver, pause_s)
         raise AssertionError
 
     def _note(self, lineages: Mapping[str, Lineage]) -> None:
@@ -148,6 +148,11 @@ class Tables:
             self._client.set_route(use.route, self.specs, use.bucket_count)
             self._revision = use.route.revision
         return self._client
+
+    def _wait_for_change(self, driver: Driver, pause_s: float) -> None:
+        """Not at all where a newer route has come already."""
+        if not self._is_outdated(driver):
+            driver.wait_for_change(pause_s)
 
     def _is_outdated(self, driver: Driver) -> bool:
         """The buckets are elsewhere by now, some of them, and a server may have gone."""
@@ -175,7 +180,7 @@ class Tables:
                 raise ServerUnavailableError(
                     f"buckets {buckets} did not take a push for {self._budget_s:g} s. Look at the servers' logs"
                 )
-            driver.wait_for_change(pause_s)
+            self._wait_for_change(driver, pause_s)
 
     def close(self) -> None:
         if self._client is not None:

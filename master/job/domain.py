@@ -76,7 +76,7 @@ class JobConfig:
     retry_last_ns: int = 30 * SECOND
     answer_timeout_ns: int = 5 * SECOND  # then what a server has not answered is asked again
     moves_at_once: int = 16  # buckets on their way together from or to one server (`pace`)
-    moving_bytes: int = 8 << 20  # ... and what they weigh, where servers have said it: a batch waits for all of it
+    moving_bytes: int = 32 << 20  # ... and what they weigh, where servers have said it; these freeze fewer at once
     move_timeout_ns: int = 10 * SECOND  # from each intent on; then it is undone: pushes wait for it (rule 53)
     move_again_ns: int = 5 * SECOND  # after that; twice as long each time, for pushes have waited in vain
 

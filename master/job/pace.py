@@ -1,9 +1,8 @@
-"""How many buckets are on their way together: as few as keep a server busy, since a batch waits for all of them.
+"""How many buckets are on their way together: enough that a server always has one to send.
 
-A bucket is frozen from FREEZE until its new owner serves it, and a push meets those that are frozen when it comes;
-later ones have taken it already.  One server sends or takes one copy after another, so more than two at once make each
-wait for the others and end no sooner: one travels while the table is written for the other.  Small buckets go by the
-dozen.  Servers do not stand in each other's way, so the pace is that of each.
+A server sends the rows of one bucket after another ahead, and freezes each when they have arrived and no more at once
+than a batch may wait for (ADR 0314); so here it is bounded what a target keeps beside its model, and what is undone if
+it is lost.  Servers do not stand in each other's way, so the pace is that of each.
 """
 
 from __future__ import annotations

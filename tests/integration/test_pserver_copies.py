@@ -15,12 +15,13 @@ from tests.integration.data_path_stage import BUCKETS, TABLES, batch, span, verd
 from trainer_sdk.errors import NotReadyError, TableError, WireError
 from trainer_sdk.pserver.bucket_bytes import encode_bucket
 from trainer_sdk.pserver.layout import Layout
-from trainer_sdk.pserver.messages import CopyHead, Verdict
+from trainer_sdk.pserver.messages import CopyArrived, CopyHead, Verdict
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.tables import Model
 from trainer_sdk.pserver.wire_copies import CopyStatus, copy_digest
 
 MOVED = 3  # a bucket of the first of two servers
+WITH_ROWS = 11  # another one: rows 5 and 11 lie in it
 
 
 def freeze(job, bucket=MOVED, *, version=0, to=1):
@@ -139,6 +140,43 @@ def test_a_warm_copy_leaves_the_bucket_in_service(new_job):
     assert job.counts() == [1] * 8 + [0] * 16
 
 
+def test_what_was_written_since_a_bucket_went_ahead_is_all_that_is_handed_over(new_job, caplog):
+    """Rules 42, 43: rows go while trainers push, the frozen bucket brings the difference, and no number is lost."""
+    moved, stayed = new_job(2).restore(), new_job(2, first=2).restore()
+    for job in (moved, stayed):
+        job.push(0, 8)
+    caplog.set_level("DEBUG", logger="trainer_sdk.pserver.shell")
+    way = (1, 0) * 3
+    for version, to in enumerate(way):
+        before = len(moved.servers[to].all_of(Installed))
+        freeze(moved, WITH_ROWS, version=version, to=to)
+        moved.servers[to].wait_for(Installed, count=before + 1)
+        flip(moved, WITH_ROWS, to=to)
+        follow(moved)
+        for job in (moved, stayed):
+            job.push(8 + 2 * version, 10 + 2 * version)
+    heads = [record.args[0].head for record in caplog.records if isinstance(record.args[0], CopyArrived)]
+    ahead = [head.digest for head in heads if not head.is_final]
+    assert len(ahead) == len(way)
+    assert [head.base for head in heads if head.is_final] == ahead
+    assert moved.counts() == stayed.counts()
+    (dense, rows), (dense_stayed, rows_stayed) = numbers(moved), numbers(stayed)
+    assert dense == dense_stayed
+    assert (rows == rows_stayed).all()
+
+
+def test_a_bucket_is_not_frozen_for_a_target_that_cannot_be_reached(new_job):
+    """Its rows cannot go ahead, so trainers go on with it; the master asks again or undoes."""
+    job = new_job(2).restore()
+    job.push(0, 8)
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        place = replace(job.servers[1].place, address=f"127.0.0.1:{stopped.getsockname()[1]}")
+        order = Freeze(lineage=job.lineage, bucket=BucketId(WITH_ROWS), version=Version(0), target=place)
+        job.servers[0].service.control(order)
+        assert verdicts(job.push(8, 12)) == {(Verdict.APPLIED, "0-31")}
+        job.servers[0].service.close()
+
+
 def test_a_target_that_does_not_answer_keeps_no_other_copy_waiting(new_job):
     """A server has stopped, the move to it will be undone; buckets for others go out meanwhile."""
     job = new_job(2).restore()
@@ -228,10 +266,14 @@ def test_a_copy_that_is_not_meant_for_this_process_now_is_left_lying(new_job, di
 
 
 def test_a_difference_is_answered_with_need_full(new_job):
-    """Rule 42: this side has no base to build on."""
+    """Rule 42: this side has no base to build on; its body is not even received."""
     job = new_job(2).restore()
+    copies = job.servers[1].service.copies
     head, body = copy_for(job.servers[1], base="of something")
-    assert job.servers[1].service.copies.take(head, body) is CopyStatus.NEED_FULL
+    assert copies.judge(head) is CopyStatus.NEED_FULL
+    head = replace(head, digest=copy_digest([body], head.base))
+    assert copies.take(head, body) is CopyStatus.NEED_FULL
+    assert job.servers[1].all_of(Installed) == []
 
 
 def test_an_altered_copy_or_one_of_other_tables_is_refused(new_job):

@@ -42,13 +42,16 @@ def parcel_of(order):
 
 
 class Sender:
-    """Couriers, and how often each bucket was packed; `pack` may be another one's."""
+    """Couriers, how often each bucket was packed, and which order ended how; `pack` may be another one's."""
 
     def __init__(self, pack=parcel_of, security=None):
-        self.packed = []
+        self.packed, self.ends = [], []
         self._pack = pack
-        post = Post(pack=self._count, full_wanted=lambda _: None)
+        post = Post(pack=self._count, full_wanted=lambda _: None, ended=self._note)
         self.couriers = Couriers(MemberName("sender"), security or Security(), post)
+
+    def _note(self, order, head):
+        self.ends.append((order.bucket, order.is_final, head is not None))
 
     def _count(self, order):
         self.packed.append(order.bucket)

@@ -33,3 +33,13 @@ def test_room_for_more_than_the_machine_has_takes_no_memory_until_written():
     room.array[1 << 37 : (1 << 37) + 1000] = 1
     assert room.array[1 << 37] == 1
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+@pytest.mark.parametrize("fills_up", [False, True])
+def test_making_memory_ready_changes_nothing_that_is_in_it(fills_up):
+    room = Room(3 << 20, np.dtype(np.float32), fills_up=fills_up)
+    room.array[:1000] = 1
+    room.make_ready(500, 3 << 20)
+    room.make_ready(0, 0)
+    assert (room.array[:1000] == 1).all()
+    assert not room.array[1000:].any()

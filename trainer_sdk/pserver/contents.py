@@ -21,16 +21,19 @@ Contents = dict[str, dict[str, Array]]
 """By table name and array name: what `Model.content` gives and `Model.install` takes."""
 
 
-def check_contents(layout: Layout, bucket: int, contents: Contents) -> None:
-    """Raises TableError unless `Model.install` takes it: all dense tables whole, sparse rows of this bucket alone."""
+def check_contents(layout: Layout, bucket: int, contents: Contents, *, has_dense: bool = True) -> None:
+    """Raises TableError unless `Model.install` takes it: all dense tables whole, sparse rows of this bucket alone.
+
+    Without dense tables (a copy that goes ahead): rows alone.
+    """
     known = {spec.name for spec in layout.tables}
     for name in contents.keys() - known:
         raise TableError(f"bucket {bucket}.{name}", "no such table", hint="Both servers have the tables of one job")
     for spec, dense in zip(layout.tables, layout.dense, strict=True):
         arrays = contents.get(spec.name, {})
-        if dense is not None:
+        if dense is not None and (has_dense or arrays):
             _check_dense(spec, dense, bucket, arrays)
-        elif arrays:
+        elif dense is None and arrays:
             _check_sparse(spec, layout.bucket_count, bucket, arrays)
 
 

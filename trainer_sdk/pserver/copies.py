@@ -1,16 +1,27 @@
 """Buckets to and from other servers: what arrives is staged, what couriers take along is packed as they set out.
 
-Which copies are wanted is the core's matter (`moving`); what one must look like is in `contents`.
+A bucket's rows go ahead of it, and what was written since goes when it is frozen (rule 42): the master's FREEZE waits
+for that in `freezing`.  Which copies are wanted is the core's matter (`moving`); what one must look like is in
+`contents`.
 """
 
 from __future__ import annotations
 
-from master.api.identities import MemberName
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+
+from master.api.identities import BucketId, MemberName, Version
+from master.api.messages import Freeze, Warm
 from trainer_sdk.pserver import moving
+from trainer_sdk.pserver.contents import Contents
 from trainer_sdk.pserver.couriers import Couriers, Post
-from trainer_sdk.pserver.messages import CopyArrived, CopyHead, FullWanted, SendCopy, StageCopy
+from trainer_sdk.pserver.freezing import Freezing
+from trainer_sdk.pserver.messages import AskFull, CopyArrived, CopyHead, Effect, FullWanted, SendCopy, StageCopy
 from trainer_sdk.pserver.parcels import Parcel, contents_in, packed
 from trainer_sdk.pserver.shell import Shell
+from trainer_sdk.pserver.staging import rows_in
+from trainer_sdk.pserver.tables import Model, Portion
 from trainer_sdk.pserver.wire_copies import CopyStatus
 
 
@@ -19,16 +30,98 @@ class Copies:
 
     def __init__(self, name: MemberName, shell: Shell) -> None:
         self._shell = shell
-        post = Post(pack=self._pack, full_wanted=self._full_wanted)
+        self._freezing = Freezing()
+        self._ahead: dict[BucketId, CopyHead] = {}  # what has gone ahead, and is watched since
+        post = Post(pack=self._pack, full_wanted=self._full_wanted, ended=self._ended)
         self._couriers = Couriers(name, shell.outside.security, post)
 
     def send(self, order: SendCopy) -> None:
-        """Does not block; may be called under the lock."""
-        self._couriers.send(order)
+        """Does not block; called under the lock."""
+        is_taken = self._couriers.send(order)
+        if order.is_final and is_taken:
+            self._freezing.sent(order.bucket, order.target.incarnation, self._weigh(order.bucket))
+        elif not is_taken:
+            self._freezing.drop(order.bucket, _left(order))
 
     def close(self) -> None:
         """Copies under way are broken off."""
         self._couriers.close()
+
+    # ---- to another server ------------------------------------------------------------------------------------------
+
+    def freeze(self, order: Freeze) -> None:
+        """Its rows go ahead first; then it is frozen, and what is new goes after them."""
+        shell = self._shell
+        with shell.lock:
+            if self._freezing.keeps(order):
+                return
+            self._freezing.keep(order)
+            if not self._goes_ahead(order):
+                self._freezing.ready(order.bucket, order.version)
+            self._freeze_due()
+
+    def _goes_ahead(self, order: Freeze) -> bool:
+        """Not what has no rows, and not what is frozen already or no longer meant."""
+        model = self._shell.model
+        if model is None or not 0 <= order.bucket < model.layout.bucket_count or not model.row_count(order.bucket):
+            return False
+        warm = Warm(lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target)
+        return bool(self._shell.handle(warm))
+
+    def _freeze_due(self) -> None:
+        for order in self._freezing.due(self._weigh):
+            self._shell.handle(order)
+
+    def _weigh(self, bucket: BucketId) -> int:
+        return self._shell.model.rest_bytes(bucket) if self._shell.model else 0
+
+    def _ended(self, order: SendCopy, head: CopyHead | None) -> None:
+        """A courier has done what it can."""
+        with self._shell.lock:
+            if order.is_final:
+                self._freezing.ended(order.bucket)
+            elif head is None:
+                self._freezing.drop(order.bucket, _left(order))
+            else:
+                self._ahead[order.bucket] = head
+                self._freezing.ready(order.bucket, _left(order))
+            self._freeze_due()
+
+    def _pack(self, order: SendCopy) -> Parcel | None:
+        """The bucket as it is now; None: it is not to be sent any more.
+
+        Copied without the lock.  What is frozen does not change; what goes ahead may, and is sent again then.  What was
+        copied is worthless should the bucket have been opened or dropped meanwhile.
+        """
+        shell, bucket = self._shell, order.bucket
+        with shell.lock:
+            current, model = moving.try_current(shell.state, order), shell.model
+            if current is None or model is None:
+                return None
+            base = self._base(order)
+            if not order.is_final:
+                self._ahead.pop(bucket, None)
+                model.watch(bucket)
+        portion = (Portion.REST if base else Portion.ALL) if order.is_final else Portion.ROWS
+        contents = list(model.content(bucket, portion))
+        with shell.lock:
+            if moving.try_current(shell.state, order) is None or shell.model is not model:
+                return None
+        return packed(current, contents, model.layout, base)
+
+    def _base(self, order: SendCopy) -> str:
+        """Digest of what that target has of that version already; empty: nothing that a difference could build on."""
+        head = self._ahead.get(order.bucket)
+        if head is None or not order.is_final or order.is_full:
+            return ""
+        is_same = (head.lineage, head.version, head.target) == (order.lineage, order.version, order.target.incarnation)
+        return head.digest if is_same else ""
+
+    def _full_wanted(self, order: SendCopy) -> None:
+        wanted = FullWanted(lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target)
+        self._shell.control(wanted)
+
+    # ---- from another server ----------------------------------------------------------------------------------------
 
     def judge(self, head: CopyHead) -> CopyStatus | None:
         """The answer to a copy whose body would change nothing; None: `take` wants the body."""
@@ -36,12 +129,14 @@ class Copies:
         with shell.lock:
             if shell.model is None or shell.state.lineage != head.lineage:
                 return CopyStatus.ARRIVED  # of another lineage: its sender will hear of it from the master
-            if head.base:
-                return CopyStatus.NEED_FULL  # this release neither sends differences nor builds on them (ADR 0313)
-            if moving.wants(shell.state, head):
+            if moving.wants(shell.state, head) and moving.has_base(shell.state, head):
                 return None
-            shell.handle(CopyArrived(head=head))  # of what is here already: INSTALLED, once more
-        return CopyStatus.ARRIVED
+            return _status(shell.handle(CopyArrived(head=head)))  # of what is here already: INSTALLED, once more
+
+    def body(self, size_bytes: int) -> memoryview:
+        """Memory into which a copy is to be received, for `take`."""
+        with self._shell.lock:
+            return self._shell.staged.body(size_bytes)
 
     def take(self, head: CopyHead, body: memoryview) -> CopyStatus:
         """Stages a bucket that another server has sent, if it is meant for this process now; keeps `body`.
@@ -53,34 +148,30 @@ class Copies:
             model = shell.model if shell.state.lineage == head.lineage else None
         if model is None:
             return CopyStatus.ARRIVED  # of another lineage: its sender will hear of it from the master
-        if head.base:
-            return CopyStatus.NEED_FULL  # this release neither sends differences nor builds on them (ADR 0313)
         contents = contents_in(head, body, model.layout)
+        self._make_ready(head.bucket, contents, model)
         with shell.lock:
-            for effect in shell.handle(CopyArrived(head=head)):
-                if isinstance(effect, StageCopy):
-                    shell.staged[head.bucket] = contents
-        return CopyStatus.ARRIVED
+            effects = shell.handle(CopyArrived(head=head))
+            if any(isinstance(effect, StageCopy) for effect in effects):
+                shell.staged.put(head.bucket, contents, body, is_difference=bool(head.base))
+            return _status(effects)
 
-    def _pack(self, order: SendCopy) -> Parcel | None:
-        """The bucket as it is now; None: it is not to be sent any more.
+    def _make_ready(self, bucket: BucketId, contents: Contents, model: Model) -> None:
+        """So that it goes in at once when it is served: trainers wait for that."""
+        rows: Counter[str] = Counter()
+        with self._shell.lock:
+            for table, count in chain(rows_in(contents), self._shell.staged.row_counts()):
+                rows[table] += count
+            steps = model.take_ready(bucket, rows)
+        for step in steps:
+            step()
 
-        What is frozen does not change, whatever goes on beside it, so it is copied without the lock; should it have
-        been opened or dropped meanwhile, what was copied is worthless.
-        """
-        shell = self._shell
-        with shell.lock:
-            current, model = moving.try_current(shell.state, order), shell.model
-            if current is None or model is None:
-                return None
-            contents = [] if order.is_final else list(model.content(order.bucket))
-        if order.is_final:
-            contents = list(model.content(order.bucket))
-            with shell.lock:
-                if moving.try_current(shell.state, order) != current:
-                    return None
-        return packed(current, contents, model.layout)
 
-    def _full_wanted(self, order: SendCopy) -> None:
-        wanted = FullWanted(lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target)
-        self._shell.control(wanted)
+def _left(order: SendCopy) -> Version:
+    """The version that its source has."""
+    return Version(order.version - 1)
+
+
+def _status(effects: Iterable[Effect]) -> CopyStatus:
+    is_lacking = any(isinstance(effect, AskFull) for effect in effects)
+    return CopyStatus.NEED_FULL if is_lacking else CopyStatus.ARRIVED

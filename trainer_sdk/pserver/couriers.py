@@ -4,7 +4,8 @@ A FREEZE must not wait for a network, and a target that has stopped must not kee
 service leaves its orders here and goes on; a courier takes the content out of the model for a moment's lock, sends it
 without, and tries again within a budget.  What fails is said in the log and nowhere else: the master asks again, or
 undoes the move (rule 53); nothing here has to be remembered.  Copies are sent one at a time to each target, so it never
-receives more of them at once than there are other servers.
+receives more of them at once than there are other servers; those of frozen buckets, for which pushes wait, before those
+that go ahead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from master.api.identities import Incarnation, MemberName, ServerPlace
 from trainer_sdk.errors import AuthenticationError, TemporaryError, WireError
 from trainer_sdk.pserver.connection import ClientSettings, Connection
 from trainer_sdk.pserver.handshake import Role
-from trainer_sdk.pserver.messages import SendCopy
+from trainer_sdk.pserver.messages import CopyHead, SendCopy
 from trainer_sdk.pserver.parcels import Parcel
 from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
@@ -44,11 +45,13 @@ _MAX_TEXT: Final = 4096
 class Post:
     """What couriers need of the service; called in their threads.
 
-    `pack` gives None where the copy is not wanted any more; `full_wanted` hears that a target lacks the base.
+    `pack` gives None where the copy is not wanted any more; `full_wanted` hears that a target lacks the base; `ended`
+    hears of each order that was taken, once, what the target has now of it: None where that is not known.
     """
 
     pack: Callable[[SendCopy], Parcel | None]
     full_wanted: Callable[[SendCopy], None]
+    ended: Callable[[SendCopy, CopyHead | None], None]
 
 
 class Couriers:
@@ -64,15 +67,15 @@ class Couriers:
         self._threads: set[threading.Thread] = set()
         self._changed = threading.Condition()
 
-    def send(self, order: SendCopy) -> None:
-        """It is sent after those before it to that target (rule 43).
+    def send(self, order: SendCopy) -> bool:
+        """Whether it is taken: sent after those before it to that target (rule 43).
 
         If the same is on its way just now, it is sent once more only should that one not arrive: a link that needs
         seconds for a bucket must not carry each twice.
         """
         with self._changed:
             if self._patience.is_over:
-                return
+                return False
             orders = self._waiting.get(order.target.incarnation)
             if orders is None:
                 orders = self._waiting[order.target.incarnation] = deque()
@@ -80,12 +83,13 @@ class Couriers:
                 self._threads = {one for one in self._threads if one.is_alive()} | {thread}
                 thread.start()
             if any(_is_same(order, other) for other in orders):
-                return
+                return True
             if len(orders) >= _MAX_WAITING:
                 log.warning("bucket %d is not sent to %s: too many wait", order.bucket, order.target.name)
-                return
+                return False
             orders.append(order)
             self._changed.notify_all()
+            return True
 
     def close(self) -> None:
         """Nothing is sent any more; what was on its way is broken off."""
@@ -103,24 +107,40 @@ class Couriers:
             connection = Connection(target, self._security, self._settings, context, self._patience)
             with closing(connection):
                 while (order := self._next(target, orders)) is not None:
-                    try:
-                        if self._deliver(connection, order):
-                            self._drop_repeats(orders, order)
-                    except Exception:  # no memory for it, say: the others may go all the same
-                        connection.close()
-                        log.exception("bucket %d did not reach %s", order.bucket, target.name)
+                    self._end(order, self._try(connection, order, orders))
         except Exception:
             log.exception("nothing can be sent to %s", target.name)
         finally:
             with self._changed:
                 self._forget(target, orders)
+            for order in orders:
+                self._end(order, None)
+
+    def _try(self, connection: Connection, order: SendCopy, orders: deque[SendCopy]) -> CopyHead | None:
+        """What the target has of it now."""
+        try:
+            if (head := self._deliver(connection, order)) is not None:
+                self._drop_repeats(orders, order)
+        except Exception:  # no memory for it, say: the others may go all the same
+            connection.close()
+            log.exception("bucket %d did not reach %s", order.bucket, order.target.name)
+            return None
+        return head
+
+    def _end(self, order: SendCopy, head: CopyHead | None) -> None:
+        try:
+            self._post.ended(order, head)
+        except Exception:  # the service has said so and ends; what waits here need not
+            log.exception("bucket %d, on its way to %s", order.bucket, order.target.name)
 
     def _next(self, target: ServerPlace, orders: deque[SendCopy]) -> SendCopy | None:
         """None: nothing has come for long, or nothing is sent any more; nobody will look at these orders again."""
         with self._changed:
             self._changed.wait_for(lambda: orders or self._patience.is_over, _IDLE_S)
             if orders and not self._patience.is_over:
-                return orders.popleft()
+                order = next((order for order in orders if order.is_final), orders[0])
+                orders.remove(order)
+                return order
             self._forget(target, orders)
             return None
 
@@ -133,24 +153,24 @@ class Couriers:
             for other in [other for other in orders if _is_same(order, other)]:
                 orders.remove(other)
 
-    def _deliver(self, connection: Connection, order: SendCopy) -> bool:
-        """Whether the target has it now."""
+    def _deliver(self, connection: Connection, order: SendCopy) -> CopyHead | None:
+        """What the target has of it now."""
         deadline_s, pause_s = time.monotonic() + BUDGET_S, _PAUSE_S
         while (parcel := self._post.pack(order)) is not None:
             try:
-                return self._arrives(connection, order, parcel, deadline_s)
+                return parcel.head if self._arrives(connection, order, parcel, deadline_s) else None
             except (OSError, TemporaryError) as error:
                 connection.close()
                 if time.monotonic() + pause_s > deadline_s or self._patience.is_over:
                     log.warning("bucket %d did not reach %s: %s", order.bucket, order.target.name, error)
-                    return False
+                    return None
                 self._patience.pause(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             except (WireError, AuthenticationError) as error:
                 connection.close()
                 log.warning("bucket %d cannot go to %s: %s", order.bucket, order.target.name, error)
-                return False
-        return False
+                return None
+        return None
 
     def _arrives(self, connection: Connection, order: SendCopy, parcel: Parcel, deadline_s: float) -> bool:
         """False: the target lacks its base.  Raises what `_sent` raises, at the deadline at the latest."""

@@ -36,6 +36,10 @@ class Copy:
         self.arrays = tuple(room.array for room in self._rooms)  # values, then slots
         self.counts = np.zeros(layout.block_count, dtype=np.int64)  # zero throughout unless the rule is counted
 
+    def make_ready(self, start: int, end: int) -> None:
+        for room in self._rooms:
+            room.make_ready(start, end)
+
     def give_back(self, start: int, end: int) -> None:
         for room in self._rooms:
             room.give_back(start, end)
@@ -168,6 +172,15 @@ class DensePart:
         for name, array in zip(("values", *self._rule.slots), self._live.arrays, strict=True):
             array[start:end] = arrays["values"] if name == "values" else arrays.get(name, 0)
         self._live.counts[block] = arrays["steps"][0] if "steps" in arrays else 0
+
+    def make_ready(self, bucket: int) -> None:
+        """There is memory for its block.  May be called without the lock."""
+        for start, stop in self.layout.runs(PositionSet.of(bucket)):
+            self._live.make_ready(start, stop)
+
+    def size_bytes(self, bucket: int) -> int:
+        """Of the content of its block, if one lies in it."""
+        return len(self._live.arrays) * self.layout.count(PositionSet.of(bucket)) * self.dtype.itemsize
 
     def remove(self, buckets: PositionSet) -> None:
         """Their blocks are not live here any more; what an open fork has of them stays."""

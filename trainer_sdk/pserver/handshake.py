@@ -19,7 +19,7 @@ from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Channel, Frame, Kind
 
-WIRE_VERSION: Final = 4
+WIRE_VERSION: Final = 5
 PROBE: Final = "liveness probe"  # the name of one who asks for nothing more (`alive`)
 _NONCE_BYTES: Final = 32
 _MAX_TEXT: Final = 4096

@@ -45,6 +45,18 @@ class Homes:
         found = [np.flatnonzero(homes[low : low + _CHUNK] == bucket) + low for low in range(0, len(homes), _CHUNK)]
         return np.concatenate(found) if found else _NONE
 
+    @property
+    def capacity(self) -> int:
+        return len(self._homes)
+
+    @property
+    def free_count(self) -> int:
+        return len(self._free)
+
+    def at(self, places: Places) -> Array:
+        """The buckets of the rows at these places."""
+        return self._homes[places]
+
     def are_of(self, bucket: int, places: Places) -> bool:
         """Whether these, each named once, are the places of all its rows."""
         return len(places) == self.counts[bucket] and bool((self._homes[places] == bucket).all())

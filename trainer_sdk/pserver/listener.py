@@ -130,7 +130,7 @@ class Listener:
         head = decode_copy(frame.head)
         status = self._service.copies.judge(head)
         if status is None:
-            body = memoryview(bytearray(frame.body_bytes))
+            body = self._service.copies.body(frame.body_bytes)
             channel.receive_into([body])
             status = self._service.copies.take(head, body)
         else:

@@ -109,6 +109,12 @@ def wants(state: ServerState, head: CopyHead) -> bool:
     return _is_for_us(state, head) and not _is_known(known, head)
 
 
+def has_base(state: ServerState, head: CopyHead) -> bool:
+    """Whether what a difference builds on is staged here; a copy of everything needs nothing (rule 42)."""
+    known = state.moving.try_staged(head.bucket)
+    return not head.base or (known is not None and known.digest == head.base)
+
+
 def copy_arrived(state: ServerState, event: CopyArrived) -> Step:
     """Staged and, if it is final, INSTALLED; said again to a repeat (rule 44).  Anything else is left lying."""
     head = event.head
@@ -117,7 +123,7 @@ def copy_arrived(state: ServerState, event: CopyArrived) -> Step:
     known = state.moving.try_staged(head.bucket)
     if known is not None and _is_known(known, head):
         return Step(state, _installed(state, known) if known.version == head.version and head.is_final else ())
-    if head.base and (known is None or known.digest != head.base):
+    if not has_base(state, head):
         return Step(state, (AskFull(head=head),))
     staged = Staged(
         bucket=head.bucket,

@@ -20,10 +20,12 @@ class Parcel(NamedTuple):
     body: Sequence[memoryview]
 
 
-def packed(order: SendCopy, contents: Sequence[tuple[str, Mapping[str, Array]]], layout: Layout) -> Parcel:
-    """The whole content, as this order says; arrays are not copied."""
+def packed(
+    order: SendCopy, contents: Sequence[tuple[str, Mapping[str, Array]]], layout: Layout, base: str = ""
+) -> Parcel:
+    """The whole content, or what is to be laid over that with the digest `base`; arrays are not copied."""
     body = encode_bucket(contents, layout.bucket_count)
-    return Parcel(order.head(copy_digest(body)), body)
+    return Parcel(order.head(copy_digest(body, base), base), body)
 
 
 def contents_in(head: CopyHead, body: memoryview, layout: Layout) -> Contents:
@@ -31,11 +33,11 @@ def contents_in(head: CopyHead, body: memoryview, layout: Layout) -> Contents:
     what = f"copy of bucket {head.bucket}"
     if not 0 <= head.bucket < layout.bucket_count:
         raise WireError(f"{what}: there are {layout.bucket_count} buckets")
-    if copy_digest([body]) != head.digest:
+    if copy_digest([body], head.base) != head.digest:
         raise WireError(f"{what}: it does not have its digest, it was altered on the way")
     try:
         contents = decode_bucket(what, body, layout.bucket_count)
     except CheckpointError as error:
         raise WireError(str(error)) from error
-    check_contents(layout, head.bucket, contents)
+    check_contents(layout, head.bucket, contents, has_dense=head.is_final)
     return contents

@@ -25,7 +25,7 @@ _NO_PLACES: Final[Places] = np.zeros(0, dtype=np.intp)
 class Rows:
     """Values, slots and step counts of the rows that are here."""
 
-    __slots__ = ("_counts", "_index", "_rule", "_spec", "_width", "arrays", "count", "ids")
+    __slots__ = ("_counts", "_index", "_ready", "_rooms", "_rule", "_spec", "_width", "arrays", "count", "ids")
 
     def __init__(self, spec: TableSpec) -> None:
         self._spec = spec
@@ -36,6 +36,8 @@ class Rows:
         self.arrays: list[Array] = [self._empty(0) for _ in range(1 + len(self._rule.slots))]  # values, then slots
         self._counts = np.zeros(0, dtype=np.int32)
         self.count = 0
+        self._rooms: list[Room] = []
+        self._ready = 0  # up to this place there is memory
 
     def places(self, ids: Ids) -> Places:
         """Where each row stands; -1 where it is not here."""
@@ -67,6 +69,26 @@ class Rows:
         self.count = stop
         return places
 
+    def write(self, places: Places, arrays: Mapping[str, Array]) -> None:
+        """This is the content of these rows from now on, each place once."""
+        for name, array in zip(("values", *self._rule.slots), self.arrays, strict=True):
+            array[places] = arrays.get(name, 0)
+        self._counts[places] = arrays.get("steps", 0)
+
+    def take_ready(self, count: int) -> Callable[[], None]:
+        """What makes memory ready for so many rows more; it may be called beside whoever writes here."""
+        start, stop = max(self._ready, self.count), self.count + count
+        if stop > len(self.ids):
+            self._grow(stop)
+        self._ready = max(self._ready, stop)
+        rooms, width = tuple(self._rooms), self._width
+
+        def make_ready() -> None:
+            for room in rooms:
+                room.make_ready(start * width, stop * width)
+
+        return make_ready
+
     def remove(self, places: Places) -> None:
         """These rows are not here any more.  Their ids stand there until `wipe`, for a fork to read."""
         self._index[self.ids[places]] = 0
@@ -95,6 +117,7 @@ class Rows:
         self.ids = _grown(self.ids, self.count, lambda: np.empty(capacity, dtype=np.int64))
         self._counts = _grown(self._counts, self.count, lambda: np.empty(capacity, dtype=np.int32))
         if capacity > len(self.arrays[0]):
+            self._rooms, self._ready = [], 0
             self.arrays = [_grown(array, self.count, lambda: self._roomy(capacity)) for array in self.arrays]
 
     def _roomy(self, capacity: int) -> Array:
@@ -104,6 +127,7 @@ class Rows:
             room = Room(count * self._width, np.dtype(self._spec.dtype), fills_up=True)
         except (OSError, OverflowError):  # a system that promises no more than it has
             return self._empty(capacity)
+        self._rooms.append(room)
         return room.array.reshape(count, self._width)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from master.api.identities import Incarnation, Lineage, MemberName
+from master.api.messages import Freeze
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver import bucket
@@ -62,7 +63,10 @@ class Service:
 
     def control(self, event: Event) -> None:
         """Takes a message of the master."""
-        self._shell.control(event)
+        if isinstance(event, Freeze):
+            self.copies.freeze(event)
+        else:
+            self._shell.control(event)
 
     def _begin(self, effect: Errand) -> None:
         match effect:

@@ -21,7 +21,6 @@ from master.api.positions import EMPTY, PositionSet
 from master.api.storage import Storage
 from trainer_sdk.errors import InvariantViolationError, WireError
 from trainer_sdk.pserver import bucket
-from trainer_sdk.pserver.contents import Contents
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import (
     ApplyBoth,
@@ -42,6 +41,7 @@ from trainer_sdk.pserver.messages import (
     WriteFork,
 )
 from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.staging import Staging
 from trainer_sdk.pserver.state import Limits, ServerState
 from trainer_sdk.pserver.tables import Gradient, Model
 from trainer_sdk.pserver.weighing import Weighing
@@ -77,7 +77,7 @@ class Shell:
         self.state = ServerState(incarnation=incarnation, limits=limits)
         self.model: Model | None = None
         self.weighing = Weighing(Model(Layout.of((), 1), EMPTY), 0.0)  # of the model
-        self.staged: dict[BucketId, Contents] = {}
+        self.staged = Staging()
         self.is_closed = False
 
     def close(self) -> None:
@@ -164,10 +164,11 @@ class Shell:
             match effect:
                 case ServeStaged():
                     for number in effect.buckets:
-                        self.loaded().install(number, self.staged.pop(BucketId(number)))
+                        for contents in self.staged.take(BucketId(number)):
+                            self.loaded().install(number, contents)
                 case DropStaged():
                     for number in effect.buckets:
-                        self.staged.pop(BucketId(number), None)
+                        self.staged.drop(BucketId(number))
                 case DropLive():
                     self.loaded().remove(effect.buckets)
                 case _:

@@ -6,7 +6,7 @@ keeps the old content of those written since, plus those that it has trained its
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,10 @@ from master.api.identities import TableSpec
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver.homes import Homes, Places
 from trainer_sdk.pserver.initialisers import initial_rows
-from trainer_sdk.pserver.layout import Array, Ids, buckets_of_rows
+from trainer_sdk.pserver.layout import Array, Ids, buckets_of_rows, row_width
+from trainer_sdk.pserver.optimisers import RULES
 from trainer_sdk.pserver.rows import NO_ROW, Rows
+from trainer_sdk.pserver.stamps import Stamps
 
 
 class SparsePart:
@@ -28,6 +30,7 @@ class SparsePart:
         self._live = Rows(spec)
         self._homes = Homes(bucket_count)
         self._found: dict[int, Places] = {}  # by bucket that was copied
+        self._stamps = Stamps()
         self._fork: Rows | None = None
         self._fork_count = 0  # rows up to this place were there at the cut
         self._forked = EMPTY  # the buckets of the fork
@@ -76,20 +79,54 @@ class SparsePart:
         new = ids[self._live.places(ids) < 0]
         if len(new):
             self._add(new, {"values": initial_rows(self.spec, new)})
-        self._live.step(self._live.places(ids), gradient)
+        places = self._live.places(ids)
+        self._live.step(places, gradient)
+        self._stamps.note(places, self._homes)
 
     def content(self, bucket: int) -> dict[str, Array]:
         """Copies of one bucket's live rows by id, as `ForkReader.read` gives them; empty when none was trained."""
-        places = self._homes.of(bucket)
-        if not len(places):
-            return {}
-        places = places[np.argsort(self._live.ids[places])]
-        self._found[bucket] = places
-        return {"ids": self._live.ids[places], **self._live.read(places)}
+        return self._content(self._by_id(bucket))
 
-    def install(self, ids: Ids, arrays: dict[str, Array]) -> None:
-        """Takes the rows of a bucket that has none here."""
-        self._add(ids, arrays)
+    def watch(self, bucket: int) -> None:
+        """From now on `written` tells which of its rows changed."""
+        self._stamps.watch(bucket, self._homes)
+
+    def written(self, bucket: int) -> dict[str, Array]:
+        """Like `content`, of the rows that were written since `watch`."""
+        return self._content(self._stamps.written(bucket, self._by_id(bucket)))
+
+    def size_bytes(self, bucket: int) -> int:
+        """Of `written` at most where the bucket is watched, else of `content`."""
+        count = int(self._homes.counts[bucket])
+        if self._stamps.is_watched(bucket):
+            count = min(count, self._stamps.count(bucket))
+        copies = 1 + len(RULES[self.spec.optimiser.kind].slots)
+        return count * copies * row_width(self.spec) * np.dtype(self.spec.dtype).itemsize
+
+    def _by_id(self, bucket: int) -> Places:
+        """Where the rows of this bucket stand, by their ids."""
+        found = self._found.get(bucket)
+        if found is None or not self._homes.are_of(bucket, found):
+            places = self._homes.of(bucket)
+            found = self._found[bucket] = places[np.argsort(self._live.ids[places])]
+        return found
+
+    def _content(self, places: Places) -> dict[str, Array]:
+        return {"ids": self._live.ids[places], **self._live.read(places)} if len(places) else {}
+
+    def take_ready(self, count: int) -> Callable[[], None]:
+        """What makes memory ready for so many rows more; it may be called without the lock."""
+        return self._live.take_ready(max(0, count - self._homes.free_count))
+
+    def install(self, ids: Ids, arrays: Mapping[str, Array]) -> None:
+        """Takes rows of a bucket; those that are here already have this content from now on."""
+        places = self._live.places(ids)
+        known = places >= 0
+        if known.any():
+            self._live.write(places[known], {name: array[known] for name, array in arrays.items()})
+            ids, arrays = ids[~known], {name: array[~known] for name, array in arrays.items()}
+        if len(ids):
+            self._add(ids, arrays)
 
     def remove(self, buckets: PositionSet) -> None:
         """The rows of these buckets are not live here any more; what an open fork has of them stays."""
@@ -99,6 +136,7 @@ class SparsePart:
                 self._save(self._live.ids[places], self._fork, with_new=False)
             self._live.remove(places)
             self._homes.leave(places)
+            self._stamps.end(bucket)
         if self._fork is None:
             self._live.wipe(self._homes.settle())
 

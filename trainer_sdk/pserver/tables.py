@@ -7,7 +7,9 @@ Read `dense` and `sparse` for how a cut costs nothing but the first write after 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum, auto
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +38,14 @@ class SparseGradient(NamedTuple):
 
 
 Gradient = DenseGradient | SparseGradient
+
+
+class Portion(Enum):
+    """Of a bucket's content."""
+
+    ALL = auto()
+    ROWS = auto()  # of sparse tables: what may go ahead, for a dense table is written whole by every push
+    REST = auto()  # dense tables, and the rows that were written since `Model.watch`
 
 
 class Model:
@@ -90,15 +100,29 @@ class Model:
         for part in self.parts:
             part.drop_fork()
 
-    def content(self, bucket: int) -> Iterator[tuple[str, dict[str, Array]]]:
-        """One live bucket in whole, as `ForkedModel.read` gives it: copies of values, slots and step counts."""
+    def content(self, bucket: int, portion: Portion = Portion.ALL) -> Iterator[tuple[str, dict[str, Array]]]:
+        """One live bucket, as `ForkedModel.read` gives it: copies of values, slots and step counts."""
         for part, dense in zip(self.parts, self.layout.dense, strict=True):
             if isinstance(part, SparsePart):
-                if arrays := part.content(bucket):
+                if arrays := part.written(bucket) if portion is Portion.REST else part.content(bucket):
                     yield part.spec.name, arrays
-            elif dense is not None:
+            elif dense is not None and portion is not Portion.ROWS:
                 for block in dense.blocks(PositionSet.of(bucket)):
                     yield part.spec.name, part.content(block)
+
+    def watch(self, bucket: int) -> None:
+        """What is written in its rows from now on is told apart (`Portion.REST`)."""
+        for part in self.parts:
+            if isinstance(part, SparsePart):
+                part.watch(bucket)
+
+    def row_count(self, bucket: int) -> int:
+        """Rows of it that have been trained, of all sparse tables."""
+        return sum(int(part.row_counts[bucket]) for part in self.parts if isinstance(part, SparsePart))
+
+    def rest_bytes(self, bucket: int) -> int:
+        """At most so much is in its REST, or in ALL of it where it is not watched."""
+        return sum(part.size_bytes(bucket) for part in self.parts)
 
     def remove(self, buckets: PositionSet) -> None:
         """These buckets are not here any more; what an open fork has of them stays, and no other bucket notices."""
@@ -106,8 +130,17 @@ class Model:
             part.remove(buckets)
         self.buckets -= buckets
 
+    def take_ready(self, bucket: int, row_counts: Mapping[str, int]) -> list[Callable[[], None]]:
+        """What makes memory ready for this bucket, and so many rows more by table: to be called without the lock."""
+        return [
+            part.take_ready(row_counts.get(part.spec.name, 0))
+            if isinstance(part, SparsePart)
+            else partial(part.make_ready, bucket)
+            for part in self.parts
+        ]
+
     def install(self, bucket: int, contents: Mapping[str, dict[str, Array]]) -> None:
-        """This bucket is here with this content, by table name; it has none here yet, or that of a fresh model.
+        """This bucket is here with this content, by table name; what it says of nothing stays as it is.
 
         Raises ValueError, KeyError or IndexError when the content does not fit (`contents.check_contents` says why).
         """

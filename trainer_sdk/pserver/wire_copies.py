@@ -69,8 +69,9 @@ def decode_copy_answer(data: bytes) -> CopyStatus:
         raise WireError(f"answer {status} to a copy is unknown: another version of EDL?") from error
 
 
-def copy_digest(pieces: Iterable[memoryview]) -> str:
-    check = size = 0
+def copy_digest(pieces: Iterable[memoryview], base: str = "") -> str:
+    """Of everything, or of a difference to the content with the digest `base`: what both together are."""
+    check, size = zlib.crc32(base.encode()), 0
     for piece in pieces:
         check = zlib.crc32(piece, check)
         size += piece.nbytes

@@ -40,7 +40,7 @@ class Step(StrEnum):
 
 
 CUT_STEPS = (Step.HOLD, Step.CUT, Step.WRITTEN)
-SENT_STEPS = tuple(step for step in Step if step is not Step.WARM)  # no master sends WARM yet
+SENT_STEPS = tuple(step for step in Step if step is not Step.WARM)  # what each move takes: a bucket may have no rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

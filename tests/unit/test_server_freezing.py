@@ -1,0 +1,93 @@
+"""When a bucket that has to go is frozen: after what goes ahead of it, and no more at once than bytes allow."""
+
+import pytest
+
+from master.api.identities import BucketId, Incarnation, Lineage, MemberName, ServerPlace, Version
+from master.api.messages import Freeze
+from trainer_sdk.pserver.freezing import FROZEN_BYTES, Freezing
+
+LIGHT = FROZEN_BYTES // 100
+
+
+def order(bucket, *, version=0, target=1):
+    place = ServerPlace(
+        name=MemberName(f"s{target}"), incarnation=Incarnation(f"i{target}"), address="h:1", ordinal=target
+    )
+    return Freeze(lineage=Lineage(1), bucket=BucketId(bucket), version=Version(version), target=place)
+
+
+def due(freezing, size_bytes=LIGHT):
+    return [one.bucket for one in freezing.due(lambda _: size_bytes)]
+
+
+@pytest.fixture
+def freezing():
+    return Freezing()
+
+
+def keep(freezing, *buckets, goes_ahead=True, **parts):
+    for bucket in buckets:
+        freezing.keep(order(bucket, **parts))
+        if not goes_ahead:
+            freezing.ready(BucketId(bucket), Version(parts.get("version", 0)))
+
+
+def test_a_bucket_of_which_nothing_goes_ahead_is_due_at_once(freezing):
+    keep(freezing, 3, goes_ahead=False)
+    assert due(freezing) == [3]
+    assert due(freezing) == []
+
+
+def test_a_bucket_is_not_due_before_what_goes_ahead_has_arrived(freezing):
+    keep(freezing, 3)
+    assert freezing.keeps(order(3))
+    assert due(freezing) == []
+    freezing.ready(BucketId(3), Version(0))
+    assert due(freezing) == [3]
+    assert not freezing.keeps(order(3))
+
+
+def test_those_that_are_ready_do_not_wait_for_others(freezing):
+    keep(freezing, 1, 2, 3)
+    for bucket in (3, 1):
+        freezing.ready(BucketId(bucket), Version(0))
+    assert due(freezing) == [1, 3]
+
+
+def test_no_more_are_frozen_than_their_bytes_allow_and_one_always(freezing):
+    """A batch waits for all that is frozen; a bucket that is heavier than the limit goes alone."""
+    keep(freezing, 1, 2, 3, goes_ahead=False)
+    (first,) = due(freezing, 2 * FROZEN_BYTES)
+    freezing.sent(BucketId(first), Incarnation("i1"), 2 * FROZEN_BYTES)
+    assert due(freezing) == []
+    freezing.ended(BucketId(first))
+    assert due(freezing, FROZEN_BYTES // 2) == [2, 3]
+
+
+def test_what_is_frozen_for_one_target_holds_up_no_other(freezing):
+    freezing.sent(BucketId(9), Incarnation("i1"), FROZEN_BYTES)
+    keep(freezing, 1, goes_ahead=False)
+    keep(freezing, 2, goes_ahead=False, target=2)
+    assert due(freezing) == [2]
+
+
+def test_what_cannot_go_ahead_is_not_frozen_and_may_be_asked_for_again(freezing):
+    keep(freezing, 3)
+    freezing.drop(BucketId(3), Version(0))
+    assert not freezing.keeps(order(3))
+    assert due(freezing) == []
+    keep(freezing, 3)
+    freezing.ready(BucketId(3), Version(0))
+    assert due(freezing) == [3]
+
+
+def test_what_becomes_of_an_earlier_version_says_nothing_of_a_later_one(freezing):
+    """The move was undone and another one begun while the first copy was on its way."""
+    keep(freezing, 3)
+    keep(freezing, 3, version=1)
+    freezing.ready(BucketId(3), Version(0))
+    freezing.drop(BucketId(3), Version(0))
+    assert not freezing.keeps(order(3))
+    assert due(freezing) == []
+    freezing.ready(BucketId(3), Version(1))
+    assert due(freezing) == [3]
