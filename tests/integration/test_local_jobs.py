@@ -161,6 +161,26 @@ async def test_a_server_that_left_with_a_part_of_the_model_is_told(tmp_path, cod
         assert record(cluster).life.failures == 0
 
 
+async def test_a_number_that_holds_is_told_though_its_answer_came_too_late(tmp_path):
+    """A busy master writes it and answers after the deadline: the user hears of it all the same, once."""
+    told = []
+
+    async def look_at(_):
+        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=told[-1] if told else 1)
+
+    async def set_servers(_, count):
+        told.append(count)
+        return NoProgress.SILENT if len(told) == 1 else ServersAnswer(count=count, least=1, most=2)
+
+    async with running(tmp_path, look_at=look_at, set_servers=set_servers) as cluster:
+        await start(cluster, job(server=template(), most_servers=2))
+        assert (await cluster.apply(seat(1, Role.SERVER))).verdict is Verdict.DONE
+        await wait_until(cluster, lambda: events(cluster, "ServersSet"), "the word of it")
+        assert told == [2, 2]
+        (said,) = events(cluster, "ServersSet")
+        assert said.message == "the model is to be held by 2 servers"
+
+
 async def test_a_server_that_had_given_everything_away_has_lost_nothing_however_it_ended(tmp_path):
     """Its master says how much it owned; one that leaves gets no more."""
 

@@ -98,6 +98,7 @@ class Jobs:
         self._look_at = look_at
         self._set_servers = set_servers
         self._said: dict[str, str] = {}  # by the job's master about its servers
+        self._unanswered: set[str] = set()  # jobs whose master has not yet said what became of the number
         self._standstill = Standstill(runtime, clock=clock)
         self.records: dict[str, JobRecord] = {}
 
@@ -194,11 +195,14 @@ class Jobs:
         if not standing:
             return  # all of them go, with the run or with their node: nobody is there to hold the model
         wanted = servers_wanted(record.job.server.replicas.minimum, standing)
-        if wanted == known:
+        if wanted == known and name not in self._unanswered:
             return
         answer = await self._set_servers(record, wanted)
         if isinstance(answer, ServersAnswer):
+            self._unanswered.discard(name)
             self._note_servers(name, wanted, answer)
+        elif answer is NoProgress.SILENT:
+            self._unanswered.add(name)  # it may hold all the same: asked again, so that the user hears of it
 
     def _note_servers(self, name: str, wanted: int, answer: ServersAnswer) -> None:
         """What the master says to a number, once: it is asked again and again."""
@@ -294,6 +298,7 @@ class Jobs:
                 if not self._table.job_pods(name):
                     self.records.pop(name, None)
                     self._said.pop(name, None)
+                    self._unanswered.discard(name)
                     self._recorder.note("Job", f"tj/{name}", "Forgotten")
             case _:
                 assert_never(effect)
