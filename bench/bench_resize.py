@@ -49,14 +49,16 @@ class Resize:
 
 
 class Job:
-    """The processes of one job; `stop` ends all of them."""
+    """The processes of one job; `stop` ends all of them.  `settings`: of their environments, over those of here."""
 
-    def __init__(self, folder: Path, masters: Masters) -> None:
+    def __init__(self, folder: Path, masters: Masters, **settings: str) -> None:
         self.times = folder / "times"
         self.times.mkdir()
         self._folder = folder
         self._masters = masters
+        self._settings = settings
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._names: list[str] = []
         self._door = Door(job="bench", address=f"{HOST}:{Ports().take()}", token="")
         self._start("master-0", "-m", "master", EDL_LISTEN=self._door.address, EDL_SERVERS="2", EDL_MAX_SERVERS="3")
 
@@ -68,6 +70,7 @@ class Job:
 
     def _start(self, name: str, *argv: str, **more: str) -> None:
         role, ordinal = name.split("-")
+        self._names.append(name)
         variables = {
             **{key: value for key, value in os.environ.items() if not key.startswith("EDL_")},
             "PYTHONPATH": str(ROOT),
@@ -87,9 +90,17 @@ class Job:
             "STEP_S": str(STEP_S),
             "TIMES_DIR": str(self.times),
             **more,
+            **self._settings,
         }
         with (self._folder / f"{name}.log").open("ab") as log:
             self._processes.append(subprocess.Popen([sys.executable, *argv], env=variables, stdout=log, stderr=log))
+
+    def kill_server(self, ordinal: int) -> None:
+        """At once, and another process comes in its place."""
+        place = next(i for i in reversed(range(len(self._processes))) if self._names[i] == f"server-{ordinal}")
+        self._processes[place].kill()
+        self._processes[place].wait()
+        self.server(ordinal)
 
     async def until(self, condition: Callable[[JobProgress], bool], what: str) -> JobProgress:
         """The first progress that fulfils it.  Raises TimeoutError with the ends of the logs."""
@@ -137,11 +148,11 @@ async def rows() -> list[Row]:
 
 
 @asynccontextmanager
-async def job() -> AsyncIterator[Job]:
+async def job(**settings: str) -> AsyncIterator[Job]:
     """Two servers with all rows on them, and trainers at work."""
     with tempfile.TemporaryDirectory() as folder:
         async with Masters() as masters:
-            running = Job(Path(folder), masters)
+            running = Job(Path(folder), masters, **settings)
             try:
                 for ordinal in range(2):
                     running.server(ordinal)

@@ -12,6 +12,7 @@
 | EDL_CHECKPOINT_EVERY_S | from one commit's end to the next one's begin                        | 60                |
 | EDL_SERVERS            | parameter servers when the job begins; 0: a job without them         | 0                 |
 | EDL_MAX_SERVERS        | servers that there may be later (SetServers)                         | EDL_SERVERS       |
+| EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have          | RollBack          |
 | EDL_BUCKETS            | buckets of a new job's tables                                        | 256               |
 | EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
 | EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Final
 
 from master.errors import InvalidSettingError
-from master.job.domain import SECOND, JobConfig
+from master.job.domain import SECOND, AfterLoss, JobConfig
 from master.leadership import LeadershipTiming
 from master.store.etcd.config import EtcdConfig
 from master.store.keys import JobKeys
@@ -96,6 +97,7 @@ class Settings:
                 servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
                 max_servers=_max_servers(environ),
                 bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1),
+                after_loss=_after_loss(environ),
                 checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
                 reconnect_window_ns=int(_seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
                 lease_floor_ns=int(_seconds(environ, "EDL_LEASE_FLOOR_S", default=10.0) * SECOND),
@@ -141,6 +143,13 @@ def _max_servers(environ: Mapping[str, str]) -> int:
         problem = f"is {most}, but EDL_SERVERS is 0: a job without servers never gets any"
         raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or set EDL_SERVERS")
     return most
+
+
+def _after_loss(environ: Mapping[str, str]) -> AfterLoss:
+    text = environ.get("EDL_AFTER_LOSS") or AfterLoss.ROLL_BACK.value
+    if text not in tuple(AfterLoss):
+        raise InvalidSettingError("EDL_AFTER_LOSS", f"{text[:40]!r} is no way", hint=f"One of {', '.join(AfterLoss)}")
+    return AfterLoss(text)
 
 
 def _timing(lease_ttl_s: int) -> LeadershipTiming:

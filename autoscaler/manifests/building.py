@@ -9,6 +9,7 @@ from autoscaler.manifests import schema
 from autoscaler.manifests.pod_schema import Amounts, PodTemplateModel
 from autoscaler.manifests.values import (
     TRAINERS_PER_SERVER,
+    AfterLoss,
     CheckpointSpec,
     Deployment,
     JobSpec,
@@ -96,6 +97,7 @@ def build_server(sizes: schema.ServerSizes, template: Template) -> ServerSpec[Te
         ),
         trainers_per_server=sizes.trainers_per_server or TRAINERS_PER_SERVER,
         is_ratio_measured=sizes.trainers_per_server is None,
+        after_loss=AfterLoss(sizes.after_loss),
         template=template,
     )
 

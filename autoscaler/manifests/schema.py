@@ -74,6 +74,7 @@ class ServerSizes(StrictModel):
     max_replicas: Int | None = Field(default=None, alias="maxReplicas", ge=1, le=MOST_REPLICAS)
     replicas: Int = Field(default=0, ge=0)
     trainers_per_server: Ratio = Field(default=TRAINERS_PER_SERVER, alias="trainersPerServer", ge=1)
+    after_loss: Literal["RollBack", "Keep"] = Field(default="RollBack", alias="afterLoss")
 
 
 class MasterSizes(StrictModel):

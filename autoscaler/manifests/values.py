@@ -70,6 +70,13 @@ class TrainerSpec(Generic[Template]):
     template: Template
 
 
+class AfterLoss(StrEnum):
+    """What the other servers do when one is lost with what it held: EDL_AFTER_LOSS of the job's master (ADR 0317)."""
+
+    ROLL_BACK = "RollBack"
+    KEEP = "Keep"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec(Generic[Template]):
     """`is_ratio_measured`: `trainersPerServer: auto`; the number beside it is what it begins with (`jobs.ratio`)."""
@@ -77,6 +84,7 @@ class ServerSpec(Generic[Template]):
     replicas: Replicas
     trainers_per_server: int
     is_ratio_measured: bool = False
+    after_loss: AfterLoss = AfterLoss.ROLL_BACK
     template: Template
 
 

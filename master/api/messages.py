@@ -386,10 +386,20 @@ class AskMarks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Buckets that this server owned in that lineage: it keeps those that are active here at just this version."""
+
+    lineage: Lineage
+    version: Version
+    buckets: PositionSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """Take these buckets from the base's files, or from the initialisers where it has none (rules 26, 27).
 
-    Taken only by this incarnation and only if `lineage` is larger than the server's own.
+    Taken only by this incarnation and only if `lineage` is larger than the server's own.  `kept`: of `buckets`, those
+    whose parameters and marks stay where they are still here as it says (KEEP, rule 30); the others come from the base.
     """
 
     incarnation: Incarnation
@@ -402,6 +412,7 @@ class Restore:
     bucket_count: int
     buckets: PositionSet  # bucket numbers this server owns
     version: Version
+    kept: tuple[Kept, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ Not here: what travels to members (`api.messages`), the state (`state`), the dec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, NewType
 
 from master.api.identities import (
@@ -49,6 +50,13 @@ class MemberKey:
 # ---- settings -------------------------------------------------------------------------------------------------------
 
 
+class AfterLoss(StrEnum):
+    """What the other servers do when one is lost with its buckets (rules 26, 30; ADR 0317)."""
+
+    ROLL_BACK = "RollBack"  # all go back to the last checkpoint
+    KEEP = "Keep"  # they stay as they are, and only what is lost comes from there
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
     """What one job's master is told; fixed for a term.  All times in ns."""
@@ -57,6 +65,7 @@ class JobConfig:
     max_servers: int = 0  # servers that may come later have ordinals below this; below `servers`: as many as those
     bucket_count: int = 256  # of a new job; an existing checkpoint or route says its own
     checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
+    after_loss: AfterLoss = AfterLoss.ROLL_BACK
 
     reconnect_window_ns: int = 10 * SECOND  # a broken stream may come back this long (rule 18)
     short_window_ns: int = 2 * SECOND  # ... only so long while others wait for its leases, or for buckets sent to it

@@ -207,7 +207,7 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
             scaling.handle_recorded(turn, write)
         case ChangeTable() as write:
             if not moves.handle_changed(turn, write):
-                recovery.lose_model(turn, "a server was lost while its bucket moved")
+                recovery.lose_model(turn, "a server was lost while its bucket moved", rolls_back=False)
         case SwapHead() | RaiseLineage() | RecordQuarantine() as write:
             if turn.state.writing == write:  # else it was answered before
                 turn.change(writing=None)

@@ -2,6 +2,7 @@
 
     ADOPTING -> GATHERING -> READING_MARKS -> SERVING         every server still holds the current lineage
                     ^  `---> RAISING -> RESTORING -> SERVING  some do not: all go back to head under lineage + 1
+                    |                     `---> READING_MARKS  where those that are left keep what they have (rule 30)
                     `--- a server is lost, at any time
 
 One path serves the first start (lineage 0, no base), a lost server, a server lost again meanwhile, and the roll-back
@@ -10,6 +11,11 @@ right.  A job without servers needs no model restored: it serves as soon as it h
 
 A new master undoes every move that it finds begun, and has the table's owners serve before it asks for their marks
 (rule 55).  A roll-back makes a new table on the servers that are here (rule 56).
+
+Servers keep what they have only where the job says so (`AfterLoss`, ADR 0317) and nothing but a loss is the matter.
+Who keeps what is read off the table of the lineage before, and each server looks for itself.  Then buckets have
+different marks, as under any master that takes over, and the way on is the same: read them, finish a SKIP that was
+half done, grant what not all have.
 """
 
 from __future__ import annotations
@@ -18,18 +24,18 @@ from dataclasses import replace
 
 from master.api.identities import Lineage, Route, Version
 from master.api.manifest import Manifest
-from master.api.messages import AskMarks, Fenced, MarksReport, Restore, Restored, RestoreFailed, RouteChanged
+from master.api.messages import AskMarks, Fenced, Kept, MarksReport, Restore, Restored, RestoreFailed, RouteChanged
 from master.api.positions import EMPTY
 from master.job import moves, orders, resizing
 from master.job.checkpoint import compare, lists_exactly
 from master.job.commit_end import give_up, retain
 from master.job.dispatch import gain, keep_out, void
-from master.job.domain import AdoptableFound, LineageRecord, OwnersAwaited, RaiseLineage, SwapHead
+from master.job.domain import AdoptableFound, AfterLoss, LineageRecord, OwnersAwaited, RaiseLineage, SwapHead
 from master.job.membership import Server, put_trainer
 from master.job.placement import NOBODY, place
 from master.job.skipping import finish
 from master.job.state import JobState, Moves, Phase, Recovery, Stage, Turn
-from master.job.table import owned, owners
+from master.job.table import by_version, owned, owners
 
 
 def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:
@@ -73,13 +79,17 @@ def advance(turn: Turn) -> None:
         if state.moves.intents:
             moves.undo_all(turn)
             return
-        turn.recover(
-            stage=Stage.READING_MARKS, marks=Recovery().marks, overdue=turn.after(state.config.answer_timeout_ns)
-        )
-        for server in state.members.servers.values():
-            ask_again(turn, server)
+        _read_marks(turn)
     elif _are_enough_here(state) and all(server.is_connected for server in next_owners(state)):
         raise_lineage(turn)
+
+
+def _read_marks(turn: Turn) -> None:
+    turn.recover(
+        stage=Stage.READING_MARKS, marks=Recovery().marks, overdue=turn.after(turn.state.config.answer_timeout_ns)
+    )
+    for server in turn.state.members.servers.values():
+        ask_again(turn, server)
 
 
 def _is_model_here(state: JobState) -> bool:
@@ -173,14 +183,23 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
 # ---- some do not: back to head under the next lineage ----------------------------------------------------------------
 
 
-def lose_model(turn: Turn, problem: str) -> None:
-    """Buckets are lost, or half of them would skip: abort the commit, void all leases, raise the lineage (rule 26)."""
+def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
+    """Buckets are lost, or half of them would skip: abort the commit, void all leases, raise the lineage (rule 26).
+
+    `rolls_back`: what the others have is not to be kept either; False where a server was lost and nothing else.
+    """
     state = turn.state
+    if state.stage in (Stage.RESTORING, Stage.READING_MARKS):
+        turn.recover(kept=None)  # servers were told the table that holds now
     if state.commit.phase not in (Phase.IDLE, Phase.SWAPPING):  # what is in the store's hands will be answered
         give_up(turn, problem)
     going_on = state.stage in (Stage.ADOPTING, Stage.RAISING)
     turn.recover(
-        stage=state.stage if going_on else Stage.GATHERING, must_raise=True, restored=frozenset(), overdue=None
+        stage=state.stage if going_on else Stage.GATHERING,
+        must_raise=True,
+        rolls_back=state.recovery.rolls_back or rolls_back,
+        restored=frozenset(),
+        overdue=None,
     )
     await_owners(turn)
     under_way = Moves(intents=state.moves.intents, writing=state.moves.writing)
@@ -223,7 +242,8 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
 
 
 def handle_raised(turn: Turn, write: RaiseLineage) -> None:
-    """Durable: now the trainers of the old lineage are told, and the servers restore (rules 14, 26)."""
+    """Durable: now the trainers of the old lineage are told, and the servers restore (rules 14, 26, 30)."""
+    turn.recover(kept=_table_to_keep_by(turn.state))
     turn.change(
         lineage=write.new,
         route=write.route or turn.state.route,
@@ -244,10 +264,33 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
         await_owners(turn)
     else:
         turn.recover(
-            stage=Stage.RESTORING, restored=frozenset(), overdue=turn.after(state.config.answer_timeout_ns), problem=""
+            stage=Stage.RESTORING,
+            rolls_back=False,
+            restored=frozenset(),
+            overdue=turn.after(state.config.answer_timeout_ns),
+            problem="",
         )
         for server in state.members.servers.values():
             ask_again(turn, server)
+
+
+def _table_to_keep_by(state: JobState) -> Route | None:
+    """Of the lineage before, or of one still before that when servers have not been told of anything since."""
+    if state.config.after_loss is AfterLoss.ROLL_BACK or state.recovery.rolls_back:
+        return None
+    return state.recovery.kept or state.route
+
+
+def _kept(state: JobState, server: Server) -> tuple[Kept, ...]:
+    """What this server owned before and owns again; whether it still has it so, it looks for itself."""
+    before = state.recovery.kept
+    if before is None or state.route is None:
+        return ()
+    mine = owned(before, server.key.incarnation) & owned(state.route, server.key.incarnation)
+    return tuple(
+        Kept(lineage=before.lineage, version=version, buckets=buckets)
+        for version, buckets in by_version(before, mine).items()
+    )
 
 
 def _are_owners_here(state: JobState) -> bool:
@@ -294,18 +337,23 @@ def ask_again(turn: Turn, server: Server) -> None:
                 bucket_count=len(state.route.owner),
                 buckets=mine,
                 version=Version(0),
+                kept=_kept(state, server),
             ),
         )
 
 
 def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
-    """All have: the job serves (rule 27)."""
+    """All have: the job serves (rule 27), at once where all have the base."""
     state = turn.state
     if state.stage is Stage.RESTORING and said.lineage == state.number:
         turn.recover(restored=state.recovery.restored | {server.ordinal})
         having = [turn.state.members.try_server(owner) for owner in owners(state.route)] if state.route else []
-        if all(server and server.ordinal in turn.state.recovery.restored for server in having):
+        if not all(server and server.ordinal in turn.state.recovery.restored for server in having):
+            return
+        if state.recovery.kept is None:
             _serve(turn)
+        else:
+            _read_marks(turn)
     elif state.stage is Stage.SERVING:
         resizing.plan(turn)
 
@@ -318,7 +366,7 @@ def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> No
 
 def _serve(turn: Turn) -> None:
     state = turn.state
-    turn.recover(stage=Stage.SERVING, overdue=None, awaits_until=None, does_without=False, problem="")
+    turn.recover(stage=Stage.SERVING, kept=None, overdue=None, awaits_until=None, does_without=False, problem="")
     turn.change(commit=replace(state.commit, due=turn.after(state.config.checkpoint_every_ns)))
     if state.route and state.config.servers:
         for trainer in state.members.registered():

@@ -156,7 +156,7 @@ def lose(turn: Turn, server: Server, why: str) -> None:
     if not moves.let_go(turn, server):
         departed = {server.ordinal} if server.is_leaving else set()
         turn.recover(departed=turn.state.recovery.departed | departed)
-        recovery.lose_model(turn, why)
+        recovery.lose_model(turn, why, rolls_back=False)
 
 
 def window(turn: Turn, server: Server) -> None:

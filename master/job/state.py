@@ -62,6 +62,8 @@ class Recovery:
 
     stage: Stage = Stage.ADOPTING
     must_raise: bool = False  # a server was lost: nothing of this lineage may go on
+    rolls_back: bool = False  # ... nor may anybody keep what it has: buckets disagree
+    kept: Route | None = None  # the table by which servers keep what they have (rule 30); None: nothing is kept
     departed: frozenset[int] = frozenset()  # ordinals of owners that were leaving: nobody need come in their place
     quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
     marks: FrozenMap[int, MarksReport] = _NO_MARKS

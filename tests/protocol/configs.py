@@ -49,6 +49,33 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     ),
     "model-two": Setting(servers=0, positions=2, own_model=True, faults=Faults(trainer_crash=1, pause=1)),
     "two-buckets": Setting(servers=1, buckets=2, faults=Faults(trainer_crash=1, server_crash=1)),
+    # those that are left keep what they have (rule 30)
+    "keep": Setting(keeps=True, faults=Faults(server_crash=1)),
+    "keep-one-trainer": Setting(trainers=1, keeps=True, faults=Faults(server_crash=1)),
+    "keep-twice": Setting(trainers=1, positions=1, keeps=True, faults=Faults(server_crash=2)),
+    "keep-slow": Setting(trainers=1, is_slow=True, keeps=True, faults=Faults(server_crash=1)),
+    "keep-late": Setting(**SMALL, keeps=True, loads_late=True, faults=Faults(server_crash=2)),
+    "keep-late-three": Setting(
+        **SMALL, servers=3, buckets=3, keeps=True, loads_late=True, faults=Faults(server_crash=2, break_=1)
+    ),
+    "keep-late-scale": Setting(**SMALL, keeps=True, loads_late=True, faults=Faults(wish=1, server_crash=2)),
+    "keep-cuts": Setting(positions=3, batches=(1, 2), keeps=True, faults=Faults(server_crash=1)),
+    "keep-masters": Setting(trainers=1, keeps=True, faults=Faults(server_crash=1, take_over=1)),
+    "keep-streams": Setting(trainers=1, keeps=True, faults=Faults(server_crash=1, break_=1)),
+    "keep-repeats": Setting(trainers=1, keeps=True, faults=Faults(server_crash=1, repeat=1)),
+    "keep-loss": Setting(trainers=1, keeps=True, pipeline=2, faults=Faults(server_crash=1, loss=1)),
+    "keep-trainers": Setting(keeps=True, faults=Faults(server_crash=1, trainer_crash=1)),
+    "keep-three": Setting(trainers=1, servers=3, buckets=3, keeps=True, faults=Faults(server_crash=2)),
+    "keep-quarantine": Setting(
+        trainers=1, keeps=True, quarantine_after=1, faults=Faults(raising=1, server_crash=1, take_over=1)
+    ),
+    "keep-move": Setting(**SMALL, keeps=True, faults=Faults(move=1, server_crash=1)),
+    "keep-move-twice": Setting(**SMALL, keeps=True, faults=Faults(move=2, server_crash=1)),
+    "keep-move-three": Setting(**SMALL, servers=3, keeps=True, faults=Faults(move=1, server_crash=1)),
+    "keep-leave": Setting(**SMALL, keeps=True, faults=Faults(leave=1, server_crash=1)),
+    "keep-scale": Setting(**SMALL, keeps=True, faults=Faults(wish=1, server_crash=1)),
+    "keep-scale-loss": Setting(**SMALL, begin=1, keeps=True, faults=Faults(wish=1, server_crash=1, deadline=1)),
+    "keep-hasty": Setting(**SMALL, is_hasty=True, keeps=True, faults=Faults(move=1, server_crash=1)),
     # buckets that move: one trainer, one position, two servers, unless it says otherwise
     "move": Setting(**SMALL, buckets=1, faults=Faults(move=1)),
     "move-two-trainers": Setting(positions=2, buckets=1, faults=Faults(move=1)),

@@ -1,7 +1,8 @@
 """A parameter server in the checker's world: the real core, and around it a shell whose parameters are ledgers.
 
 What the real shell does over time happens here at once: loading a model takes no step of its own (a crash while loading
-is a crash just before RESTORE arrives).  Writing a file does take one: `file_to_write` says that a fork waits for it.
+is a crash just before RESTORE arrives), unless the setting says so (`to_load`), for what is kept meanwhile.  Writing a
+file does take one: `file_to_write` says that a fork waits for it.
 Copies of buckets that go to other servers are shipments: they are on their way until somebody takes them.
 """
 
@@ -68,13 +69,14 @@ class Shipment:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerProcess:
-    """One process.  Ledgers are there exactly while it holds a model, the fork's while a fork is open or sealed."""
+    """One process.  Ledgers are there while it holds a model or keeps some of one, the fork's while there is one."""
 
     state: ServerState
     live: Ledgers = ()
     origins: Origins = ()
     fork: Ledgers = ()
     file_to_write: WriteFork | None = None
+    to_load: LoadModel | None = None
     staged: tuple[tuple[BucketId, Ledger, Model], ...] = ()
     warmed: tuple[tuple[BucketId, Incarnation, Ledger], ...] = ()  # what was sent ahead, to whom
     __hash__ = hashed_once
@@ -114,7 +116,7 @@ def pushed(process: ServerProcess, push: Push, computed_on: Origins) -> ServerSt
     return ServerStep(process=after, answer=step.answer, violation=violation)
 
 
-def handled(process: ServerProcess, event: Event, positions: int) -> ServerStep:
+def handled(process: ServerProcess, event: Event, positions: int, *, loads_late: bool = False) -> ServerStep:
     """A control message or an event of the shell.  `positions`: how many the data set has."""
     step = bucket.handle(process.state, event, NOW_S)
     after, told, shipped = replace(process, state=step.state), [], []
@@ -125,9 +127,11 @@ def handled(process: ServerProcess, event: Event, positions: int) -> ServerStep:
             case SendCopy():
                 after, shipment = _shipped(after, effect)
                 shipped.append(shipment)
-            case LoadModel(restore=restore):
-                loaded = handled(_loaded(after, restore, positions), _what_files_say(restore), positions)
-                after, told = loaded.process, [*told, *loaded.told]
+            case LoadModel() if loads_late:
+                after = _left(after, effect)
+            case LoadModel():
+                done = loaded(_left(after, effect), positions)
+                after, told = done.process, [*told, *done.told]
             case _:
                 after = _carried_out(after, effect, EMPTY)
     return ServerStep(process=after, told=tuple(told), shipped=tuple(shipped))
@@ -240,12 +244,27 @@ def _without(process: ServerProcess, buckets: PositionSet) -> ServerProcess:
     return replace(process, live=live, origins=origins)
 
 
+def _left(process: ServerProcess, order: LoadModel) -> ServerProcess:
+    """Nothing but what is kept."""
+    kept = tuple(one for one in process.live if one[0] in order.keeps)
+    return ServerProcess(state=process.state, live=kept, to_load=order)
+
+
+def loaded(process: ServerProcess, positions: int) -> ServerStep:
+    """The rest has been read."""
+    assert process.to_load is not None
+    restore = process.to_load.restore
+    return handled(_loaded(process, restore, positions), _what_files_say(restore), positions)
+
+
 def _loaded(process: ServerProcess, restore: Restore, positions: int) -> ServerProcess:
-    contents = ledger.of_files(restore.files)
+    """What is kept is of the new lineage from now on, like the rest (rule 30)."""
+    contents = {**ledger.of_files(restore.files), **dict(process.live)}
     blank = ledger.blank(restore.buckets, positions)
     model = (restore.lineage, process.state.incarnation)
-    return ServerProcess(
-        state=process.state,
+    return replace(
+        process,
+        to_load=None,
         live=tuple((b, contents.get(b, zeros)) for b, zeros in blank),
         origins=tuple((b, model) for b, _ in blank),
     )

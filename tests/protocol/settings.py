@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from master.api.identities import DatasetSpec, TableSpec
 from master.job.domain import (
+    AfterLoss,
     DatasetRecord,
     JobConfig,
 )
@@ -59,6 +60,8 @@ class Setting:
     is_slow: bool = False  # other things may happen between a pull and its push
     is_pruned: bool = True  # what can have no effect is dropped; False when a rule is left out and it might have one
     keeps_orphans: bool = False  # manifests that can never be adopted too, for the same reason
+    keeps: bool = False  # survivors keep what they have after a loss (rule 30)
+    loads_late: bool = False  # other things may happen while a server reads its part of a model
     is_hasty: bool = False  # moves and cuts do not wait for each other, as they may: for pace alone they do (rule 59)
     moves_in: CommitPhase | None = None  # a bucket is wanted elsewhere in this phase of a commit only: a smaller world
     is_strict: bool = True  # the cores' own checks count, and marks that differ from the ledger, before any checkpoint
@@ -75,6 +78,7 @@ class Setting:
             max_servers=self.servers,
             bucket_count=self.buckets,
             quarantine_after=self.quarantine_after,
+            after_loss=AfterLoss.KEEP if self.keeps else AfterLoss.ROLL_BACK,
         )
         return replace(config, high_water_batches=1) if self.has_near_mark else config
 

@@ -125,9 +125,11 @@ class Cast:
         self.takes_time = (*TAKES_TIME, RouteChanged) if setting.is_moving else TAKES_TIME
         self._server_processes: Interned[ServerProcess] = Interned()
         self._trainer_processes: Interned[TrainerProcess] = Interned()
-        size, pipeline = setting.positions, setting.pipeline
+        size, pipeline, late = setting.positions, setting.pipeline, setting.loads_late
         self.master_step = Remembered(lambda m, event: self._master(masters.handled(self.masters[m], event)))
-        self.server_step = Remembered(lambda process, event: self._server(servers.handled(process, event, size)))
+        self.server_step = Remembered(
+            lambda process, event: self._server(servers.handled(process, event, size, loads_late=late))
+        )
         self.push_step = Remembered(lambda *push: self._server(servers.pushed(*push)))
         self.copy_step = Remembered(lambda process, copy: self._server(servers.arrived(process, copy, size)))
         self.trainer_step = Remembered(lambda process, event: self._trainer(trainers.handled(process, event, pipeline)))

@@ -33,7 +33,7 @@ from master.api.messages import (
     SkipAnswer,
     Written,
 )
-from master.api.positions import EMPTY, PositionSet
+from master.api.positions import EMPTY, PositionSet, union
 from master.job.domain import (
     AdoptableFound,
     AnswerServers,
@@ -241,12 +241,18 @@ class Marks:
         self.lineage, self.buckets, self.applied, self.skipped = NO_LINEAGE, EMPTY, EMPTY, EMPTY
         return self.register()
 
+    def keeps(self, said: Restore) -> bool:
+        """It is told to keep all that it has, and that is all that it is to have."""
+        kept = union(named.buckets for named in said.kept if named.lineage == self.lineage)
+        return bool(kept) and kept == said.buckets == self.buckets
+
     def answer(self, said):
         """What this server answers to one message of the master, or None."""
         match said:
             case Restore() if said.incarnation == self.key.incarnation and said.lineage > self.lineage:
-                self.lineage, self.buckets, self.applied = said.lineage, said.buckets, said.data
-                self.skipped = said.quarantine
+                if not self.keeps(said):
+                    self.buckets, self.applied, self.skipped = said.buckets, said.data, said.quarantine
+                self.lineage = said.lineage
                 return Restored(lineage=said.lineage)
             case AskMarks():
                 return MarksReport(lineage=self.lineage, marks=self.marks())

@@ -4,7 +4,7 @@ import pytest
 
 from master.config import Address, Settings, parse_address
 from master.errors import InvalidSettingError
-from master.job.domain import SECOND
+from master.job.domain import SECOND, AfterLoss
 
 LEAST = {"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": "/ck"}
 
@@ -19,6 +19,7 @@ def test_the_least_environment_has_defaults_for_the_rest():
     )
     assert settings.etcd is None
     assert settings.config.checkpoint_every_ns == 60 * SECOND
+    assert settings.config.after_loss is AfterLoss.ROLL_BACK
     assert not settings.token
     assert not settings.has_standbys
 
@@ -39,6 +40,7 @@ def test_everything_can_be_said(tmp_path):
             "EDL_CHECKPOINT_EVERY_S": "0.5",
             "EDL_SERVERS": "2",
             "EDL_MAX_SERVERS": "5",
+            "EDL_AFTER_LOSS": "Keep",
             "EDL_BUCKETS": "16",
             "EDL_BACKOFF_LIMIT": "0",
             "EDL_MASTERS": "2",
@@ -52,7 +54,7 @@ def test_everything_can_be_said(tmp_path):
     )
     assert str(settings.listen) == "[::1]:7164"
     assert (settings.config.servers, settings.config.bucket_count, settings.config.backoff_limit) == (2, 16, 0)
-    assert settings.config.most_servers == 5
+    assert (settings.config.most_servers, settings.config.after_loss) == (5, AfterLoss.KEEP)
     assert settings.config.checkpoint_every_ns == SECOND // 2
     assert (settings.timing.lease_ttl_s, settings.timing.renew_deadline_s) == (3, 2.0)
     assert settings.etcd.endpoints == ("127.0.0.1:2379",)
@@ -79,6 +81,7 @@ def test_everything_can_be_said(tmp_path):
         ("EDL_CHECKPOINT_EVERY_S", "nan"),
         ("EDL_SERVERS", "-1"),
         ("EDL_SERVERS", "two"),
+        ("EDL_AFTER_LOSS", "keep"),
         ("EDL_BUCKETS", "0"),
         ("EDL_BUCKETS", "2147483648"),
         ("EDL_SERVERS", "9" * 5000),

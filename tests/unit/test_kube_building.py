@@ -11,6 +11,7 @@ from autoscaler.clusters.kubernetes.building.master import build_master, build_s
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
 from autoscaler.domain import Role, Tier
 from master.config import Settings
+from master.job.domain import AfterLoss
 from tests.unit.kube_identity import NOW, write_files
 from tests.unit.kube_objects import SETTINGS, UID, kube_job, planner_settings, seat, template
 from trainer_sdk.environment import parse_environment
@@ -208,7 +209,7 @@ def test_trainer_and_server_environments_are_what_the_sdk_reads():
 
 def test_masters_environment_is_what_the_master_reads(tmp_path):
     """Its settings parse, with the files of its own secret where they are mounted."""
-    job = kube_job(server={"minReplicas": 2, "maxReplicas": 5}, master={"replicas": 3})
+    job = kube_job(server={"minReplicas": 2, "maxReplicas": 5, "afterLoss": "Keep"}, master={"replicas": 3})
     _, _, secret = secrets_of(job, issue(job, NOW), SETTINGS.etcd)
     write_files(tmp_path, secret)
     container = build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0]
@@ -216,6 +217,7 @@ def test_masters_environment_is_what_the_master_reads(tmp_path):
     said["EDL_ETCD_PASSWORD_FILE"] = str(tmp_path / "token")
     settings = Settings.from_environment(said)
     assert (settings.config.servers, settings.config.most_servers) == (2, 5)
+    assert settings.config.after_loss is AfterLoss.KEEP
     assert (settings.has_standbys, settings.listen.port) == (True, 7164)
     assert settings.etcd.endpoints == ("etcd:2379",)
     assert settings.tls is not None

@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.domain import Resources
 from autoscaler.manifests import RefusedInputError, parse_files
-from autoscaler.manifests.values import TRAINERS_PER_SERVER
+from autoscaler.manifests.values import TRAINERS_PER_SERVER, AfterLoss
 
 JOB = """
 apiVersion: edl.dev/v1alpha1
@@ -35,7 +35,9 @@ spec:
   checkpoint: {everySeconds: 5}
 """
 FIXED_SERVERS = "    minReplicas: 2\n    template: {spec"
-SERVERS = FIXED_SERVERS.replace("2", "2\n    maxReplicas: 4\n    trainersPerServer: 3\n    replicas: 3")
+SERVERS = FIXED_SERVERS.replace(
+    "2", "2\n    maxReplicas: 4\n    trainersPerServer: 3\n    replicas: 3\n    afterLoss: Keep"
+)
 WEB = """
 apiVersion: apps/v1
 kind: Deployment
@@ -89,6 +91,7 @@ def test_a_job_is_read_with_its_defaults(parse):
     assert job.trainer.template.grace_s == 5
     assert job.server is not None
     assert (job.server.replicas.minimum, job.server.replicas.maximum) == (2, 2)
+    assert job.server.after_loss is AfterLoss.ROLL_BACK
     assert job.checkpoint.every_s == 5
 
 
@@ -119,6 +122,7 @@ def test_servers_have_bounds_a_ratio_and_a_pin(parse):
     servers = found.jobs[0].server
     assert (servers.replicas.minimum, servers.replicas.maximum, servers.replicas.pinned) == (2, 4, 3)
     assert (servers.trainers_per_server, servers.is_ratio_measured) == (3, False)
+    assert servers.after_loss is AfterLoss.KEEP
     assert not any("server" in notice for notice in found.notices)
 
 
@@ -175,6 +179,12 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: fast"), "parameterServer.trainersPerServer", "or auto"),
         (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server: 1.5"), "parameterServer.trainersPerServer", "integer"),
         (FIXED_SERVERS, SERVERS.replace("Server: 3", "Server:"), "parameterServer.trainersPerServer", "or auto"),
+        (
+            FIXED_SERVERS,
+            SERVERS.replace("Loss: Keep", "Loss: keep"),
+            "parameterServer.afterLoss",
+            "'RollBack' or 'Keep'",
+        ),
         (FIXED_SERVERS, SERVERS.replace("replicas: 3", "replicas: 5"), "parameterServer.replicas", "2 to 4, or 0"),
         (FIXED_SERVERS, FIXED_SERVERS.replace("2", "2\n    replicas: 1"), "parameterServer.replicas", "2 to 2, or 0"),
         (

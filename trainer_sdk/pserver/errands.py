@@ -9,17 +9,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from master.api.identities import MemberName
 from master.api.messages import Restore
+from master.api.positions import PositionSet
 from trainer_sdk.errors import CheckpointError, TableError
 from trainer_sdk.pserver.checkpoint_file import Author
 from trainer_sdk.pserver.fork_file import BucketArrays, ForkGoneError, write_fork
 from trainer_sdk.pserver.loading import load_model
-from trainer_sdk.pserver.messages import Event, LoadFailed, ModelLoaded, WriteFork
+from trainer_sdk.pserver.messages import Event, LoadFailed, LoadModel, ModelLoaded, WriteFork
 from trainer_sdk.pserver.shell import Shell
 from trainer_sdk.pserver.state import Phase
-from trainer_sdk.pserver.tables import ForkedModel
+from trainer_sdk.pserver.tables import ForkedModel, Model
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +32,9 @@ class Errands:
     def __init__(self, name: MemberName, shell: Shell) -> None:
         self._name, self._shell = name, shell
 
-    def load(self, order: Restore) -> None:
+    def load(self, effect: LoadModel) -> None:
         """Ends in ModelLoaded or LoadFailed, unless a newer order comes before."""
-        self._start(self._load, order)
+        self._start(self._load, effect, self._shell.model)
 
     def write(self, order: WriteFork) -> None:
         """Ends in FileWritten or FileFailed, unless the fork goes before."""
@@ -50,17 +52,32 @@ class Errands:
 
         threading.Thread(target=run, name=work.__name__, daemon=True).start()
 
-    def _load(self, order: Restore) -> Event | None:
-        begun = time.monotonic()
+    def _load(self, effect: LoadModel, kept: Model | None) -> Event | None:
+        order, begun = effect.restore, time.monotonic()
+        missing = order.buckets - effect.keeps
         try:
-            model, marks = load_model(self._shell.outside.storage, order)
+            read, marks = load_model(self._shell.outside.storage, replace(order, buckets=missing))
         except (CheckpointError, TableError) as error:
             return LoadFailed(lineage=order.lineage, message=str(error))
+        if kept is not None and not self._join(order, kept, read):
+            return None
         with self._shell.lock:
-            if not self._shell.take_model(order, model):
+            if not self._shell.take_model(order, kept or read):
                 return None
-        log.info("lineage %d: model ready after %.2f s", order.lineage, time.monotonic() - begun)
+        told = (order.lineage, time.monotonic() - begun, len(effect.keeps), len(missing))
+        log.info("lineage %d: model ready after %.2f s, %d buckets kept, %d read", *told)
         return ModelLoaded(lineage=order.lineage, marks=marks)
+
+    def _join(self, order: Restore, kept: Model, read: Model) -> bool:
+        """What was read stands beside what was kept.  False: a newer order was taken meanwhile."""
+        for number in read.buckets:
+            contents = dict(read.content(number))
+            with self._shell.lock:
+                if self._shell.state.restoring is not order:
+                    return False
+                kept.install(number, contents)
+            read.remove(PositionSet.of(number))
+        return True
 
     def _write(self, order: WriteFork, forked: ForkedModel) -> Event | None:
         author = Author(

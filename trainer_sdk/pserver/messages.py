@@ -226,9 +226,10 @@ class WriteFork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadModel:
-    """Drop the model, build that of `restore`, then say ModelLoaded or LoadFailed."""
+    """Drop the model but for `keeps`, build what `restore` names besides, then say ModelLoaded or LoadFailed."""
 
     restore: Restore
+    keeps: PositionSet = EMPTY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

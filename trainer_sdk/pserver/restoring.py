@@ -1,20 +1,25 @@
 """RESTORE: the server drops its model and takes that of a newer lineage (rules 26 to 29).
 
 Taken only by the incarnation that it names, and only if its lineage is larger than any taken before: a repeat must not
-wipe newer work.  Reading the files is the shell's (`LoadModel`); until it is done the server answers NOT_READY.  Pure.
+wipe newer work.  Reading the files is the shell's (`LoadModel`); until it is done the server answers NOT_READY.
+
+A RESTORE may name buckets that stay (KEEP, rule 30).  The server looks whether it still has each of them as the order
+says, of that lineage, active and at that version; whatever it has not comes from the base, so an order may name too
+much and never too little.  Marks and parameters stay, holds, forks, staged copies and floors end.  Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from master.api.identities import NO_LINEAGE
 from master.api.messages import Restore, Restored, RestoreFailed
-from master.api.positions import EMPTY, PositionSet
+from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.pserver import fork
 from trainer_sdk.pserver.messages import LoadFailed, LoadModel, ModelLoaded, Tell
 from trainer_sdk.pserver.staged import UNMOVED
-from trainer_sdk.pserver.state import Group, ServerState, Step, merged
+from trainer_sdk.pserver.state import Group, ServerState, Step, apart, merged
 
 
 def restore(state: ServerState, event: Restore) -> Step:
@@ -27,8 +32,20 @@ def restore(state: ServerState, event: Restore) -> Step:
     if event.lineage <= state.taken and not is_failed:
         return Step(state)
     ended, effects = fork.ended(state)
-    after = replace(ended, lineage=NO_LINEAGE, taken=event.lineage, restoring=event, groups=(), moving=UNMOVED)
-    return Step(after, (*effects, LoadModel(restore=event)))
+    kept = state.kept if is_failed else merged(_kept(ended, event))
+    after = replace(
+        ended, lineage=NO_LINEAGE, taken=event.lineage, restoring=event, kept=kept, groups=(), moving=UNMOVED
+    )
+    return Step(after, (*effects, LoadModel(restore=event, keeps=union(group.buckets for group in kept))))
+
+
+def _kept(state: ServerState, order: Restore) -> Iterator[Group]:
+    """What stays, as it will be in the new lineage.  What an unfinished RESTORE kept is of that one's lineage."""
+    lineage, groups = (state.lineage, state.groups) if state.is_ready else (state.taken, state.kept)
+    for named in order.kept:
+        for group in apart(groups, named.buckets & order.buckets)[0] if named.lineage == lineage else ():
+            if group.version == named.version and not group.is_frozen:
+                yield _group(order, group.buckets, group.applied, group.skipped)
 
 
 def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
@@ -36,8 +53,8 @@ def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
     order = state.restoring
     if order is None or order.lineage != event.lineage:
         return Step(state)
-    groups: list[Group] = []
-    rest = order.buckets
+    groups = list(state.kept)
+    rest = order.buckets - union(group.buckets for group in groups)
     for marks in event.marks:
         buckets = marks.buckets & rest
         if buckets:
@@ -45,12 +62,12 @@ def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
             rest -= buckets
     if rest:
         groups.append(_group(order, rest, EMPTY, EMPTY))
-    after = replace(state, lineage=order.lineage, restoring=None, groups=merged(groups))
+    after = replace(state, lineage=order.lineage, restoring=None, kept=(), groups=merged(groups))
     return Step(after, (Tell(message=Restored(lineage=order.lineage)),))
 
 
 def load_failed(state: ServerState, event: LoadFailed) -> Step:
-    """Holds no model; the same RESTORE may be tried again, an older one is not taken."""
+    """Holds no model but what it keeps; the same RESTORE may be tried again, an older one is not taken."""
     if state.restoring is None or state.restoring.lineage != event.lineage:
         return Step(state)
     after = replace(state, restoring=None)

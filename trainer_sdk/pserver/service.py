@@ -53,7 +53,7 @@ class Service:
     def has_buckets(self) -> bool:
         """Whether anything may be lost with this process; what is staged may be its own by the table already."""
         state = self._shell.state
-        return bool(state.groups or state.moving.staged) or state.restoring is not None
+        return bool(state.groups or state.kept or state.moving.staged) or state.restoring is not None
 
     def close(self) -> None:
         """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""
@@ -73,7 +73,7 @@ class Service:
             case SendCopy():
                 self.copies.send(effect)
             case LoadModel():
-                self._errands.load(effect.restore)
+                self._errands.load(effect)
             case WriteFork():
                 self._errands.write(effect)
             case _:

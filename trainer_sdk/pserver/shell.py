@@ -124,6 +124,14 @@ class Shell:
         self.model, self.weighing = model, Weighing(model, time.monotonic())
         return True
 
+    def _left(self, buckets: PositionSet) -> Model | None:
+        """The model with nothing but these; None: there are none, and a new one is made."""
+        if not buckets:
+            return None
+        model = self.loaded()
+        model.remove(model.buckets - buckets)
+        return model
+
     def model_of(self, layout: bytes) -> Model:
         """The model.  Raises WireError where a trainer has another layout in mind."""
         model = self.loaded()
@@ -146,7 +154,7 @@ class Shell:
                 if self.model is not None:
                     self.model.drop_fork()
             case LoadModel():
-                self.model = None
+                self.model = self._left(effect.keeps)
                 self.staged.clear()
                 self._begin(effect)
             case WriteFork() | SendCopy():

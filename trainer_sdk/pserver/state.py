@@ -80,7 +80,8 @@ class CutState:
 class ServerState:
     """One server process.  `lineage` is NO_LINEAGE while it holds no model.
 
-    `taken` is the newest RESTORE taken, done or not: an older one is never taken after it (rule 27).
+    `taken` is the newest RESTORE taken, done or not: an older one is never taken after it (rule 27).  `kept`: what
+    stays of the lineage before until it is done, as it will be then; nobody pulls it and no push reaches it (rule 30).
     """
 
     incarnation: Incarnation
@@ -88,6 +89,7 @@ class ServerState:
     lineage: Lineage = NO_LINEAGE
     taken: Lineage = NO_LINEAGE
     restoring: Restore | None = None
+    kept: tuple[Group, ...] = ()
     groups: tuple[Group, ...] = ()
     cut: CutState | None = None
     moving: Moving = UNMOVED
@@ -192,6 +194,8 @@ def check_state(state: ServerState) -> None:
             _must(not (g.is_frozen and g.fork.wanted), "no fork waits for a bucket that is frozen (rule 59)", g)
     _must(len(merged(state.groups)) == len(state.groups), "equal buckets share their sets", state)
     _must(state.is_ready or not (state.groups or state.moving.staged), "a server without a model has no buckets", state)
+    _must(not (state.is_ready and state.kept), "what is kept is live once RESTORE is done", state)
+    _must(not any(g.fork or g.is_frozen for g in state.kept), "no fork and no move outlives its lineage", state)
     if state.cut is not None:
         wanted = any(g.fork and g.fork.wanted for g in state.groups)
         _must(not forked or wanted == (state.cut.phase is Phase.OPEN), "a fork is sealed when it wants nothing", state)

@@ -76,7 +76,8 @@ def device_list(gpus: Sequence[int]) -> str:
 
 def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
     servers = Replicas(minimum=0, maximum=0) if job.server is None else job.server.replicas
-    return {
+    after_loss = {} if job.server is None else {"EDL_AFTER_LOSS": job.server.after_loss.value}
+    return after_loss | {
         "EDL_ETCD_ENDPOINTS": place.etcd,
         "EDL_LISTEN": place.master,
         "EDL_METRICS_LISTEN": place.metrics,

@@ -29,7 +29,7 @@ _copy_arrived = moving.copy_arrived
 _forget = moving.forget
 _restore = bucket.restore
 _of_moves = move_steps.of_moves
-_loaded = shell._loaded
+_left = shell._left
 _installed = moves.handle_installed
 
 
@@ -113,8 +113,8 @@ def restored_with_what_was_staged(state: ServerState, event: Any) -> Step:
     return Step(replace(step.state, moving=state.moving), step.effects)
 
 
-def loaded_beside_what_was_staged(process: Any, restore: Any, positions: int) -> Any:
-    return replace(_loaded(process, restore, positions), staged=process.staged)
+def left_with_what_was_staged(process: Any, order: Any) -> Any:
+    return replace(_left(process, order), staged=process.staged)
 
 
 def lost_in_the_first_lineage(turn: Turn, server: Any, said: Any) -> None:
@@ -197,7 +197,7 @@ BREAKS: Final = (
         rule="49: RESTORE drops staged copies and floors",
         patches=(
             (bucket, "restore", restored_with_what_was_staged),
-            (shell, "_loaded", loaded_beside_what_was_staged),
+            (shell, "_left", left_with_what_was_staged),
             on_installed(lost_in_the_first_lineage),
         ),
         setting=Setting(**ONE, faults=Faults(move=2, server_crash=1)),

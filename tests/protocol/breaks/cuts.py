@@ -100,9 +100,9 @@ def common_taken_for_union(marks: Any) -> Any:
     return replace(found, anywhere=found.everywhere, are_equal=True)
 
 
-def commit_goes_on(turn: Turn, problem: str) -> None:
+def commit_goes_on(turn: Turn, problem: str, **why: bool) -> None:
     with patch.object(recovery, "give_up", lambda *_: None):
-        _lose_model(turn, problem)
+        _lose_model(turn, problem, **why)
 
 
 def marks_not_asked(turn: Turn, server: Any, said: Any) -> None:

@@ -14,6 +14,7 @@ from master.job.state import Phase as CommitPhase
 from tests.protocol import servers
 from tests.protocol.draft import Draft
 from tests.protocol.masters import MasterProcess
+from tests.protocol.servers import ServerProcess
 from tests.protocol.steps.change import Change, Label
 from tests.protocol.world import NOBODY, Cast, ServerSlot, World
 from trainer_sdk.pserver import bucket
@@ -30,8 +31,7 @@ def of_servers(cast: Cast, world: World) -> Iterator[Change]:
         if slot.link != cast.term(world):
             yield Change(Label("{} connects", (name,)), lambda d, s=s: d.connect_server(s, d.term()))
         yield from _of_orders(s, slot)
-        if slot.process.file_to_write is not None:
-            yield Change(Label("{} writes its file", (name,)), lambda d, s=s: _file_written(d, s))
+        yield from _of_files(s, slot.process)
         if (due := bucket.deadline(state)) is not None:
             fault = None if is_over(leader, slot) else "deadline"
             yield Change(
@@ -56,6 +56,13 @@ def _of_orders(s: int, slot: ServerSlot) -> Iterator[Change]:
     for place, message in enumerate(slot.late):
         label = Label("{} hears {} of a master BEFORE", (name, message))
         yield Change(label, lambda d, s=s, place=place: _hears_late(d, s, place), "late")
+
+
+def _of_files(s: int, process: ServerProcess) -> Iterator[Change]:
+    if process.file_to_write is not None:
+        yield Change(Label("s{} writes its file", (s,)), lambda d: _file_written(d, s))
+    if process.to_load is not None:
+        yield Change(Label("s{} has read its files", (s,)), lambda d: _loaded(d, s))
 
 
 def _server_hears(draft: Draft, s: int) -> None:
@@ -88,6 +95,10 @@ def _hears_late(draft: Draft, s: int, place: int) -> None:
 
 def _file_written(draft: Draft, s: int) -> None:
     draft.server_stepped(s, servers.file_written(draft.server(s).process, draft.cast.setting.positions))
+
+
+def _loaded(draft: Draft, s: int) -> None:
+    draft.server_stepped(s, servers.loaded(draft.server(s).process, draft.cast.setting.positions))
 
 
 def _crash_server(draft: Draft, s: int) -> None:

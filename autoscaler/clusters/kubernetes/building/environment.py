@@ -69,6 +69,8 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_ETCD_PASSWORD_FILE": etcd.password and ETCD_KEYS["password"],
     }
     told |= {name: f"{IDENTITY_FOLDER}/{file}" for name, file in files.items() if file}
+    if spec.server is not None:
+        told["EDL_AFTER_LOSS"] = spec.server.after_loss.value
     if etcd.user:
         told["EDL_ETCD_USER"] = etcd.user
     return [_from_field("EDL_NAME", "metadata.name"), *_written(told)]

@@ -1801,6 +1801,31 @@ class AskMarks(_message.Message):
 Global___AskMarks: _TypeAlias = AskMarks  # noqa: Y015
 
 @_typing.final
+class Kept(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    version: _builtins.int
+    buckets: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        version: _builtins.int = ...,
+        buckets: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "lineage", b"lineage", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Kept: _TypeAlias = Kept  # noqa: Y015
+
+@_typing.final
 class Restore(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1814,6 +1839,7 @@ class Restore(_message.Message):
     BUCKET_COUNT_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     lineage: _builtins.int
     base: _builtins.str
@@ -1826,6 +1852,8 @@ class Restore(_message.Message):
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileRecord]: ...
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]: ...
+    @_builtins.property
+    def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___Kept]: ...
     def __init__(
         self,
         *,
@@ -1839,10 +1867,11 @@ class Restore(_message.Message):
         bucket_count: _builtins.int = ...,
         buckets: _builtins.bytes = ...,
         version: _builtins.int = ...,
+        kept: _abc.Iterable[Global___Kept] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "base", b"base"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "base", b"base", "bucket_count", b"bucket_count", "buckets", b"buckets", "data", b"data", "files", b"files", "incarnation", b"incarnation", "lineage", b"lineage", "quarantine", b"quarantine", "tables", b"tables", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "base", b"base", "bucket_count", b"bucket_count", "buckets", b"buckets", "data", b"data", "files", b"files", "incarnation", b"incarnation", "kept", b"kept", "lineage", b"lineage", "quarantine", b"quarantine", "tables", b"tables", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: _TypeAlias = _typing.Literal["base"]  # noqa: Y015
     _WhichOneofArgType__base: _TypeAlias = _typing.Literal["_base", b"_base"]  # noqa: Y015

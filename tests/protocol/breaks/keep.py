@@ -1,0 +1,117 @@
+"""What KEEP rests on (rule 30), left out of the real cores one thing at a time, as in the other breaks.
+
+Not here, because each server looks for itself (`restoring`): a master that names too much, or by too old a table.  Not
+found, because something else stands in front: acks that outlive a KEEP (a cut forgets what it does not see), marks
+that are not read before the first grant (a cut finishes a SKIP that was half done).  A server that keeps what is of an
+earlier lineage than the order says needs a larger job than was explored; `test_restore_keeping` has that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from master.api.messages import Restore
+from master.api.positions import EMPTY, union
+from master.job import cuts, recovery
+from tests.protocol.breaks.cuts import commit_goes_on
+from tests.protocol.breaks.left_out import Break
+from tests.protocol.breaks.masters import raised_to_the_same
+from tests.protocol.breaks.pushes import any_lineage
+from tests.protocol.settings import Faults, Setting
+from trainer_sdk.pserver import bucket, restoring
+from trainer_sdk.pserver.state import Group, ServerState, Step
+
+_kept, _restore, _model_loaded = restoring._kept, bucket.restore, bucket.model_loaded
+
+
+def kept_without_marks(state: ServerState, order: Restore) -> Iterator[Group]:
+    return (replace(group, applied=EMPTY) for group in _kept(state, order))
+
+
+def kept_with_the_marks_of_the_base(state: ServerState, order: Restore) -> Iterator[Group]:
+    return (replace(group, applied=order.data) for group in _kept(state, order))
+
+
+def kept_at_its_version(state: ServerState, order: Restore) -> Iterator[Group]:
+    versions = {b: group.version for group in state.groups for b in group.buckets}
+    return (replace(group, version=versions[min(group.buckets)]) for group in _kept(state, order))
+
+
+def lost_with_the_marks_of_the_kept(state: ServerState, event: Any) -> Step:
+    newest = union(group.applied for group in state.kept)
+    return _model_loaded(state, replace(event, marks=tuple(replace(m, applied=newest) for m in event.marks)))
+
+
+def floors_stay(state: ServerState, event: Any) -> Step:
+    step = _restore(state, event)
+    if not step.state.kept or step.state is state:
+        return step
+    return Step(replace(step.state, moving=replace(state.moving, staged=())), step.effects)
+
+
+def kept_whatever_is_wrong(state: Any) -> Any:
+    return state.recovery.kept or state.route
+
+
+CRASH: Final = Setting(trainers=1, keeps=True, faults=Faults(server_crash=1))
+ALONE: Final = Setting(trainers=1, positions=1, keeps=True, faults=Faults(server_crash=1))
+MOVED: Final = replace(ALONE, faults=Faults(move=1, server_crash=1))
+
+BREAKS: Final = (
+    Break(
+        name="keep-no-lineage",
+        rule="6, 30: what was kept refuses gradients of the lineage before",
+        patches=((bucket, "push", any_lineage),),
+        setting=replace(CRASH, trainers=2),
+    ),
+    Break(
+        name="keep-same-lineage",
+        rule="26, 30: lineage + 1 where nobody rolls back, too",
+        patches=((recovery, "raise_lineage", raised_to_the_same),),
+        setting=CRASH,
+    ),
+    Break(
+        name="keep-without-marks",
+        rule="30: marks stay with the parameters",
+        patches=((restoring, "_kept", kept_without_marks),),
+        setting=CRASH,
+    ),
+    Break(
+        name="keep-marks-of-base",
+        rule="30: marks are not those of head",
+        patches=((restoring, "_kept", kept_with_the_marks_of_the_base),),
+        setting=CRASH,
+    ),
+    Break(
+        name="keep-marks-for-lost",
+        rule="30: what comes from head has head's marks",
+        patches=((bucket, "model_loaded", lost_with_the_marks_of_the_kept),),
+        setting=replace(ALONE, faults=Faults(wish=1, server_crash=1)),
+    ),
+    Break(
+        name="keep-version",
+        rule="37: versions count from 0 in each lineage",
+        patches=((restoring, "_kept", kept_at_its_version),),
+        setting=MOVED,
+    ),
+    Break(
+        name="keep-floors",
+        rule="39, 49: floors end with the lineage",
+        patches=((bucket, "restore", floors_stay),),
+        setting=replace(MOVED, faults=Faults(move=2, server_crash=1)),
+    ),
+    Break(
+        name="keep-torn-skip",
+        rule="31: buckets that disagree about a SKIP roll back",
+        patches=((recovery, "_table_to_keep_by", kept_whatever_is_wrong),),
+        setting=replace(CRASH, quarantine_after=1, faults=Faults(raising=1)),
+    ),
+    Break(
+        name="commit-survives-keep",
+        rule="26, 30: a KEEP aborts the commit",
+        patches=((recovery, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
+        setting=ALONE,
+    ),
+)

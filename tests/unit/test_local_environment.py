@@ -1,0 +1,53 @@
+"""What a job's description says of its servers reaches its master, on the local cluster too."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clusters.local.environment import JobPlace, job_environment
+from autoscaler.clusters.local.pods import LocalPod, PodPhase
+from autoscaler.domain import Role, Tier
+from autoscaler.manifests import parse_files
+from autoscaler.manifests.values import AfterLoss
+from master.config import Settings
+from master.job import domain
+
+PLACE = JobPlace(
+    master="127.0.0.1:7070", metrics="127.0.0.1:7071", etcd="", checkpoint_uri="/ck", token_file=Path("/nowhere")
+)
+
+
+@pytest.fixture
+def job():
+    return parse_files([Path("examples/digits.yaml")]).jobs[0]
+
+
+def settings_of(job):
+    pod = LocalPod(
+        name="digits-master-0",
+        role=Role.MASTER,
+        tier=Tier.CORE,
+        owner="digits",
+        ordinal=0,
+        template=job.master.template,
+        priority=0,
+        grace_s=10.0,
+        created_at_s=0.0,
+        log=Path("log"),
+        phase=PodPhase.READY,
+    )
+    told = job_environment(pod, job, PLACE)
+    return Settings.from_environment({name: value for name, value in told.items() if name != "EDL_TOKEN_FILE"})
+
+
+@pytest.mark.parametrize("policy", AfterLoss)
+def test_a_master_hears_what_servers_do_after_a_loss(job, policy):
+    """Both sides have a word of their own for it, and mean the same."""
+    config = settings_of(replace(job, server=replace(job.server, after_loss=policy))).config
+    assert config.after_loss.name == policy.name
+    assert config.after_loss is domain.AfterLoss(policy.value)
+
+
+def test_a_job_without_servers_says_nothing_of_them(job):
+    assert settings_of(replace(job, server=None)).config.servers == 0
