@@ -19,6 +19,7 @@ from autoscaler.domain import (
     Job,
     Plan,
     PodPhase,
+    Role,
     ServerSpec,
     WorkloadName,
 )
@@ -161,7 +162,8 @@ def _demand_row(demand: Demand) -> list[str]:
 
 def comparison_lines(found: Comparison) -> list[str]:
     """Jobs and web before and after, then what waits and why."""
-    rows = [["NAME", "NOW", "BEFORE", "AFTER", "WHY"], *job_rows(found), *web_rows(found)]
+    servers = [[f"{name} servers", *cells] for name, *cells in server_rows(found)]
+    rows = [["NAME", "NOW", "BEFORE", "AFTER", "WHY"], *job_rows(found), *servers, *web_rows(found)]
     lines = [f"with {', '.join(found.asked)}:" if found.asked else "with nothing changed:", *_aligned(rows)]
     lines += _part("would wait", _aligned(waiting_rows(found.after)))
     if not (found.before.is_reached and found.after.is_reached):
@@ -174,6 +176,7 @@ def comparison_content(found: Comparison) -> dict[str, Any]:
     return {
         "asked": list(found.asked),
         "jobs": [_named(row) for row in job_rows(found)],
+        "servers": [_named(row) for row in server_rows(found)],
         "deployments": [_named(row) for row in web_rows(found)],
         "waiting": [dict(zip(("name", "reason", "why"), row, strict=True)) for row in waiting_rows(found.after)],
         "is_at_rest": found.before.is_reached and found.after.is_reached,
@@ -186,8 +189,21 @@ def job_rows(found: Comparison) -> list[list[str]]:
     rows = []
     for decision in found.after.plan.decisions:
         old = before.get(decision.job)
-        sizes = ["-", "-"] if old is None else [str(_now(found.moment, decision)), str(old.target)]
+        sizes = ["-", "-"] if old is None else [str(_now(found.moment, decision, Role.TRAINER)), str(old.target)]
         rows.append([f"tj/{decision.job}", *sizes, str(decision.target), decision.message])
+    return rows
+
+
+def server_rows(found: Comparison) -> list[list[str]]:
+    """The same of the parameter servers of jobs that have them; why is told with their trainers."""
+    before = {decision.job: decision for decision in found.before.plan.decisions}
+    rows = []
+    for decision in found.after.plan.decisions:
+        old = before.get(decision.job)
+        now = 0 if old is None else _now(found.moment, decision, Role.SERVER)
+        if now or decision.servers_target or (old and old.servers_target):
+            sizes = ["-", "-"] if old is None else [str(now), str(old.servers_target)]
+            rows.append([f"tj/{decision.job}", *sizes, str(decision.servers_target), ""])
     return rows
 
 
@@ -215,10 +231,9 @@ def waiting_rows(rest: Rest) -> list[list[str]]:
     return rows
 
 
-def _now(moment: Moment, decision: Decision) -> int:
+def _now(moment: Moment, decision: Decision, role: Role) -> int:
     standing = (PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY)
-    pods = [p for p in moment.view.pods if p.job == decision.job and p.role == "trainer" and p.phase in standing]
-    return len(pods)
+    return sum(p.job == decision.job and p.role is role and p.phase in standing for p in moment.view.pods)
 
 
 def _running(moment: Moment, name: WorkloadName) -> str:

@@ -69,10 +69,12 @@ def test_why_for_people(say):
     )
 
 
-def test_why_tells_both_roles(say, tmp_path):
-    """How many servers a job has, how many it shall have, and what decides it."""
+@pytest.fixture
+def elastic(tmp_path):
+    """A job of five trainers that lacks one of its three servers, and a deployment without replicas."""
     servers = ServerSpec(shape=shape(500), min_replicas=1, max_replicas=3, trainers_per_server=2)
-    cluster = MemoryCluster([node("n1", 8_000)], [replace(job("digits", high=5), servers=servers, waiting_share=0.5)])
+    digits = replace(job("digits", high=5), servers=servers, waiting_share=0.5)
+    cluster = MemoryCluster([node("n1", 8_000)], [digits], [Workload(name="web", shape=shape(1_000))])
     cluster.capabilities = Capabilities(servers_elastic=True)
     driver = Driver(cluster, Policy())
     driver.settle()
@@ -80,7 +82,12 @@ def test_why_tells_both_roles(say, tmp_path):
     snapshot = Snapshot(now_s=cluster.now(), policy=Policy(), view=cluster.view(history=driver.history))
     file = tmp_path / "elastic.json"
     file.write_text(format_document(to_document(snapshot)))
-    told = say("why", "tj/digits", file=file).splitlines()
+    return file
+
+
+def test_why_tells_both_roles(say, elastic):
+    """How many servers a job has, how many it shall have, and what decides it."""
+    told = say("why", "tj/digits", file=elastic).splitlines()
     assert told[0] == "tj/digits has 5 trainers (1 to 5 allowed)"
     assert told[1] == "and 2 parameter servers, going to 3 (1 to 3 allowed, one for every 2 trainers)"
     hint = "trainers wait for servers 50% of their time; 4 in place of 2: at most +33% (maxReplicas is 3)"
@@ -123,6 +130,15 @@ def test_more_load_takes_surplus_and_the_rest_waits(say):
     assert [content["jobs"][0][column] for column in ("now", "before", "after")] == [2, 2, 1]
     assert content["deployments"][0]["after"] == {"running": 1, "wanted": 6}
     assert content["waiting"] == [{"name": "deployment/web", "reason": "NoRoom", "why": "5 pods"}]
+
+
+def test_more_load_takes_servers_after_their_trainers(say, elastic):
+    """Both roles of a job, in the table and for scripts."""
+    rows = [line.split()[:5] for line in say("what-if", "--web", "5", file=elastic).splitlines()]
+    assert ["tj/digits", "5", "5", "2"] in [row[:4] for row in rows]
+    assert ["tj/digits", "servers", "2", "3", "1"] in rows
+    (servers,) = json.loads(say("what-if", "--web", "5", "-o", "json", file=elastic))["servers"]
+    assert servers == {"name": "tj/digits", "now": 2, "before": 3, "after": 1, "why": ""}
 
 
 @pytest.mark.parametrize("written", ["4cpu,8Gi", "4000m,8Gi", "cpu=4,memory=8Gi", "4cpu,8Gi,2gpu"])
