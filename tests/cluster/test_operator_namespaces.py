@@ -60,7 +60,7 @@ def test_jobs_of_the_named_namespaces_run_and_the_others_are_not_touched(plane, 
     wait_for("the edit is heard", lambda: ready(plane, "team-b") == 2, budget_s=30)
     events = json.loads(plane.kubectl("get", "events.events.k8s.io", "-n", "team-b", "-o", "json"))["items"]
     assert "Shrunk" in {one["reason"] for one in events}
-    refused = re.findall(r".*(?:Forbidden|forbidden|403).*", operator.log.read_text(encoding="utf-8"))
+    refused = re.findall(r".*(?:[Ff]orbidden|\b403\b).*", operator.log.read_text(encoding="utf-8"))
     assert refused == []
     for namespace in (*OURS, OTHERS):
         plane.kubectl("delete", "tj", "digits", "-n", namespace)
