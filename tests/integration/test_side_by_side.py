@@ -72,15 +72,21 @@ def test_what_a_part_leaves_behind_is_ended():
 
 NICENESS = """
     import os, pathlib, time
-    time.sleep(0.2)  # it is set once the process runs
+    def niceness(of=0):
+        return os.getpriority(os.PRIO_PROCESS, of)
+    until_s = time.monotonic() + 10
+    while niceness() < min(niceness(os.getppid()) + {lower}, 19) and time.monotonic() < until_s:
+        time.sleep(0.01)  # it is set once the process runs
+    time.sleep(0.2)  # and its session's after that
     group = pathlib.Path("/proc/self/autogroup")
-    print("nice", os.getpriority(os.PRIO_PROCESS, 0), group.read_text().split()[-1] if group.exists() else "none")
+    print("nice", niceness(), group.read_text().split()[-1] if group.exists() else "none")
 """
 
 
 def test_what_computes_gives_way():
     """Its processes, and its session where the kernel weighs those."""
-    _, lines = run(python("one", NICENESS), python("two", NICENESS, gives_way=True))
+    first, second = (NICENESS.format(lower=lower) for lower in (0, 10))
+    _, lines = run(python("one", first), python("two", second, gives_way=True))
     (one, one_group), (two, two_group) = sorted(line.split()[-2:] for line in lines if "| nice" in line)
     assert int(two) == min(int(one) + 10, 19)
     assert (one_group, two_group) == ("none", "none") or int(two_group) >= int(one_group) + 10
@@ -88,8 +94,8 @@ def test_what_computes_gives_way():
 
 TIDY = """
     import os, time
-    print("pid", os.getpid(), flush=True)
     try:
+        print("pid", os.getpid(), flush=True)
         time.sleep(60)
     finally:
         print("tidied", flush=True)
