@@ -115,7 +115,7 @@ def test_a_terminal_without_unicode_is_shown_what_it_can_show(tmp_path, is_live)
     place = tmp_path / "ü"
     place.mkdir()
     (place / "job.yaml").write_text(FILES)
-    options = "--no-etcd --duration 2s" + ("" if is_live else " --no-view")
+    options = "--no-etcd --duration 8s" + ("" if is_live else " --no-view")
     line = f"{EDL} run job.yaml {options}"
     done = shell(
         f"script -qec '{line}' /dev/null" if is_live else line,
