@@ -13,6 +13,7 @@ from master.api.positions import EMPTY, PositionSet
 from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, TableError, WireError
+from trainer_sdk.pserver import couriers, freezing
 from trainer_sdk.pserver.bucket_bytes import encode_bucket
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import CopyArrived, CopyHead, Verdict
@@ -163,6 +164,37 @@ def test_what_was_written_since_a_bucket_went_ahead_is_all_that_is_handed_over(n
     (dense, rows), (dense_stayed, rows_stayed) = numbers(moved), numbers(stayed)
     assert dense == dense_stayed
     assert (rows == rows_stayed).all()
+
+
+def test_a_bucket_behind_one_whose_move_was_undone_is_frozen_all_the_same(new_job, monkeypatch):
+    """Its turn comes with an order that freezes nothing, and nothing is under way whose end would bring the next."""
+    monkeypatch.setattr(freezing, "FROZEN_BYTES", 0)
+    monkeypatch.setattr(couriers, "BUDGET_S", 0.5)
+    job = new_job(2).restore()
+    source = job.servers[0].service
+    with socket.create_server(("127.0.0.1", 0)) as stopped:
+        place = replace(job.servers[1].place, address=f"127.0.0.1:{stopped.getsockname()[1]}")
+        first, undone, last = MOVED, MOVED + 1, MOVED + 2
+        for bucket in (first, undone, last):
+            source.control(Freeze(lineage=job.lineage, bucket=BucketId(bucket), version=Version(0), target=place))
+        assert frozen(source) == {first}
+        source.control(Activate(lineage=job.lineage, buckets=PositionSet.of(undone), version=Version(1)))
+        until_s = time.monotonic() + 10
+        while frozen(source) != {first, last} and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert frozen(source) == {first, last}
+
+
+def frozen(service):
+    return {bucket for group in service._shell.state.groups if group.is_frozen for bucket in group.buckets}
+
+
+def test_an_order_for_a_bucket_that_is_none_is_passed_over(new_job):
+    """And those after it are not."""
+    job = new_job(2).restore()
+    freeze(job, BUCKETS)
+    freeze(job)
+    assert job.servers[1].wait_for(Installed).bucket == MOVED
 
 
 def test_a_bucket_is_not_frozen_for_a_target_that_cannot_be_reached(new_job):

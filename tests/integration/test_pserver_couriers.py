@@ -100,6 +100,22 @@ def test_a_courier_that_could_not_begin_is_replaced_by_the_next_order(target, tm
     sender.couriers.close()
 
 
+def test_what_has_no_thread_is_not_left_to_nobody(target, monkeypatch):
+    """The system gives no thread for a moment: the next order starts one."""
+    sender = Sender()
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="thread"):
+            sender.couriers.send(order_for(target, 0))
+    assert sender.couriers.send(order_for(target, 1))
+    assert target.wait_for(Installed).bucket == 1
+    sender.couriers.close()
+
+
+def no_thread(_):
+    raise RuntimeError("can't start new thread")
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_repeat_of_what_is_on_its_way_is_sent_only_if_that_does_not_arrive(target, fails):
     """The master asks again after seconds; a slow link must not carry each bucket twice."""

@@ -90,6 +90,19 @@ def test_a_survivor_takes_over_what_was_lost_beside_what_it_keeps(new_job, job, 
     assert (client.pull_rows("e", np.arange(24)).rows[:, 0] == [1] * 8 + [0] * 16).all()
 
 
+def test_what_is_kept_is_watched_for_no_move_of_before(job):
+    """Pushes would pay for it as long as the bucket stays, and no copy builds on it any more."""
+    survivor, number = job.servers[0], 11
+    model = survivor.service._shell.model
+    whole = model.rest_bytes(number)
+    model.watch(number)
+    assert model.rest_bytes(number) < whole
+    survivor.service.control(keeping(job.orders[0], ()))
+    survivor.wait_for(Restored, count=2)
+    assert survivor.service._shell.model is model
+    assert model.rest_bytes(number) == whole
+
+
 def test_the_next_cut_is_of_one_data_state(job, files, client):
     """Rule 22: what was lost has caught up, and the file says one thing of all buckets."""
     survivor = job.servers[0]

@@ -1,16 +1,18 @@
 """What is staged lies in memory that is used again, and never while somebody may still read it."""
 
+import resource
+
 import numpy as np
 
 from master.api.identities import BucketId
-from trainer_sdk.pserver.staging import Staging
+from trainer_sdk.pserver.staging import Staging, fresh
 
 SIZE = 1 << 20
 ONE, TWO = BucketId(1), BucketId(2)
 
 
 def put(staging, bucket, value, *, is_difference=False):
-    body = staging.body(SIZE)
+    body = staging.take_spare(SIZE) or fresh(SIZE)
     body[:] = bytes([value]) * SIZE
     rows = np.frombuffer(body, dtype=np.uint8)
     staging.put(bucket, {"e": {"ids": rows}}, body, is_difference=is_difference)
@@ -39,3 +41,11 @@ def test_what_is_staged_anew_takes_the_place_of_what_was():
     staging.drop(TWO)
     staging.drop(TWO)
     assert list(staging.row_counts()) == []
+
+
+def test_fresh_memory_is_not_touched_before_something_is_received_into_it():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    body = fresh(1 << 30)
+    body[:4096] = bytes(4096)
+    assert len(body) == 1 << 30
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024

@@ -20,7 +20,7 @@ from trainer_sdk.pserver.freezing import Freezing
 from trainer_sdk.pserver.messages import AskFull, CopyArrived, CopyHead, Effect, FullWanted, SendCopy, StageCopy
 from trainer_sdk.pserver.parcels import Parcel, contents_in, packed
 from trainer_sdk.pserver.shell import Shell
-from trainer_sdk.pserver.staging import rows_in
+from trainer_sdk.pserver.staging import fresh, rows_in
 from trainer_sdk.pserver.tables import Model, Portion
 from trainer_sdk.pserver.wire_copies import CopyStatus
 
@@ -31,6 +31,7 @@ class Copies:
     def __init__(self, name: MemberName, shell: Shell) -> None:
         self._shell = shell
         self._freezing = Freezing()
+        self._watched: dict[BucketId, Freeze] = {}  # the move for which its rows set out last
         self._ahead: dict[BucketId, CopyHead] = {}  # what has gone ahead, and is watched since
         post = Post(pack=self._pack, full_wanted=self._full_wanted, ended=self._ended)
         self._couriers = Couriers(name, shell.outside.security, post)
@@ -39,9 +40,17 @@ class Copies:
         """Does not block; called under the lock."""
         is_taken = self._couriers.send(order)
         if order.is_final and is_taken:
-            self._freezing.sent(order.bucket, order.target.incarnation, self._weigh(order.bucket))
+            self._freezing.sent(order, self._weigh(order.bucket))
         elif not is_taken:
-            self._freezing.drop(order.bucket, _left(order))
+            self._freezing.drop(_freeze(order))
+
+    def forget_all(self) -> None:
+        """Another lineage begins: no order, copy or watch of this one means anything in it.  Under the lock."""
+        self._freezing = Freezing()
+        self._watched.clear()
+        self._ahead.clear()
+        if self._shell.model is not None:
+            self._shell.model.end_watches()
 
     def close(self) -> None:
         """Copies under way are broken off."""
@@ -51,26 +60,28 @@ class Copies:
 
     def freeze(self, order: Freeze) -> None:
         """Its rows go ahead first; then it is frozen, and what is new goes after them."""
-        shell = self._shell
-        with shell.lock:
-            if self._freezing.keeps(order):
-                return
-            self._freezing.keep(order)
-            if not self._goes_ahead(order):
-                self._freezing.ready(order.bucket, order.version)
+        with self._shell.lock:
+            model = self._shell.model
+            if model is None or not 0 <= order.bucket < model.layout.bucket_count:
+                return  # nothing of it is here
+            if not self._freezing.keeps(order):
+                self._freezing.keep(order)
+                if not self._goes_ahead(order, model):
+                    self._freezing.ready(order)
             self._freeze_due()
 
-    def _goes_ahead(self, order: Freeze) -> bool:
+    def _goes_ahead(self, order: Freeze, model: Model) -> bool:
         """Not what has no rows, and not what is frozen already or no longer meant."""
-        model = self._shell.model
-        if model is None or not 0 <= order.bucket < model.layout.bucket_count or not model.row_count(order.bucket):
+        if not model.row_count(order.bucket):
             return False
         warm = Warm(lineage=order.lineage, bucket=order.bucket, version=order.version, target=order.target)
         return bool(self._shell.handle(warm))
 
     def _freeze_due(self) -> None:
-        for order in self._freezing.due(self._weigh):
-            self._shell.handle(order)
+        """An order whose move is over freezes nothing, and no courier would say that the next one's turn has come."""
+        while orders := self._freezing.due(self._weigh):
+            for order in orders:
+                self._shell.handle(order)
 
     def _weigh(self, bucket: BucketId) -> int:
         return self._shell.model.rest_bytes(bucket) if self._shell.model else 0
@@ -79,12 +90,13 @@ class Copies:
         """A courier has done what it can."""
         with self._shell.lock:
             if order.is_final:
-                self._freezing.ended(order.bucket)
+                self._freezing.ended(order)
             elif head is None:
-                self._freezing.drop(order.bucket, _left(order))
+                self._freezing.drop(_freeze(order))
             else:
-                self._ahead[order.bucket] = head
-                self._freezing.ready(order.bucket, _left(order))
+                if self._watched.get(order.bucket) == _freeze(order):
+                    self._ahead[order.bucket] = head
+                self._freezing.ready(_freeze(order))
             self._freeze_due()
 
     def _pack(self, order: SendCopy) -> Parcel | None:
@@ -100,6 +112,7 @@ class Copies:
                 return None
             base = self._base(order)
             if not order.is_final:
+                self._watched[bucket] = _freeze(order)
                 self._ahead.pop(bucket, None)
                 model.watch(bucket)
         portion = (Portion.REST if base else Portion.ALL) if order.is_final else Portion.ROWS
@@ -136,7 +149,8 @@ class Copies:
     def body(self, size_bytes: int) -> memoryview:
         """Memory into which a copy is to be received, for `take`."""
         with self._shell.lock:
-            return self._shell.staged.body(size_bytes)
+            spare = self._shell.staged.take_spare(size_bytes)
+        return fresh(size_bytes) if spare is None else spare
 
     def take(self, head: CopyHead, body: memoryview) -> CopyStatus:
         """Stages a bucket that another server has sent, if it is meant for this process now; keeps `body`.
@@ -167,9 +181,10 @@ class Copies:
             step()
 
 
-def _left(order: SendCopy) -> Version:
-    """The version that its source has."""
-    return Version(order.version - 1)
+def _freeze(order: SendCopy) -> Freeze:
+    """The order of the master that this copy is for."""
+    left = Version(order.version - 1)  # the version that its source has
+    return Freeze(lineage=order.lineage, bucket=order.bucket, version=left, target=order.target)
 
 
 def _status(effects: Iterable[Effect]) -> CopyStatus:

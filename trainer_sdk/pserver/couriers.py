@@ -78,10 +78,11 @@ class Couriers:
                 return False
             orders = self._waiting.get(order.target.incarnation)
             if orders is None:
-                orders = self._waiting[order.target.incarnation] = deque()
+                orders = deque()
                 thread = threading.Thread(target=self._serve, args=(order.target, orders), name="courier", daemon=True)
+                thread.start()  # may raise: what has no thread must not be found here by the next order
                 self._threads = {one for one in self._threads if one.is_alive()} | {thread}
-                thread.start()
+                self._waiting[order.target.incarnation] = orders
             if any(_is_same(order, other) for other in orders):
                 return True
             if len(orders) >= _MAX_WAITING:

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from master.api.identities import BucketId, Incarnation, Version
+from master.api.identities import BucketId, Incarnation, Lineage, Version
 from master.api.messages import Freeze
+from trainer_sdk.pserver.messages import SendCopy
 
 FROZEN_BYTES: Final = 8 << 20
 """Frozen and on their way to one target: for more the next ones wait, but one may always go."""
@@ -29,12 +30,26 @@ class _Kept:
     goes_ahead: bool
 
 
+class _Copy(NamedTuple):
+    """Of a frozen bucket, on its way.  In full it may set out before the difference that it replaces has ended."""
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version
+    target: Incarnation
+    is_full: bool
+
+    @classmethod
+    def of(cls, order: SendCopy) -> _Copy:
+        return cls(order.lineage, order.bucket, order.version, order.target.incarnation, order.is_full)
+
+
 class Freezing:
-    """Of one server."""
+    """Of one server, in one lineage."""
 
     def __init__(self) -> None:
         self._kept: dict[BucketId, _Kept] = {}  # in the order in which they came
-        self._under_way: dict[BucketId, tuple[Incarnation, int]] = {}  # frozen; their targets and bytes
+        self._under_way: dict[_Copy, int] = {}  # their bytes
 
     def keeps(self, order: Freeze) -> bool:
         """It has come before, and its turn has not."""
@@ -45,29 +60,32 @@ class Freezing:
         self._kept.pop(order.bucket, None)
         self._kept[order.bucket] = _Kept(order=order, goes_ahead=True)
 
-    def ready(self, bucket: BucketId, version: Version) -> None:
-        """What goes ahead of this version has arrived, or nothing has to."""
-        if (kept := self._kept.get(bucket)) is not None and kept.order.version == version:
-            self._kept[bucket] = replace(kept, goes_ahead=False)
+    def ready(self, order: Freeze) -> None:
+        """What goes ahead of it has arrived, or nothing has to.  Nothing, if another one took its place."""
+        if self.keeps(order):
+            self._kept[order.bucket] = replace(self._kept[order.bucket], goes_ahead=False)
 
-    def drop(self, bucket: BucketId, version: Version) -> None:
+    def drop(self, order: Freeze) -> None:
         """It cannot go ahead: it is not frozen for a target that cannot be reached.  The master asks again."""
-        if (kept := self._kept.get(bucket)) is not None and kept.order.version == version:
-            del self._kept[bucket]
+        if self.keeps(order):
+            del self._kept[order.bucket]
 
-    def sent(self, bucket: BucketId, target: Incarnation, size_bytes: int) -> None:
+    def sent(self, order: SendCopy, size_bytes: int) -> None:
         """Frozen, and on its way."""
-        self._under_way[bucket] = (target, size_bytes)
+        self._under_way[_Copy.of(order)] = size_bytes
 
-    def ended(self, bucket: BucketId) -> None:
+    def ended(self, order: SendCopy) -> None:
         """It has arrived, or is not sent any more."""
-        self._under_way.pop(bucket, None)
+        self._under_way.pop(_Copy.of(order), None)
 
     def due(self, weigh: Callable[[BucketId], int]) -> list[Freeze]:
-        """Those whose turn it is; they are kept no longer.  `weigh`: bytes that are still to be sent of a bucket."""
+        """Those whose turn it is; they are kept no longer.  `weigh`: bytes that are still to be sent of a bucket.
+
+        Not all of them need get under way: their moves may be over.  So it is to be asked again until there are none.
+        """
         frozen: Counter[Incarnation] = Counter()
-        for target, size_bytes in self._under_way.values():
-            frozen[target] += size_bytes
+        for copy, size_bytes in self._under_way.items():
+            frozen[copy.target] += size_bytes
         found: list[Freeze] = []
         full: set[Incarnation] = set()
         for kept in self._kept.values():

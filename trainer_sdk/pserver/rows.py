@@ -77,7 +77,7 @@ class Rows:
 
     def take_ready(self, count: int) -> Callable[[], None]:
         """What makes memory ready for so many rows more; it may be called beside whoever writes here."""
-        start, stop = max(self._ready, self.count), self.count + count
+        start, stop = max(self._ready, self.count), min(self.count + count, self._spec.shape[0])
         if stop > len(self.ids):
             self._grow(stop)
         self._ready = max(self._ready, stop)
@@ -113,7 +113,10 @@ class Rows:
 
     def _grow(self, wanted: int) -> None:
         """Half as much again, so that growing costs a constant for each row; what is wide has its room at once."""
-        capacity = max(wanted, 1024, len(self.ids) * 3 // 2)
+        capacity, rows = len(self.ids) * 3 // 2, self._spec.shape[0]
+        if wanted <= rows:  # more places than rows are needed only beside a fork
+            capacity = min(capacity, rows)
+        capacity = max(capacity, wanted, 1024)
         self.ids = _grown(self.ids, self.count, lambda: np.empty(capacity, dtype=np.int64))
         self._counts = _grown(self._counts, self.count, lambda: np.empty(capacity, dtype=np.int32))
         if capacity > len(self.arrays[0]):

@@ -73,6 +73,7 @@ class Service:
             case SendCopy():
                 self.copies.send(effect)
             case LoadModel():
+                self.copies.forget_all()
                 self._errands.load(effect)
             case WriteFork():
                 self._errands.write(effect)

@@ -91,6 +91,9 @@ class SparsePart:
         """From now on `written` tells which of its rows changed."""
         self._stamps.watch(bucket, self._homes)
 
+    def end_watches(self) -> None:
+        self._stamps.end_all()
+
     def written(self, bucket: int) -> dict[str, Array]:
         """Like `content`, of the rows that were written since `watch`."""
         return self._content(self._stamps.written(bucket, self._by_id(bucket)))
@@ -104,9 +107,12 @@ class SparsePart:
         return count * copies * row_width(self.spec) * np.dtype(self.spec.dtype).itemsize
 
     def _by_id(self, bucket: int) -> Places:
-        """Where the rows of this bucket stand, by their ids."""
+        """Where the rows of this bucket stand, by their ids.
+
+        Found without the lock, so what is remembered may be of before the same places were taken in another order.
+        """
         found = self._found.get(bucket)
-        if found is None or not self._homes.are_of(bucket, found):
+        if found is None or not self._homes.are_of(bucket, found) or not _are_increasing(self._live.ids[found]):
             places = self._homes.of(bucket)
             found = self._found[bucket] = places[np.argsort(self._live.ids[places])]
         return found

@@ -35,6 +35,11 @@ class Stamps:
         if self._since.pop(bucket, None) is not None and not self._since:
             self._stamps = np.zeros(0, dtype=np.int64)
 
+    def end_all(self) -> None:
+        """Nothing is watched any more."""
+        self._since.clear()
+        self._stamps = np.zeros(0, dtype=np.int64)
+
     def note(self, places: Places, homes: Homes) -> None:
         """Rows at these places, of which the homes are known, have just been written."""
         if not self._since:

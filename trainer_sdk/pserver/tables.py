@@ -116,6 +116,12 @@ class Model:
             if isinstance(part, SparsePart):
                 part.watch(bucket)
 
+    def end_watches(self) -> None:
+        """Nothing is told apart any more, and pushes pay nothing for it."""
+        for part in self.parts:
+            if isinstance(part, SparsePart):
+                part.end_watches()
+
     def row_count(self, bucket: int) -> int:
         """Rows of it that have been trained, of all sparse tables."""
         return sum(int(part.row_counts[bucket]) for part in self.parts if isinstance(part, SparsePart))
