@@ -59,6 +59,11 @@ class Outside:
     security: Security = field(default_factory=Security)  # towards other servers
 
 
+def _of_nothing() -> Weighing:
+    """Holds no model's memory."""
+    return Weighing(Model(Layout.of((), 1), EMPTY), 0.0)
+
+
 Errand = SendCopy | LoadModel | WriteFork
 """What is begun under the lock and goes on without it."""
 
@@ -76,7 +81,7 @@ class Shell:
         self.changed = threading.Condition(self.lock)  # the cut, a lineage that is ready, the end
         self.state = ServerState(incarnation=incarnation, limits=limits)
         self.model: Model | None = None
-        self.weighing = Weighing(Model(Layout.of((), 1), EMPTY), 0.0)  # of the model
+        self.weighing = _of_nothing()  # of the model
         self.staged = Staging()
         self.is_closed = False
 
@@ -125,8 +130,9 @@ class Shell:
         return True
 
     def _left(self, buckets: PositionSet) -> Model | None:
-        """The model with nothing but these; None: there are none, and a new one is made."""
+        """The model with nothing but these; None: there are none, and this one's memory is free for a new one."""
         if not buckets:
+            self.weighing = _of_nothing()
             return None
         model = self.loaded()
         model.remove(model.buckets - buckets)

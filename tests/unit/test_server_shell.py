@@ -1,0 +1,106 @@
+"""What a server holds on to: memory of one model at a time, and what would be lost with it."""
+
+from __future__ import annotations
+
+import queue
+import weakref
+
+import pytest
+
+from master.api.identities import BucketId, Incarnation, Lineage, MemberName, TableSpec, Version
+from master.api.messages import Kept, Restore, Restored
+from master.api.positions import EMPTY, PositionSet
+from master.api.storage import open_storage
+from trainer_sdk.pserver.layout import Layout
+from trainer_sdk.pserver.messages import CopyArrived, CopyHead, ModelLoaded
+from trainer_sdk.pserver.service import Service
+from trainer_sdk.pserver.shell import Outside, Shell
+from trainer_sdk.pserver.state import Limits
+from trainer_sdk.pserver.tables import Model
+
+HERE = Incarnation("here")
+FIRST, SECOND = Lineage(1), Lineage(2)
+MINE = PositionSet.span(0, 4)
+TABLES = (TableSpec(name="c", shape=(64,)), TableSpec(name="e", shape=(64, 4), kind="sparse"))
+A_MINUTE_S = 60.0
+
+
+def order(lineage, *, buckets=MINE, kept=()):
+    return Restore(
+        incarnation=HERE,
+        lineage=lineage,
+        base=None,
+        files=(),
+        data=EMPTY,
+        quarantine=EMPTY,
+        tables=TABLES,
+        bucket_count=4,
+        buckets=buckets,
+        version=Version(0),
+        kept=kept,
+    )
+
+
+def copy(*, is_final):
+    head = CopyHead(
+        lineage=FIRST,
+        bucket=BucketId(1),
+        version=Version(1),
+        target=HERE,
+        is_final=is_final,
+        applied=EMPTY,
+        skipped=EMPTY,
+        digest="of it",
+        base="",
+    )
+    return CopyArrived(head=head)
+
+
+@pytest.fixture
+def said():
+    return queue.SimpleQueue()
+
+
+@pytest.fixture
+def outside(tmp_path, said):
+    return Outside(storage=open_storage(tmp_path.as_uri()), tell=said.put, fatal=lambda error: None)
+
+
+@pytest.fixture
+def shell(outside):
+    """With a model of the first lineage; loads that are begun after it are not done."""
+    shell = Shell(incarnation=HERE, outside=outside, limits=Limits(), begin=lambda errand: None)
+    first = order(FIRST)
+    shell.control(first)
+    assert shell.take_model(first, Model(Layout.of(TABLES, 4), MINE))
+    shell.control(ModelLoaded(lineage=FIRST, marks=()))
+    return shell
+
+
+def test_a_model_that_is_rolled_back_is_gone_before_the_next_one_is_read(shell):
+    """A server is sized for one model and a little more, not for two."""
+    model = weakref.ref(shell.model)
+    shell.control(order(SECOND))
+    assert model() is None
+
+
+def test_a_model_of_which_something_is_kept_stays(shell):
+    model = weakref.ref(shell.model)
+    kept = (Kept(lineage=FIRST, version=Version(0), buckets=PositionSet.of(0)),)
+    shell.control(order(SECOND, kept=kept))
+    assert shell.model is model()
+    assert shell.model.buckets == PositionSet.of(0)
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+def test_what_was_sent_ahead_is_nothing_that_could_be_lost(outside, said, is_final):
+    """It can never be served; a hand-over can, and the table may name this server by now."""
+    service = Service(name=MemberName("s0"), incarnation=HERE, outside=outside)
+    try:
+        service.control(order(FIRST, buckets=EMPTY))
+        assert said.get(timeout=A_MINUTE_S) == Restored(lineage=FIRST)
+        assert not service.has_buckets
+        service.control(copy(is_final=is_final))
+        assert service.has_buckets == is_final
+    finally:
+        service.close()
