@@ -51,9 +51,10 @@ class Service:
 
     @property
     def has_buckets(self) -> bool:
-        """Whether anything may be lost with this process; what is staged may be its own by the table already."""
+        """Whether anything may be lost with this process; what was handed over may be its own by the table already."""
         state = self._shell.state
-        return bool(state.groups or state.kept or state.moving.staged) or state.restoring is not None
+        is_handed_over = any(staged.is_final for staged in state.moving.staged)
+        return bool(state.groups or state.kept) or is_handed_over or state.restoring is not None
 
     def close(self) -> None:
         """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""
