@@ -15,11 +15,16 @@ from typing import Any, Final
 from master.api.messages import Restore
 from master.api.positions import EMPTY, union
 from master.job import cuts, recovery
+from master.job.state import Stage
 from tests.protocol.breaks.cuts import commit_goes_on
 from tests.protocol.breaks.left_out import Break
 from tests.protocol.breaks.masters import raised_to_the_same
 from tests.protocol.breaks.pushes import any_lineage
+from tests.protocol.draft import Draft
+from tests.protocol.model import JobModel
 from tests.protocol.settings import Faults, Setting
+from tests.protocol.steps import trainers
+from tests.protocol.steps.change import Change, Label
 from trainer_sdk.pserver import bucket, restoring
 from trainer_sdk.pserver.state import Group, ServerState, Step
 
@@ -55,9 +60,31 @@ def kept_whatever_is_wrong(state: Any) -> Any:
     return state.recovery.kept or state.route
 
 
+def nobody_trains(cast: Any, world: Any) -> Iterator[Change]:
+    """Not the hole: a smaller world, for what servers do with buckets alone.  At any time nobody wants more of them."""
+    if any(world.faults):
+        yield Change(Label("nothing else will go WRONG"), _let_be)
+
+
+def _let_be(draft: Draft) -> None:
+    draft.faults = (0,) * len(draft.faults)
+
+
+def all_is_quiet(model: Any, world: Any) -> bool:
+    """Not the hole: where nobody trains, this is the END that must be within reach."""
+    master = model.cast.masters[world.leader]
+    leader = master.state
+    slots = [model.cast.servers[number] for number in world.servers]
+    is_busy = any(world.faults) or bool(leader.moves.intents or master.writes) or any(slot.inbox for slot in slots)
+    are_here = all(slot.process.state.lineage == leader.number and slot.link == leader.term for slot in slots)
+    return leader.stage is Stage.SERVING and are_here and not is_busy
+
+
 CRASH: Final = Setting(trainers=1, keeps=True, faults=Faults(server_crash=1))
 ALONE: Final = Setting(trainers=1, positions=1, keeps=True, faults=Faults(server_crash=1))
-MOVED: Final = replace(ALONE, faults=Faults(move=1, server_crash=1))
+MOVED: Final = replace(ALONE, buckets=3, faults=Faults(move=1, server_crash=1))  # one that moves, one that stays
+
+IDLE: Final = ((trainers, "of_trainers", nobody_trains), (JobModel, "is_end", all_is_quiet))
 
 BREAKS: Final = (
     Break(
@@ -93,13 +120,13 @@ BREAKS: Final = (
     Break(
         name="keep-version",
         rule="37: versions count from 0 in each lineage",
-        patches=((restoring, "_kept", kept_at_its_version),),
+        patches=((restoring, "_kept", kept_at_its_version), *IDLE),
         setting=MOVED,
     ),
     Break(
         name="keep-floors",
         rule="39, 49: floors end with the lineage",
-        patches=((bucket, "restore", floors_stay),),
+        patches=((bucket, "restore", floors_stay), *IDLE),
         setting=replace(MOVED, faults=Faults(move=2, server_crash=1)),
     ),
     Break(
