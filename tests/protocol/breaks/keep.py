@@ -21,6 +21,7 @@ from tests.protocol.breaks.left_out import Break
 from tests.protocol.breaks.masters import raised_to_the_same
 from tests.protocol.breaks.pushes import any_lineage
 from tests.protocol.draft import Draft
+from tests.protocol.explore import Limits
 from tests.protocol.model import JobModel
 from tests.protocol.settings import Faults, Setting
 from tests.protocol.steps import trainers
@@ -133,7 +134,8 @@ BREAKS: Final = (
         name="keep-torn-skip",
         rule="31: buckets that disagree about a SKIP roll back",
         patches=((recovery, "_table_to_keep_by", kept_whatever_is_wrong),),
-        setting=replace(CRASH, quarantine_after=1, faults=Faults(raising=1)),
+        setting=replace(ALONE, quarantine_after=1, faults=Faults(raising=1)),
+        limits=Limits(states=60_000),
     ),
     Break(
         name="commit-survives-keep",
