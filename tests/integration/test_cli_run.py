@@ -161,14 +161,16 @@ def test_a_long_path_still_has_a_socket(tmp_path):
     deep.mkdir()
     text = FILES.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
     (deep / "job.yaml").write_text(text)
-    argv = [EDL, "run", "job.yaml", "--json", "--no-etcd", "--duration", "10s"]
+    argv = [EDL, "run", "job.yaml", "--json", "--no-etcd", "--stay"]
     with subprocess.Popen(argv, cwd=deep, stdout=subprocess.PIPE, text=True) as process:
         folder = Path(json.loads(process.stdout.readline())["run"])
         wait_until((folder / "control.path").exists, "the short path")
         wait_until(lambda: Path((folder / "control.path").read_text().strip()).exists(), "the socket")
+        edl("wait", "--for=condition=Running", "tj/idle", "--timeout", "20s", run=folder)
         assert "idle" in edl("get", "tj", run=folder)
+        process.send_signal(signal.SIGINT)
         lines = [json.loads(line) for line in process.stdout]
-        assert process.wait(DEADLINE_S) == 0
+        assert process.wait(DEADLINE_S) == 130
     assert lines[-1]["jobs"] == {"idle": "Running"}
     assert not Path((folder / "control.path").read_text().strip()).exists()
 
