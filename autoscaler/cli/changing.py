@@ -22,20 +22,25 @@ from autoscaler.cli.words import split_target
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
 @where_options
 def scale(*, target: Sequence[str], is_dry: bool, where: Where, **asked: int | None) -> None:
-    """Set how many replicas a deployment has, or pin a job's trainers or servers.
+    """Set how many replicas a deployment has, or pin a job's trainers, servers or both.
+
+    The newest size replaces the one before, carried out or not, and what is told says so.
 
     \b
     edl scale deployment/web --replicas 6
     edl scale tj/digits --trainers 4
     edl scale tj/digits --servers 3
+    edl scale tj/digits --trainers 4 --servers 2
     edl scale tj/digits --servers 0
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     sizes = [Size(of=of, count=count) for of, count in asked.items() if count is not None]
-    if len(sizes) != 1:
-        raise click.UsageError("say --replicas N for a deployment, or --trainers N or --servers N for a job")
+    if not sizes:
+        raise click.UsageError("say --replicas N for a deployment, or --trainers N, --servers N or both for a job")
+    if len(sizes) > 1 and asked["replicas"] is not None:
+        raise click.UsageError("--replicas is of a deployment, --trainers and --servers are of a job: name one of them")
     with where.open(changes=not is_dry) as place:
-        print(place.scale(kind, name, sizes[0], is_dry=is_dry))
+        print(place.scale(kind, name, sizes, is_dry=is_dry))
 
 
 @click.command()

@@ -66,9 +66,10 @@ def _servers(servers: Told, status: Told) -> str:
         trainers_per_server=status["trainersPerServer"],
         is_measured=isinstance(servers["trainersPerServer"], str),  # auto
     )
+    leaving, moving = status["serversLeaving"], (status["progress"] or {}).get("moving", 0)
     told = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
-    moving = (status["progress"] or {}).get("moving", 0)
-    return f"{told}; {moving} buckets are moving" if moving else told
+    told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
+    return told + (f"; {moving} buckets are moving" if moving else "")
 
 
 def _progress_subjects(progress: Told) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from autoscaler.cli.client import RunGoneError, ask, watch
 from autoscaler.cli.describing import format_event, job_lines, part_lines
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.places import Found, LogOptions, Seat, Size, Submission, Told, told_scaled
+from autoscaler.cli.places import Found, LogOptions, Scaled, Seat, Size, Submission, Told, told_scaled
 from autoscaler.cli.tables import COLUMNS
 from autoscaler.cli.text import to_yaml
 from autoscaler.clusters.local.folder import RunFolder
@@ -79,9 +79,14 @@ class LocalRunPlace:
 
     # ---- changing -----------------------------------------------------------------------------------------------
 
-    def scale(self, kind: str, name: str, size: Size, *, is_dry: bool) -> str:
-        done = ask(self.folder, "scale", type=kind, name=name, **{size.of: size.count}, dry_run=is_dry)
-        return told_scaled(done["scaled"], size, is_dry=is_dry)
+    def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
+        counts = {size.of: size.count for size in sizes}
+        done = ask(self.folder, "scale", type=kind, name=name, **counts, dry_run=is_dry)
+        scaled = [
+            Scaled(size=Size(of=one["of"], count=one["to"]), before=one["from"], met=one["met"])
+            for one in done["sizes"]
+        ]
+        return told_scaled(done["scaled"], scaled, is_dry=is_dry)
 
     def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
         fields = {"role": seat.role, "ordinal": seat.ordinal, "dry_run": is_dry}

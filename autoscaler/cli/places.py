@@ -50,14 +50,28 @@ class Size:
     count: int
 
 
-def told_scaled(target: str, size: Size, *, is_dry: bool) -> str:
-    """What to say of a size that has been set."""
-    if size.of != "replicas" and not size.count:
-        told = f"{target}: EDL decides the number of {size.of}"
-    else:
-        what = "" if size.of != "servers" else " server" if size.count == 1 else " servers"
-        told = f"{target} scaled to {size.count}{what}"
-    return told + (" (dry run)" if is_dry else "")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaled:
+    """A size that has been set, or would be: how many there were, and what becomes of the resize before (`met`)."""
+
+    size: Size
+    before: int
+    met: str = ""
+
+
+def told_scaled(target: str, scaled: Sequence[Scaled], *, is_dry: bool) -> str:
+    """What to say of sizes that have been set, each on a line."""
+    return "\n".join(_told_one(target, one) + (" (dry run)" if is_dry else "") for one in scaled)
+
+
+def _told_one(target: str, scaled: Scaled) -> str:
+    size, met = scaled.size, f"; {scaled.met}" if scaled.met else ""
+    if size.of == "replicas":
+        return f"{target} scaled to {size.count}"
+    if not size.count:
+        return f"{target}: EDL decides the number of {size.of}{met}"
+    what = size.of.removesuffix("s") if size.count == 1 else size.of
+    return f"{target} scaled to {size.count} {what} ({scaled.before} now){met}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +137,8 @@ class Place(Protocol):
         """Whether a condition holds (`words.parse_condition`).  CommandError FAILED: it never will."""
         ...
 
-    def scale(self, kind: str, name: str, size: Size, *, is_dry: bool) -> str:
-        """Set a size.  This and the others that change something return what to tell."""
+    def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
+        """Set these sizes, all or none.  This and the others that change something return what to tell."""
         ...
 
     def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:

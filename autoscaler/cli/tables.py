@@ -45,6 +45,12 @@ def _decision(field: str) -> Cell:
     return lambda o: (o["status"].get("decision") or {}).get(field)
 
 
+def _servers(o: Object) -> str:
+    """One that is leaving serves until what it holds has been moved: `3/2`."""
+    status = o["status"]
+    return now_of(status["servers"] + status["serversLeaving"], status["serversTarget"])
+
+
 def _loss(o: Object) -> Any:
     metrics = dict((o["status"].get("progress") or {}).get("metrics") or ())
     return f"{metrics['loss']:.4g}" if "loss" in metrics else None
@@ -66,7 +72,7 @@ COLUMNS: Final[Columns] = {
         Column(title="NOW", cell=_status("trainers")),
         Column(title="TARGET", cell=_status("target")),
         Column(title="MAX", cell=lambda o: o["spec"]["trainer"]["maxReplicas"]),
-        Column(title="SERVERS", cell=lambda o: now_of(o["status"]["servers"], o["status"]["serversTarget"])),
+        Column(title="SERVERS", cell=_servers),
         Column(title="EPOCH", cell=_epoch),
         Column(title="COMMITTED", cell=_progress("committed")),
         Column(title="TOTAL", cell=_progress("total")),

@@ -154,7 +154,7 @@ _JOB_COLUMNS: Final = (
     JobColumn(title="now", cell=lambda job: _goal(job.now, job.target, lambda now, _: str(now))),
     JobColumn(title="target", cell=lambda job: str(job.target)),
     JobColumn(title="max", cell=lambda job: str(job.max)),
-    JobColumn(title="servers", cell=lambda job: _goal(job.servers, job.servers_target, now_of)),
+    JobColumn(title="servers", cell=lambda job: _goal(job.servers + job.servers_leaving, job.servers_target, now_of)),
     JobColumn(title="epoch", cell=_epoch),
     JobColumn(title="done", cell=_share(lambda job: job.progress.done if job.progress else 0)),
     JobColumn(title="committed", cell=_share(lambda job: job.progress.committed if job.progress else 0)),

@@ -46,7 +46,10 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert "known here: idle" in edl("get", "tj/xyz", run=run.folder, code=3)
     assert "sizes 1 to 3" in edl("scale", "tj/idle", "--trainers", "9", run=run.folder, code=4)
     assert "tj/idle has none, and so no tables" in edl("scale", "tj/idle", "--servers", "2", run=run.folder, code=4)
-    assert "say --replicas N" in edl("scale", "tj/idle", "--servers", "2", "--trainers", "2", run=run.folder, code=2)
+    both = ("--servers", "2", "--trainers", "2")
+    assert "tj/idle has none, and so no tables" in edl("scale", "tj/idle", *both, run=run.folder, code=4)
+    assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 0, "all or nothing"
+    assert "name one of them" in edl("scale", "tj/idle", "--replicas", "2", *both, run=run.folder, code=2)
     assert (
         "was not completed"
         in edl("wait", "--for=condition=Completed", "tj/idle", "--timeout", "300ms", run=run.folder, code=5).lower()
@@ -59,8 +62,11 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert run.get("tj/idle")["status"]["trainers"] == 1  # it gave way
     assert "web-1" in edl("describe", "tj/idle", run=run.folder)
 
+    assert "tj/idle scaled to 3 trainers (1 now)" in edl("scale", "tj/idle", "--trainers", "3", run=run.folder)
+    replaced = "replaces the resize to 3 that was under way: 1 of 3 is there"  # there is no room for more
+    assert replaced in edl("scale", "tj/idle", "--trainers", "1", run=run.folder)
+    assert replaced in edl("events", run=run.folder)
     edl("scale", "deployment", "web", "--replicas", "0", run=run.folder)
-    edl("scale", "tj/idle", "--trainers", "1", run=run.folder)
     assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 1
     before = trainers(run)
     assert "dry run" in edl("drain", "tj/idle", "--dry-run", run=run.folder)

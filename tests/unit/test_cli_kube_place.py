@@ -153,7 +153,7 @@ def test_watching_tells_each_change_once(digits):
     made, place = digits
     changes = place.watch("tj", "digits")
     assert next(changes).objects[0]["status"]["reason"] == "NodeFit"
-    place.scale("tj", "digits", Size(of="trainers", count=5), is_dry=False)
+    place.scale("tj", "digits", [Size(of="trainers", count=5)], is_dry=False)
     assert next(changes).objects[0]["spec"]["trainer"]["replicas"] == 5
     place.delete("tj", "digits", is_dry=False)
     assert next(changes).objects[0]["metadata"]["name"] == "digits"
@@ -182,12 +182,13 @@ def test_what_wait_waits_for(digits):
 def test_scale_pins_a_job_through_its_scale(digits):
     """What may not be is refused before it is written; a dry run writes nothing."""
     made, place = digits
-    four = Size(of="trainers", count=4)
-    assert place.scale("tj", "digits", four, is_dry=True) == "tj/digits scaled to 4 (dry run)"
+    four = [Size(of="trainers", count=4)]
+    told = "tj/digits scaled to 4 trainers (2 now); replaces the resize to 3 that was under way: 2 of 3 are there"
+    assert place.scale("tj", "digits", four, is_dry=True) == f"{told} (dry run)"
     assert "replicas" not in made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]
-    assert place.scale("tj", "digits", four, is_dry=False) == "tj/digits scaled to 4"
+    assert place.scale("tj", "digits", four, is_dry=False) == told
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
-    nine, three = Size(of="trainers", count=9), Size(of="replicas", count=3)
+    nine, three = [Size(of="trainers", count=9)], [Size(of="replicas", count=3)]
     assert "has the sizes" in refused(Exit.REFUSED, place.scale, "tj", "digits", nine, is_dry=False)
     assert "--trainers N" in refused(Exit.USAGE, place.scale, "tj", "digits", three, is_dry=False)
 
@@ -197,10 +198,10 @@ def test_scale_pins_servers_in_the_spec():
     with stage() as (made, place):
         made.make_job(server={"maxReplicas": 3, "trainersPerServer": 2})
         made.make_job("bare")
-        two, four = Size(of="servers", count=2), Size(of="servers", count=4)
-        assert place.scale("tj", "digits", two, is_dry=False) == "tj/digits scaled to 2 servers"
+        two, four = [Size(of="servers", count=2)], [Size(of="servers", count=4)]
+        assert place.scale("tj", "digits", two, is_dry=False) == "tj/digits scaled to 2 servers (0 now)"
         assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
-        ours = Size(of="servers", count=0)
+        ours = [Size(of="servers", count=0)]
         assert (
             place.scale("tj", "digits", ours, is_dry=True) == "tj/digits: EDL decides the number of servers (dry run)"
         )
@@ -211,6 +212,74 @@ def test_scale_pins_servers_in_the_spec():
         assert "tj/bare has none, and so no tables" in refused(
             Exit.REFUSED, place.scale, "tj", "bare", two, is_dry=False
         )
+
+
+def test_both_sizes_are_set_by_one_write():
+    """Or none of them, when one cannot be."""
+    with stage() as (made, place):
+        made.make_job(server={"maxReplicas": 3, "trainersPerServer": 2})
+        before = made.get(kinds.TRAINING_JOBS, "digits")
+        too_many = [Size(of="trainers", count=4), Size(of="servers", count=9)]
+        assert "may have 1 to 3 servers" in refused(Exit.REFUSED, place.scale, "tj", "digits", too_many, is_dry=False)
+        assert made.get(kinds.TRAINING_JOBS, "digits") == before
+        both = [Size(of="trainers", count=4), Size(of="servers", count=2)]
+        assert [line.split(" (")[0] for line in place.scale("tj", "digits", both, is_dry=False).splitlines()] == [
+            "tj/digits scaled to 4 trainers",
+            "tj/digits scaled to 2 servers",
+        ]
+        spec = made.get(kinds.TRAINING_JOBS, "digits")["spec"]
+        assert (spec["trainer"]["replicas"], spec["parameterServer"]["replicas"]) == (4, 2)
+
+
+def test_a_second_resize_is_told_what_it_replaces():
+    """What the operator saw last, and what was asked for since."""
+    with stage() as (made, place):
+        made.make_job(told=status(servers={"ready": 3, "target": 3, "emptying": 1}), server={"maxReplicas": 4})
+        two, four = [Size(of="servers", count=2)], [Size(of="servers", count=4)]
+        assert place.scale("tj", "digits", four, is_dry=False) == (
+            "tj/digits scaled to 4 servers (2 now); replaces the resize to 3 that was under way: 2 of 3 are there, "
+            "1 is leaving; what has begun ends first"
+        )
+        assert "replaces the resize to 4 that was under way: 2 of 4 are there" in place.scale(
+            "tj", "digits", two, is_dry=False
+        )
+        assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
+
+
+class Overtaken:
+    """A server on which somebody else asks for 4 servers just before the first write."""
+
+    def __init__(self, api):
+        self._api = api
+        self._rivals = [{"spec": {"parameterServer": {"replicas": 4}}}]
+
+    def __getattr__(self, name):
+        return getattr(self._api, name)
+
+    async def patch(self, kind, name, change, **options):
+        while self._rivals:
+            await self._api.patch(kind, name, self._rivals.pop(), namespace=options["namespace"])
+        return await self._api.patch(kind, name, change, **options)
+
+
+def test_a_resize_that_comes_between_look_and_write_is_told_too():
+    """The write goes to what was looked at: else it is looked at again."""
+    with stage(wrap=Overtaken) as (made, place):
+        made.make_job(told=status(servers={"ready": 3, "target": 3}), server={"maxReplicas": 4})
+        told = place.scale("tj", "digits", [Size(of="servers", count=2)], is_dry=False)
+        assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
+    assert "replaces the resize to 4 that was under way: 3 of 4 are there" in told
+
+
+def test_describe_tells_servers_that_go():
+    """Ready ones among them: they serve until what they hold has been moved."""
+    with stage() as (made, place):
+        made.make_job(
+            told=status(servers={"ready": 3, "target": 2, "emptying": 1, "leaving": 1}), server={"maxReplicas": 4}
+        )
+        text = "\n".join(place.describe("tj", "digits"))
+        assert table(place, "tj")[1].split()[5] == "3/2"
+    assert "3 ready, 2 wanted (1 to 4 allowed, one for every 4 trainers); 1 is being emptied; 1 is leaving" in text
 
 
 def test_describe_tells_both_roles():

@@ -89,6 +89,7 @@ JOB = JobLine(
     target=2,
     servers=1,
     servers_target=2,
+    servers_leaving=0,
     servers_min=1,
     servers_max=4,
     servers_pinned=0,
@@ -258,12 +259,20 @@ def test_describe_answers_why_before_anything_long():
         ({"servers_pinned": 3}, "(pinned to 3 of 1 to 4)"),
         ({"servers_max": 1, "servers_target": 1}, "1 now, 1 wanted (always 1)"),
         ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),
+        ({"servers_leaving": 1}, "; 1 is leaving"),
     ],
 )
 def test_describe_tells_how_many_servers_and_why(changed, words):
     """Pinned, fixed, and while their share of the model is on its way."""
     (line,) = [line for line in job_lines(job_object(replace(JOB, **changed))) if line.startswith("Servers:")]
     assert line.endswith(words)
+
+
+def test_a_server_that_is_leaving_is_still_there():
+    """It serves until what it holds has been moved: wanted and present are told apart while a job shrinks."""
+    job = job_object(replace(JOB, servers=2, servers_target=2, servers_leaving=1))
+    heading, row = format_table([job], is_wide=False)
+    assert row.split()[heading.split().index("SERVERS")] == "3/2"
 
 
 def test_describe_says_when_servers_are_the_bottleneck():

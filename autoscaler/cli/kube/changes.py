@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.kube.asking import KINDS, Asking
-from autoscaler.cli.places import Seat, Size, told_scaled
+from autoscaler.cli.places import Scaled, Seat, Size, told_scaled
+from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import ANY, Preconditions, Propagation, Raw, Subresource
 from autoscaler.clusters.kubernetes.building.labels import DRAIN
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, text
+from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, text, whole
 from autoscaler.clusters.sizes import find_problem
+from autoscaler.clusters.under_way import UnderWay
 from autoscaler.errors import InvalidSpecError
+
+_MOST_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,31 +27,55 @@ class Changes:
 
     asking: Asking
 
-    async def scale(self, kind: str, name: str, size: Size, *, is_dry: bool) -> str:
-        """By /scale, as an autoscaler would; a job's servers by `spec.parameterServer.replicas`."""
+    async def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
+        """By /scale, as an autoscaler would; a job's servers by `spec.parameterServer.replicas`, both by one write."""
         options = {"deployment": ("replicas",), "tj": ("trainers", "servers")}.get(kind)
         if options is None:
             raise CommandError(Exit.USAGE, f"a {kind} has no size; scale a deployment or a tj")
-        if size.of not in options:
+        if any(size.of not in options for size in sizes):
             told = " or ".join(f"--{option} N" for option in options)
             raise CommandError(Exit.USAGE, f"the size of a {kind} is set with {told}")
-        found = await self.asking.find(kind, name)
+        found, tries = await self.asking.find(kind, name), 0
+        while True:
+            try:
+                return await self._scale(kind, found, sizes, is_dry=is_dry)
+            except ConflictError:  # somebody was first: what is told is told of the newest
+                tries, newest = tries + 1, await self.asking.find(kind, name)
+                if tries == _MOST_TRIES or text(newest, "metadata", "uid") != text(found, "metadata", "uid"):
+                    raise
+                found = newest
+
+    async def _scale(self, kind: str, found: Raw, sizes: Sequence[Size], *, is_dry: bool) -> str:
         if kind == "tj":
             _check_unfinished(found)
-            _check_size(found, size)
+            for size in sizes:
+                _check_size(found, size)
         if not is_dry:
-            await self._write_size(kind, found, size)
-        return told_scaled(f"{kind}/{text(found, 'metadata', 'name')}", size, is_dry=is_dry)
+            await self._write_sizes(kind, found, sizes)
+        ways = {size.of: under_way(found, size.of) for size in sizes}
+        scaled = [
+            Scaled(size=size, before=way.there, met=way.tell(size.count))
+            for size, way in zip(sizes, ways.values(), strict=True)
+        ]
+        return told_scaled(f"{kind}/{text(found, 'metadata', 'name')}", scaled, is_dry=is_dry)
 
-    async def _write_size(self, kind: str, found: Raw, size: Size) -> None:
-        is_servers = size.of == "servers"
+    async def _write_sizes(self, kind: str, found: Raw, sizes: Sequence[Size]) -> None:
+        counts = {size.of: size.count for size in sizes}
+        by_scale = "servers" not in counts
+        fields = {"servers": "parameterServer", "trainers": "trainer"}
         await self.asking.api.patch(
             TRAINING_JOBS if kind == "tj" else DEPLOYMENTS,
             text(found, "metadata", "name"),
-            {"spec": {"parameterServer": {"replicas": size.count}} if is_servers else {"replicas": size.count}},
+            {"spec": {"replicas": sizes[0].count}}
+            if by_scale
+            else {"spec": {fields[of]: {"replicas": count} for of, count in counts.items()}},
             namespace=text(found, "metadata", "namespace"),
-            subresource=None if is_servers else Subresource.SCALE,
-            only=Preconditions(uid=text(found, "metadata", "uid")) if is_servers else ANY,
+            subresource=Subresource.SCALE if by_scale else None,
+            only=ANY
+            if by_scale
+            else Preconditions(
+                uid=text(found, "metadata", "uid"), resource_version=text(found, "metadata", "resourceVersion")
+            ),
         )
 
     async def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
@@ -110,6 +140,20 @@ class Changes:
         change = {"metadata": {"labels": {DRAIN: value}}}
         only = Preconditions(uid=text(node, "metadata", "uid"))
         await self.asking.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
+
+
+def under_way(job: Raw, of: str) -> UnderWay:
+    """How far the job's `trainers` or `servers` are with the number that holds until now, by its status."""
+    status = part(job, "status", of)
+    pinned = whole(job, "spec", "parameterServer" if of == "servers" else "trainer", "replicas")
+    emptying = whole(status, "emptying")  # they are ready and stay until what they hold has been moved
+    there = max(0, whole(status, "ready") - emptying)
+    is_active = bool(status) and part(job, "spec", "runPolicy").get("suspend") is not True
+    return UnderWay(
+        wanted=(pinned or whole(status, "target")) if is_active else there,
+        there=there,
+        leaving=whole(status, "leaving") + emptying,
+    )
 
 
 def _check_size(job: Raw, size: Size) -> None:

@@ -9,7 +9,7 @@ import asyncio
 import codecs
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -128,8 +128,8 @@ class ClusterPlace:
 
     # ---- changing -----------------------------------------------------------------------------------------------
 
-    def scale(self, kind: str, name: str, size: Size, *, is_dry: bool) -> str:
-        return self._do(self._changes.scale(type_named(kind), name, size, is_dry=is_dry))
+    def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
+        return self._do(self._changes.scale(type_named(kind), name, sizes, is_dry=is_dry))
 
     def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
         return self._do(self._changes.drain(type_named(kind), name, seat, is_dry=is_dry))

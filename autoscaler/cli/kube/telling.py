@@ -89,7 +89,10 @@ def _servers(job: Object) -> str:
         trainers_per_server=whole(spec, "trainersPerServer", default=whole(status, "trainersPerServer", default=4)),
         is_measured=bool(text(spec, "trainersPerServer")),  # auto
     )
-    return f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
+    emptying, leaving = whole(status, "emptying"), whole(status, "leaving")
+    told = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
+    told += f"; {emptying} {'is' if emptying == 1 else 'are'} being emptied" if emptying else ""
+    return told + (f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else "")
 
 
 def waiting_share_of(job: Object) -> float:

@@ -168,13 +168,13 @@ class LocalCluster:
         """Stop its pods and forget it.  Raises KeyError."""
         self.web.delete(name)
 
-    def pin(self, name: str, trainers: int) -> None:
-        """Hold a job at this size, 0: EDL decides.  Raises KeyError."""
-        self.jobs.pin(name, trainers)
+    def pin(self, name: str, trainers: int, *, met: str = "") -> None:
+        """Hold a job at this size, 0: EDL decides; `met` is told with it.  Raises KeyError."""
+        self.jobs.pin(name, trainers, met=met)
 
-    def pin_servers(self, name: str, servers: int) -> None:
-        """Hold a job at so many parameter servers, 0: EDL decides.  Raises KeyError."""
-        self.jobs.pin_servers(name, servers)
+    def pin_servers(self, name: str, servers: int, *, met: str = "") -> None:
+        """Hold a job at so many parameter servers, 0: EDL decides; `met` is told with it.  Raises KeyError."""
+        self.jobs.pin_servers(name, servers, met=met)
 
     def suspend(self, name: str, *, on: bool) -> None:
         """All pods of the job leave, or it may start again.  Raises KeyError."""

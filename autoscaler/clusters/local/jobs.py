@@ -109,14 +109,13 @@ class Jobs:
             self.tell(record.name, lives.SuspendSet(on=True))
         self._table.touch()
 
-    def pin(self, name: str, trainers: int) -> None:
-        """From now on this size; 0: EDL decides."""
+    def pin(self, name: str, trainers: int, *, met: str = "") -> None:
+        """From now on this size; 0: EDL decides.  `met`: what becomes of the size before, for people."""
         self.records[name] = replace(self.records[name], pinned=trainers)
         message = f"pinned to {_counted(trainers, 'trainer')}" if trainers else "EDL decides the size again"
-        self._recorder.note("Resized", f"tj/{name}", "Pinned" if trainers else "Unpinned", message)
-        self._table.touch()
+        self._note_pin(name, trainers, message, met)
 
-    def pin_servers(self, name: str, servers: int) -> None:
+    def pin_servers(self, name: str, servers: int, *, met: str = "") -> None:
         """From now on so many parameter servers; 0: EDL decides.  The job has some, and the number is within bounds."""
         record = self.records[name]
         assert record.job.server is not None
@@ -124,7 +123,11 @@ class Jobs:
         job = replace(record.job, server=replace(record.job.server, replicas=replicas))
         self.records[name] = replace(record, job=job)
         message = f"pinned to {_counted(servers, 'server')}" if servers else "EDL decides the number of servers again"
-        self._recorder.note("Resized", f"tj/{name}", "Pinned" if servers else "Unpinned", message)
+        self._note_pin(name, servers, message, met)
+
+    def _note_pin(self, name: str, count: int, message: str, met: str) -> None:
+        told = f"{message}; {met}" if met else message
+        self._recorder.note("Resized", f"tj/{name}", "Pinned" if count else "Unpinned", told)
         self._table.touch()
 
     def use_etcd(self, endpoints: str) -> None:

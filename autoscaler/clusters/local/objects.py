@@ -48,6 +48,7 @@ def job_object(job: JobLine) -> Object:
             "target": job.target,
             "servers": job.servers,
             "serversTarget": job.servers_target,
+            "serversLeaving": job.servers_leaving,
             "trainersPerServer": job.trainers_per_server,
             "serversHint": hint.tell(job.servers_max) if hint is not None else "",
             "masterReady": job.has_master,

@@ -17,7 +17,8 @@ from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is
 from autoscaler.clusters.local.wire import Problem, RequestError
 from autoscaler.clusters.sizes import find_problem
 from autoscaler.clusters.types import type_of
-from autoscaler.domain import NodeName, PodName, Role
+from autoscaler.clusters.under_way import UnderWay
+from autoscaler.domain import JobState, NodeName, PodName, Role
 from autoscaler.manifests.refusals import did_you_mean
 from autoscaler.snapshots import to_document
 
@@ -126,24 +127,56 @@ class Requests:
                 raise self._not_found(kind, name)
             if not request.get("dry_run"):
                 self._run.cluster.scale(name, replicas)
-            return {"scaled": f"deployment/{name}", "to": replicas, "dry_run": bool(request.get("dry_run"))}
+            sizes = [{"of": "replicas", "to": replicas, "from": 0, "met": ""}]
+            return {"scaled": f"deployment/{name}", "sizes": sizes, "dry_run": bool(request.get("dry_run"))}
         if kind != "tj":
             raise RequestError(Problem.USAGE, f"a {kind} has no size; scale a deployment or a tj")
         return self._scale_job(request, name)
 
     def _scale_job(self, request: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-        role = next((role for role in ("trainers", "servers") if request.get(role) is not None), None)
-        if role is None:
-            raise RequestError(Problem.USAGE, "the size of a tj is set with --trainers N or --servers N")
-        job = self._unfinished_job(name)
-        count = _number(request, role, most=_MOST_REPLICAS)
-        planned = to_domain(self._run.cluster.jobs.records[job.name])
-        if problem := find_problem(job.name, planned, role, count):
-            raise RequestError(Problem.REFUSED, problem)
+        """Trainers, servers or both: all of it or nothing, and the next plan sees both."""
+        asked = {Role.TRAINER: "trainers", Role.SERVER: "servers"}
+        counts = {
+            role: _number(request, field, most=_MOST_REPLICAS)
+            for role, field in asked.items()
+            if request.get(field) is not None
+        }
+        if not counts:
+            raise RequestError(Problem.USAGE, "the size of a tj is set with --trainers N, --servers N or both")
+        job, cluster = self._unfinished_job(name), self._run.cluster
+        planned = to_domain(cluster.jobs.records[job.name])
+        for role, count in counts.items():
+            if problem := find_problem(job.name, planned, asked[role], count):
+                raise RequestError(Problem.REFUSED, problem)
+        ways = {role: self._under_way(job, role) for role in counts}
+        met = {role: ways[role].tell(count) for role, count in counts.items()}
         if not request.get("dry_run"):
-            pin = self._run.cluster.pin_servers if role == "servers" else self._run.cluster.pin
-            pin(name, count)
-        return {"scaled": f"tj/{name}", "role": role, "to": count, "dry_run": bool(request.get("dry_run"))}
+            for role, count in counts.items():
+                (cluster.pin_servers if role is Role.SERVER else cluster.pin)(name, count, met=met[role])
+        return {
+            "scaled": f"tj/{name}",
+            "sizes": [
+                {"of": asked[role], "to": count, "from": ways[role].there, "met": met[role]}
+                for role, count in counts.items()
+            ],
+            "dry_run": bool(request.get("dry_run")),
+        }
+
+    def _under_way(self, job: JobLine, role: Role) -> UnderWay:
+        """How far the job is with the size that holds until now; a server is there once its master has it."""
+        pods = tuple(self._run.cluster.table.job_pods(job.name, role))
+        staying = [pod for pod in pods if not pod.is_leaving]
+        is_server, progress = role is Role.SERVER, job.progress
+        there = len(staying)
+        if is_server and progress is not None:
+            there = sum(pod.name in progress.connected for pod in staying)
+        wanted = (job.servers_pinned or job.servers_target) if is_server else (job.pinned or job.target)
+        return UnderWay(
+            wanted=wanted if self._run.cluster.jobs.records[job.name].life.state is JobState.ACTIVE else there,
+            there=there,
+            leaving=len(pods) - len(staying),
+            moving=progress.moving if is_server and progress is not None else 0,
+        )
 
     def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = parse_type(_text(request, "type"))

@@ -51,7 +51,10 @@ class NodeLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLine:
-    """`now` and `servers` count pods that stand and do not leave; `why` is the planner's explanation of the targets."""
+    """`now` and `servers` count pods that stand and do not leave; `why` is the planner's explanation of the targets.
+
+    `servers_leaving` still hold buckets, or are just going: they serve until what they hold has been moved.
+    """
 
     name: str
     namespace: str
@@ -68,6 +71,7 @@ class JobLine:
     target: int
     servers: int
     servers_target: int
+    servers_leaving: int
     servers_min: int  # 0: a job without servers
     servers_max: int
     servers_pinned: int
@@ -188,14 +192,12 @@ def _pod_line(pod: LocalPod, now_s: float) -> PodLine:
 
 def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLine], now_s: float) -> JobLine:
     job, life = record.job, record.life
-    standing = [
-        pod
-        for pod in pods
-        if pod.owner == job.name and pod.role is not Role.OTHER and pod.phase is not PodPhase.TERMINATING
-    ]
+    own = [pod for pod in pods if pod.owner == job.name and pod.role is not Role.OTHER]
+    standing = [pod for pod in own if pod.phase is not PodPhase.TERMINATING]
     now = sum(pod.role is Role.TRAINER for pod in standing)
     is_active = life.state is JobState.ACTIVE
     replicas = Replicas(minimum=0, maximum=0) if job.server is None else job.server.replicas
+    servers = sum(pod.role is Role.SERVER for pod in standing)
     return JobLine(
         name=job.name,
         namespace=job.namespace,
@@ -210,8 +212,9 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
         pinned=record.pinned,
         now=now,
         target=decision.target if decision is not None and is_active else 0,
-        servers=sum(pod.role is Role.SERVER for pod in standing),
+        servers=servers,
         servers_target=decision.servers_target if decision is not None and is_active else 0,
+        servers_leaving=sum(pod.role is Role.SERVER for pod in own) - servers,
         servers_min=replicas.minimum,
         servers_max=replicas.maximum,
         servers_pinned=replicas.pinned,

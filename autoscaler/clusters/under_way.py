@@ -1,0 +1,44 @@
+"""What a new size meets of the one before, in words for whoever sets it: pure.
+
+Two resizes may be asked for at once.  The newest number holds at once and replaces the one before, whether that was
+carried out or not; pods that are leaving and buckets that are on their way end first, and pods that are to stand in
+their places wait for that (ADR 0315).  Which sizes may be set at all is `sizes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnderWay:
+    """One role of a job: `wanted` until now, `there` and staying, told to leave, and buckets on their way."""
+
+    wanted: int
+    there: int
+    leaving: int = 0
+    moving: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing of the number before is left to do."""
+        return self.there == self.wanted and not self.leaving and not self.moving
+
+    def tell(self, count: int) -> str:
+        """What becomes of the number before, now that `count` is set (0: EDL decides); empty: it is carried out."""
+        if self.is_settled:
+            return ""
+        if count == self.wanted:
+            return f"the resize to {self.wanted} that is under way goes on: {self._state()}"
+        ends = "; what has begun ends first" if self.leaving or self.moving else ""
+        return f"replaces the resize to {self.wanted} that was under way: {self._state()}{ends}"
+
+    def _state(self) -> str:
+        told = [f"{self.there} of {self.wanted} {'is' if self.there == 1 else 'are'} there"]
+        told += [f"{self.leaving} {'is' if self.leaving == 1 else 'are'} leaving"] if self.leaving else []
+        told += [f"{_counted(self.moving, 'bucket')} on the way"] if self.moving else []
+        return ", ".join(told)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

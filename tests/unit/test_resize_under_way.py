@@ -1,0 +1,49 @@
+"""Two resizes at once: the second replaces the first or goes on with it, and whoever asks is told which."""
+
+from __future__ import annotations
+
+import pytest
+
+from autoscaler.cli.places import Scaled, Size, told_scaled
+from autoscaler.clusters.under_way import UnderWay
+
+
+@pytest.mark.parametrize(
+    ("before", "count", "told"),
+    [
+        (UnderWay(wanted=3, there=3), 2, ""),
+        (UnderWay(wanted=4, there=3), 2, "replaces the resize to 4 that was under way: 3 of 4 are there"),
+        (
+            UnderWay(wanted=2, there=2, leaving=1),
+            3,
+            "replaces the resize to 2 that was under way: 2 of 2 are there, 1 is leaving; what has begun ends first",
+        ),
+        (
+            UnderWay(wanted=3, there=3, moving=12),
+            0,
+            "replaces the resize to 3 that was under way: 3 of 3 are there, 12 buckets on the way; "
+            "what has begun ends first",
+        ),
+        (UnderWay(wanted=3, there=1), 3, "the resize to 3 that is under way goes on: 1 of 3 is there"),
+        (
+            UnderWay(wanted=1, there=1, leaving=2),
+            1,
+            "the resize to 1 that is under way goes on: 1 of 1 is there, 2 are leaving",
+        ),
+    ],
+)
+def test_the_second_resize_says_what_becomes_of_the_first(before, count, told):
+    """Nothing where nothing is under way."""
+    assert before.tell(count) == told
+
+
+def test_each_role_that_was_set_has_its_line():
+    """Deployments have no resize to replace; 0 is EDL's choice."""
+    servers = Scaled(size=Size(of="servers", count=1), before=3, met="replaces the resize to 4")
+    trainers = Scaled(size=Size(of="trainers", count=0), before=2)
+    assert told_scaled("tj/x", [trainers, servers], is_dry=True).splitlines() == [
+        "tj/x: EDL decides the number of trainers (dry run)",
+        "tj/x scaled to 1 server (3 now); replaces the resize to 4 (dry run)",
+    ]
+    web = Scaled(size=Size(of="replicas", count=6), before=0)
+    assert told_scaled("deployment/web", [web], is_dry=False) == "deployment/web scaled to 6"
