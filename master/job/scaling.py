@@ -69,13 +69,14 @@ def _problem(state: JobState, event: ServersAsked) -> Refused | None:
 
 
 def _replaced(state: JobState) -> str:
-    """What of the number before is not carried out yet."""
-    moves = state.moves
-    if not (moves.intents or moves.waiting):
+    """What of the number before is not carried out yet: buckets of a server that leaves anyhow are not its doing."""
+    alone = {o: one.key for o, one in state.members.servers.items() if one.is_leaving and o < state.scale.wanted}
+    begun = [intent for intent in state.moves.intents if intent.source not in alone.values()]
+    waiting = [move for move in state.moves.waiting if move.source not in alone]
+    if not (begun or waiting):
         return ""
     number = f"{state.scale.wanted} server{'' if state.scale.wanted == 1 else 's'}"
-    waited = f"{len(moves.waiting)} buckets still waited to move and are planned anew"
-    return f"{number}: {waited}, {len(moves.intents)} are on their way and end first"
+    return f"{number}: {len(waiting)} buckets still waited to move and are planned anew, {len(begun)} end first"
 
 
 def _answer(

@@ -114,7 +114,8 @@ def test_a_terminal_without_unicode_is_shown_what_it_can_show(tmp_path, is_live)
     """Live view or lines: characters that the terminal lacks are replaced, and nothing stops."""
     place = tmp_path / "ü"
     place.mkdir()
-    (place / "job.yaml").write_text(FILES)
+    programs = FILES.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
+    (place / "job.yaml").write_text(programs)
     options = "--no-etcd --duration 8s" + ("" if is_live else " --no-view")
     line = f"{EDL} run job.yaml {options}"
     done = shell(

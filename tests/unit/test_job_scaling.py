@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from master.api.messages import Released, Restore
+from master.api.messages import Released, Restore, ServerLeaving
 from master.job.domain import AnswerServers, JobConfig, Persist, RecordServers
 from master.job.scaling import MAX_ASKING
 from tests.unit.job_driver import Driver, Marks, run_servers, serving
@@ -103,6 +103,17 @@ def test_a_second_number_says_what_of_the_first_it_replaces(job):
     carry(driver, [*servers, third])
     assert set(owners(driver)) == {"s0"}
     assert to(driver, third.key, Released)
+
+
+def test_one_shrink_replaces_nothing_though_its_server_has_said_that_it_leaves(job):
+    """A pod hears that it is to go before the master hears of the number: what moves since is of this very shrink."""
+    driver, servers = grown(job, 3)
+    driver.say(servers[2].key, ServerLeaving())
+    assert driver.state.moves.intents or driver.state.moves.waiting
+    (answered,) = driver.want(2)
+    assert answered.answer.replaces == ""
+    (replaced,) = driver.want(1)
+    assert replaced.answer.replaces.startswith("2 servers: ")
 
 
 def test_servers_that_are_not_wanted_are_emptied_and_released_and_nobody_goes_back(job):
