@@ -6,7 +6,12 @@ Three questions, of which no answer is taken from the system's own books:
 - of each gradient in it: was it computed on values that are in this checkpoint's past, or did it cross a roll-back?
 - was the checkpoint that was head before a pull in what the pull saw (live buckets contain head)?
 
-The model and the trainers' diaries are explained in `tests/programs/chaos_ledger.py`.
+Where servers keep what they have after a loss (rule 30), a gradient may rightly have seen, in the buckets that were
+lost, what is no more, and be kept in the others.  Then the second question is asked of each bucket by itself: a
+gradient that is in it was computed on what is in it.
+
+The model and the trainers' diaries are explained in `tests/programs/chaos_ledger.py`; rows of sparse tables are
+looked at in `tests.chaos.rows`.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,6 +63,9 @@ class Saw:
     pulled_at_s: float
     changed: np.ndarray  # stamps that were another number at its pull before
     to: np.ndarray
+    looked: np.ndarray = field(
+        default_factory=lambda: np.zeros((2, 0), dtype=np.int64)
+    )  # rows of `firsts`, their values
 
 
 def numbers(positions: PositionSet) -> np.ndarray:
@@ -73,9 +81,13 @@ def read_head(storage: Storage, manifest: Manifest, seen_at_s: float) -> Head:
         for bucket, data in read_buckets(storage, record, PositionSet.span(0, manifest.bucket_count)):
             contents = decode_bucket(record.name, data, manifest.bucket_count)
             for spec, dense in zip(layout.tables, layout.dense, strict=True):
-                if spec.name in contents:
-                    ((start, stop),) = dense.runs(PositionSet.of(bucket))
-                    tables[spec.name].reshape(-1)[start:stop] = contents[spec.name]["values"]
+                if spec.name not in contents:
+                    continue
+                if dense is None:
+                    tables[spec.name][contents[spec.name]["ids"]] = contents[spec.name]["values"]
+                    continue
+                ((start, stop),) = dense.runs(PositionSet.of(bucket))
+                tables[spec.name].reshape(-1)[start:stop] = contents[spec.name]["values"]
     return Head(manifest=manifest, tables=tables, seen_at_s=seen_at_s)
 
 
@@ -146,18 +158,33 @@ def read_diaries(folder: Path) -> list[Saw]:
                     pulled_at_s=line["pulled_at_s"],
                     changed=np.asarray(line["changed"], dtype=np.int64),
                     to=np.asarray(line["to"], dtype=np.int64),
+                    looked=np.asarray(line["looked"], dtype=np.int64),
                 )
             )
     return seen
 
 
-def check_gradients(last: Head, heads: list[Head], diaries: list[Saw]) -> list[str]:
+def buckets_of_stamps(head: Head) -> np.ndarray:
+    """The bucket of each position's stamp."""
+    manifest = head.manifest
+    layout = Layout.of(manifest.tables, manifest.bucket_count)
+    ((_, dense),) = ((s, d) for s, d in zip(layout.tables, layout.dense, strict=True) if s.name == "stamps")
+    assert dense is not None
+    out = np.zeros(len(head.tables["stamps"]), dtype=np.int64)
+    for bucket in range(manifest.bucket_count):
+        for start, stop in dense.runs(PositionSet.of(bucket)):
+            out[start:stop] = bucket
+    return out
+
+
+def check_gradients(last: Head, heads: list[Head], diaries: list[Saw], *, keeps: bool = False) -> list[str]:
     """Of each gradient in the last checkpoint: who made it, and on what.
 
     A gradient that crossed a roll-back was computed on a stamp that the roll-back took away, so that this cell holds
     another number now.  One that was pulled from a server without the head of its time lacks that head's stamps.
     """
     final = last.tables["stamps"]
+    homes = buckets_of_stamps(last) if keeps else np.zeros(len(final), dtype=np.int64)
     landed = set(final[final != 0].tolist())
     known = {line.nonce for line in diaries}
     problems = [
@@ -172,6 +199,7 @@ def check_gradients(last: Head, heads: list[Head], diaries: list[Saw]) -> list[s
             continue
         told = f"the gradient of {line.positions} by {line.trainer}"
         crossed = np.flatnonzero((stamps != 0) & (stamps != final))
+        crossed = crossed[np.isin(homes[crossed], homes[final == line.nonce])]
         if len(crossed):
             problems.append(
                 f"{told} crossed a roll-back: it saw {len(crossed)} pushes that were lost, as {crossed[:3]}"
@@ -188,9 +216,13 @@ def check_end(last: Head) -> list[str]:
     return [f"the last checkpoint lacks {len(missing)} positions: {missing}"] if missing else []
 
 
-def verdict(heads: list[Head], diaries: list[Saw]) -> list[str]:
-    """All of it, of a job that has ended; empty: every position is in every checkpoint exactly once."""
+def verdict(heads: list[Head], diaries: list[Saw], *, keeps: bool = False) -> list[str]:
+    """All of it, of a job that has ended; empty: every position is in every checkpoint exactly once.
+
+    `keeps`: after a loss the other servers keep what they have.
+    """
     if not heads:
         return ["no checkpoint was ever seen"]
     problems = [problem for head in heads for problem in (*check_owners(head), *check_head(head))]
-    return problems + check_growth(heads) + check_gradients(heads[-1], heads, diaries) + check_end(heads[-1])
+    problems += check_growth(heads) + check_gradients(heads[-1], heads, diaries, keeps=keeps)
+    return problems + check_end(heads[-1])

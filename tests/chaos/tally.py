@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.chaos.heads import HeadWatch
 from tests.chaos.ledger import read_diaries, verdict
+from tests.chaos.rows import check_looks, check_rows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,10 +23,12 @@ class Tally:
     positions: int = 0
     quarantined: int = 0
 
-    def judge(self, job: str, watch: HeadWatch, diaries: Path) -> str:
-        """Takes in a job that has ended; a line about it."""
+    def judge(self, job: str, watch: HeadWatch, diaries: Path, *, keeps: bool = False) -> str:
+        """Takes in a job that has ended; a line about it.  `keeps`: after a loss the others keep what they have."""
         saw = read_diaries(diaries)
-        found = verdict(watch.heads, saw)
+        found = verdict(watch.heads, saw, keeps=keeps)
+        found += [problem for head in watch.heads for problem in check_rows(head)]
+        found += check_looks(watch.heads, saw)
         self.problems += [f"{job}: {problem}" for problem in found]
         if not watch.heads:
             return "no checkpoint"

@@ -115,7 +115,7 @@ class Shell:
         """A push's marks and parameters; `gradients` were checked against the model."""
         self._apply(self.loaded(), step.effects, gradients, pushed)
         self._set(step.state)
-        log.debug("%s", step)
+        log.debug("%s", step.effects)
 
     def loaded(self) -> Model:
         """The model.  Raises InvariantViolationError where there is none."""

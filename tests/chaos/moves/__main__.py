@@ -20,8 +20,9 @@ from typing import Any
 from bench.__main__ import MOVED, ROOT, redraw
 from tests.chaos.moves.campaign import Campaign
 from tests.chaos.moves.cast import Shape
+from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.plans import Dealt
-from tests.chaos.moves.points import SENT_STEPS, Step
+from tests.chaos.moves.points import Step
 from tests.chaos.moves.report import Wanted, as_document, as_text, missing
 from tests.chaos.stage import etcd_members
 
@@ -34,7 +35,8 @@ def main() -> int:
     parser.add_argument("--resizes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--steps", type=_steps, default=SENT_STEPS, help=f"of {','.join(Step)}")
+    parser.add_argument("--steps", type=_steps, default=tuple(Step), help=f"of {','.join(Step)}")
+    parser.add_argument("--kinds", type=_kinds, default=tuple(JobKind), help=f"of {','.join(_words())}")
     parser.add_argument("--json", action="store_true", help="one document instead of lines")
     parser.add_argument("--keep", action="store_true", help="also into docs/chaos-moves.json and docs/benchmarks.md")
     parser.add_argument("--folder", type=Path, default=Path("runs"), help="where the run folder is made")
@@ -43,6 +45,14 @@ def main() -> int:
 
 def _steps(text: str) -> tuple[Step, ...]:
     return tuple(Step(word.strip().upper()) for word in text.split(","))
+
+
+def _words() -> dict[str, JobKind]:
+    return {kind.name.lower(): kind for kind in JobKind}
+
+
+def _kinds(text: str) -> tuple[JobKind, ...]:
+    return tuple(_words()[word.strip().lower()] for word in text.split(","))
 
 
 async def run(arguments: argparse.Namespace) -> int:
@@ -60,7 +70,7 @@ async def run(arguments: argparse.Namespace) -> int:
     async with etcd_members(folder, 3, say) as etcd:
         campaign = Campaign(folder, etcd, plan=plan, rng=rng, until_s=until_s, say=say)
         try:
-            await campaign.fight(Shape())
+            await campaign.fight(Shape(), arguments.kinds)
         except (TimeoutError, RuntimeError) as error:
             campaign.report.problems.append(str(error))
     report, took_s = campaign.report, time.monotonic() - began_at_s

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
@@ -71,23 +71,29 @@ class Deck:
         self._steps = tuple(steps)
         self._cards: list[Blow] = []
 
-    def deal(self, count: int) -> list[Blow]:
-        """About so many, one a step: those at a cut's steps first, the others in the order in which a move goes.
+    def deal(self, count: int, steps: Collection[Step]) -> list[Blow]:
+        """About so many, one a step, of these: those at a cut's steps first, the others in the order of a move.
 
         What is to be done at UNDO needs a move that fails: what makes it fail is dealt with it.
         """
-        while len(self._cards) < count:
-            all_of_them = product(self._steps, Victim, How)
-            fresh = [Blow(step=step, victim=victim, how=how) for step, victim, how in all_of_them]
-            self._rng.shuffle(fresh)
-            self._cards = fresh + self._cards
-        cards = [self._cards.pop() for _ in range(count)]
+        cards = self._draw(count, [step for step in self._steps if step in steps])
         if any(blow.step is Step.UNDO for blow in cards):
             cards.append(self._rng.choice(UNDOING))
         dealt = {blow.step: blow for blow in cards}
         self.give_back(blow for blow in cards if blow not in dealt.values())
         order = [*CUT_STEPS, *(step for step in Step if step not in CUT_STEPS)]
         return sorted(dealt.values(), key=lambda blow: order.index(blow.step))
+
+    def _draw(self, count: int, steps: Collection[Step]) -> list[Blow]:
+        """The uppermost at these steps; what cannot be met by this job waits for another one."""
+        while steps and sum(blow.step in steps for blow in self._cards) < count:
+            fresh = [Blow(step=step, victim=who, how=how) for step, who, how in product(self._steps, Victim, How)]
+            self._rng.shuffle(fresh)
+            self._cards = fresh + self._cards
+        drawn = [blow for blow in self._cards[::-1] if blow.step in steps][:count]
+        for blow in drawn:
+            self._cards.remove(blow)
+        return drawn
 
     def give_back(self, blows: Iterable[Blow]) -> None:
         """They did not fall: they are dealt again, not at once."""

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 
 from master.etcd_server.cluster import EtcdCluster
@@ -22,6 +23,7 @@ from tests.chaos.asking import ask_status, brief
 from tests.chaos.heads import HeadWatch
 from tests.chaos.moves.blows import Blow, Fists, Landed
 from tests.chaos.moves.cast import Cast, Part, Shape, on_stage
+from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.orders import Order
 from tests.chaos.moves.plans import Plan, Planned
 from tests.chaos.moves.points import CUT_STEPS, Points, Step
@@ -35,13 +37,25 @@ SETTLE_BUDGET_S = 90.0
 END_BUDGET_S = 240.0
 LOOK_EVERY_S = 0.1
 LAST_OF_A_JOB = 0.15  # of its positions: with so few left no resize begins
+RESIZES_EACH = 12  # of a job: so every kind has its share
 CUT_FIRST_S = 0.3  # a move that begins under an open cut is given so long
+
+
+@dataclass(slots=True, kw_only=True)
+class Share:
+    """What one kind of job had of it."""
+
+    jobs: int = 0
+    resizes: int = 0
+    faults: int = 0
+    roll_backs: int = 0  # or, where the others keep what they have, as often as that
 
 
 @dataclass(slots=True, kw_only=True)
 class Report(Tally):
     """What a campaign found."""
 
+    shares: dict[JobKind, Share] = field(default_factory=lambda: defaultdict(Share))
     landed: list[Landed] = field(default_factory=list)
     resizes: Counter[str] = field(default_factory=Counter)
     took_s: list[float] = field(default_factory=list)  # from the last blow to a resize's end
@@ -75,42 +89,55 @@ class Campaign:
         is_late = time.monotonic() > self._until_s
         return is_late or self._plan.is_over(len(self.report.landed), self.report.resizes.total())
 
-    async def fight(self, shape: Shape) -> Report:
-        """Jobs alike but for their batches and commits.  Raises TimeoutError: a job does not start, settle or end."""
-        while not self.is_over:
-            self.report.jobs += 1
+    async def fight(self, shape: Shape, kinds: Sequence[JobKind]) -> Report:
+        """A job of each kind in turn, with other batches and commits.
+
+        Raises TimeoutError: a job does not start, settle or end.
+        """
+        for kind in cycle(kinds):
+            if self.is_over:
+                break
             batch_size, every_s = self._rng.choice((5, 8, 12)), self._rng.choice((0.3, 0.8, 2.0))
-            job = f"moves-{self.report.jobs}"
-            await self.play(job, replace(shape, batch_size=batch_size, checkpoint_every_s=every_s))
+            job = f"moves-{self.report.jobs + 1}"
+            await self.play(job, replace(shape, kind=kind, batch_size=batch_size, checkpoint_every_s=every_s))
         return self.report
 
     async def play(self, job: str, shape: Shape) -> None:
         """One job from its start to its verdict.  Raises as `fight`."""
+        self.report.jobs += 1
+        share = self.report.shares[shape.kind]
+        share.jobs += 1
+        most = share.resizes + RESIZES_EACH
         folder = (self._folder / job).resolve()
         points = Points(folder / "points")
         cast = Cast(job, shape, folder=folder, etcd=self._etcd.endpoints, points=points.folder)
         watch = HeadWatch(cast.checkpoint_uri)
-        self._say(f"     {job}: batches of {shape.batch_size}, a checkpoint every {shape.checkpoint_every_s:g} s")
+        told = f"batches of {shape.batch_size}, a checkpoint every {shape.checkpoint_every_s:g} s"
+        self._say(f"     {job} ({shape.kind}): {told}")
         try:
             async with _following(cast, watch), _book(self._etcd, job) as book:
                 fists = Fists(cast, Quorum(self._etcd, self._rng), points, self._rng)
                 act = _Act(cast, points, book, fists, self)
                 await act.begin()
-                while not self.is_over and await act.has_room():
+                while not self.is_over and share.resizes < most and await act.has_room():
                     await act.resize(self._plan.next(cast))
                 await act.end()
         finally:
             self.report.problems += [f"{job}: {problem}" for problem in cast.problems]
             self.report.graces_over += cast.graces_over
-        self._say(f"     {job}: {self.report.judge(job, watch, cast.diaries)}")
+        before = self.report.roll_backs
+        self._say(f"     {job}: {self.report.judge(job, watch, cast.diaries, keeps=shape.kind.keeps)}")
+        share.roll_backs += self.report.roll_backs - before
 
     def take_back(self, blows: Sequence[Blow]) -> None:
         """These did not fall: their steps were not met."""
         self._plan.take_back(blows)
         self.report.unmet.update(blow.step for blow in blows)
 
-    def note(self, order: Order, landed: Sequence[Landed], took_s: float) -> None:
+    def note(self, kind: JobKind, order: Order, landed: Sequence[Landed], took_s: float) -> None:
         """The resize is over, the job has recovered."""
+        self.report.shares[kind].resizes += 1
+        self.report.shares[kind].faults += len(landed)
         self.report.resizes[order.kind] += 1
         self.report.landed += landed
         self.report.took_s.append(took_s)
@@ -164,7 +191,7 @@ class _Act:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
             self._campaign.take_back([blow for blow, one in zip(blows, found, strict=False) if one is None])
-        self._campaign.note(order, [one for one in found if one], time.monotonic() - since_s)
+        self._campaign.note(self._cast.shape.kind, order, [one for one in found if one], time.monotonic() - since_s)
 
     async def _under_a_cut(self, blow: Blow, order: Order) -> Landed | None:
         """The resize begins while somebody stands at a step of a cut."""

@@ -22,6 +22,7 @@ from pathlib import Path
 from autoscaler.clusters.local.ports import HOST, Ports
 from autoscaler.clusters.local.processes import Command, Ended, Processes
 from autoscaler.jobs.masters import Door, Masters, NoProgress
+from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.points import HOOK
 from tests.chaos.shape import LedgerShape
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
@@ -44,7 +45,8 @@ class Part(StrEnum):
 class Shape(LedgerShape):
     """`servers` are those of its begin."""
 
-    epochs: int = 60
+    kind: JobKind = JobKind.DENSE
+    epochs: int = 40
     step_s: float = 0.04
     buckets: int = 192
     most_servers: int = 4
@@ -210,7 +212,8 @@ class Cast:
             case Part.SERVER:
                 return (sys.executable, "-m", "trainer_sdk.pserver")
             case Part.TRAINER:
-                return (*self.shape.trainer(self.diaries), f"--haste={self._haste}")
+                rows = ("--rows",) if self.shape.kind.has_rows else ()
+                return (*self.shape.trainer(self.diaries), *rows, f"--haste={self._haste}")
 
     def _environment(self, part: Part, ordinal: int) -> dict[str, str]:
         shape = self.shape
@@ -241,6 +244,7 @@ class Cast:
                 "EDL_LEASE_FLOOR_S": f"{shape.lease_floor_s:g}",
                 "EDL_CHECKPOINT_EVERY_S": f"{shape.checkpoint_every_s:g}",
                 "EDL_BACKOFF_LIMIT": str(shape.backoff_limit),
+                "EDL_AFTER_LOSS": "Keep" if shape.kind.keeps else "RollBack",
                 "EDL_CHECK_INVARIANTS": "1",
             }
         kept = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}

@@ -51,7 +51,7 @@ class Dealt:
         return faults >= self._faults and resizes >= self._resizes
 
     def next(self, cast: Cast) -> Planned:
-        blows = self._deck.deal(self._rng.choice(BLOWS_EACH))
+        blows = self._deck.deal(self._rng.choice(BLOWS_EACH), cast.shape.kind.steps)
         return Planned(order=self._orders.next(cast), blows=blows, together=self._rng.random() < TOGETHER)
 
     def take_back(self, blows: Iterable[Blow]) -> None:

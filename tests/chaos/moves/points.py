@@ -26,7 +26,10 @@ class Step(StrEnum):
     """What has just happened where a process stops; nobody else knows of it yet."""
 
     INTENT = "INTENT"  # master: the intent is durable
-    WARM = "WARM"  # target: a copy ahead has arrived
+    AHEAD = "AHEAD"  # source: its rows are about to go ahead
+    WARM = "WARM"  # target: rows that went ahead have arrived
+    SENT = "SENT"  # source: knows that they have
+    CHANGED = "CHANGED"  # source: pushed to while its rows are ahead of it
     FREEZE = "FREEZE"  # source: frozen, nothing handed over
     HANDOVER = "HANDOVER"  # source: handed over
     INSTALLED = "INSTALLED"  # target: staged
@@ -40,7 +43,8 @@ class Step(StrEnum):
 
 
 CUT_STEPS = (Step.HOLD, Step.CUT, Step.WRITTEN)
-SENT_STEPS = tuple(step for step in Step if step is not Step.WARM)  # what each move takes: a bucket may have no rows
+ROW_STEPS = (Step.AHEAD, Step.WARM, Step.SENT, Step.CHANGED)  # of buckets that have rows of sparse tables
+SENT_STEPS = tuple(step for step in Step if step not in ROW_STEPS)  # what each move takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

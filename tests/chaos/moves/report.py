@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tests.chaos.moves.blows import How, Victim
@@ -45,6 +45,10 @@ def as_text(report: Report, wanted: Wanted, took_s: float) -> str:
         f"seed {wanted.seed}, {took_s / 60:.1f} minutes, {len(report.landed)} of {wanted.faults} faults",
         f"{report.resizes.total()} of {wanted.resizes} resizes: {resizes}",
         f"{report.jobs} jobs, {report.positions} positions, {report.pushes} pushes, {report.roll_backs} roll-backs",
+        *(
+            f"{kind}: {one.jobs} jobs, {one.resizes} resizes, {one.faults} faults, {one.roll_backs} roll-backs"
+            for kind, one in report.shares.items()
+        ),
         f"{report.graces_over} leavers did not get away within their grace",
         f"{report.heads} checkpoints compared with their data state, {report.heads_missed} gone before they were read",
         *(f"MISSING {what}" for what in missing(report, wanted)),
@@ -62,6 +66,7 @@ def as_document(report: Report, wanted: Wanted, took_s: float) -> dict[str, Any]
         "wanted": {"faults": wanted.faults, "resizes": wanted.resizes},
         "faults": len(report.landed),
         "by_blow": dict(sorted(Counter(str(one.blow) for one in report.landed).items())),
+        "kinds": {str(kind): asdict(one) for kind, one in report.shares.items()},
         "unmet": dict(sorted(report.unmet.items())),
         "resizes": dict(sorted(report.resizes.items())),
         "settled_s": [round(took, 2) for took in report.took_s],

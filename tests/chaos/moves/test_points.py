@@ -10,14 +10,14 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, Route, ServerPlace, Term, Version
-from master.api.messages import Activate, Cut, FileRecord, Forget, Freeze, Hold
+from master.api.messages import Activate, Cut, FileRecord, Forget, Freeze, Hold, Warm
 from master.api.positions import EMPTY, PositionSet
 from master.job import table
 from master.job.domain import ChangeTable, Intent, Persisted, Table
 from tests.chaos.moves.blows import UNDOING, Deck
 from tests.chaos.moves.points import HOOK, SENT_STEPS, Points, Step
 from tests.chaos.signals import state_of
-from trainer_sdk.pserver.messages import CopyArrived, CopyHead, FileWritten, SendCopy
+from trainer_sdk.pserver.messages import ApplyLive, CopyArrived, CopyHead, FileWritten, SendCopy
 
 G, V, CUT = Lineage(1), Version(0), CutId(term=Term(1), lineage=Lineage(1), sequence=1)
 HERE, THERE = (
@@ -61,6 +61,9 @@ VALUES = (
     (Step.INTENT, Persisted(write=ChangeTable(old=STILL, new=MOVING))),
     (Step.FLIP, Persisted(write=ChangeTable(old=MOVING, new=table.flipped(MOVING, INTENT)))),
     (Step.UNDO, Persisted(write=ChangeTable(old=MOVING, new=table.undone(MOVING, INTENT)))),
+    (Step.AHEAD, Warm(lineage=G, bucket=BucketId(0), version=V, target=THERE)),
+    (Step.CHANGED, (ApplyLive(buckets=ALL),)),
+    (Step.SENT, replace(SENT, is_final=False)),
     (Step.WARM, CopyArrived(head=replace(HEAD, is_final=False))),
     (Step.FREEZE, Freeze(lineage=G, bucket=BucketId(0), version=V, target=THERE)),
     (Step.HANDOVER, SENT),
@@ -74,7 +77,7 @@ VALUES = (
 
 REACHES_A_STEP = """
 import logging
-class Freeze: pass
+class Freeze: bucket = 0
 logging.getLogger("trainer_sdk.pserver.shell").debug("%s", Freeze())
 """
 
@@ -89,6 +92,9 @@ def hook():
 
 @pytest.mark.parametrize(("step", "value"), VALUES, ids=[step for step, _ in VALUES])
 def test_what_the_product_logs_is_known_by_name(hook, step, value):
+    if step is Step.CHANGED:
+        assert hook.steps_of(value) == [], "the rows of no bucket have set out"
+        hook.steps_of(Warm(lineage=G, bucket=BucketId(0), version=V, target=THERE))
     assert hook.steps_of(value) == [step]
 
 
@@ -123,7 +129,7 @@ async def test_a_step_that_nobody_reaches_is_given_up_and_not_armed_any_more(tmp
 
 def test_the_deck_deals_one_blow_a_step_and_what_undoes_beside_an_undo():
     deck = Deck(random.Random(1), SENT_STEPS)
-    hands = [deck.deal(4) for _ in range(50)]
+    hands = [deck.deal(4, SENT_STEPS) for _ in range(50)]
     assert all(len({blow.step for blow in hand}) == len(hand) for hand in hands)
     undone = [hand for hand in hands if any(blow.step is Step.UNDO for blow in hand)]
     assert undone

@@ -15,23 +15,52 @@ from contextlib import suppress
 from pathlib import Path
 
 LOGGERS = ("trainer_sdk.pserver.shell", "trainer_sdk.pserver.couriers", "master.persistence")
-TAKEN = {"Freeze": "FREEZE", "Activate": "ACTIVATE", "Forget": "FORGET", "Hold": "HOLD", "Cut": "CUT"}
+TAKEN = {
+    "Warm": "AHEAD",
+    "Freeze": "FREEZE",
+    "Activate": "ACTIVATE",
+    "Forget": "FORGET",
+    "Hold": "HOLD",
+    "Cut": "CUT",
+    "FileWritten": "WRITTEN",
+}
+AHEAD = set()  # buckets of this process whose rows have set out, and that are not frozen yet
 
 
 def steps_of(value):
     """The steps that this value is; most values are none."""
     kind = type(value).__name__
+    watch(kind, value)
     if kind in TAKEN:
         return [TAKEN[kind]]
-    if kind == "FileWritten":
-        return ["WRITTEN"]
-    if kind == "CopyArrived":
-        return ["INSTALLED" if value.head.is_final else "WARM"]
-    if kind == "SendCopy":
-        return ["HANDOVER"] if value.is_final else []
-    if kind == "Persisted" and type(value.write).__name__ == "ChangeTable":
-        return changes_of(value.write.old, value.write.new)
+    match kind:
+        case "CopyArrived":
+            return ["INSTALLED" if value.head.is_final else "WARM"]
+        case "SendCopy":
+            return ["HANDOVER" if value.is_final else "SENT"]
+        case "Persisted" if type(value.write).__name__ == "ChangeTable":
+            return changes_of(value.write.old, value.write.new)
+        case "tuple":  # of a push: what it did
+            return ["CHANGED"] if any(bucket in effect.buckets for effect in applied(value) for bucket in AHEAD) else []
     return []
+
+
+def watch(kind, value):
+    """Whose rows are ahead of them."""
+    match kind:
+        case "Warm":
+            AHEAD.add(value.bucket)
+        case "Freeze":
+            AHEAD.discard(value.bucket)
+        case "Activate" | "Forget":
+            AHEAD.difference_update([bucket for bucket in AHEAD if bucket in value.buckets])
+        case "Restore":
+            AHEAD.clear()
+
+
+def applied(effects):
+    """Those by which parameters change."""
+    return [effect for effect in effects if type(effect).__name__ in {"ApplyLive", "ApplyBoth"}]
 
 
 def changes_of(old, new):
