@@ -27,12 +27,14 @@ STYLES: Final[Mapping[str, tuple[str, str, float]]] = {  # arm: colour, line, wi
     "static": ("#000000", ":", 1.3),
     "edl2017": ("#D55E00", "--", 1.6),
     "ours-scheduler": ("#56B4E9", "-", 1.4),
+    "ours-planner+moves": ("#009E73", "-", 1.6),  # the colour of its bound
     "ours-planner": ("#0072B2", "-", 2.0),
 }
 LABELS: Final = {
     "static": "static, simulated",
     "edl2017": "2017 algorithm, simulated",
     "ours-scheduler": "ours, reclaim: scheduler",
+    "ours-planner+moves": "ours, servers move too",
     "ours-planner": "ours, reclaim: planner",
 }
 PINNED: Final = ("#CC79A7", "--")
