@@ -1,6 +1,7 @@
 """What is trained is said once and holds for the life of the job: the first Declare is recorded, later ones compared.
 
-Refused with the field's name and what to do; nothing starts on a refusal.
+Refused with the field's name and what to do; nothing starts on a refusal.  Where nothing is declared yet, every process
+of this script would be refused so: the job fails with the first whose script ends on it (`departures`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ def handle_declare(turn: Turn, trainer: Trainer, said: Declare) -> None:
     state = turn.state
     record = DatasetRecord(dataset=said.dataset, tables=said.tables, own_model=said.own_model)
     if refused := _problem(state, trainer, record):
+        if not (state.dataset or state.declaring):
+            refusal = f"{refused.field}: {refused.message}"
+            turn.change(members=put_trainer(state.members, replace(trainer, refusal=refusal)))
         turn.send(trainer.key, refused)
         return
     turn.change(members=put_trainer(state.members, replace(trainer, has_declared=True)))

@@ -18,12 +18,19 @@ from master.job.state import Turn
 
 
 def handle_failed(turn: Turn, trainer: Trainer, said: Failed) -> None:
-    """The script raised: counted once per process, and the job ends when failures follow each other (M4)."""
+    """The script raised: counted once per process, and the job ends when failures follow each other (M4).
+
+    At once where it raised because what it declares is refused: the next process of it would declare the same.
+    """
     state = turn.state
     in_flight = said.positions & held_by(state.dispatch, trainer.key)
     _count(turn, trainer, in_flight, said.message, has_raised=True)
     failures, limit = turn.state.failures, state.config.backoff_limit
-    if failures.in_a_row >= max(1, limit) and not state.failed:
+    if state.failed:
+        return
+    if trainer.refusal and not (state.dataset or state.declaring):
+        turn.change(failed=f"what {trainer.key.name} declares is refused, and would be again: {trainer.refusal}")
+    elif failures.in_a_row >= max(1, limit):
         reason = f"{failures.in_a_row} failures in a row without one batch completed (backoffLimit {limit}); the last, "
         turn.change(failed=f"{reason}of {trainer.key.name}: {said.message}")
 

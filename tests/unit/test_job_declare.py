@@ -15,6 +15,7 @@ from master.api.messages import (
     Declare,
     Declared,
     Ended,
+    Failed,
     FinalSaved,
     Granted,
     Leave,
@@ -23,9 +24,11 @@ from master.api.messages import (
     Refused,
     RegisterTrainer,
 )
+from master.api.positions import EMPTY
 from master.api.status import JobPhase, JobStatus
 from master.job import machine
 from master.job.domain import (
+    Durable,
     Event,
     Instant,
     JobConfig,
@@ -146,6 +149,33 @@ def test_no_tables_beside_servers_are_refused():
     assert driver.durable.dataset is None
 
 
+def test_a_script_that_ends_on_such_a_refusal_fails_the_job_at_once():
+    """The next process would declare the same: nothing is tried again; a script that caught it would be heard on."""
+    driver = Driver(JobConfig(servers=2, backoff_limit=6)).start()
+    driver.trainer("t0", declares=None)
+    driver.say(T0, Declare(dataset=SPEC))
+    assert phase(driver) is not JobPhase.FAILED
+    driver.say(T0, Failed(positions=EMPTY, message="UsageError: tables: ..."))
+    assert phase(driver) is JobPhase.FAILED
+    problem = job.status(driver.state, driver.now).problem
+    assert problem.startswith("what t0 declares is refused, and would be again: tables: none declared")
+    assert driver.durable.dataset is None
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_one_that_declares_otherwise_than_the_others_fails_alone(comes_first):
+    """Others train: it is counted like any failure."""
+    driver = plain()
+    if comes_first:
+        driver.say(T0, Declare(dataset=replace(SPEC, size=0)))
+    driver.trainer("t1")
+    if not comes_first:
+        driver.say(T0, Declare(dataset=replace(SPEC, size=7)))
+    driver.say(T0, Failed(positions=EMPTY, message="UsageError"))
+    assert phase(driver) is not JobPhase.FAILED
+    assert job.status(driver.state, driver.now).failures_in_a_row == 1
+
+
 # ---- the end --------------------------------------------------------------------------------------------------------
 
 
@@ -162,6 +192,19 @@ def finished(*members):
         for lease in answer.leases:
             driver.say(key(members[0]), Ack(token=lease.token, positions=lease.positions))
     return driver, answer
+
+
+def test_another_jobs_checkpoint_fails_the_job_at_once_too():
+    """A new job on the folder of an old one: its checkpoint is of another data set, whoever declares this one."""
+    driver, _ = finished("t0")
+    driver.durable = Durable(lineage=driver.durable.lineage, head=driver.head)
+    driver.start()
+    driver.trainer("t5", declares=Declare(dataset=replace(SPEC, size=7)))
+    driver.say(key("t5"), Failed(positions=EMPTY, message="UsageError: dataset.size: ..."))
+    assert phase(driver) is JobPhase.FAILED
+    assert "what t5 declares is refused, and would be again: dataset.size: is 7" in (
+        job.status(driver.state, driver.now).problem
+    )
 
 
 def test_one_trainer_saves_at_the_end():
