@@ -9,7 +9,7 @@ those that are there (ADR 0315).  What it does is docs/protocol-moves.md.  Askin
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from signal import SIGTERM
 from typing import Final
 
@@ -26,6 +26,22 @@ def servers_wanted(minimum: int, standing: Iterable[int]) -> int:
     A gap counts: where one in the middle was drained, the one in its place may stand beyond, and must not be sent away.
     """
     return max([minimum, *(ordinal + 1 for ordinal in standing)])
+
+
+def tell_numbers(wanted: int, standing: Iterable[int]) -> str:
+    """So many servers, as the cluster side wants them: where a number below `wanted` is nobody's, people are told."""
+    held = sorted(ordinal for ordinal in standing if ordinal < wanted)
+    vacant = sorted(set(range(wanted)) - set(held))
+    if not vacant:
+        return f"{wanted} server{'' if wanted == 1 else 's'}"
+    numbers = f"number{'' if len(held) == 1 else 's'} {_listed(held)}"
+    is_vacant = f"{_listed(vacant)} {'is' if len(vacant) == 1 else 'are'} vacant"
+    return f"{len(held)} server{'' if len(held) == 1 else 's'} ({numbers}; {is_vacant})"
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def loss_of(code: int | None, story: str) -> str:

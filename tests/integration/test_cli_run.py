@@ -76,6 +76,7 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     edl("drain", "node/node-1", run=run.folder)
     wait_until(lambda: {p["spec"]["nodeName"] for p in run.get("pods")["items"]} == {"node-2"}, "an empty node")
     edl("uncordon", "node/node-1", run=run.folder)
+    assert "Leaving        node node-1 is drained" in edl("events", run=run.folder)
     assert "Resized" in edl("events", "--json", run=run.folder)
 
     edl("delete", "tj/idle", run=run.folder)

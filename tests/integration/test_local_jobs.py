@@ -102,9 +102,11 @@ async def test_a_server_takes_no_number_beside_those_of_its_job(tmp_path):
     """Its master would refuse it for ever; the planner asks again when the one that is leaving has gone."""
     async with running(tmp_path) as cluster:
         await start(cluster, job(server=template()))
+        await wait_until(cluster, lambda: cluster.table.pods["digits-server-0"].pid is not None)
         cluster.leave("digits-server-0", why="test")
         outcome = await cluster.apply(seat(1, Role.SERVER))
-        assert (outcome.verdict, "leaving yet" in outcome.message) == (Verdict.REFUSED, True)
+        assert outcome.verdict is Verdict.REFUSED
+        assert outcome.message == ("job digits has no server 1: its 1 are numbered from 0; still leaving: 0")
         await wait_until(cluster, lambda: "digits-server-0" not in cluster.table.pods, "its end")
         assert (await cluster.apply(seat(0, Role.SERVER))).verdict is Verdict.DONE
 

@@ -28,6 +28,7 @@ from autoscaler.domain import (
     Action,
     AdmitGang,
     Capabilities,
+    Cause,
     ClusterView,
     CreatePod,
     DeletePod,
@@ -236,12 +237,13 @@ class LocalCluster:
     def _find_server_problem(self, action: CreatePod, record: JobRecord) -> str:
         """A job begins with its first numbers, for which its master waits; later any number below the most will do."""
         most = 0 if record.job.server is None else record.job.server.replicas.maximum
+        leaving = sorted(pod.ordinal for pod in self.table.job_pods(action.job, Role.SERVER) if pod.is_leaving)
         if action.ordinal >= most + (SPARE_ORDINALS if action.replaces is not None else 0):
-            return f"job {action.job} numbers its {most} servers from 0; one of them is leaving yet"
+            still = f"; still leaving: {', '.join(map(str, leaving))}" if leaving else ""
+            return f"job {action.job} has no server {action.ordinal}: its {most} are numbered from 0{still}"
         is_new = record.progress is None or not record.progress.lineage
-        leaving = (pod for pod in self.table.job_pods(action.job, Role.SERVER) if pod.is_leaving)
-        if is_new and any(pod.ordinal < action.ordinal for pod in leaving):
-            return f"job {action.job} begins with its first servers; one of them is leaving yet"
+        if is_new and leaving and leaving[0] < action.ordinal:
+            return f"job {action.job} begins with its first servers, and server {leaving[0]} is still leaving"
         return ""
 
     def _stands(self, action: CreatePod) -> bool:
@@ -270,8 +272,7 @@ class LocalCluster:
             return DONE
         if not pod.is_job_pod or pod.owner != action.job:
             return Outcome(verdict=Verdict.REFUSED, message=f"pod {action.pod} is no pod of job {action.job}")
-        beneficiary = f" for {action.beneficiary}" if action.beneficiary else ""
-        self.runtime.leave(action.pod, grace_s=action.grace_s, why=f"{action.cause}{beneficiary}")
+        self.runtime.leave(action.pod, grace_s=action.grace_s, why=_why_it_leaves(action))
         return DONE
 
     # ---- pods ---------------------------------------------------------------------------------------------------
@@ -317,6 +318,22 @@ class LocalCluster:
 
 def _name_of(action: CreatePod) -> PodName:
     return PodName(f"{action.job}-{action.role}-{action.ordinal}")
+
+
+def _why_it_leaves(action: DeletePod) -> str:
+    """Of a planner's deletion, for people: a node or a word of the spec is no one who gains by it."""
+    whom = action.beneficiary
+    match action.cause:
+        case Cause.LOST_NODE:
+            return f"node {whom} is drained"
+        case Cause.EDIT:
+            return f"{whom} asks for fewer" if whom.startswith("spec.") else f"the job is {whom}"
+        case Cause.RATIO:
+            return "its job's trainers need fewer servers"
+        case Cause.STEP:
+            return "without it the job has a whole step"
+        case _:
+            return f"{action.cause} for {whom}" if whom else str(action.cause)
 
 
 def _to_workload(record: DeploymentRecord) -> Workload:

@@ -22,7 +22,7 @@ from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress, why_too_soon
 from autoscaler.jobs.ratio import Ratio, observe
-from autoscaler.jobs.servers import loss_of, servers_wanted
+from autoscaler.jobs.servers import loss_of, servers_wanted, tell_numbers
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
 from master.api.scaling import ServersAnswer
@@ -203,16 +203,16 @@ class Jobs:
         answer = await self._set_servers(record, wanted)
         if isinstance(answer, ServersAnswer):
             self._unanswered.discard(name)
-            self._note_servers(name, wanted, answer)
+            self._note_servers(name, wanted, standing, answer)
         elif answer is NoProgress.SILENT:
             self._unanswered.add(name)  # it may hold all the same: asked again, so that the user hears of it
 
-    def _note_servers(self, name: str, wanted: int, answer: ServersAnswer) -> None:
+    def _note_servers(self, name: str, wanted: int, standing: Iterable[int], answer: ServersAnswer) -> None:
         """What the master says to a number, once: it is asked again and again."""
         if answer.refused is not None:
             said = f"{wanted} servers are refused: {answer.refused.field} {answer.refused.message}"
         else:
-            said = f"the model is to be held by {_counted(wanted, 'server')}"
+            said = f"the model is to be held by {tell_numbers(wanted, standing)}"
             said += f", in place of {answer.replaces}" if answer.replaces else ""
         if self._said.get(name) != said:
             reason = "ServersSet" if answer.refused is None else "ServersRefused"
