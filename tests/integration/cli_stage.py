@@ -44,10 +44,11 @@ spec:
 """
 
 
-def edl(*words, run=None, code=0):
+def edl(*words, run=None, code=0, deadline_s=DEADLINE_S):
+    """What the command says; it ends with this code."""
     environment = {**os.environ, **({"EDL_RUN": str(run)} if run else {})}
     done = subprocess.run(
-        [EDL, *words], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        [EDL, *words], env=environment, capture_output=True, text=True, timeout=deadline_s, check=False
     )
     assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr

@@ -1,17 +1,15 @@
 """`edl scale --servers` on a run with everything real: the model moves while trainers train, and nothing is lost."""
 
 import json
-import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-EDL = str(Path(sys.executable).with_name("edl"))
+from tests.integration.cli_stage import EDL, PROGRAMS, edl
+
 DEADLINE_S = 120.0
 EPOCHS = 45
 JOB = """
@@ -39,15 +37,6 @@ spec:
         containers: [{name: server, resources: {requests: {cpu: 250m, memory: 64Mi}}}]
   checkpoint: {everySeconds: 1}
 """
-
-
-def edl(*words, run, code=0):
-    environment = {**os.environ, "EDL_RUN": str(run)}
-    done = subprocess.run(
-        [EDL, *words], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr
 
 
 def wait_for(run, condition, what):
@@ -79,7 +68,7 @@ def kinds(run, kind):
 @pytest.mark.usefixtures("etcd_binary")
 def test_servers_are_scaled_by_hand_while_training_goes_on(tmp_path):
     """2 -> 3 -> 2 servers: every counter is exact, no trainer and no server failed, nobody was rolled back (M1)."""
-    text = JOB.replace("PROGRAM", str(ROOT / "tests" / "programs" / "ledger.py")).replace("EPOCHS", str(EPOCHS))
+    text = JOB.replace("PROGRAM", str(PROGRAMS / "ledger.py")).replace("EPOCHS", str(EPOCHS))
     (tmp_path / "job.yaml").write_text(text)
     argv = [EDL, "run", "job.yaml", "--nodes", "2", "--no-view"]
     with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
@@ -88,10 +77,10 @@ def test_servers_are_scaled_by_hand_while_training_goes_on(tmp_path):
             wait_for(run, lambda status, progress: holds(2)(status, progress) and progress["committed"], "the start")
             refused = edl("scale", "tj/counted", "--servers", "4", run=run, code=4)
             assert "spec.parameterServer.replicas: tj/counted may have 1 to 3 servers" in refused
-            edl("scale", "tj/counted", "--servers", "3", run=run)
+            assert "scaled to 3 servers (2 now)\n" in edl("scale", "tj/counted", "--servers", "3", run=run)
             grown = wait_for(run, holds(3), "the growth")
             assert grown["phase"] == "Running"
-            edl("scale", "tj/counted", "--servers", "2", run=run)
+            assert "scaled to 2 servers (3 now)\n" in edl("scale", "tj/counted", "--servers", "2", run=run)
             shrunk = wait_for(run, holds(2), "the shrink")
             assert shrunk["phase"] == "Running", "the job was over before the servers had moved"
             assert shrunk["progress"]["done"] > grown["progress"]["done"]
@@ -100,7 +89,10 @@ def test_servers_are_scaled_by_hand_while_training_goes_on(tmp_path):
             told = "\n".join(line["message"] for line in kinds(run, "Decided"))
             assert "parameterServer.replicas is 3" in told
             assert "gave back 1 server: parameterServer.replicas is 2" in told
-            edl("wait", "--for=condition=Completed", "tj/counted", "--timeout", "100s", run=run)
+            told = [line["message"] for line in kinds(run, "Resized") if line["reason"] == "ServersSet"]
+            held = "the model is to be held by"
+            assert told[-2:] == [f"{held} 3 servers", f"{held} 2 servers"], "neither resize replaced another"
+            edl("wait", "--for=condition=Completed", "tj/counted", "--timeout", "100s", run=run, deadline_s=DEADLINE_S)
             output, _ = process.communicate(timeout=DEADLINE_S)
             assert process.returncode == 0, output
         finally:
