@@ -62,6 +62,11 @@ class EtcdMember:
             raise EtcdStartError(f"{self.name} does not run; its log is {self.log_file}")
         return self._process.pid
 
+    @property
+    def exit_code(self) -> int | None:
+        """Of its last process, as `subprocess` has it; None: it runs, or has never been started."""
+        return None if self._process is None else self._process.returncode
+
     async def start(self) -> None:
         """The process runs; it is not ready yet.  Raises PortInUseError."""
         for port in (self.ports.client, self.ports.peer, self.ports.health):
@@ -75,7 +80,7 @@ class EtcdMember:
         """It serves reads and writes, so a majority of the members does.  Raises EtcdStartError with its last words."""
         try:
             async with asyncio.timeout(budget_s):
-                while not await self._is_healthy():
+                while not await self.is_healthy():
                     if self._process is None or self._process.returncode is not None:
                         raise EtcdStartError(f"{self.name} has ended.\n{self._last_words()}")
                     await asyncio.sleep(READY_POLL_S)
@@ -108,7 +113,8 @@ class EtcdMember:
             self._process.send_signal(how)
         await self._process.wait()
 
-    async def _is_healthy(self) -> bool:
+    async def is_healthy(self) -> bool:
+        """It serves reads and writes; one that is paused does not answer at all."""
         try:
             reader, writer = await asyncio.open_connection(HOST, self.ports.health)
         except OSError:

@@ -1,7 +1,11 @@
 """One etcd member for a run on this machine, as a process of its own: kept alive until SIGTERM.
 
-For callers that may not import this package (`edl run` starts it as a command).  Standard output gets one line of JSON
-when it serves: {"endpoints": [...], "version": "..."}.
+For callers that may not import this package (`edl run` starts it as a command).  Standard output gets a line of JSON
+when it serves, and whenever it has ended and serves again:
+
+    {"endpoints": [...], "version": "..."}
+    {"member": "ended", "code": -9, "pause_s": 0.0}
+    {"member": "serves", "away_s": 0.6}
 """
 
 from __future__ import annotations
@@ -36,23 +40,42 @@ async def serve_member(folder: Path, *, allow_demo_version: bool, say: Callable[
     binary = await asyncio.to_thread(find_etcd, allow_demo_version=allow_demo_version, environ=os.environ, say=say)
     async with start_etcd(binary, folder) as etcd:
         ready = {"endpoints": list(etcd.endpoints), "version": str(binary.version)}
-        print(json.dumps(ready), flush=True)  # noqa: T201  the answer
+        _tell(**ready)
         await _keep_alive(etcd.members[0], stop, say)
 
 
 async def _keep_alive(member: EtcdMember, stop: asyncio.Event, say: Callable[[str], None]) -> None:
     """Brings it back until told to stop: at once, and with growing pauses where it does not stay up (a full disk)."""
     quick_ends, started_s = 0, time.monotonic()
+    away_since_s: float | None = None
     while not await _is_set_within(stop, LOOK_EVERY_S):
+        now_s = time.monotonic()
         if _runs(member):
+            if away_since_s is not None and await _serves(member):
+                _tell(member="serves", away_s=round(now_s - away_since_s, 1))
+                away_since_s = None
             continue
-        quick_ends = 0 if time.monotonic() - started_s >= STEADY_AFTER_S else quick_ends + 1
+        quick_ends = 0 if now_s - started_s >= STEADY_AFTER_S else quick_ends + 1
         pause_s = restart_pause_s(quick_ends)
         say("the member has died; it starts again on its data" + (f" in {pause_s:.0f} s" if pause_s else ""))
+        _tell(member="ended", code=member.exit_code, pause_s=pause_s)
+        away_since_s = now_s if away_since_s is None else away_since_s
         if pause_s and await _is_set_within(stop, pause_s):
             return
         started_s = time.monotonic()
         await _restart(member, say)
+
+
+def _tell(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)  # noqa: T201  the answer
+
+
+async def _serves(member: EtcdMember) -> bool:
+    try:
+        async with asyncio.timeout(LOOK_EVERY_S):
+            return await member.is_healthy()
+    except TimeoutError:
+        return False  # it is paused, or busy: asked again
 
 
 def restart_pause_s(quick_ends: int) -> float:

@@ -4,14 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-EDL = str(Path(sys.executable).with_name("edl"))
+from tests.integration.cli_stage import EDL, PROGRAMS, edl
+
 DEADLINE_S = 120.0
 JOB = """
 apiVersion: edl.dev/v1alpha1
@@ -35,15 +34,6 @@ spec:
 """
 
 
-def edl(*words, run, code=0):
-    environment = {**os.environ, "EDL_RUN": str(run)}
-    done = subprocess.run(
-        [EDL, *words], env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 @pytest.mark.usefixtures("etcd_binary")
 def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
     """Every sample once per epoch in the last checkpoint (M1), after kills and a suspension, asked from outside.
@@ -52,7 +42,7 @@ def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
     """
     for name in ("autoscaler", "master", "trainer_sdk", "selectors"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('this is the wrong one')\n")
-    (tmp_path / "job.yaml").write_text(JOB.replace("PROGRAM", str(ROOT / "tests" / "programs" / "rows.py")))
+    (tmp_path / "job.yaml").write_text(JOB.replace("PROGRAM", str(PROGRAMS / "rows.py")))
     argv = [EDL, "run", "job.yaml", "--nodes", "2", "--no-view"]
     with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
@@ -62,7 +52,7 @@ def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
             for pod in ("rows-trainer-0", "rows-master-0"):
                 pid = json.loads(edl("get", f"pod/{pod}", "-o", "json", run=run))["status"]["pid"]
                 os.kill(pid, signal.SIGKILL)
-            edl("wait", "--for=condition=Completed", "tj/rows", "--timeout", "90s", run=run)
+            edl("wait", "--for=condition=Completed", "tj/rows", "--timeout", "90s", run=run, deadline_s=DEADLINE_S)
             output, _ = process.communicate(timeout=DEADLINE_S)
             assert process.returncode == 0, output
         finally:
@@ -77,15 +67,16 @@ def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
 
 
 @pytest.mark.usefixtures("etcd_binary")
-def test_a_job_outlives_the_process_that_keeps_etcd(tmp_path):
-    """It comes back elsewhere on its data, the masters follow, and the story is told."""
-    (tmp_path / "job.yaml").write_text(JOB.replace("PROGRAM", str(ROOT / "tests" / "programs" / "rows.py")))
+@pytest.mark.parametrize("killed", ["keeper", "server"])
+def test_a_job_outlives_its_etcd_and_the_process_that_keeps_it(tmp_path, killed):
+    """It comes back on its data, elsewhere with a new keeper; the masters follow, and the story is told."""
+    (tmp_path / "job.yaml").write_text(JOB.replace("PROGRAM", str(PROGRAMS / "rows.py")))
     argv = [EDL, "run", "job.yaml", "--nodes", "2", "--no-view"]
     with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             run = Path(process.stdout.readline().removeprefix("run folder: ").strip())
             wait_for(run, lambda job: (job["status"]["progress"] or {}).get("done", 0) > 0)
-            os.kill(pid_of_etcd(run), signal.SIGKILL)
+            os.kill(pid_of_keeper(run) if killed == "keeper" else pid_of_server(run), signal.SIGKILL)
             output, _ = process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()
@@ -93,12 +84,20 @@ def test_a_job_outlives_the_process_that_keeps_etcd(tmp_path):
     assert "tj/rows: Completed" in output
     told = [line for line in output.splitlines() if "etcd/etcd" in line]
     assert [line.split()[2] for line in told] == ["Restarting", "Ready"]
+    assert ("its server was killed by SIGKILL" in told[0]) is (killed == "server")
     assert json.loads(edl("data", "audit", str(run / "checkpoints" / "rows"), "--json", run=run))["missing"] == 0
 
 
-def pid_of_etcd(run):
-    wanted = f"--serve\0{run / 'etcd'}".encode()
-    (pid,) = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if wanted in p.read_bytes()]
+def pid_of_keeper(run):
+    return pid_of(f"--serve\0{run / 'etcd'}")
+
+
+def pid_of_server(run):
+    return pid_of(f"--data-dir={run / 'etcd' / 'm0'}")
+
+
+def pid_of(words):
+    (pid,) = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/cmdline") if words.encode() in p.read_bytes()]
     return pid
 
 

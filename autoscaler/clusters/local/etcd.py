@@ -12,11 +12,12 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from autoscaler.clusters.local.logtail import read_tail
+from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.processes import Command, Processes
 from autoscaler.errors import PermanentError
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
@@ -60,17 +61,63 @@ async def start_etcd(
     return endpoints
 
 
-async def keep_etcd(processes: Processes, log: Path, *, restart: Callable[[str], Awaitable[None]]) -> None:
-    """Call `restart` with the story whenever the process has ended; never ends.  Raises what `restart` raises."""
-    quick_ends, started_at_s = 0, time.monotonic()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EtcdNews:
+    """Of the server behind its keeper, as the run's events have it."""
+
+    kind: str
+    reason: str
+    message: str
+
+
+async def keep_etcd(
+    processes: Processes,
+    log: Path,
+    *,
+    restart: Callable[[str], Awaitable[None]],
+    hear: Callable[[EtcdNews], None],
+) -> None:
+    """Call `restart` with the story whenever the keeper has ended, and `hear` with its news; never ends.
+
+    Raises what `restart` raises.
+    """
+    quick_ends, started_at_s, read = 0, time.monotonic(), _size_of(log)
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
+        found, read = read_news(log, read)
+        for news in found:
+            hear(news)
         if processes.is_running(KEY):
             continue
         quick_ends = 1 if time.monotonic() - started_at_s >= STEADY_AFTER_S else quick_ends + 1
         await asyncio.sleep(pause_s(quick_ends))
         await restart(f"its process has ended{read_tail(log)}")
-        started_at_s = time.monotonic()
+        started_at_s, read = time.monotonic(), _size_of(log)
+
+
+def read_news(log: Path, offset: int) -> tuple[list[EtcdNews], int]:
+    """What the keeper has told behind `offset`, and from where to read on."""
+    size = _size_of(log)
+    if size <= offset:
+        return [], size  # nothing new, or its beginning was dropped (`logbound`)
+    text = log.read_bytes()[offset:]
+    whole = text[: text.rfind(b"\n") + 1]
+    told = (_news_of(said) for said in _answers(whole.decode(errors="replace").splitlines()))
+    return [news for news in told if news is not None], offset + len(whole)
+
+
+def _news_of(said: Mapping[str, Any]) -> EtcdNews | None:
+    match said:
+        case {"member": "ended", "code": code, "pause_s": int() | float() as pause}:
+            story = describe_exit(code) if isinstance(code, int) else "has ended"
+            following = f"in {pause:.0f} s" if pause else "at once"
+            message = f"its server {story}\nstarts again on its data {following}"
+            return EtcdNews(kind="Exited", reason="Restarting", message=message)
+        case {"member": "serves", "away_s": int() | float() as away}:
+            message = f"its server serves again, after {away:.1f} s"
+            return EtcdNews(kind="Started", reason="Ready", message=message)
+        case _:
+            return None
 
 
 async def stop_etcd(processes: Processes) -> None:
@@ -88,15 +135,19 @@ async def stop_etcd(processes: Processes) -> None:
 
 def _try_read(log: Path, offset: int) -> str | None:
     """The endpoints, from the line of JSON that says that it serves."""
-    for line in _lines(log, offset):
+    return next((",".join(said["endpoints"]) for said in _answers(_lines(log, offset)) if "endpoints" in said), None)
+
+
+def _answers(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+    """The lines of JSON among them."""
+    for line in lines:
         if line.startswith("{"):
             try:
                 content = json.loads(line)
             except ValueError:
                 continue
-            if isinstance(content, dict) and "endpoints" in content:
-                return ",".join(content["endpoints"])
-    return None
+            if isinstance(content, dict):
+                yield content
 
 
 def _pass_on(log: Path, offset: int, told: str, say: Callable[[str], None]) -> str:

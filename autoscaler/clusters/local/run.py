@@ -24,7 +24,7 @@ from typing import Any, Final, Self
 
 from autoscaler.clusters.local.claims import Claims
 from autoscaler.clusters.local.cluster import LocalCluster
-from autoscaler.clusters.local.etcd import keep_etcd, start_etcd, stop_etcd
+from autoscaler.clusters.local.etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
 from autoscaler.clusters.local.folder import RunFolder, make_run_folder, write_manifest
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.launching import Launching
@@ -152,7 +152,7 @@ class LocalRun:
         if settings.with_etcd:
             await self._start_etcd()
             processes, etcd_log = self.cluster.runtime.processes, self.folder.log_of("etcd")
-            self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd), "etcd")
+            self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd, hear=self._note_etcd), "etcd")
         self.loop = Loop(self.cluster, settings.policy, listener=self._listen)
         self._do(self.loop.run(), "planner loop")
         self._do(self._sample(), "samples")
@@ -174,6 +174,11 @@ class LocalRun:
         self.recorder.note("Exited", "etcd/etcd", "Restarting", f"{story}\nstarts again on its data")
         await self._start_etcd()
         self.cluster.jobs.use_etcd(self._launching.etcd)
+
+    def _note_etcd(self, news: EtcdNews) -> None:
+        """The server itself was killed: masters wait for it, and training goes on meanwhile (M5)."""
+        if not self._is_stopped:
+            self.recorder.note(news.kind, "etcd/etcd", news.reason, news.message)
 
     # ---- what a run does ----------------------------------------------------------------------------------------
 
