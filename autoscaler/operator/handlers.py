@@ -106,11 +106,13 @@ def note_of(path: tuple[str, ...], before: Any, after: Any) -> Note | None:
     match path:
         case ("trainer", "replicas"):
             if after:
-                return Note(reason="Pinned", message=f"spec.trainer.replicas pins the job to {after} trainers")
+                told = f"spec.trainer.replicas pins the job to {after} trainers"
+                return Note(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
             return Note(reason="Unpinned", message="EDL decides the number of trainers again")
         case ("parameterServer", "replicas"):
             if after:
-                return Note(reason="Pinned", message=f"spec.parameterServer.replicas pins the job to {after} servers")
+                told = f"spec.parameterServer.replicas pins the job to {after} servers"
+                return Note(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
             return Note(reason="Unpinned", message="EDL decides the number of servers again")
         case (
             ("trainer", "minReplicas" | "maxReplicas" | "step")

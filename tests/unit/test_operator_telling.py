@@ -196,6 +196,14 @@ def test_edits_that_are_worth_an_event(path, before, after, reason):
     assert (note.reason if note is not None else None) == reason
 
 
+def test_a_pin_that_replaces_another_says_so():
+    """Two resizes at once: the newest holds."""
+    note = note_of(("parameterServer", "replicas"), 4, 3)
+    assert note is not None
+    assert note.message == "spec.parameterServer.replicas pins the job to 3 servers, in place of 4"
+    assert "in place" not in note_of(("trainer", "replicas"), 0, 4).message
+
+
 def test_kopf_writes_nothing():
     """No events, no finalizers, nothing remembered on the object."""
     seen_by_kopf = MemoryDiffBase()
