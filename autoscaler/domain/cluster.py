@@ -112,6 +112,8 @@ class Pod:
     can_preempt: bool = False  # the scheduler itself may free room for it (`reclaim: scheduler`)
     is_modelled: bool = True  # False: needs something that the fit test does not know; EDL does nothing for it
     is_preempted: bool = False  # of EDL's pods: told to leave by the scheduler, for a pod of higher priority
+    replaces: PodName | None = None  # of servers: one that still stands and leaves once this one is ready (ADR 0118)
+    is_settling: bool = False  # besides: its share is on its way to it, or nobody can say
 
     @property
     def requests(self) -> Resources:

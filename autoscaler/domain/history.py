@@ -120,4 +120,5 @@ class History:
     changes: tuple[Change, ...] = ()  # likewise
     preempted: tuple[Preempted, ...] = ()
     server_moves: tuple[ServerMove, ...] = ()  # under way
+    moves_given_up: tuple[ServerMove, ...] = ()  # those servers stay where they are for a while
     server_moves_at_s: tuple[float, ...] = ()  # when those of the last minute began

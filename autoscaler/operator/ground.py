@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.building.names import master_name, split_key
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
@@ -44,6 +44,10 @@ class Ground:
     def pods(self, job: KubeJob) -> list[Raw]:
         """The pods of this very job: ended, gated and leaving ones too."""
         return own_pods(job, self._views.pods.of_job(job.key))
+
+    def pod(self, namespace: str, name: str) -> Raw | None:
+        """Whoever's pod of this name."""
+        return self._store.get(PODS, (namespace, name))
 
     def master(self, job: KubeJob) -> Raw | None:
         """The Deployment of its master, if it stands."""

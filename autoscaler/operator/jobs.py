@@ -33,7 +33,7 @@ from autoscaler.operator.failures import Failures, uncounted
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.hands import Hands
 from autoscaler.operator.master_count import MasterCount
-from autoscaler.operator.record import JobRecord, facts_of, leaving_roles, news_of, next_look_at_s
+from autoscaler.operator.record import JobRecord, facts_of, leaving_roles, news_of, next_look_at_s, owning_of
 from autoscaler.operator.records import Ears, Note, Records
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, role_of, roles_of, standing, uid_of
 from autoscaler.side_by_side import each
@@ -165,6 +165,7 @@ class Jobs:
             progress = replace(progress, metrics=before.metrics)  # those who reported them have left
         for reason, message in news_of(before, progress):
             self._ears.say(job, Note(reason=reason, message=message, is_warning=True))
+        owning = owning_of(record, self._clock())
         spared = record.spared | uncounted(job, standing(self._ground.pods(job), Role.SERVER), progress)
         self._records.change(
             job,
@@ -174,6 +175,8 @@ class Jobs:
             spared=spared,
             ratio=self._measure(record, progress),
         )
+        if owning_of(self.records[job.key], self._clock()) != owning:
+            self._ears.touched()  # a server that waited for that may take another's place
         if before is not None and progress.done > before.done:
             self._records.tell(job, lives.Advanced())
         if progress.has_failed:

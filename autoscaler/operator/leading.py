@@ -275,6 +275,7 @@ class Leading:
         self._metrics.count_writes(step.applied)
         self.servers.keep(step.plan.actions)
         view = self.cluster.view().evolve(history=self.loop.history)
+        self._metrics.count_server_moves(view.history.server_moves, lambda: view.pods)
         self.reports.take(self._observed.told(step, view, self.cluster.views.jobs.observed, now_s))
 
     def _say(self, name: JobName, note: Note) -> None:

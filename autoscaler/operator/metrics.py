@@ -6,14 +6,14 @@ takes its series along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from autoscaler.clusters.port import Outcome
-from autoscaler.domain import Action, JobName, Role
+from autoscaler.domain import Action, JobName, Pod, PodPhase, Role, ServerMove
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -40,6 +40,7 @@ class Metrics:
         self._writes = self._counter("edl_writes", "The planner's actions.", ("action", "verdict"))
         self._resizes = self._counter("edl_resizes", "Changes of a job's size by EDL.", ("cause",))
         self._server_resizes = self._counter("edl_server_resizes", "Changes of a job's servers by EDL.", ("cause",))
+        self._server_moves = self._counter("edl_server_moves", "Servers that go to another node.", ("outcome",))
         self._evictions = self._counter("edl_evictions", "Pods of jobs that were made to leave.", ("by", "role"))
         self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "what"))
         self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "what"))
@@ -49,6 +50,7 @@ class Metrics:
         self._checkpoint_at = self._gauge("edl_job_last_checkpoint_timestamp_seconds", "When it was committed.", JOB)
         self._checkpoint_every = self._gauge("edl_job_checkpoint_every_seconds", "How often there should be one.", JOB)
         self._conditions: dict[JobName, set[tuple[str, str]]] = {}
+        self._moves: frozenset[ServerMove] = frozenset()
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
@@ -66,6 +68,18 @@ class Metrics:
     def count_resize(self, cause: str, role: Role) -> None:
         """A job's size was changed by EDL."""
         (self._server_resizes if role is Role.SERVER else self._resizes).labels(cause).inc()
+
+    def count_server_moves(self, under_way: Collection[ServerMove], pods: Callable[[], Iterable[Pod]]) -> None:
+        """What became of the servers that were to move: given up are those that stand where they stood.
+
+        `under_way`: by the newest plan; `pods`: all of them, after it.
+        """
+        before, self._moves = self._moves, frozenset(under_way)
+        self._server_moves.labels("begun").inc(len(self._moves - before))
+        if ended := before - self._moves:
+            staying = {pod.name for pod in pods() if pod.phase is not PodPhase.TERMINATING}
+            for move in ended:
+                self._server_moves.labels("given up" if move.pod in staying else "done").inc()
 
     def count_eviction(self, by: str, role: str) -> None:
         """A pod was made to leave."""

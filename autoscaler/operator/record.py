@@ -11,18 +11,25 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import Raw
+from autoscaler.clusters.kubernetes.reading.successors import Owning
 from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.domain import Role
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 from autoscaler.jobs.life import STOP_ORDER, Ending, Life, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.ratio import Ratio
+from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from autoscaler.operator.trouble import Trouble, avoided
+from master.api.status import JobPhase
 
 RESYNC_S: Final = 30.0  # a job of which nothing is heard is looked at that often
 SOON_S: Final = 1.0  # one that is on its way somewhere
 SHORTEST_AGE_S: Final = 5.0
 WAITING_STEPS: Final = 20  # shares of time are told in so many parts of one
+
+
+SERVING: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING, JobPhase.COMPLETE})
+"""A master in another phase does not know all its servers yet, so what it does not name may still own a bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +70,18 @@ def facts_of(record: JobRecord, now_s: float) -> Facts:
         trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
         waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
         avoid=avoided(record.trouble, now_s),
+        owning=owning_of(record, now_s),
     )
+
+
+def owning_of(record: JobRecord, now_s: float) -> Owning | None:
+    """Which of its servers own buckets, as the master that leads says; None while none says so, or knows."""
+    progress = record.progress
+    is_heard = record.refused_at_s <= record.progress_at_s and now_s - record.progress_at_s < SILENCE_LIMIT_S
+    if progress is None or not is_heard or progress.phase not in SERVING:
+        return None
+    ordinals = frozenset(ordinal for ordinal, buckets in progress.buckets if buckets)
+    return Owning(ordinals=ordinals, is_moving=progress.moving > 0)
 
 
 def is_ratio_measured(job: KubeJob) -> bool:

@@ -21,24 +21,21 @@ from typing import Final, TypeAlias
 from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import key_of, text
+from autoscaler.clusters.kubernetes.reading.successors import replaced_by
 from autoscaler.domain import Action, Cause, DeletePod, JobName, JobState, PodName, Role
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.servers import servers_wanted
+from autoscaler.jobs.servers import SPARE_ORDINALS, servers_wanted
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from autoscaler.manifests.values import Replicas
 from autoscaler.operator.asking import Asking
 from autoscaler.operator.ground import Ground
-from autoscaler.operator.record import JobRecord
+from autoscaler.operator.record import SERVING, JobRecord
 from autoscaler.operator.records import Note
 from autoscaler.operator.standing import has_ended, is_leaving, is_seated, ordinal_of, role_of, standing, uid_of
-from master.api.status import JobPhase
 
 VOLUNTARY: Final = frozenset({Cause.RATIO, Cause.EDIT})
 """Why a server of a job that goes on leaves of its own accord: fewer trainers, or its owner's wish."""
-
-SERVING: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING, JobPhase.COMPLETE})
-"""A master in another phase does not know all its servers yet, so what it does not name may still own a bucket."""
 
 log = logging.getLogger(__name__)
 
@@ -56,17 +53,25 @@ Partings: TypeAlias = Mapping[PodName, Parting]
 
 
 def count_to_tell(
-    sizes: Replicas, *, target: int, standing: Collection[int], parting: Collection[int], told: int
+    sizes: Replicas,
+    *,
+    target: int,
+    standing: Collection[int],
+    parting: Collection[int],
+    told: int,
+    moving_in: Collection[int] = (),
 ) -> int:
     """How many servers the master is to count on.  `told`: what it counts on now; `target`: what the planner wants.
 
     A shrink that an earlier leader has begun goes on: what the planner does not want back is not asked back, though the
-    planner of this term may still be waiting out a window before it says so.
+    planner of this term may still be waiting out a window before it says so.  One of `moving_in` is no such server: it
+    stands beside the one whose place it takes, and is one more for as long as that takes (ADR 0118).
     """
     count = servers_wanted(sizes.minimum, (ordinal for ordinal in standing if ordinal not in parting))
-    count = min(count, sizes.maximum)  # whatever pods somebody else has made
+    count = min(count, sizes.maximum + SPARE_ORDINALS)  # whatever pods somebody else has made
     enough = max(sizes.minimum, target) <= sum(ordinal < told for ordinal in standing if ordinal not in parting)
-    return told if enough and told < count else count
+    kept = max([told, *(ordinal + 1 for ordinal in moving_in)])
+    return kept if enough and kept < count else count
 
 
 def why_it_stays(parting: Parting, record: JobRecord, now_s: float) -> str:
@@ -183,6 +188,7 @@ class Servers:
             standing=[ordinal_of(raw) for raw in there.values()],
             parting=[parting[name].ordinal for name in there.keys() & parting.keys()],
             told=progress.servers_wanted,
+            moving_in=[ordinal_of(raw) for raw in there.values() if replaced_by(raw, self._ground.pod) is not None],
         )
 
     async def _tell(self, job: KubeJob, leader: Raw, progress: JobProgress, count: int) -> JobProgress:

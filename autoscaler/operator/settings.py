@@ -3,8 +3,8 @@
     edl operator --listen 0.0.0.0:8080 --policy /etc/edl/policy.yaml --lease NAMESPACE/NAME
 
 From the environment: EDL_NAME (this pod's name), EDL_IMAGE (for masters and servers whose template names none),
-EDL_ELASTIC_SERVERS (true: parameter servers come and go with their trainers), and EDL_ETCD_* as a master reads them:
-each job's masters are handed them on.
+EDL_ELASTIC_SERVERS (true: parameter servers come and go with their trainers), EDL_MOVE_SERVERS (true: besides, they go
+to where they waste least), and EDL_ETCD_* as a master reads them: each job's masters are handed them on.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def read_settings(
             etcd=_etcd(environ),
             reclaim=policy.reclaim,
             elastic_servers=_switch(environ, "EDL_ELASTIC_SERVERS"),
+            moves_servers=_moves_servers(environ),
             surplus_grace_s=policy.surplus_grace_s,
         ),
         namespaces=_namespaces(namespaces),
@@ -119,6 +120,13 @@ def _switch(environ: Mapping[str, str], variable: str) -> bool:
     if said not in {"true", "false"}:
         raise InvalidSpecError(variable, f"is {said!r}", "true or false")
     return said == "true"
+
+
+def _moves_servers(environ: Mapping[str, str]) -> bool:
+    is_on = _switch(environ, "EDL_MOVE_SERVERS")
+    if is_on and not _switch(environ, "EDL_ELASTIC_SERVERS"):
+        raise InvalidSpecError("EDL_MOVE_SERVERS", "is true without EDL_ELASTIC_SERVERS", "set both or none")
+    return is_on
 
 
 def _etcd(environ: Mapping[str, str]) -> EtcdAccess:

@@ -89,6 +89,7 @@ class DraftState:
     demands: list[Demand] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
     server_moves: list[ServerMove] = field(default_factory=list)  # under way, and those that this plan begins
+    moves_given_up: list[ServerMove] = field(default_factory=list)  # of the last minutes
     bars: list[Bar] = field(default_factory=list)
     seen_rooms: set[str] = field(default_factory=set)  # judged unschedulable, yet there is room
     short: set[JobName] = field(default_factory=set)  # core that could not be refilled
@@ -111,6 +112,8 @@ class DraftState:
         self.quotas = QuotaBook(self.view, self.shapes, self.jobs.values()) if self.view.quotas else None
         limit_s = self.now_s - self.policy.preempted_pause_s
         self.preempted_at_s = {entry.job: entry.at_s for entry in self.history.preempted if entry.at_s > limit_s}
+        since_s = self.now_s - self.policy.refusal_backoff_limit_s
+        self.moves_given_up = [move for move in self.history.moves_given_up if move.since_s > since_s]
         self.preempted_at_s |= dict.fromkeys(self.preempted_now, self.now_s)
 
     @property

@@ -58,6 +58,7 @@ def next_history(draft: Draft) -> History:
             Preempted(job=job, at_s=at_s) for job, at_s in sorted(draft.preempted_at_s.items()) if job in jobs
         ),
         server_moves=tuple(draft.server_moves),
+        moves_given_up=tuple(draft.moves_given_up),
         server_moves_at_s=(
             *(at_s for at_s in old.server_moves_at_s if at_s > draft.now_s - 60.0),
             *(draft.now_s for move in draft.server_moves if move not in old.server_moves),

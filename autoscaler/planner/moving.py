@@ -6,7 +6,8 @@ some job lacks nothing but room; they gain at least a whole trainer and more tha
 a time, and the cluster so many a minute.  Where the better node is full, surplus trainers make way that may be taken
 voluntarily (`way`).
 
-`finish_moves` goes first, so that the room which an old server leaves is given out in the same plan.  What moves are
+`finish_moves` goes before room is taken by force, so that the room which an old server leaves is given out in the same
+plan.  A planner that remembers nothing finds on the pods what it has to go on with (`Pod.replaces`).  What moves are
 worth is `better_places`.
 """
 
@@ -36,12 +37,13 @@ HOPELESS: Final = frozenset({DemandState.NEVER_FITS, DemandState.NOT_MODELLED, D
 def finish_moves(draft: Draft) -> None:
     """Tell the old server of each move to leave once the new one is ready; forget moves that came to an end.
 
-    What is forgotten while both stand is one server too many, which leaves by the ratio (`elastic`).  Where yet another
-    server is lost meanwhile, both stay.
+    A new one that is not ready in time leaves again, and one that has no node yet while others lack room, at once.
+    One to which state is moving is given the time that this takes.  Where yet another server is lost meanwhile, both
+    stay.
     """
     refused = {refusal.pod for refusal in draft.history.refusals}
     is_room_wanted = any(want.name not in refused for want in draft.unserved)
-    for move in draft.history.server_moves:
+    for move in moves_under_way(draft):
         job = draft.jobs.get(move.job)
         if job is None or not job.is_running or job.job.state is not JobState.ACTIVE:
             continue
@@ -50,17 +52,48 @@ def finish_moves(draft: Draft) -> None:
         if old is None or old is new:
             continue
         is_late = draft.now_s >= move.since_s + draft.policy.shortfall_limit_s
-        if new is None:
-            if not is_late and not is_room_wanted:
-                bring_new(draft, job, move)
-        elif servers_held(job) > servers_wanted(draft, job, job.size):
-            draft.server_moves.append(move)
-            if new.phase is PodPhase.READY:
-                draft.remove(job, [old], Cause.DEFRAGMENTATION, beneficiary=new.name)
-            elif is_late:
-                draft.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
-            else:
-                note_moving(draft, job, move)
+        if new is not None:
+            finish(draft, job, move, (old, new), is_late=is_late, is_room_wanted=is_room_wanted)
+        elif draft.now_s < job.job.hold_until_s:
+            draft.moves_given_up.append(move)  # it was there, and has failed or found its room taken
+        elif not is_late and not is_room_wanted:
+            bring_new(draft, job, move)
+
+
+def finish(
+    draft: Draft, job: JobDraft, move: ServerMove, pair: tuple[Pod, Pod], *, is_late: bool, is_room_wanted: bool
+) -> None:
+    """Tell one of the two that stand to leave, the old one or the new one, or wait."""
+    old, new = pair
+    if servers_held(job) <= servers_wanted(draft, job, job.size):
+        return
+    if new.phase is PodPhase.PENDING and is_room_wanted:
+        draft.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
+        return
+    draft.server_moves.append(move)
+    if new.phase is PodPhase.READY:
+        draft.remove(job, [old], Cause.DEFRAGMENTATION, beneficiary=new.name)
+    elif is_late and not new.is_settling:
+        draft.moves_given_up.append(move)
+        draft.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
+    else:
+        note_moving(draft, job, move)
+
+
+def moves_under_way(draft: Draft) -> Iterator[ServerMove]:
+    """Yield the moves that are remembered, and those that are not, whose pods stand."""
+    known = {(move.job, move.ordinal) for move in draft.history.server_moves}
+    yield from draft.history.server_moves
+    for job in draft.stirred_jobs():
+        for new in job.servers:
+            if new.replaces is not None and new.place is not None and (job.job.name, new.ordinal) not in known:
+                yield ServerMove(
+                    job=job.job.name,
+                    pod=new.replaces,
+                    node=new.place,
+                    ordinal=new.ordinal,
+                    since_s=new.created_at_s,
+                )
 
 
 def bring_new(draft: Draft, job: JobDraft, move: ServerMove) -> None:
@@ -124,14 +157,18 @@ def is_calm(draft: Draft) -> bool:
 
 
 def movable_servers(draft: Draft) -> Iterator[tuple[JobDraft, Pod]]:
-    """Yield the servers that may move now: old enough, and of jobs that have all that they want."""
+    """Yield the servers that may move now: old enough, and of jobs that have all that they want.
+
+    One whose move came to nothing stays where it is for the longest pause after refusals.
+    """
+    staying = {move.pod for move in draft.moves_given_up}
     for job in draft.stirred_jobs():
         is_there = job.is_running and job.job.state is JobState.ACTIVE and draft.now_s >= job.job.hold_until_s
         if not (is_there and job.servers and is_at_rest(draft, job)) or draft.quota_lack(job, [Role.SERVER], now=True):
             continue
         busy = {move.pod for move in job.moving}
         for pod in job.servers:
-            if pod.phase is PodPhase.READY and pod.name not in busy:
+            if pod.phase is PodPhase.READY and pod.name not in busy and pod.name not in staying:
                 opens_at_s = leaves_at(draft.policy, job.job, pod)
                 if draft.now_s >= opens_at_s:
                     yield job, pod

@@ -49,8 +49,17 @@ def what_leaves(job: JobDraft) -> str:
     if cause is Cause.PREEMPTION and not whom:
         return "stops: its core was incomplete for too long"
     if cause is Cause.DEFRAGMENTATION and not trainers:
-        return f"lets {who} go from {places(gone)}: {whom} stands in its place, where it wastes less"
+        return defragmented(job, gone[0]) if len(gone) == 1 else f"lets {who} go: {whom} stand where they waste less"
     return LEFT[cause].format(who=who, whom=whom, where=places(gone))
+
+
+def defragmented(job: JobDraft, leaving: Leaving) -> str:
+    """Return which of two servers of a move goes, and why it is this one."""
+    gone, stays = leaving.pod, next((pod for pod in job.servers if pod.name == leaving.beneficiary), None)
+    if stays is not None and stays.created_at_s < gone.created_at_s:
+        why = "was not ready in time" if gone.node is not None else "waits for room that others may want"
+        return f"gives up moving {stays.name}: {gone.name} {why} on {places([leaving])}"
+    return f"lets 1 server go from {places([leaving])}: {leaving.beneficiary} stands in its place, where it wastes less"
 
 
 def why_edited(job: JobDraft) -> str:

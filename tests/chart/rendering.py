@@ -49,6 +49,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "operator": {
             "replicas": 1,
             "logLevel": "DEBUG",
+            "moveServers": True,
             "nodeSelector": {"pool": "system"},
             "tolerations": [{"key": "system", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},

@@ -57,6 +57,10 @@ BAD = {
     "secret's name": ({"etcd": {"existingSecret": "No Name"}}, "/etcd/existingSecret"),
     "toleration": ({"operator": {"tolerations": [{"effect": "Never"}]}}, "/operator/tolerations/0/effect"),
     "env without name": ({"operator": {"extraEnv": [{"value": "1"}]}}, "/operator/extraEnv/0"),
+    "moving without elastic": (
+        {"operator": {"elasticServers": False, "moveServers": True}},
+        "operator.moveServers: needs operator.elasticServers",
+    ),
     "two etcds": (
         {"etcd": {"enabled": True, "external": {"endpoints": ["https://etcd:2379"]}}},
         "etcd.external.endpoints: stands beside etcd.enabled",

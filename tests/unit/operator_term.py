@@ -18,9 +18,19 @@ from tests.unit.operator_bench import JOB, OperatorBench
 class Term:
     """A leader and the rest of the cluster.  `around` puts something around the API through which EDL goes."""
 
-    def __init__(self, *, policy=None, spec=None, job=None, around=lambda bench: bench.api, elastic_servers=False):
+    def __init__(
+        self,
+        *,
+        policy=None,
+        spec=None,
+        job=None,
+        around=lambda bench: bench.api,
+        elastic_servers=False,
+        moves_servers=False,
+    ):
         self.bench = OperatorBench(**(spec or {}))
         self.elastic_servers = elastic_servers
+        self.moves_servers = moves_servers
         self.metrics = Metrics()
         self.policy = policy or Policy(reclaim=Reclaim.SCHEDULER, quiet_window_s=0.0, up_window_s=0.0)
         self.api = around(self.bench)
@@ -42,6 +52,7 @@ class Term:
                     image="edl:1",
                     etcd=EtcdAccess(endpoints="http://etcd:2379"),
                     elastic_servers=self.elastic_servers,
+                    moves_servers=self.moves_servers,
                     reclaim=self.policy.reclaim,
                 ),
             ),

@@ -10,6 +10,7 @@ from autoscaler.clusters.kubernetes.building.identity import issue, secrets_of
 from autoscaler.clusters.kubernetes.building.master import build_master, build_service
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
 from autoscaler.domain import Role, Tier
+from autoscaler.jobs.servers import SPARE_ORDINALS
 from master.config import Settings
 from master.job.domain import AfterLoss
 from tests.unit.kube_identity import NOW, write_files
@@ -216,7 +217,7 @@ def test_masters_environment_is_what_the_master_reads(tmp_path):
     said = {name: value.replace(IDENTITY_FOLDER, str(tmp_path)) for name, value in variables(container).items()}
     said["EDL_ETCD_PASSWORD_FILE"] = str(tmp_path / "token")
     settings = Settings.from_environment(said)
-    assert (settings.config.servers, settings.config.most_servers) == (2, 5)
+    assert (settings.config.servers, settings.config.most_servers) == (2, 5 + SPARE_ORDINALS)
     assert settings.config.after_loss is AfterLoss.KEEP
     assert (settings.has_standbys, settings.listen.port) == (True, 7164)
     assert settings.etcd.endpoints == ("etcd:2379",)

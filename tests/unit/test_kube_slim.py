@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.api.port import Listing
-from autoscaler.clusters.kubernetes.building.labels import MASTER_SEATS
+from autoscaler.clusters.kubernetes.building.labels import MASTER_SEATS, REPLACES
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.reading.pods import PodContext, deployment_of, gates_of, owning_job, read_pod
 from autoscaler.clusters.kubernetes.reading.raw import controller_of
@@ -62,6 +62,10 @@ def gated():
     return pod
 
 
+def moving_in():
+    return own()["metadata"] | {"annotations": {REPLACES: "digits-server-0/first", "note": "1"}}
+
+
 PODS_OF_ALL_KINDS = {
     "a web pod": foreign(),
     "unschedulable": foreign(status={"phase": "Pending", "conditions": [UNPLACED]}, nodeName=None),
@@ -76,6 +80,7 @@ PODS_OF_ALL_KINDS = {
     "a trainer that was taken": own(status={"phase": "Running", "conditions": [*CONDITIONS, TAKEN]}),
     "a trainer that failed": own(status={"phase": "Failed", "containerStatuses": [FAILED]}),
     "a trainer behind its gate": gated(),
+    "a server in another's place": own(metadata=moving_in()),
     "nothing but a name": {"metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "1"}},
 }
 
@@ -92,6 +97,7 @@ def told(raw):
         "own": own_pods(kube_job(), [raw]) == [raw],
         "is": (has_ended(raw), is_gated(raw), is_leaving(raw), is_ready(raw)),
         "seats": ((raw["metadata"].get("annotations") or {}).get(MASTER_SEATS)),
+        "whose place it takes": ((raw["metadata"].get("annotations") or {}).get(REPLACES)),
         "address": (raw.get("status") or {}).get("podIP"),
         "ungated": ungate_patch(raw, "n7") if gates_of(raw) else None,
     }

@@ -119,6 +119,8 @@ def test_the_options_become_settings(tmp_path):
         ({"log_level": "loud"}, "--log-level"),
         ({"environ": {}}, "EDL_IMAGE"),
         ({"environ": ENVIRONMENT | {"EDL_ELASTIC_SERVERS": "yes"}}, "EDL_ELASTIC_SERVERS"),
+        ({"environ": ENVIRONMENT | {"EDL_MOVE_SERVERS": "1"}}, "EDL_MOVE_SERVERS"),
+        ({"environ": ENVIRONMENT | {"EDL_MOVE_SERVERS": "true"}}, "EDL_MOVE_SERVERS"),
         ({"environ": ENVIRONMENT | {"EDL_ETCD_CA_FILE": "/nowhere"}}, "EDL_ETCD_CA_FILE"),
         ({"environ": ENVIRONMENT | {"EDL_ETCD_USER": "root"}}, "EDL_ETCD_USER"),
     ],

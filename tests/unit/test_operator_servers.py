@@ -5,18 +5,15 @@ import pytest
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, PODS, TRAINING_JOBS
 from autoscaler.domain import Cause, Policy, Reclaim, Role
 from autoscaler.jobs.life import Life
-from autoscaler.jobs.masters import NoProgress
-from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.ratio import SETTLED_S
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from autoscaler.manifests.values import Replicas
 from autoscaler.operator.record import JobRecord
 from autoscaler.operator.servers import Parting, count_to_tell, why_it_stays
-from master.api.messages import Refused
-from master.api.scaling import ServersAnswer
 from master.api.status import JobPhase
 from tests.unit.kube_objects import kube_job, template
 from tests.unit.operator_bench import JOB
+from tests.unit.operator_master import StandInMaster, progress
 from tests.unit.operator_term import Term
 
 SIZES = Replicas(minimum=1, maximum=4)
@@ -37,20 +34,33 @@ CALM = Policy(
         ((0, 1, 2), (), 3, 2, 3),  # and is taken back when the planner wants it back
         ((0, 2), (), 2, 2, 3),  # its number was still taken when it came: it is wanted all the same
         ((0, 1, 2), (), 3, 4, 3),  # one that had come is lost
-        ((0, 10**30), (), 2, 1, 4),  # somebody's own pod under a server's name
+        ((0, 10**30), (), 2, 1, 6),  # somebody's own pod under a server's name
+        ((1, 5), (), 2, 6, 6),  # servers have moved, and hold the spare numbers
     ],
 )
 def test_the_master_is_told_what_stands_less_what_is_to_go(standing, parting, target, told, expected):
     assert count_to_tell(SIZES, target=target, standing=standing, parting=parting, told=told) == expected
 
 
+@pytest.mark.parametrize(
+    ("standing", "moving_in", "told", "expected"),
+    [
+        ((0, 1, 2), (2,), 2, 3),  # it stands beside the one whose place it takes
+        ((0, 1, 2), (2,), 3, 3),
+        ((0, 1, 4), (4,), 2, 5),
+        ((0, 2, 1), (1,), 3, 3),  # it has a number that was free
+        ((1, 2), (), 3, 3),  # the other one has gone; its number stays free
+        ((0, 1, 2, 3), (2,), 2, 3),  # an earlier leader's shrink goes on beside it
+    ],
+)
+def test_a_server_that_takes_anothers_place_is_counted_on_beside_it(standing, moving_in, told, expected):
+    counted = count_to_tell(SIZES, target=2, standing=standing, parting=(), told=told, moving_in=moving_in)
+    assert counted == expected
+
+
 def record(progress=None, *, at_s=0.0):
     job = kube_job(server={"minReplicas": 1, "maxReplicas": 4})
     return JobRecord(job=job, life=Life(policy=job.spec.run_policy), progress=progress, progress_at_s=at_s)
-
-
-def progress(*, wanted=2, buckets=(), phase=JobPhase.TRAINING, **more):
-    return JobProgress(phase=phase, servers_wanted=wanted, buckets=buckets, **more)
 
 
 PARTING = Parting(ordinal=2, cause=Cause.RATIO, since_s=10.0)
@@ -83,54 +93,6 @@ class TestWhyAServerStays:
         silent = record(known, at_s=10.5)
         assert why_it_stays(PARTING, silent, 10.5 + SILENCE_LIMIT_S - 1.0)
         assert why_it_stays(PARTING, silent, 10.5 + SILENCE_LIMIT_S) == ""
-
-
-class StandInMaster:
-    """The master of the one job, in memory.  It moves as many buckets as `moves` with each question."""
-
-    def __init__(self, term, *, count, buckets=12, moves=12, refuses=""):
-        self.count, self.moves, self.refuses = count, moves, refuses
-        self.buckets = {0: buckets}
-        self.told = []
-        self.is_silent = self.is_refusing = False
-        self.load = 0.0  # seconds of one server for each second that a trainer computes
-        self.term = term
-
-    async def ask(self, job, masters):
-        if self.is_silent or not masters:
-            return NoProgress.SILENT
-        if self.is_refusing:
-            return NoProgress.REFUSED
-        self._move()
-        waits = self.load / max(1, len(self.buckets))
-        said = progress(
-            wanted=self.count,
-            buckets=tuple(sorted(self.buckets.items())),
-            servers=len(self.buckets),
-            training=len(self.term.bench.pods(Role.TRAINER)),
-            waiting_share=waits / (1 + waits),
-        )
-        return masters[0]["metadata"]["name"], said
-
-    async def set_servers(self, job, leader, count):
-        if self.is_silent:
-            return None
-        self.told.append(count)
-        if self.refuses:
-            refused = Refused(field="count", message=self.refuses)
-            return ServersAnswer(count=self.count, least=1, most=4, refused=refused)
-        self.count = count
-        return ServersAnswer(count=count, least=1, most=4)
-
-    def _move(self):
-        """Away from those that are not wanted, and to those that have nothing."""
-        there = {int(name.rpartition("-")[2]) for name in self.term.bench.pods(Role.SERVER)}
-        for ordinal in there:
-            if ordinal < self.count and not self.buckets.get(ordinal):
-                self.buckets[ordinal] = 1
-        for ordinal in [ordinal for ordinal in self.buckets if ordinal >= self.count]:
-            self.buckets[ordinal] = max(0, self.buckets[ordinal] - self.moves)
-        self.buckets = {ordinal: held for ordinal, held in self.buckets.items() if ordinal in there}
 
 
 class Scene(Term):

@@ -163,7 +163,72 @@ def test_one_that_does_not_get_ready_leaves_again():
     driver.cluster.put(replace(late, phase=PodPhase.STARTING))
     (leave,) = [action for action in driver.turn().actions if isinstance(action, DeletePod)]
     assert (leave.pod, leave.cause) == ("j-server-1", Cause.DEFRAGMENTATION)
+    driver.settle()
+    assert servers(driver) == ["a-j"], "it is not tried again at once"
+    driver.cluster.advance(CALM.refusal_backoff_limit_s)
+    driver.settle()
+    assert servers(driver) == ["low-0"]
+
+
+def test_one_that_has_failed_is_not_brought_again():
+    """Its job pauses: it failed, or found its room taken, and would again."""
+    driver = after_the_tide("j")
+    driver.turn()
+    driver.cluster.lose("j-server-1")
+    held = replace(driver.cluster.jobs["j"], hold_until_s=driver.cluster.now() + 10.0)
+    driver.cluster.put(held)
+    assert driver.turn().actions == ()
+    driver.cluster.advance(30.0)
+    driver.cluster.put(replace(held, hold_until_s=0.0))
+    driver.settle()
+    assert (servers(driver), trainers(driver)) == (["a-j"], 2)
+
+
+def test_one_to_which_state_is_moving_has_the_time_that_this_takes():
+    """Giving up would cost what has been moved already, and that again."""
+    driver = after_the_tide("j")
+    driver.turn()
+    settling = replace(driver.cluster.pods["j-server-1"], phase=PodPhase.STARTING, is_settling=True)
+    driver.cluster.now_s += 600.0
+    driver.cluster.put(settling)
+    assert driver.turn().actions == ()
+    driver.cluster.put(replace(settling, phase=PodPhase.READY, is_settling=False))
+    (leave,) = driver.turn().actions
+    assert leave.pod == "j-server-0"
+
+
+def test_one_without_a_node_makes_way_for_the_web():
+    """The scheduler has not bound it yet: what it was to have is others' at once, and nothing is lost."""
+    driver = after_the_tide("j")
+    driver.turn()
+    waiting = replace(driver.cluster.pods["j-server-1"], phase=PodPhase.PENDING, node=None, nominated_node="low-0")
+    driver.cluster.put(waiting)
+    assert driver.turn().actions == (), "while nobody wants its room it waits for it"
+    driver.cluster.put(web("w", 9_000))
+    told = driver.turn()
+    (leave,) = [action for action in told.actions if action.role is Role.SERVER]
+    assert (leave.pod, leave.cause, leave.beneficiary) == ("j-server-1", Cause.DEFRAGMENTATION, "j-server-0")
+    driver.settle()
     assert servers(driver) == ["a-j"]
+
+
+def test_a_new_leader_goes_on_with_the_move_that_it_finds():
+    """The new server says whose place it takes; the clock runs on from its creation."""
+    driver = after_the_tide("j")
+    driver.turn()
+    new = replace(driver.cluster.pods["j-server-1"], phase=PodPhase.STARTING, replaces="j-server-0")
+    driver.history = History(since_s=driver.cluster.now())
+    driver.cluster.put(new)
+    first = driver.turn()
+    assert first.actions == ()
+    assert [move.pod for move in first.history.server_moves] == ["j-server-0"]
+    driver.cluster.now_s += 61.0
+    driver.cluster.put(new)
+    driver.history = History(since_s=driver.cluster.now())
+    told = driver.turn()
+    (leave,) = told.actions
+    assert leave.pod == "j-server-1"
+    assert decision(told, "j").message == "gives up moving j-server-0: j-server-1 was not ready in time on low-0"
 
 
 @pytest.mark.parametrize("lost", ["j-server-0", "j-server-1"])

@@ -24,6 +24,7 @@ from autoscaler.clusters.kubernetes.gangs import Race
 from autoscaler.clusters.kubernetes.pod_writer import PodWriter
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
 from autoscaler.clusters.kubernetes.reading.raw import controller_of
+from autoscaler.clusters.kubernetes.reading.successors import successor_mark
 from autoscaler.clusters.kubernetes.rooms import find_room_problem
 from autoscaler.clusters.kubernetes.starts import Gangs
 from autoscaler.clusters.kubernetes.store import Store
@@ -82,6 +83,7 @@ class KubernetesCluster:
             expected=self._writer.expected,
             leaves_observed=True,
             elastic_servers=settings.elastic_servers,
+            moves_servers=settings.moves_servers,
         )
         self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare, is_frozen=is_frozen)
         self._turned_away = TurnedAway()
@@ -203,8 +205,14 @@ class KubernetesCluster:
             return refused(problem)
         if told := self._turned_away.why(seat.job, seat.tier, self._clock()):
             return refused(told)
+        replaces = ""
+        if seat.replaces is not None:
+            old = self._store.get(PODS, split_key(seat.replaces))
+            if old is None:
+                return refused(f"pod {seat.replaces} is gone: nobody is to take its place")
+            replaces = successor_mark(old)
         try:
-            await self._writer.create_tied(job, seat, avoid=facts.avoid)
+            await self._writer.create_tied(job, seat, avoid=facts.avoid, replaces=replaces)
         except ForbiddenError as error:
             self._turned_away.keep(self.views.jobs.known)
             self._turned_away.note(seat.job, seat.tier, error, self._clock())

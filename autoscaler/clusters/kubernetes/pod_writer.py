@@ -12,7 +12,15 @@ from math import ceil
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Raw
-from autoscaler.clusters.kubernetes.building.labels import GATE, JOB, MASTER_SEATS, ORDINAL, ROLE, TIER
+from autoscaler.clusters.kubernetes.building.labels import (
+    GATE,
+    JOB,
+    MASTER_SEATS,
+    ORDINAL,
+    REPLACES,
+    ROLE,
+    TIER,
+)
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
 from autoscaler.clusters.kubernetes.expectations import Expectations
@@ -47,9 +55,17 @@ class PodWriter:
         self._expected = self._expected.settled(self._store.get, now_s=self._clock())
         return self._expected
 
-    async def create_tied(self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName]) -> None:
-        """Let the pod stand, tied to the seat's node: made now, or found as an earlier try left it."""
-        raw = await self._create(job, build_pod(job, seat, self._settings, is_gated=False, avoid=avoid))
+    async def create_tied(
+        self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], replaces: str = ""
+    ) -> None:
+        """Let the pod stand, tied to the seat's node: made now, or found as an earlier try left it.
+
+        `replaces`: which server's place it takes (`reading.successors`).
+        """
+        body = build_pod(job, seat, self._settings, is_gated=False, avoid=avoid)
+        if replaces:
+            body["metadata"].setdefault("annotations", {})[REPLACES] = replaces
+        raw = await self._create(job, body)
         if GATE in gates_of(raw):
             await self.ungate(raw, seat.node)
         elif text(raw, "spec", "nodeName") != seat.node and pinned_node(raw) != seat.node:

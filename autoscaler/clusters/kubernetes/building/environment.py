@@ -17,6 +17,7 @@ from autoscaler.clusters.kubernetes.reading.raw import Raw, parts, text
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.clusters.kubernetes.reading.templates import RoleTemplate
 from autoscaler.domain import Role, Tier
+from autoscaler.jobs.servers import SPARE_ORDINALS
 
 ENVIRONMENT_VERSION: Final = "1"
 MASTER_PORT: Final = 7164
@@ -57,7 +58,7 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_METRICS_LISTEN": f"0.0.0.0:{METRICS_PORT}",
         "EDL_CHECKPOINT_EVERY_S": _number(spec.checkpoint.every_s),
         "EDL_SERVERS": str(0 if spec.server is None else spec.server.replicas.minimum),
-        "EDL_MAX_SERVERS": str(0 if spec.server is None else spec.server.replicas.maximum),
+        "EDL_MAX_SERVERS": str(0 if spec.server is None else spec.server.replicas.maximum + SPARE_ORDINALS),
         "EDL_BACKOFF_LIMIT": str(spec.run_policy.backoff_limit),
         "EDL_MASTERS": str(spec.master.replicas),
         "EDL_ETCD_ENDPOINTS": etcd.endpoints,

@@ -28,6 +28,9 @@ DRAIN: Final = "edl.dev/drain"
 MASTER_SEATS: Final = "edl.dev/master-seats"
 """An annotation on a gang's pods: the nodes where room was proved for the masters, who come when the gang is bound."""
 
+REPLACES: Final = "edl.dev/replaces"
+"""An annotation on a server's pod: NAME/UID of the one that leaves once this one serves (ADR 0118)."""
+
 API_GROUP: Final = "edl.dev"
 API_VERSION: Final = "edl.dev/v1alpha1"
 

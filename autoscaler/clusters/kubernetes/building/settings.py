@@ -35,5 +35,8 @@ class BuildSettings:
     elastic_servers: bool = False
     """Whether parameter servers come and go while their job trains; else it keeps its minimum of them (0156)."""
 
+    moves_servers: bool = False
+    """Besides, whether they go to where they waste least once the web has changed (0118)."""
+
     surplus_grace_s: float = 10.0
     """Surplus gets at most this much of the user's grace: it is the web's waiting time (`kubernetes.md` 7)."""

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.api.port import Raw
-from autoscaler.clusters.kubernetes.building.labels import MASTER_SEATS
+from autoscaler.clusters.kubernetes.building.labels import MASTER_SEATS, REPLACES
 
 _METADATA: Final = frozenset({"annotations", "generateName", "managedFields", "selfLink"})
+_ANNOTATIONS: Final = (MASTER_SEATS, REPLACES)  # that are read
 _SPEC: Final = frozenset(
     {
         "automountServiceAccountToken",
@@ -76,8 +77,9 @@ def slim_pod(raw: Raw) -> Raw:
     """The pod without ballast; its parts are shared with `raw`, which nobody must change."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     kept = _less(metadata, _METADATA)
-    if seats := (metadata.get("annotations") or {}).get(MASTER_SEATS):
-        kept["annotations"] = {MASTER_SEATS: seats}
+    annotations = metadata.get("annotations") or {}
+    if read := {name: annotations[name] for name in _ANNOTATIONS if name in annotations}:
+        kept["annotations"] = read
     return {**raw, "metadata": kept, "spec": _slim_spec(spec), "status": _slim_status(status)}
 
 

@@ -13,6 +13,7 @@ from autoscaler.clusters.kubernetes.building.names import job_key
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, planned_job, read_job
 from autoscaler.clusters.kubernetes.reading.limit_ranges import NO_LIMITS, PodLimits, read_limits
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
+from autoscaler.clusters.kubernetes.reading.successors import Owning
 from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
@@ -35,6 +36,7 @@ class Facts:
     trainers_per_server: int | None = None  # measured; None: as its file says
     waiting_share: float = 0.0  # of its trainers' time, 0 to 1: for parameter servers to answer
     avoid: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
+    owning: Owning | None = None  # which of its servers own buckets; None: nobody says so now
 
 
 FactsOf: TypeAlias = Callable[[KubeJob], Facts]
@@ -117,6 +119,11 @@ class Jobs:
     def facts(self, job: KubeJob) -> Facts:
         """Return what the job's own life says now."""
         return self._facts_of(job)
+
+    def owning(self, name: JobName) -> Owning | None:
+        """Return which of the job's servers own buckets."""
+        job = self.known.get(name)
+        return None if job is None else self._facts_of(job).owning
 
     def _read(self, name: JobName, raw: Raw) -> None:
         try:

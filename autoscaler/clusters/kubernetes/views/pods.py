@@ -19,6 +19,7 @@ from autoscaler.clusters.kubernetes.expectations import Expectations
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
 from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod, seat_masters
 from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.reading.successors import Owning, as_successor, replaced_by
 from autoscaler.clusters.kubernetes.reading.workloads import job_of_master
 from autoscaler.clusters.kubernetes.store import Key, Store
 from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
@@ -40,9 +41,12 @@ class Pods:
         reclaim: Reclaim,
         offset_s: float,
         expected: Callable[[], Expectations],
+        owning: Callable[[JobName], Owning | None],
     ) -> None:
         self._store = store
         self._expected = expected
+        self._owning = owning
+        self._successors: set[Key] = set()  # servers whose place depends on what their job's master says
         self._counted_on = Expectations()
         self._masters: dict[str, str] = {}  # NAMESPACE/DEPLOYMENT -> UID of its job
         self._ordinals: dict[str, int] = {}  # of masters' pods, by UID
@@ -70,6 +74,7 @@ class Pods:
         for job in touched:
             self._number_masters(job)
             dirty |= self._labelled.get(job, set())
+        dirty |= self._successors
         brought: Brought[Pod, PodName] = Brought()
         for key in sorted(dirty, key=self._is_master):  # whose seats stand on the others
             self._read(key, self._find(key), brought)
@@ -115,6 +120,9 @@ class Pods:
         creation = self._counted_on.creations.get((PODS, key))
         return self._store.get(PODS, key) or (creation.body if creation is not None else None)
 
+    def _pod(self, namespace: str, name: str) -> Raw | None:
+        return self._store.get(PODS, (namespace, name))
+
     def _take_expectations(self) -> set[Key]:
         """Count on what is expected now; return the pods of which something else was expected before."""
         before, self._counted_on = self._counted_on, self._expected()
@@ -125,6 +133,7 @@ class Pods:
 
     def _read(self, key: Key, raw: Raw | None, brought: Brought[Pod, PodName]) -> None:
         pod = None if raw is None else read_pod(raw, self._context)
+        self._successors.discard(key)
         if raw is None or pod is None:
             if self._read_as.pop(key, None) is not None:
                 brought.gone.add(PodName(f"{key[0]}/{key[1]}"))
@@ -133,6 +142,9 @@ class Pods:
             pod = replace(pod, phase=PodPhase.TERMINATING)
         if pod.role is Role.MASTER:
             pod = self._seated(pod)
+        elif pod.role is Role.SERVER and pod.job is not None and (old := replaced_by(raw, self._pod)) is not None:
+            self._successors.add(key)
+            pod = as_successor(pod, old, self._owning(pod.job))
         if self._read_as.get(key) != pod:
             self._read_as[key] = pod
             brought.found.append(pod)

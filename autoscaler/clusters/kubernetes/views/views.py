@@ -36,7 +36,8 @@ class Views:
     """The store's content as the planner sees it; `jobs`, `pods` and `classes` are as of the last `view`.
 
     `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
-    `elastic_servers`: parameter servers may come and go.  `leaves_observed`: see `views.jobs`.
+    `elastic_servers`: parameter servers may come and go; `moves_servers`: and to other nodes.  `leaves_observed`: see
+    `views.jobs`.
     """
 
     def __init__(
@@ -48,16 +49,24 @@ class Views:
         facts_of: FactsOf,
         expected: Callable[[], Expectations],
         elastic_servers: bool = False,
+        moves_servers: bool = False,
         leaves_observed: bool = False,
     ) -> None:
         self._store = store
         self._reclaim = reclaim
         self.classes = PriorityClasses()
         self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of, leaves_observed=leaves_observed)
-        self.pods = Pods(store, jobs_by_uid=self.jobs.by_uid, reclaim=reclaim, offset_s=offset_s, expected=expected)
+        self.pods = Pods(
+            store,
+            jobs_by_uid=self.jobs.by_uid,
+            reclaim=reclaim,
+            offset_s=offset_s,
+            expected=expected,
+            owning=self.jobs.owning,
+        )
         self._nodes = Nodes(store, offset_s=offset_s)
         self._workloads = Workloads(store)
-        capabilities = Capabilities(replaces_masters=True, servers_elastic=elastic_servers)
+        capabilities = Capabilities(replaces_masters=True, servers_elastic=elastic_servers, moves_servers=moves_servers)
         self._view = ClusterView(revision=0, observed_at_s=0.0, is_synced=False, capabilities=capabilities)
 
     def view(self, now_s: float) -> ClusterView:
