@@ -19,7 +19,7 @@ from typing import Final
 from master.api.identities import BucketId, ServerPlace
 from master.api.messages import Activated, Installed
 from master.api.positions import PositionSet
-from master.job import orders, resizing, skipping, table
+from master.job import lateness, orders, resizing, skipping, table
 from master.job.domain import ChangeTable, Intent, MemberKey, Persist, Table
 from master.job.frozen_map import FrozenMap
 from master.job.membership import Server
@@ -215,7 +215,8 @@ def handle_installed(turn: Turn, server: Server, said: Installed) -> None:
             and said.version == intent.version + 1
             and state.stage is Stage.SERVING
         ):
-            turn.change(moves=replace(state.moves, installed=state.moves.installed | {said.bucket}))
+            lateness.note_arrival(turn, intent)
+            turn.change(moves=replace(turn.state.moves, installed=state.moves.installed | {said.bucket}))
 
 
 def handle_activated(turn: Turn, server: Server, said: Activated) -> None:

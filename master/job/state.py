@@ -146,6 +146,7 @@ class Moves:
     since: FrozenMap[BucketId, Instant] = (
         _NO_TIMES  # of each intent when it was durable: it has its own time (`lateness`)
     )
+    turns: FrozenMap[BucketId, Instant] = _NO_TIMES  # when one that its ends had to move before it arrived last
     again: Instant | None = None  # what was undone so, and what waited with it, is tried again after this
     late: int = 0  # how often that was, since one arrived
     missed: FrozenMap[BucketId, MemberKey] = _NO_TARGETS  # undone so and wanted there still: people are told

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import Version
-from master.api.messages import Activate, Forget, Freeze, ServerLeaving
+from master.api.messages import Activate, Forget, Freeze, ServerLeaving, ServerReport
 from master.api.positions import PositionSet
 from master.job import deadlines
 from master.job.domain import SECOND, AnswersOverdue, Instant, MovesExpired, StreamBroken
@@ -86,6 +86,56 @@ def test_a_bucket_that_is_lost_on_its_way_is_undone_in_its_own_time():
     steadily(driver, servers, 1)
     assert stuck not in driver.state.moves.intents
     assert driver.durable.route.version[stuck.bucket] == 1
+
+
+def row_to_the_third(bucket_count=64):
+    """Buckets whose weight is known: many are on their way together, one source's in the order of their numbers."""
+    driver, servers = serving(replace(CONFIG, bucket_count=bucket_count, moves_at_once=32))
+    for server in servers:
+        mine = PositionSet.of(*owners_of(driver, server))
+        driver.say(
+            server.key,
+            ServerReport(
+                lineage=driver.state.number, buckets=mine, sizes_bytes=(1 << 20,) * len(mine), loads=(1.0,) * len(mine)
+            ),
+        )
+    grow(driver, servers)
+    row = [one for one in driver.state.moves.awaited if one.source == servers[0].key]
+    assert len(row) > 3
+    return driver, servers, row
+
+
+def pass_time(driver, seconds):
+    for _ in range(seconds):
+        driver.now = Instant(driver.now + SECOND)
+        for at, event in deadlines(driver.state):
+            if at <= driver.now and isinstance(event, MovesExpired):
+                driver.feed(event)
+
+
+def test_a_slow_link_is_no_reason_to_undo_what_waits_for_its_turn():
+    """32 MiB that begin together take as long as the link takes: each has its time once those before it are there."""
+    driver, servers, row = row_to_the_third()
+    for intent in row:
+        pass_time(driver, 4)
+        installed(driver, servers[2], intent.bucket, intent.version + 1)
+    assert set(owners_of(driver, servers[2])) >= {intent.bucket for intent in row}
+
+
+def test_what_is_stuck_in_the_row_is_undone_in_its_own_time():
+    """Those that were to move after it, or from elsewhere, arrive meanwhile: that is no progress of it."""
+    driver, servers, row = row_to_the_third()
+    first, stuck, *later = row
+    pass_time(driver, 4)
+    installed(driver, servers[2], first.bucket, first.version + 1)
+    others = [one for one in driver.state.moves.awaited if one.source == servers[1].key]
+    for intent in (*later[:1], *others[:1]):
+        pass_time(driver, 4)
+        installed(driver, servers[2], intent.bucket, intent.version + 1)
+    assert stuck in driver.state.moves.intents
+    pass_time(driver, 2)
+    assert stuck not in driver.state.moves.intents
+    assert stuck.bucket not in owners_of(driver, servers[2])
 
 
 def test_only_what_is_late_is_undone():
