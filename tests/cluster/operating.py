@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -20,13 +21,24 @@ STOP_BUDGET_S: Final = 20.0
 
 
 class OperatorProcess:
-    """A context: inside it the process lives.  `log` is what it writes; `more` are options of the command."""
+    """A context: inside it the process lives.  `log` is what it writes; `more` are options of the command, `settings`
+    further variables.
+    """
 
     def __init__(
-        self, name: str, folder: Path, kubeconfig: Path, *, lease: str, policy: str = "", more: tuple[str, ...] = ()
+        self,
+        name: str,
+        folder: Path,
+        kubeconfig: Path,
+        *,
+        lease: str,
+        policy: str = "",
+        more: tuple[str, ...] = (),
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.more = more
+        self._settings = settings or {}
         self.log = folder / f"{name}.log"
         self._policy = folder / f"{name}.yaml"
         self._policy.write_text(policy or "reclaim: scheduler\n", encoding="utf-8")
@@ -55,6 +67,7 @@ class OperatorProcess:
             "EDL_IMAGE": "edl:test",
             "EDL_ELASTIC_SERVERS": "true",
             "EDL_ETCD_ENDPOINTS": "http://etcd.invalid:2379",
+            **self._settings,
         }
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
