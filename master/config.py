@@ -12,6 +12,7 @@
 | EDL_CHECKPOINT_EVERY_S | from one commit's end to the next one's begin                        | 60                |
 | EDL_SERVERS            | parameter servers when the job begins; 0: a job without them         | 0                 |
 | EDL_MAX_SERVERS        | servers that there may be later (SetServers)                         | EDL_SERVERS       |
+| EDL_COPIES             | of every bucket; 2: a lost server costs a promotion (ADR 0318)       | 1                 |
 | EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have          | RollBack          |
 | EDL_BUCKETS            | buckets of a new job's tables                                        | 256               |
 | EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
@@ -42,6 +43,7 @@ from master.store.keys import JobKeys
 
 ENV_VERSION: Final = 1
 MOST: Final = 2**31 - 1  # of a whole number, as in a job's YAML
+MOST_COPIES: Final = 2
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -96,6 +98,7 @@ class Settings:
             config=JobConfig(
                 servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
                 max_servers=_max_servers(environ),
+                copies=_copies(environ),
                 bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1),
                 after_loss=_after_loss(environ),
                 checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
@@ -143,6 +146,16 @@ def _max_servers(environ: Mapping[str, str]) -> int:
         problem = f"is {most}, but EDL_SERVERS is 0: a job without servers never gets any"
         raise InvalidSettingError("EDL_MAX_SERVERS", problem, hint="Leave it out, or set EDL_SERVERS")
     return most
+
+
+def _copies(environ: Mapping[str, str]) -> int:
+    copies = _whole(environ, "EDL_COPIES", default=1, least=1)
+    if copies > MOST_COPIES:
+        raise InvalidSettingError("EDL_COPIES", f"is {copies}", hint="1, or 2: an owner and its backup")
+    if copies > max(1, _max_servers(environ)):
+        problem = "is 2, but there is never a second server to have the second copy"
+        raise InvalidSettingError("EDL_COPIES", problem, hint="Set EDL_SERVERS or EDL_MAX_SERVERS to 2 or more")
+    return copies
 
 
 def _after_loss(environ: Mapping[str, str]) -> AfterLoss:

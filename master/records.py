@@ -1,6 +1,6 @@
 """The durable values of a job and the transactions that change them, as bytes and keys of the store.
 
-The problem: what a new master believes is what these seven values say together, so each write of the core becomes one
+The problem: what a new master believes is what these eight values say together, so each write of the core becomes one
 transaction that compares what the core built on and changes it in one step.  A value that is compared changes and
 never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.
 
@@ -18,6 +18,7 @@ from master.api.identities import Lineage, ManifestId, Route, Term
 from master.api.manifest import Manifest
 from master.errors import PermanentError
 from master.job.domain import (
+    Backups,
     ChangeTable,
     DatasetRecord,
     Durable,
@@ -40,7 +41,8 @@ _T = TypeVar("_T")
 
 def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
     """What a new master reads, all at one revision."""
-    return (keys.lineage, keys.dataset, keys.high_water, keys.head, keys.route, keys.intents, keys.servers)
+    table = (keys.route, keys.intents, keys.backups)
+    return (keys.lineage, keys.dataset, keys.high_water, keys.head, *table, keys.servers)
 
 
 def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
@@ -59,6 +61,7 @@ def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None) -> D
         head=head,
         route=_parse(Route, snapshot, keys.route),
         intents=_parse_intents(snapshot, keys),
+        backups=_parse(Backups, snapshot, keys.backups),
         servers=int(servers) if servers else None,
     )
 
@@ -74,9 +77,10 @@ def transaction_of(write: Write, keys: JobKeys, term: Term) -> Transaction:
             )
         case RaiseLineage():
             route = (Put(keys.route, encode_document(write.route)),) if write.route else ()
+            table = (*route, Delete(keys.intents), _backups(write.backups, keys))
             return Transaction(
                 term=term,
-                writes=(Put(keys.lineage, encode_document(write.new)), *route, Delete(keys.intents)),
+                writes=(Put(keys.lineage, encode_document(write.new)), *table),
                 require=(_is_record(keys.lineage, write.old), _is_id(keys.head, write.new.base)),
             )
         case ChangeTable():
@@ -88,6 +92,7 @@ def transaction_of(write: Write, keys: JobKeys, term: Term) -> Transaction:
                     Put(keys.intents, encode_document(IntentsRecord(intents=intents)))
                     if intents
                     else Delete(keys.intents),
+                    *((_backups(write.new.backups, keys),) if write.old.backups else ()),
                 ),
                 require=(ValueIs(keys.route, encode_document(write.old.route)),),
             )
@@ -134,6 +139,10 @@ def refounding(head: Manifest, known: Iterable[Manifest], keys: JobKeys, term: T
         ),
         require=tuple(Absent(key) for key in durable_keys(keys)),
     )
+
+
+def _backups(backups: Backups | None, keys: JobKeys) -> Put | Delete:
+    return Put(keys.backups, encode_document(backups)) if backups else Delete(keys.backups)
 
 
 def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:

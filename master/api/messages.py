@@ -231,6 +231,7 @@ class SkipAnswer:
     positions: PositionSet
     skipped: PositionSet  # bucket numbers
     applied: PositionSet  # bucket numbers; of a bucket in neither set its active copy is elsewhere (rule 60)
+    of_backups: bool = False  # as the question was
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,11 +246,12 @@ class Installed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activated:
-    """Answer to ACTIVATE: these are live and active here at this version (rule 47)."""
+    """Answer to ACTIVATE: these are live and active here at this version, as owner or as backup (rules 47, 62)."""
 
     lineage: Lineage
     buckets: PositionSet
     version: Version
+    is_backup: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -395,6 +397,14 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Backed:
+    """These buckets have their backup there (rule 61)."""
+
+    buckets: PositionSet
+    backup: ServerPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
     """Take these buckets from the base's files, or from the initialisers where it has none (rules 26, 27).
 
@@ -413,6 +423,8 @@ class Restore:
     buckets: PositionSet  # bucket numbers this server owns
     version: Version
     kept: tuple[Kept, ...] = ()
+    backed: tuple[Backed, ...] = ()  # those of them that have a backup
+    standby: PositionSet = EMPTY  # bucket numbers that this server is the backup of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -435,10 +447,11 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skip:
-    """Never apply these positions (rule 31)."""
+    """Never apply these positions (rule 31), in the buckets that you own or in those that you are the backup of."""
 
     lineage: Lineage
     positions: PositionSet
+    of_backups: bool = False  # asked once their owners have answered: a backup skips nothing that its owner may apply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -463,11 +476,17 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activate:
-    """The table names you as the owner of these buckets at this version: serve them (rule 47)."""
+    """The table names you as the owner of these buckets at this version, or as their backup: serve them (47, 62).
+
+    `since`: a copy of that version or of a later one is yours to serve, for the table has named you without a break.
+    """
 
     lineage: Lineage
     buckets: PositionSet
     version: Version
+    since: Version
+    backup: ServerPlace | None = None  # where what is pushed goes first; only to an owner
+    is_backup: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

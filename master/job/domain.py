@@ -63,12 +63,14 @@ class JobConfig:
 
     servers: int  # when the job begins, 0 to servers - 1, and enough after a loss; 0: a job without servers
     max_servers: int = 0  # servers that may come later have ordinals below this; below `servers`: as many as those
+    copies: int = 1  # of every bucket, while servers are there for them: 2 is an owner and a backup (rule 61)
     bucket_count: int = 256  # of a new job; an existing checkpoint or route says its own
     checkpoint_every_ns: int = 60 * SECOND  # from one commit's end to the next one's begin
     after_loss: AfterLoss = AfterLoss.ROLL_BACK
 
     reconnect_window_ns: int = 10 * SECOND  # a broken stream may come back this long (rule 18)
     short_window_ns: int = 2 * SECOND  # ... only so long while others wait for its leases, or for buckets sent to it
+    backup_window_ns: int = SECOND // 2  # ... and a server without which nothing is lost (rule 62)
     owners_window_ns: int = 30 * SECOND  # a new master waits so long for servers that others could do without
     lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
     lease_first_ns: int = 120 * SECOND  # ... but from its first lease on so long for its first step, if it is heard of
@@ -141,11 +143,25 @@ class IntentsRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Backups:
+    """Who has the second copy of which bucket (rule 61), and how long a copy has counted.  By bucket.
+
+    `since`: from this version on the table has named this process, as owner or as backup, without a break.
+    """
+
+    holder: tuple[int, ...]  # indexes the route's servers; NOBODY: there is none
+    since: tuple[Version, ...]  # of the owner
+    holder_since: tuple[Version, ...]
+    wanted: PositionSet = EMPTY  # buckets whose intent is for a new backup: its source stays their owner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Who owns which bucket, and which are to move: one durable value, changed by comparing the whole (rule 37)."""
 
     route: Route
     intents: tuple[Intent, ...] = ()  # at most one a bucket, in their order
+    backups: Backups | None = None  # None: every bucket has one copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +174,7 @@ class Durable:
     head: Manifest | None = None  # the manifest that the head record names, read and verified
     route: Route | None = None
     intents: tuple[Intent, ...] = ()
+    backups: Backups | None = None
     servers: int | None = None  # wanted; None: nobody has asked for another number than the settings'
 
 
@@ -176,11 +193,12 @@ class SwapHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseLineage:
-    """lineage record = `old` (None: absent) and head = new.base  ->  lineage := new, route := this, no intents (56)."""
+    """lineage record = `old` (None: absent) and head = new.base  ->  lineage := new, table := this, no intents (56)."""
 
     old: LineageRecord | None
     new: LineageRecord
     route: Route | None
+    backups: Backups | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

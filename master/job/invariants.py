@@ -5,7 +5,7 @@ from __future__ import annotations
 from master.api.positions import EMPTY
 from master.errors import InvariantViolationError
 from master.job import dispatch
-from master.job.domain import RaiseLineage, RecordQuarantine, SwapHead, Table
+from master.job.domain import RaiseLineage, RecordQuarantine, SwapHead
 from master.job.moves import is_safe
 from master.job.state import JobState, Phase, Stage
 from master.job.table import owned, owner_of, owners
@@ -18,6 +18,7 @@ def check_invariants(state: JobState) -> None:
     _check_mark(state)
     _check_model(state)
     _check_moves(state)
+    _check_backups(state)
     _check_writing(state)
 
 
@@ -79,9 +80,18 @@ def _check_moves(state: JobState) -> None:
             fits and owner_of(state.route, intent.bucket) == intent.source, f"rule 41: {intent} is not of the table"
         )
     if moves.writing:
-        now = Table(route=state.route, intents=moves.intents) if state.route else None
-        _expect(moves.writing.old == now, "rule 45: the table changed under a write")
+        _expect(moves.writing.old == state.table, "rule 45: the table changed under a write")
     _expect(state.stage is not Stage.RAISING or not moves.writing, "rule 56: a table is written under a raise")
+
+
+def _check_backups(state: JobState) -> None:
+    now = state.table
+    if now is None or now.backups is None:
+        return
+    pairs = zip(now.route.owner, now.backups.holder, strict=True)
+    _expect(all(owner != holder for owner, holder in pairs), "rule 61: a bucket has both its copies on one server")
+    named = {intent.bucket for intent in now.intents}
+    _expect(set(now.backups.wanted) <= named, "rule 62: a backup is wanted without an intent")
 
 
 def _check_writing(state: JobState) -> None:

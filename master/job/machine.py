@@ -90,6 +90,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
         head=durable.head,
         dataset=durable.dataset,
         route=durable.route,
+        backups=durable.backups,
         moves=Moves(intents=durable.intents),
         scale=Scale(wanted=min(durable.servers or config.servers, config.most_servers)),
         reserved=Reserved(below=durable.high_water),

@@ -19,7 +19,7 @@ from typing import Final
 from master.api.identities import BucketId, ServerPlace
 from master.api.messages import Activated, Installed
 from master.api.positions import PositionSet
-from master.job import lateness, orders, resizing, skipping, table
+from master.job import lateness, orders, resizing, skipping, succession, table
 from master.job.domain import ChangeTable, Intent, MemberKey, Persist, Table
 from master.job.frozen_map import FrozenMap
 from master.job.membership import Server
@@ -38,9 +38,9 @@ def advance(turn: Turn) -> None:
     state = turn.state
     if state.stage is not Stage.SERVING or state.moves.writing or state.route is None:
         return
-    if state.moves.intents or state.moves.waiting:
-        before = Table(route=state.route, intents=state.moves.intents)
-        ended = _ended(state, before)
+    before = state.table
+    if before is not None and (state.moves.intents or state.moves.waiting or before.backups):
+        ended = succession.settled(state, _ended(state, before))
         after = _begun(turn, ended)
         if after != before:
             _write(turn, before, after)
@@ -53,13 +53,16 @@ def is_quiet(state: JobState) -> bool:
 
 
 def undo_all(turn: Turn) -> None:
-    """The intents of an earlier master: each may be undone by anybody, at any time (rules 46, 55)."""
-    state = turn.state
-    assert state.route is not None
-    after = before = Table(route=state.route, intents=state.moves.intents)
+    """The intents of an earlier master: each may be undone by anybody, at any time (rules 46, 55).
+
+    And the copies of servers that have not come back: others have what they had (rule 62).
+    """
+    after = before = turn.state.table
+    assert before is not None
+    assert after is not None
     for intent in before.intents:
         after = table.undone(after, intent)
-    _write(turn, before, after)
+    _write(turn, before, succession.settled(turn.state, after))
 
 
 def _write(turn: Turn, before: Table, after: Table) -> None:
@@ -86,30 +89,55 @@ def _begun(turn: Turn, now: Table) -> Table:
     is_urgent = any(server.is_leaving for server in state.members.servers.values())
     if not waiting or (is_paced(state) and not is_urgent):
         return now
-    pace = Pace(state, now.intents)
-    chosen: dict[int, Intent] = {}
-    places: list[ServerPlace] = []
-    rest: list[Move] = []
-    for move in waiting[:LOOK_AHEAD]:
-        if not pace.allows(move):
-            rest.append(move)
-            continue
-        source, target = _ends(state, move)
-        is_settled = _is_settled(state, move.bucket)
-        if source is None or target is None or (source == target and is_settled) or move.bucket in chosen:
-            continue  # gone, or there already: planned anew when somebody comes or goes
-        if is_settled and _may_begin(state, source, target):
-            chosen[move.bucket] = _intent(state, move, source, target)
-            places.append(place_of(target))
-            pace.begin(move)
-        else:
-            rest.append(move)
+    beginning = _Beginning(state, now)
+    rest = [move for move in waiting[:LOOK_AHEAD] if not beginning.deals_with(move)]
     rest += waiting[LOOK_AHEAD:]
     if len(rest) < len(waiting):
         turn.change(moves=replace(state.moves, waiting=tuple(rest)))
-    if not (rest or chosen or now.intents):
+    after = beginning.table()
+    if not rest and after == now and not now.intents:
         resizing.plan_for_those_who_go(turn)
-    return table.with_intents(now, chosen.values(), places)
+    return after
+
+
+class _Beginning:
+    """The moves that begin with one change of the table."""
+
+    def __init__(self, state: JobState, now: Table) -> None:
+        assert state.table is not None
+        self._state, self._now = state, now
+        self._pace = Pace(state, now.intents)
+        self._busy = set(table.changed(state.table, now))  # these, and all that was looked at
+        self._intents: list[Intent] = []
+        self._places: list[ServerPlace] = []
+        self._for_backups: list[int] = []
+
+    def deals_with(self, move: Move) -> bool:
+        """False: it is looked at again with the next event."""
+        state, is_busy = self._state, move.bucket in self._busy
+        self._busy.add(move.bucket)
+        if is_busy or not self._pace.allows(move):
+            return False
+        source, target = _ends(state, move)
+        is_settled = _is_settled(state, move.bucket)
+        if source is None or target is None or (source == target and is_settled):
+            return True  # gone, or there already: planned anew when somebody comes or goes
+        if not is_settled or not _may_begin(state, source, target):
+            return False
+        if table.backup_of(self._now, move.bucket) != target.key:
+            self._begin(move, source, target)
+        elif not move.is_backup:
+            self._now = table.promoted(self._now, move.bucket)  # it has all of it: there is nothing to copy
+        return True
+
+    def table(self) -> Table:
+        return table.with_intents(self._now, self._intents, self._places, PositionSet.of(*self._for_backups))
+
+    def _begin(self, move: Move, source: Server, target: Server) -> None:
+        self._intents.append(_intent(self._state, move, source, target))
+        self._places.append(place_of(target))
+        self._for_backups += [move.bucket] * move.is_backup
+        self._pace.begin(move)
 
 
 def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:
@@ -160,10 +188,10 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
     state, old, new = turn.state, write.old, write.new
     if state.moves.writing != write:
         return True
-    ended = [intent for intent in old.intents if intent not in new.intents]
-    over = frozenset(intent.bucket for intent in ended)
+    over = frozenset(intent.bucket for intent in old.intents if intent not in new.intents)
     arrived = state.moves.saved & over
     begun = [intent for intent in new.intents if intent not in old.intents]
+    changed = table.changed(old, new)
     fresh = {intent.bucket: turn.now for intent in new.intents}
     lost = frozenset(one.bucket for one in begun if not state.members.try_server(one.target))
     moves = replace(
@@ -172,17 +200,19 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         intents=new.intents,
         installed=state.moves.installed - over,
         undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
-        inactive=state.moves.inactive | PositionSet.of(*over),
+        inactive=state.moves.inactive | changed,
+        unready=(state.moves.unready | changed) & table.all_backed(new),
         late=0 if arrived else state.moves.late,
         missed=FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if bucket not in arrived}),
         since=FrozenMap(fresh | {bucket: at for bucket, at in state.moves.since.items() if bucket in fresh}),
         overdue=state.moves.overdue or turn.after(state.config.answer_timeout_ns),
     )
-    turn.change(route=new.route, moves=moves)
+    promotions = succession.counted(state, old, new)
+    turn.change(route=new.route, backups=new.backups, moves=moves, promotions=promotions)
+    skipping.forget_answers(turn, old, new)
     if state.stage is not Stage.SERVING:
         return True
-    for intent in ended:
-        orders.tell_ends(turn, intent)
+    orders.tell_changes(turn, old, new)
     for intent in begun:
         if intent.bucket not in lost:
             orders.freeze(turn, intent)
@@ -197,10 +227,19 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
 
 
 def is_safe(state: JobState, owner: MemberKey) -> bool:
-    """What it owns is not lost: it is a member, or others have all of it and are its next owners (rule 53)."""
-    if state.members.try_server(owner):
-        return True
-    return state.route is not None and set(table.owned(state.route, owner.incarnation)) <= state.moves.saved
+    """What it owns is not lost: it is a member, or others have all of it and are its next owners (rules 53, 62)."""
+    now = state.table
+    if state.members.try_server(owner) or now is None:
+        return now is not None
+    rest = set(table.owned(now.route, owner.incarnation)) - state.moves.saved
+    return all(succession.has_successor(state, now, bucket) for bucket in rest)
+
+
+def is_spare(state: JobState, server: Server) -> bool:
+    """Others have all that it has."""
+    now = state.table
+    buckets = table.owned(now.route, server.key.incarnation) if now else ()
+    return now is not None and all(succession.has_successor(state, now, bucket) for bucket in buckets)
 
 
 # ---- what servers say -----------------------------------------------------------------------------------------------
@@ -224,6 +263,9 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
     state = turn.state
     if state.route is None or said.lineage != state.number:
         return
+    if said.is_backup:
+        _handle_ready(turn, server, said)
+        return
     mine = table.owned(state.route, server.key.incarnation) & said.buckets
     served = table.by_version(state.route, mine).get(said.version)
     if served is None or served.isdisjoint(state.moves.inactive):
@@ -231,6 +273,17 @@ def handle_activated(turn: Turn, server: Server, said: Activated) -> None:
     inactive = state.moves.inactive - served
     turn.change(moves=replace(state.moves, inactive=inactive))
     skipping.ask_again(turn, server)
+
+
+def _handle_ready(turn: Turn, server: Server, said: Activated) -> None:
+    """It takes what the owner passes on."""
+    now, moves = turn.state.table, turn.state.moves
+    assert now is not None
+    mine = table.backed(now, server.key.incarnation) & said.buckets
+    served = table.by_version(now.route, mine).get(said.version)
+    if served is not None:
+        turn.change(moves=replace(moves, unready=moves.unready - served))
+        skipping.ask_again(turn, server)
 
 
 def let_go(turn: Turn, server: Server) -> bool:
@@ -242,6 +295,13 @@ def let_go(turn: Turn, server: Server) -> bool:
     to_it = frozenset(intent.bucket for intent in state.moves.intents if intent.target == server.key)
     moves = replace(state.moves, undone=state.moves.undone | to_it, installed=state.moves.installed - to_it)
     turn.change(moves=moves)
-    if state.route is None or state.stage is not Stage.SERVING:
-        return state.route is not None and server.key not in table.owners(state.route)
-    return is_safe(turn.state, server.key)
+    now = turn.state.table
+    if now is None:
+        return False
+    if state.stage in (Stage.RAISING, Stage.RESTORING) or state.recovery.must_raise:
+        return server.key not in table.holders(now)
+    if now.backups:  # it may have been the second copy of what waits for its promotion
+        return all(is_safe(turn.state, owner) for owner in table.owners(now.route))
+    if state.stage is Stage.SERVING:
+        return is_safe(turn.state, server.key)
+    return server.key not in table.owners(now.route)

@@ -7,24 +7,49 @@ version does nothing to another.  Said only once the table that it is read off i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from master.api.identities import BucketId
 from master.api.messages import Activate, Forget, Freeze, RouteChanged
-from master.api.positions import PositionSet
+from master.api.positions import EMPTY, PositionSet
 from master.job import table
-from master.job.domain import Instant, Intent
+from master.job.domain import Instant, Intent, MemberKey, Table
 from master.job.membership import Server
 from master.job.state import Stage, Turn
 
 
-def tell_ends(turn: Turn, intent: Intent) -> None:
-    """ACTIVATE to the winner, FORGET to the loser: from the table alone (rules 47, 48)."""
-    route = turn.state.route
-    assert route is not None
-    bucket, version = PositionSet.of(intent.bucket), route.version[intent.bucket]
-    winner = table.owner_of(route, intent.bucket)
-    loser = intent.source if winner == intent.target else intent.target
-    turn.send(winner, Activate(lineage=intent.lineage, buckets=bucket, version=version))
-    turn.send(loser, Forget(lineage=intent.lineage, buckets=bucket, version=version))
+def tell_changes(turn: Turn, old: Table, new: Table) -> None:
+    """ACTIVATE to those who have the buckets that have changed, FORGET to those who had or would have had them.
+
+    Read off the tables alone (rules 47, 48, 62).
+    """
+    targets = {intent.bucket: intent.target for intent in old.intents}
+    orders: dict[tuple[MemberKey, Activate | Forget], list[int]] = {}
+    for bucket in table.changed(old, new):
+        owner, backup = table.owner_of(new.route, bucket), table.backup_of(new, bucket)
+        orders.setdefault((owner, _activate(new, bucket)), []).append(bucket)
+        if backup:
+            orders.setdefault((backup, _activate(new, bucket, is_backup=True)), []).append(bucket)
+        before = (table.owner_of(old.route, bucket), table.backup_of(old, bucket), targets.get(BucketId(bucket)))
+        losers = dict.fromkeys(one for one in before if one not in (owner, backup, None))
+        for loser in losers:
+            forget = Forget(lineage=new.route.lineage, buckets=EMPTY, version=new.route.version[bucket])
+            orders.setdefault((loser, forget), []).append(bucket)
+    for (member, order), buckets in orders.items():
+        turn.send(member, replace(order, buckets=PositionSet.of(*buckets)))
+
+
+def _activate(now: Table, bucket: int, *, is_backup: bool = False) -> Activate:
+    """Of no bucket: what those that are served alike have in common."""
+    assert now.backups or not is_backup
+    return Activate(
+        lineage=now.route.lineage,
+        buckets=EMPTY,
+        version=now.route.version[bucket],
+        since=now.backups.holder_since[bucket] if now.backups and is_backup else table.since(now, bucket),
+        backup=None if is_backup else table.backup_place(now, bucket),
+        is_backup=is_backup,
+    )
 
 
 def freeze(turn: Turn, intent: Intent) -> None:
@@ -65,24 +90,30 @@ def ask_all_again(turn: Turn, before: Instant) -> None:
 
 
 def _activate_again(turn: Turn, server: Server) -> None:
-    state = turn.state
-    if state.route is not None and state.moves.inactive:
-        activate(turn, server, table.owned(state.route, server.key.incarnation) & state.moves.inactive)
+    now, moves = turn.state.table, turn.state.moves
+    if now is not None and moves.inactive:
+        activate(turn, server, table.owned(now.route, server.key.incarnation) & moves.inactive)
+    if now is not None and moves.unready:
+        activate(turn, server, table.backed(now, server.key.incarnation) & moves.unready, is_backup=True)
 
 
-def activate(turn: Turn, server: Server, buckets: Iterable[int]) -> None:
-    """These, which it owns, are to be served: at their versions by the table."""
-    state = turn.state
-    assert state.route is not None
-    for version, named in table.by_version(state.route, buckets).items():
-        turn.send(server.key, Activate(lineage=state.number, buckets=named, version=version))
+def activate(turn: Turn, server: Server, buckets: Iterable[int], *, is_backup: bool = False) -> None:
+    """These, which it owns or is the backup of, are to be served: at their versions by the table."""
+    now = turn.state.table
+    assert now is not None
+    orders: dict[Activate, list[int]] = {}
+    for bucket in buckets:
+        orders.setdefault(_activate(now, bucket, is_backup=is_backup), []).append(bucket)
+    for order, named in orders.items():
+        turn.send(server.key, replace(order, buckets=PositionSet.of(*named)))
 
 
 def tell_lost(turn: Turn, server: Server) -> None:
     """FORGET of all that has moved and is somebody else's: it may have missed one (rules 48, 55)."""
-    state = turn.state
+    state, now = turn.state, turn.state.table
     assert state.route is not None
-    mine = table.owned(state.route, server.key.incarnation)
+    assert now is not None
+    mine = table.owned(state.route, server.key.incarnation) | table.backed(now, server.key.incarnation)
     moved = (bucket for bucket, version in enumerate(state.route.version) if version and bucket not in mine)
     for version, named in table.by_version(state.route, moved).items():
         turn.send(server.key, Forget(lineage=state.number, buckets=named, version=version))

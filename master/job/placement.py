@@ -12,8 +12,7 @@ what that leaves out.  Shares leave one choice, which servers have the odd bucke
 one saves the size of the next bucket that it could keep, or nothing when it holds no more, whatever the others get; so
 the largest savings together are the most that can be saved.
 
-Replicas: a backup is a second placement of the same buckets that may not name the primary; the interface is by bucket,
-so it will be asked for beside this one.  ADR 0312.  Pure.
+Second copies are placed by `backups`, beside the owners that are chosen here.  ADR 0312.  Pure.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ class Move:
     bucket: int
     source: int
     target: int
+    is_backup: bool = False  # the target gets a second copy, the source stays the owner
 
 
 def place(

@@ -22,20 +22,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.identities import Lineage, Route, Version
+from master.api.identities import Lineage, Route, ServerPlace, Version
 from master.api.manifest import Manifest
-from master.api.messages import AskMarks, Fenced, Kept, MarksReport, Restore, Restored, RestoreFailed, RouteChanged
-from master.api.positions import EMPTY
-from master.job import moves, orders, resizing
+from master.api.messages import (
+    AskMarks,
+    Backed,
+    Fenced,
+    Kept,
+    MarksReport,
+    Restore,
+    Restored,
+    RestoreFailed,
+    RouteChanged,
+)
+from master.api.positions import EMPTY, PositionSet
+from master.job import moves, orders, resizing, succession
+from master.job.backups import place_backups
 from master.job.checkpoint import compare, lists_exactly
 from master.job.commit_end import give_up, retain
 from master.job.dispatch import gain, keep_out, void
-from master.job.domain import AdoptableFound, AfterLoss, LineageRecord, OwnersAwaited, RaiseLineage, SwapHead
+from master.job.domain import (
+    AdoptableFound,
+    AfterLoss,
+    Backups,
+    LineageRecord,
+    MemberKey,
+    OwnersAwaited,
+    RaiseLineage,
+    SwapHead,
+)
 from master.job.membership import Server, put_trainer
 from master.job.placement import NOBODY, place
 from master.job.skipping import finish
 from master.job.state import JobState, Moves, Phase, Recovery, Stage, Turn
-from master.job.table import by_version, owned, owners
+from master.job.table import all_backed, backed, backup_place, by_version, holders, owned, owner_of, owners
 
 
 def handle_adoptable(turn: Turn, event: AdoptableFound) -> None:
@@ -76,7 +96,7 @@ def advance(turn: Turn) -> None:
     elif not state.dataset:
         return
     elif not state.recovery.must_raise and _is_model_here(state):
-        if state.moves.intents:
+        if state.moves.intents or not _is_whole(state):
             moves.undo_all(turn)
             return
         _read_marks(turn)
@@ -96,8 +116,18 @@ def _is_model_here(state: JobState) -> bool:
     """The recorded owners are processes that are here, all of them with the current lineage."""
     if state.route is None or state.route.lineage != state.number:
         return False
-    having = [state.members.try_server(owner) for owner in owners(state.route)]
+    if state.recovery.succeeds and state.table is not None:
+        return succession.is_model_here(state, state.table)
+    having = [state.members.try_server(holder) for holder in _holders(state)]
     return all(server and server.is_connected and server.lineage == state.number for server in having)
+
+
+def _holders(state: JobState) -> frozenset[MemberKey]:
+    return holders(state.table) if state.table else frozenset()
+
+
+def _is_whole(state: JobState) -> bool:
+    return state.table is None or succession.is_whole(state, state.table)
 
 
 def _are_enough_here(state: JobState) -> bool:
@@ -123,17 +153,27 @@ def await_owners(turn: Turn, *, is_new: bool = False) -> None:
 
     `is_new`: by a master that knows of no loss; whoever is missing may still have the model.
     """
-    config = turn.state.config
+    state, config = turn.state, turn.state.config
     window_ns = config.owners_window_ns if is_new else config.reconnect_window_ns
-    ends = turn.after(window_ns) if config.most_servers > config.servers else None
+    is_short = state.backups is not None and not (state.recovery.must_raise or state.recovery.succeeds)
+    if is_short:
+        window_ns = config.short_window_ns
+    ends = turn.after(window_ns) if is_short or config.most_servers > config.servers else None
     turn.recover(awaits_until=ends, does_without=False)
 
 
 def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
-    """Whoever is missing need not come any more; while too few are here, they are given the time again."""
-    if turn.state.recovery.awaits_until != event.deadline:
+    """Whoever is missing need not come any more; while too few are here, they are given the time again.
+
+    First nobody is waited for whose buckets others have too (rule 62).
+    """
+    state = turn.state
+    if state.recovery.awaits_until != event.deadline:
         return
-    if _can_go_on(turn.state):
+    if state.backups is not None and not (state.recovery.must_raise or state.recovery.succeeds):
+        turn.recover(succeeds=True)
+        await_owners(turn, is_new=True)
+    elif _can_go_on(turn.state):
         turn.recover(awaits_until=None, does_without=True)
     else:
         await_owners(turn)
@@ -175,7 +215,9 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
     if not state.dispatch.committed <= marks.everywhere:
         lose_model(turn, f"the model lacks {state.dispatch.committed - marks.everywhere}, which head contains")
         return
-    turn.change(dispatch=gain(state.dispatch, marks.everywhere), moves=Moves())
+    unready = all_backed(state.table) if state.table else EMPTY  # as far as this master has heard
+    overdue = turn.after(state.config.answer_timeout_ns) if unready else None
+    turn.change(dispatch=gain(state.dispatch, marks.everywhere), moves=Moves(unready=unready, overdue=overdue))
     _serve(turn)
     finish(turn, marks.skipped_anywhere)
 
@@ -206,6 +248,12 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
     turn.change(dispatch=void(turn.state.dispatch), skip=None, reclaim_ends=None, moves=under_way)
 
 
+def look_again(turn: Turn) -> None:
+    """A server was lost without which the model is whole: others are asked in its place."""
+    if turn.state.stage is Stage.READING_MARKS and not _is_whole(turn.state):
+        turn.recover(stage=Stage.GATHERING, kept=None, succeeds=True, overdue=None)
+
+
 def raise_lineage(turn: Turn) -> None:
     """One transaction: lineage := (more than anybody knows, head, quarantine), and who owns what (rules 26, 29)."""
     state = turn.state
@@ -215,11 +263,13 @@ def raise_lineage(turn: Turn) -> None:
     number = Lineage(1 + max(known))
     quarantine = state.recovery.quarantine | (state.lineage.quarantine if state.lineage else EMPTY)
     turn.recover(stage=Stage.RAISING, must_raise=False, departed=frozenset(), awaits_until=None, does_without=False)
+    route = _new_route(turn, number) if state.config.servers else None
     turn.write(
         RaiseLineage(
             old=state.lineage,
             new=LineageRecord(number=number, base=state.head_id, quarantine=quarantine),
-            route=_new_route(turn, number) if state.config.servers else None,
+            route=route,
+            backups=_new_backups(state, route) if route else None,
         )
     )
 
@@ -241,12 +291,28 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
     )
 
 
+def _new_backups(state: JobState, route: Route) -> Backups | None:
+    """The second copies, where each bucket is to have one and there are servers for it (rule 61).
+
+    What an owner may keep has none: who reads the base would be behind it (rule 30).  It gets one by a move.
+    """
+    if state.config.copies == 1:
+        return None
+    nowhere, unnamed = (NOBODY,) * len(route.owner), (Version(0),) * len(route.owner)
+    placed = place_backups(route.owner, len(route.servers), nowhere)
+    before = _table_to_keep_by(state)
+    may_stay = [before is not None and owner_of(before, b) == owner_of(route, b) for b in range(len(placed))]
+    holder = tuple(NOBODY if stays else at for stays, at in zip(may_stay, placed, strict=True))
+    return Backups(holder=holder, since=unnamed, holder_since=unnamed)
+
+
 def handle_raised(turn: Turn, write: RaiseLineage) -> None:
     """Durable: now the trainers of the old lineage are told, and the servers restore (rules 14, 26, 30)."""
     turn.recover(kept=_table_to_keep_by(turn.state))
     turn.change(
         lineage=write.new,
         route=write.route or turn.state.route,
+        backups=write.backups,
         moves=Moves(),
         dispatch=keep_out(void(turn.state.dispatch), write.new.quarantine),
         reclaim_ends=None,
@@ -294,7 +360,7 @@ def _kept(state: JobState, server: Server) -> tuple[Kept, ...]:
 
 
 def _are_owners_here(state: JobState) -> bool:
-    return state.route is not None and all(state.members.try_server(owner) for owner in owners(state.route))
+    return state.route is not None and all(state.members.try_server(holder) for holder in _holders(state))
 
 
 def fence_all(turn: Turn, reason: str) -> None:
@@ -315,14 +381,15 @@ def ask_again(turn: Turn, server: Server) -> None:
         mine = owned(state.route, server.key.incarnation)
         orders.tell_lost(turn, server)
         orders.activate(turn, server, (bucket for bucket in mine if state.route.version[bucket]))
+        orders.activate(turn, server, _standby(state, server), is_backup=True)
         if mine:
             turn.send(server.key, AskMarks(lineage=state.number))
     if state.stage is Stage.RESTORING and server.ordinal not in state.recovery.restored:
         assert state.route
         assert state.dataset
         assert state.lineage
-        mine = owned(state.route, server.key.incarnation)
-        if state.is_going(server) and not mine:
+        mine, standby = owned(state.route, server.key.incarnation), _standby(state, server)
+        if state.is_going(server) and not (mine or standby):
             return
         turn.send(
             server.key,
@@ -338,8 +405,23 @@ def ask_again(turn: Turn, server: Server) -> None:
                 buckets=mine,
                 version=Version(0),
                 kept=_kept(state, server),
+                backed=_backed(state, mine),
+                standby=standby,
             ),
         )
+
+
+def _standby(state: JobState, server: Server) -> PositionSet:
+    return backed(state.table, server.key.incarnation) if state.table else EMPTY
+
+
+def _backed(state: JobState, mine: PositionSet) -> tuple[Backed, ...]:
+    """Of these buckets, where their backups are."""
+    found: dict[ServerPlace, list[int]] = {}
+    for bucket in mine:
+        if state.table and (place_ := backup_place(state.table, bucket)):
+            found.setdefault(place_, []).append(bucket)
+    return tuple(Backed(buckets=PositionSet.of(*buckets), backup=place_) for place_, buckets in found.items())
 
 
 def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
@@ -347,7 +429,7 @@ def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
     state = turn.state
     if state.stage is Stage.RESTORING and said.lineage == state.number:
         turn.recover(restored=state.recovery.restored | {server.ordinal})
-        having = [turn.state.members.try_server(owner) for owner in owners(state.route)] if state.route else []
+        having = [turn.state.members.try_server(holder) for holder in _holders(state)]
         if not all(server and server.ordinal in turn.state.recovery.restored for server in having):
             return
         if state.recovery.kept is None:
@@ -366,7 +448,15 @@ def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> No
 
 def _serve(turn: Turn) -> None:
     state = turn.state
-    turn.recover(stage=Stage.SERVING, kept=None, overdue=None, awaits_until=None, does_without=False, problem="")
+    turn.recover(
+        stage=Stage.SERVING,
+        kept=None,
+        overdue=None,
+        awaits_until=None,
+        does_without=False,
+        succeeds=False,
+        problem="",
+    )
     turn.change(commit=replace(state.commit, due=turn.after(state.config.checkpoint_every_ns)))
     if state.route and state.config.servers:
         for trainer in state.members.registered():

@@ -37,7 +37,8 @@ def _may_end(state: JobState, server: Server) -> bool:
         return False
     if any(server.key in (intent.source, intent.target) for intent in state.moves.intents):
         return False
-    if server.key not in table.owners(state.route):
+    assert state.table is not None
+    if server.key not in table.holders(state.table):
         return server.is_leaving or server.lineage != NO_LINEAGE
     if state.stage is not Stage.SERVING:
         return server.is_leaving and state.recovery.must_raise

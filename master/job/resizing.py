@@ -16,14 +16,15 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
-from master.api.identities import Version
+from master.api.identities import BucketId, Version
 from master.api.messages import Restore, ServerLeaving, ServerReport
 from master.api.positions import EMPTY
-from master.job import table
-from master.job.domain import MovesAsked
+from master.job import succession, table
+from master.job.backups import place_backups
+from master.job.domain import MovesAsked, Table
 from master.job.frozen_map import FrozenMap
 from master.job.membership import Server, put_server
-from master.job.placement import NOBODY, Weight, moves, place
+from master.job.placement import NOBODY, Move, Weight, moves, place
 from master.job.state import JobState, Stage, Turn
 
 HOT: Final = 2.0
@@ -92,7 +93,7 @@ def enter(turn: Turn, server: Server) -> None:
         return
     if state.is_going(server):
         return
-    if state.route is None or table.owned(state.route, server.key.incarnation):
+    if state.route is None or server.key in table.holders(_table(state)):
         return
     if state.moves.overdue is None:
         turn.change(moves=replace(state.moves, overdue=turn.after(state.config.answer_timeout_ns)))
@@ -123,11 +124,22 @@ def plan(turn: Turn) -> None:
     state = turn.state
     if state.route is None:
         return
-    owners = table.owners(state.route)
-    if any(state.is_going(one) and one.key in owners for one in _servers(state)) or any(
-        one.key not in owners for one in _staying(state)
-    ):
+    owners, holders = table.owners(state.route), table.holders(_table(state))
+    has_to_go = any(state.is_going(one) and one.key in holders for one in _servers(state))
+    if has_to_go or any(one.key not in owners for one in _staying(state)) or _lacks_backups(state):
         plan_anew(turn)
+
+
+def _lacks_backups(state: JobState) -> bool:
+    """Some bucket has one copy, and there is a server for another."""
+    now = _table(state)
+    return now.backups is not None and len(_staying(state)) > 1 and NOBODY in now.backups.holder
+
+
+def _table(state: JobState) -> Table:
+    """As it is, or will be once the lost servers' buckets are their backups'."""
+    assert state.table is not None
+    return succession.settled(state, state.table)
 
 
 def plan_anew(turn: Turn) -> None:
@@ -135,8 +147,8 @@ def plan_anew(turn: Turn) -> None:
     state = turn.state
     if state.stage is not Stage.SERVING or state.route is None:
         return
-    staying, owners = _staying(state), table.owners(state.route)
-    has_to_go = [one for one in _servers(state) if state.is_going(one) and one.key in owners]
+    staying, holders = _staying(state), table.holders(_table(state))
+    has_to_go = [one for one in _servers(state) if state.is_going(one) and one.key in holders]
     if not staying:
         turn.change(moves=replace(state.moves, waiting=(), again=None, missed=FrozenMap()))
         return
@@ -145,12 +157,35 @@ def plan_anew(turn: Turn) -> None:
     held = [seat.get(ordinal, NOBODY) for ordinal in before]
     after = place(len(before), len(staying), held, weights=_weights(state, len(before)))
     wanted = [staying[number].ordinal for number in after]
-    way = moves(before, wanted, first=[s.ordinal for s in has_to_go])
+    way = moves(before, wanted, first=[s.ordinal for s in has_to_go]) + _recruits(state, staying, after)
     reason = f"{has_to_go[0].key.name} has to go" if has_to_go else "to be even"
     still = {(move.bucket, state.members.servers[move.target].key) for move in way}
     still |= {(one.bucket, one.target) for one in state.moves.intents if one.bucket not in state.moves.undone}
     missed = FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if (bucket, to) in still})
     turn.change(moves=replace(state.moves, waiting=way, reason=reason, again=None, missed=missed))
+
+
+def _recruits(state: JobState, staying: Sequence[Server], owner: Sequence[int]) -> tuple[Move, ...]:
+    """Where second copies are to be made, once the first ones are where they are wanted (rule 61).
+
+    From which server does not matter: by then it is the bucket's owner.
+    """
+    now = _table(state)
+    if now.backups is None or len(staying) < 2:
+        return ()
+    seat = {one.key: number for number, one in enumerate(staying)}
+    intended = {one.bucket: one.target for one in now.intents if one.bucket not in state.moves.undone}
+    keys = [table.backup_of(now, bucket) for bucket in range(len(owner))]
+    for bucket in now.backups.wanted:
+        keys[bucket] = intended.get(BucketId(bucket), keys[bucket])
+    held = [seat.get(key, NOBODY) if key else NOBODY for key in keys]
+    after = place_backups(owner, len(staying), held)
+    pairs = zip(owner, held, after, strict=True)
+    return tuple(
+        Move(bucket=bucket, source=staying[mine].ordinal, target=staying[to].ordinal, is_backup=True)
+        for bucket, (mine, have, to) in enumerate(pairs)
+        if have != to
+    )
 
 
 def plan_for_those_who_go(turn: Turn) -> None:
@@ -160,19 +195,21 @@ def plan_for_those_who_go(turn: Turn) -> None:
     """
     state = turn.state
     if state.route and not (state.moves.intents or state.moves.waiting):
-        owners = table.owners(state.route)
-        going = [one for one in _servers(state) if state.is_going(one) and one.key in owners]
-        if any(one.is_leaving or state.moves.again is None for one in going):
+        holders = table.holders(_table(state))
+        going = [one for one in _servers(state) if state.is_going(one) and one.key in holders]
+        may_begin = state.moves.again is None
+        if any(one.is_leaving or may_begin for one in going) or (may_begin and _lacks_backups(state)):
             plan_anew(turn)
 
 
 def _placed(state: JobState) -> list[int]:
     """Of each bucket the ordinal where it is, or will be once what has begun to move has arrived."""
     assert state.route is not None
-    ordinals = {one.key: one.ordinal for one in _servers(state)}
-    placed = [ordinals.get(table.owner_of(state.route, b), NOBODY) for b in range(len(state.route.owner))]
-    for intent in state.moves.intents:
-        if intent.bucket not in state.moves.undone:
+    ordinals, now = {one.key: one.ordinal for one in _servers(state)}, _table(state)
+    placed = [ordinals.get(table.owner_of(now.route, b), NOBODY) for b in range(len(now.route.owner))]
+    for intent in now.intents:
+        is_for_backup = now.backups is not None and intent.bucket in now.backups.wanted
+        if intent.bucket not in state.moves.undone and not is_for_backup:
             placed[intent.bucket] = ordinals.get(intent.target, NOBODY)
     return placed
 

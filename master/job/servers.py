@@ -153,14 +153,21 @@ def lose(turn: Turn, server: Server, why: str) -> None:
     turn.change(members=drop_server(turn.state.members, server))
     if turn.state.commit.is_owed_by(server.ordinal):
         give_up(turn, f"{server.key.name}, whose file was still to come, is no member any more")
-    if not moves.let_go(turn, server):
+    if moves.let_go(turn, server):
+        recovery.look_again(turn)
+    else:
         departed = {server.ordinal} if server.is_leaving else set()
         turn.recover(departed=turn.state.recovery.departed | departed)
         recovery.lose_model(turn, why, rolls_back=False)
 
 
 def window(turn: Turn, server: Server) -> None:
-    """Its stream broke: the same process may come back with its model until the window ends."""
+    """Its stream broke: the same process may come back with its model until the window ends.
+
+    That of one without which nothing is lost is short: what it has one copy of waits for it (rule 62).
+    """
     if server.is_connected:
-        ends = turn.after(turn.state.config.reconnect_window_ns)
+        config = turn.state.config
+        is_spare = turn.state.backups is not None and moves.is_spare(turn.state, server)
+        ends = turn.after(config.backup_window_ns if is_spare else config.reconnect_window_ns)
         turn.change(members=put_server(turn.state.members, replace(server, window_ends=ends)))

@@ -13,11 +13,11 @@ from dataclasses import replace
 from master.api.messages import Skip, SkipAnswer
 from master.api.positions import PositionSet
 from master.job.dispatch import begin_skip, end_skip, keep_out
-from master.job.domain import RecordQuarantine
+from master.job.domain import RecordQuarantine, Table
 from master.job.membership import Server
 from master.job.quarantine import acquit
 from master.job.state import Phase, Skipping, Stage, Turn
-from master.job.table import owned
+from master.job.table import all_backed, backed, changed, owned
 
 
 def advance(turn: Turn) -> None:
@@ -54,24 +54,32 @@ def begin(turn: Turn, positions: PositionSet) -> None:
 
 
 def ask_again(turn: Turn, server: Server) -> None:
-    """SKIP to a server that owns a bucket for which nobody has answered it (rule 60)."""
-    state = turn.state
-    if not state.skip or state.route is None:
+    """SKIP to a server that has a bucket for which nobody has answered it (rule 60).
+
+    A backup is asked once the owner has answered: what a backup skips its owner must not apply (rule 61).
+    """
+    state, now = turn.state, turn.state.table
+    if not state.skip or now is None:
         return
-    if owned(state.route, server.key.incarnation) - state.skip.answered:
+    if owned(now.route, server.key.incarnation) - state.skip.answered:
         turn.send(server.key, Skip(lineage=state.number, positions=state.skip.positions))
+    if (backed(now, server.key.incarnation) & state.skip.answered) - state.skip.backups:
+        turn.send(server.key, Skip(lineage=state.number, positions=state.skip.positions, of_backups=True))
 
 
-def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:  # noqa: ARG001 - a handler of servers
+def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:
     """Decides once every bucket has answered.  True: they disagree, and only a roll-back makes them agree."""
     state = turn.state
-    if not state.skip or state.writing or state.route is None:
+    now = state.table
+    if not state.skip or state.writing or now is None:
         return False
     if said.lineage != state.number or said.positions != state.skip.positions:
         return False
-    skip = replace(state.skip, skipped=state.skip.skipped | said.skipped, applied=state.skip.applied | said.applied)
+    skip = _with_answer(state.skip, said, now, server)
     turn.change(skip=skip)
-    if len(skip.answered) < len(state.route.owner):
+    for backup in turn.state.members.servers.values() if now.backups else ():
+        ask_again(turn, backup)
+    if len(skip.answered) < len(now.route.owner) or not all_backed(now) <= skip.backups:
         return False
     if not skip.applied:
         _record(turn)
@@ -85,6 +93,27 @@ def handle_answer(turn: Turn, server: Server, said: SkipAnswer) -> bool:  # noqa
         turn.recover(quarantine=state.recovery.quarantine | skip.positions)
         return True
     return False
+
+
+def _with_answer(skip: Skipping, said: SkipAnswer, now: Table, server: Server) -> Skipping:
+    """Of a bucket that has moved anybody may have answered (60); where there are two copies, who has them now."""
+    counts, backups = said.skipped | said.applied, skip.backups
+    if said.of_backups:
+        counts &= backed(now, server.key.incarnation) & skip.answered
+        backups |= counts
+    elif now.backups:
+        counts &= owned(now.route, server.key.incarnation)
+    skipped, applied = skip.skipped | (said.skipped & counts), skip.applied | (said.applied & counts)
+    return replace(skip, skipped=skipped, applied=applied, backups=backups)
+
+
+def forget_answers(turn: Turn, old: Table, new: Table) -> None:
+    """Of a bucket with a backup, once a version of it has ended: whoever has its copies now is asked (rule 62)."""
+    skip = turn.state.skip
+    if skip and old.backups and (ended := changed(old, new)):
+        turn.change(
+            skip=replace(skip, skipped=skip.skipped - ended, applied=skip.applied - ended, backups=skip.backups - ended)
+        )
 
 
 def _record(turn: Turn) -> None:

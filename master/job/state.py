@@ -17,6 +17,7 @@ from master.api.positions import EMPTY, PositionSet
 from master.job.changed import changed
 from master.job.dispatch import Dispatch
 from master.job.domain import (
+    Backups,
     ChangeTable,
     DatasetRecord,
     Effect,
@@ -30,6 +31,7 @@ from master.job.domain import (
     RecordQuarantine,
     Send,
     SwapHead,
+    Table,
     Write,
 )
 from master.job.frozen_map import FrozenMap
@@ -71,6 +73,7 @@ class Recovery:
     overdue: Instant | None = None  # then servers that have not answered are asked again
     awaits_until: Instant | None = None  # servers that others could do without have so long to come (ADR 0315)
     does_without: bool = False  # that time is over
+    succeeds: bool = False  # a new master has waited long enough for owners whose backups are here (rule 62)
     problem: str = ""  # why it does not go on, for people
 
 
@@ -124,6 +127,7 @@ class Skipping:
     positions: PositionSet
     skipped: PositionSet = EMPTY  # buckets that skip some of it for good
     applied: PositionSet = EMPTY  # buckets that have applied some of it; a bucket may be in both
+    backups: PositionSet = EMPTY  # buckets whose backup has answered too: it is asked after their owner
     overdue: Instant
 
     @property
@@ -142,6 +146,7 @@ class Moves:
     installed: frozenset[BucketId] = frozenset()  # the target has it: to be flipped
     undone: frozenset[BucketId] = frozenset()  # to be undone, whatever else is heard
     inactive: PositionSet = EMPTY  # buckets whose owner has not confirmed that it serves them at their version
+    unready: PositionSet = EMPTY  # ... and whose backup has not: pushes to them wait for it (rule 61)
     overdue: Instant | None = None  # then FREEZE and ACTIVATE are said again
     since: FrozenMap[BucketId, Instant] = (
         _NO_TIMES  # of each intent when it was durable: it has its own time (`lateness`)
@@ -174,6 +179,7 @@ class Scale:
     replaced: str = ""  # what they are told then
 
 
+NO_PROMOTIONS: Final[FrozenMap[int, int]] = FrozenMap()
 NO_WEIGHTS: Final[FrozenMap[int, Weight]] = FrozenMap()
 
 _START: Final = Instant(0)
@@ -198,6 +204,7 @@ class JobState:
     dataset: DatasetRecord | None = None  # as recorded
     declaring: DatasetRecord | None = None  # being recorded
     route: Route | None = None
+    backups: Backups | None = None  # beside the route, where buckets have two copies
     writing: Write | None = None  # the one change of head, lineage or quarantine under way
     recovery: Recovery = field(default_factory=Recovery)
     members: Members = field(default_factory=Members)
@@ -206,6 +213,7 @@ class JobState:
     commit: Commit = field(default_factory=Commit)
     skip: Skipping | None = None
     moves: Moves = Moves()
+    promotions: FrozenMap[int, int] = NO_PROMOTIONS  # by server: buckets of lost servers that it took over (rule 62)
     weights: FrozenMap[int, Weight] = NO_WEIGHTS  # of buckets, as far as their owners have said it
     scale: Scale = Scale(wanted=0)
     owner: MemberKey | None = None  # the trainer that holds the model, in a job without servers (rule 35)
@@ -224,6 +232,11 @@ class JobState:
     @property
     def head_id(self) -> ManifestId | None:
         return self.head.id if self.head else None
+
+    @property
+    def table(self) -> Table | None:
+        """As recorded."""
+        return Table(route=self.route, intents=self.moves.intents, backups=self.backups) if self.route else None
 
     @property
     def stage(self) -> Stage:

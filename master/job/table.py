@@ -1,4 +1,4 @@
-"""The table of owners and what may become of it: INTENT, FLIP, UNDO as pure changes of one value (rules 37 to 46).
+"""The table of owners and what may become of it: INTENT, FLIP, UNDO, PROMOTE, ALONE as pure changes of one value.
 
 Each change makes the next revision, and each end of a move the bucket's next version; so a table that was once replaced
 never comes back, and comparing the whole of it in the store is comparing owner, version, lineage and intent at once.
@@ -10,10 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from master.api.identities import Incarnation, Route, ServerPlace, Version
-from master.api.positions import PositionSet
-from master.job.domain import Intent, MemberKey, Table
+from master.api.positions import EMPTY, PositionSet
+from master.job.domain import Backups, Intent, MemberKey, Table
+from master.job.placement import NOBODY
+
+_T = TypeVar("_T")
 
 
 def place_of(route: Route, incarnation: Incarnation) -> int | None:
@@ -49,51 +53,146 @@ def by_version(route: Route, buckets: Iterable[int]) -> dict[Version, PositionSe
     return {version: PositionSet.of(*found[version]) for version in sorted(found)}
 
 
-def with_intents(table: Table, intents: Collection[Intent], places: Iterable[ServerPlace]) -> Table:
-    """These buckets are to move; `places`: of the targets, added where they have none yet (rule 41)."""
+def backed(table: Table, incarnation: Incarnation) -> PositionSet:
+    """Numbers of the buckets that this process is the backup of."""
+    place = place_of(table.route, incarnation)
+    if table.backups is None or place is None:
+        return EMPTY
+    found = ((bucket, bucket + 1) for bucket, holder in enumerate(table.backups.holder) if holder == place)
+    return PositionSet.from_ranges(found)
+
+
+def backup_of(table: Table, bucket: int) -> MemberKey | None:
+    """Who has its second copy."""
+    place = backup_place(table, bucket)
+    return key_of(place) if place else None
+
+
+def backup_place(table: Table, bucket: int) -> ServerPlace | None:
+    holder = table.backups.holder[bucket] if table.backups else NOBODY
+    return None if holder == NOBODY else table.route.servers[holder]
+
+
+def holders(table: Table) -> frozenset[MemberKey]:
+    """The processes that have a copy that counts: those that own a bucket and those that are the backup of one."""
+    found = set(table.backups.holder) - {NOBODY} if table.backups else set()
+    return owners(table.route) | {key_of(table.route.servers[place]) for place in found}
+
+
+def all_backed(table: Table) -> PositionSet:
+    """Numbers of the buckets that have a backup."""
+    holders_ = enumerate(table.backups.holder) if table.backups else ()
+    return PositionSet.from_ranges((bucket, bucket + 1) for bucket, holder in holders_ if holder != NOBODY)
+
+
+def alone(table: Table) -> int:
+    """Buckets that have one copy where two are wanted: a loss of their server is one of the model (rule 62)."""
+    return table.backups.holder.count(NOBODY) if table.backups else 0
+
+
+def changed(old: Table, new: Table) -> PositionSet:
+    """Numbers of the buckets of which a version has ended, with a move or without."""
+    versions = enumerate(zip(old.route.version, new.route.version, strict=True))
+    moved = (intent.bucket for intent in old.intents if intent not in new.intents)
+    return PositionSet.of(*(bucket for bucket, (was, now) in versions if was != now), *moved)
+
+
+def with_intents(
+    table: Table, intents: Collection[Intent], places: Iterable[ServerPlace], wanted: PositionSet = EMPTY
+) -> Table:
+    """These buckets are to move, or, those of `wanted`, to get a backup; `places`: of the targets (rule 41)."""
     if not intents:
         return table
     known = {place.incarnation for place in table.route.servers}
     fresh = dict.fromkeys(place for place in places if place.incarnation not in known)
     route = replace(table.route, servers=(*table.route.servers, *fresh))
     ordered = sorted((*table.intents, *intents), key=lambda intent: intent.bucket)
-    return Table(route=route, intents=tuple(ordered))
+    backups = replace(table.backups, wanted=table.backups.wanted | wanted) if table.backups else None
+    return Table(route=route, intents=tuple(ordered), backups=backups)
 
 
 def flipped(table: Table, intent: Intent) -> Table:
-    """Version v at the source becomes v + 1 at the target (rule 45)."""
+    """Version v at the source becomes v + 1 at the target, or at the source with the target as its backup (45, 62)."""
     target = place_of(table.route, intent.target.incarnation)
     assert target is not None, f"{intent} has no place in the route"
-    return _ended(table, intent, target)
+    assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
+    if table.backups and intent.bucket in table.backups.wanted:
+        return _ended(table, intent.bucket, table.route.owner[intent.bucket], target)
+    return _ended(table, intent.bucket, target, _holder(table, intent.bucket))
 
 
 def undone(table: Table, intent: Intent) -> Table:
     """Version v at the source becomes v + 1 there: what was meant for v + 1 elsewhere is void (rule 46)."""
-    return _ended(table, intent, table.route.owner[intent.bucket])
+    assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
+    return _ended(table, intent.bucket, table.route.owner[intent.bucket], _holder(table, intent.bucket))
 
 
-def _ended(table: Table, intent: Intent, owner: int) -> Table:
-    route, bucket = table.route, intent.bucket
-    assert route.version[bucket] == intent.version, f"{intent} is of another version than {route.version[bucket]}"
-    changed = replace(
-        route,
-        owner=(*route.owner[:bucket], owner, *route.owner[bucket + 1 :]),
-        version=(*route.version[:bucket], Version(intent.version + 1), *route.version[bucket + 1 :]),
+def promoted(table: Table, bucket: int) -> Table:
+    """Version v becomes v + 1 at the backup, which has none itself; what was to move does not (rule 62)."""
+    backup = _holder(table, bucket)
+    assert backup != NOBODY, f"bucket {bucket} has no backup"
+    return _ended(table, bucket, backup, NOBODY)
+
+
+def left_alone(table: Table, bucket: int) -> Table:
+    """Version v becomes v + 1 at the owner, which has no backup any more; what was to move does not (rule 62)."""
+    return _ended(table, bucket, table.route.owner[bucket], NOBODY)
+
+
+def _holder(table: Table, bucket: int) -> int:
+    return table.backups.holder[bucket] if table.backups else NOBODY
+
+
+def _ended(table: Table, bucket: int, owner: int, backup: int) -> Table:
+    route, version = table.route, Version(table.route.version[bucket] + 1)
+    changed = replace(route, owner=_put(route.owner, bucket, owner), version=_put(route.version, bucket, version))
+    intents = tuple(one for one in table.intents if one.bucket != bucket)
+    return Table(route=changed, intents=intents, backups=_ended_backups(table, bucket, owner, backup))
+
+
+def _ended_backups(table: Table, bucket: int, owner: int, backup: int) -> Backups | None:
+    before = table.backups
+    if before is None:
+        return None
+    known = {before.holder[bucket]: before.holder_since[bucket], table.route.owner[bucket]: before.since[bucket]}
+    fresh = Version(table.route.version[bucket] + 1)
+    return Backups(
+        holder=_put(before.holder, bucket, backup),
+        since=_put(before.since, bucket, known.get(owner, fresh)),
+        holder_since=_put(before.holder_since, bucket, known.get(backup, fresh)),
+        wanted=before.wanted - PositionSet.of(bucket),
     )
-    return Table(route=changed, intents=tuple(one for one in table.intents if one != intent))
+
+
+def _put(values: tuple[_T, ...], at: int, value: _T) -> tuple[_T, ...]:
+    return (*values[:at], value, *values[at + 1 :])
+
+
+def since(table: Table, bucket: int) -> Version:
+    """From which version on its owner has been named without a break (rule 47).
+
+    Without backups a version ends only when its owner has reported it, so the one before is all that may be missed.
+    """
+    if table.backups is not None:
+        return table.backups.since[bucket]
+    return Version(max(0, table.route.version[bucket] - 1))
 
 
 def without_idle_places(table: Table, staying: Collection[Incarnation]) -> Table:
-    """Places that own nothing and that nothing moves to go, but those of `staying`."""
-    route = table.route
-    needed = {route.servers[owner].incarnation for owner in set(route.owner)}
+    """Places that have no copy and that nothing moves to go, but those of `staying`."""
+    route, backups = table.route, table.backups
+    used = set(route.owner) | (set(backups.holder) - {NOBODY} if backups else set())
+    needed = {route.servers[place].incarnation for place in used}
     needed |= {intent.target.incarnation for intent in table.intents} | set(staying)
     kept = [i for i, place in enumerate(route.servers) if place.incarnation in needed]
     if len(kept) == len(route.servers):
         return table
-    index = {old: new for new, old in enumerate(kept)}
+    index = {old: new for new, old in enumerate(kept)} | {NOBODY: NOBODY}
     servers = tuple(route.servers[i] for i in kept)
-    return replace(table, route=replace(route, servers=servers, owner=tuple(index[owner] for owner in route.owner)))
+    if backups:
+        backups = replace(backups, holder=tuple(index[holder] for holder in backups.holder))
+    moved = replace(route, servers=servers, owner=tuple(index[owner] for owner in route.owner))
+    return replace(table, route=moved, backups=backups)
 
 
 def next_revision(table: Table) -> Table:

@@ -72,3 +72,8 @@ class JobKeys:
     def intents(self) -> Key:
         """Which buckets are to move (rule 40); changes with the route only, so the route is compared for both."""
         return self.named("intents")
+
+    @property
+    def backups(self) -> Key:
+        """Where second copies are (rule 61); absent: there are none.  Changes with the route only, as intents do."""
+        return self.named("backups")

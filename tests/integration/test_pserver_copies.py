@@ -36,7 +36,7 @@ def flip(job, bucket=MOVED, *, to=1):
     owner[bucket], version[bucket] = to, Version(version[bucket] + 1)
     job.route = replace(job.route, revision=job.route.revision + 1, owner=tuple(owner), version=tuple(version))
     named = {"lineage": job.lineage, "buckets": PositionSet.of(bucket), "version": version[bucket]}
-    job.servers[to].service.control(Activate(**named))
+    job.servers[to].service.control(Activate(**named, since=Version(version[bucket] - 1)))
     job.servers[1 - to].service.control(Forget(**named))
 
 
@@ -178,7 +178,9 @@ def test_a_bucket_behind_one_whose_move_was_undone_is_frozen_all_the_same(new_jo
         for bucket in (first, undone, last):
             source.control(Freeze(lineage=job.lineage, bucket=BucketId(bucket), version=Version(0), target=place))
         assert frozen(source) == {first}
-        source.control(Activate(lineage=job.lineage, buckets=PositionSet.of(undone), version=Version(1)))
+        source.control(
+            Activate(lineage=job.lineage, buckets=PositionSet.of(undone), version=Version(1), since=Version(0))
+        )
         until_s = time.monotonic() + 10
         while frozen(source) != {first, last} and time.monotonic() < until_s:
             time.sleep(0.01)
@@ -334,5 +336,7 @@ def test_a_newer_lineage_drops_what_was_staged(new_job):
     again = replace(job.orders[1], lineage=Lineage(2))
     job.servers[1].service.control(again)
     job.servers[1].wait_for(Restored, count=2)
-    job.servers[1].service.control(Activate(lineage=Lineage(2), buckets=PositionSet.of(MOVED), version=Version(1)))
+    job.servers[1].service.control(
+        Activate(lineage=Lineage(2), buckets=PositionSet.of(MOVED), version=Version(1), since=Version(0))
+    )
     assert job.servers[1].all_of(Activated) == []

@@ -133,6 +133,7 @@ class Canon:
             world.copies,
             world.answered,
             world.wish,
+            world.relays,
         )
 
     def _renamed_by(self, table: Interned[Any], rename: Callable[[Any, Renaming], Any]) -> Remembered[int]:

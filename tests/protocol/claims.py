@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 
-from master.api.identities import BucketId, Version
+from master.api.identities import BucketId, Incarnation, Version
 from master.api.manifest import Manifest
 from master.api.positions import PositionSet, union
-from master.job.domain import Retain
+from master.job import table as tables
+from master.job.domain import Retain, Table
 from tests.protocol import ledger
 from tests.protocol.masters import Etcd
 from tests.protocol.servers import ServerProcess
@@ -48,7 +50,7 @@ def wrong_with_server(etcd: Etcd, process: ServerProcess, *, is_strict: bool) ->
     if head is None or lineage is None or state.lineage != lineage.number:
         return None
     for group in state.groups:
-        if group.is_frozen:  # old, but never discarded: its owner is looked at (I6)
+        if group.is_frozen or etcd.durable.backups:  # old, but never discarded: its owner is looked at (I6)
             continue
         if lost := head.data - group.applied - group.skipped:
             return f"I2: head has {list(lost)}, live buckets {list(group.buckets)} of the same lineage have not"
@@ -58,51 +60,95 @@ def wrong_with_server(etcd: Etcd, process: ServerProcess, *, is_strict: bool) ->
 def wrong_with_owners(
     etcd: Etcd, answered: tuple[PositionSet, ...], processes: tuple[ServerProcess, ...]
 ) -> str | None:
-    """I5, I6, I9: of each bucket the owner by the table, while it lives, has all that was answered or can be pulled.
+    """I5, I6, I9: every copy that counts, while its server lives, has all that was answered or can be pulled.
 
-    And at one lineage at most one server accepts its pushes (I7), and what is quarantined is skipped by it (I9).
+    The copy that counts is the owner's, and its backup's, which may become the owner without a new lineage (rule 62).
+    At one lineage at most one server accepts its pushes (I7), and what is quarantined is skipped by it (I9).
     """
-    route, here = etcd.durable.route, {process.state.incarnation: process for process in processes}
+    table, here = _table(etcd), {process.state.incarnation: process for process in processes}
     for b, told in enumerate(answered):
-        active = [p.state.lineage for p in processes if b in p.state.active]
-        if len(set(active)) < len(active):
+        accepting = [p.state.lineage for p in processes if _accepts(p, b, here)]
+        if len(set(accepting)) < len(accepting):
             return f"I7: two servers accept pushes for bucket {b} at one lineage"
-        owner = here.get(route.servers[route.owner[b]].incarnation) if route else None
-        if route is None or owner is None or owner.state.lineage != route.lineage:
-            continue  # lost, or not restored yet
-        counts = _copy_of_owner(owner, b, route.version[b])
-        if counts is None:
-            return f"I5: the owner of bucket {b} lives and has no copy of it at version {route.version[b]}"
-        if any(not counts[p] for p in told):
-            return f"I5: bucket {b} has answered {list(told)}, its owner's copy has applied {counts} times"
-        kept_out = etcd.durable.lineage.quarantine if etcd.durable.lineage else PositionSet()
-        kept_out -= etcd.durable.head.data if etcd.durable.head else PositionSet()
-        if any(counts[p] or p not in _skipped_by_owner(owner, b) for p in kept_out):
-            return f"I9: {list(kept_out)} are quarantined, the owner of bucket {b} has applied {counts} times"
-        for process in processes:
-            pulled = dict(process.live).get(BucketId(b))
-            if pulled and process.state.lineage == route.lineage and any(map(operator.gt, pulled, counts)):
-                return f"I6: a pull of bucket {b} can return {pulled}, its owner's copy has {counts}"
+        for who, incarnation, since in _copies(table, b) if table else ():
+            holder = here.get(incarnation)
+            if table is None or holder is None or holder.state.lineage != table.route.lineage:
+                continue  # lost, or not restored yet
+            counts = _copy(holder, b, table.route.version[b], since)
+            if counts is None:
+                return f"I5: the {who} of bucket {b} lives and has no copy of it at version {table.route.version[b]}"
+            if wrong := _wrong_with_copy(etcd, holder, b, counts, told, processes):
+                return wrong.format(who)
     return None
 
 
-def _skipped_by_owner(owner: ServerProcess, b: int) -> PositionSet:
-    staged = owner.state.moving.try_staged(b)
-    return union(
-        [*(group.skipped for group in owner.state.groups if b in group.buckets), *([staged.skipped] if staged else [])]
+def _wrong_with_copy(
+    etcd: Etcd,
+    holder: ServerProcess,
+    b: int,
+    counts: ledger.Ledger,
+    told: PositionSet,
+    processes: tuple[ServerProcess, ...],
+) -> str | None:
+    head, lineage = etcd.durable.head, etcd.durable.lineage
+    contained = head.data if head else PositionSet()
+    if any(not counts[p] for p in told):
+        return f"I5: bucket {b} has answered {list(told)}, its {{}}'s copy has applied {counts} times"
+    if any(not counts[p] for p in contained - (head.quarantine if head else PositionSet())):
+        return f"I2: head has {list(contained)}, the {{}}'s copy of bucket {b} has applied {counts} times"
+    kept_out = (lineage.quarantine if lineage else PositionSet()) - contained
+    if any(counts[p] or p not in _skipped(holder, b) for p in kept_out):
+        return f"I9: {list(kept_out)} are quarantined, the {{}} of bucket {b} has applied {counts} times"
+    for process in processes:
+        if process.state.lineage != holder.state.lineage or process.pulled(b) is None:
+            continue
+        pulled = dict(process.live)[BucketId(b)]
+        if any(map(operator.gt, pulled, counts)):
+            return f"I6: a pull of bucket {b} can return {pulled}, its {{}}'s copy has {counts}"
+    return None
+
+
+def _table(etcd: Etcd) -> Table | None:
+    route = etcd.durable.route
+    return Table(route=route, intents=etcd.durable.intents, backups=etcd.durable.backups) if route else None
+
+
+def _copies(table: Table, b: int) -> Iterator[tuple[str, Incarnation, Version]]:
+    """Who has one that counts, and since when the table has said so."""
+    yield "owner", table.route.servers[table.route.owner[b]].incarnation, tables.since(table, b)
+    backup = tables.backup_of(table, b)
+    if backup and table.backups:
+        yield "backup", backup.incarnation, table.backups.holder_since[b]
+
+
+def _accepts(process: ServerProcess, b: int, here: dict[Incarnation, ServerProcess]) -> bool:
+    """It can apply a push: it has no backup, or that is one at the same version (rule 61)."""
+    group = next((g for g in process.state.groups if b in g.buckets and not (g.is_frozen or g.is_backup)), None)
+    if group is None or group.backup is None:
+        return group is not None
+    backup = here.get(group.backup.incarnation)
+    return backup is not None and any(
+        b in g.buckets and g.is_backup and g.version == group.version for g in backup.state.groups
     )
 
 
-def _copy_of_owner(owner: ServerProcess, b: int, version: Version) -> ledger.Ledger | None:
+def _skipped(holder: ServerProcess, b: int) -> PositionSet:
+    staged = holder.state.moving.try_staged(b)
+    return union(
+        [*(group.skipped for group in holder.state.groups if b in group.buckets), *([staged.skipped] if staged else [])]
+    )
+
+
+def _copy(holder: ServerProcess, b: int, version: Version, since: Version) -> ledger.Ledger | None:
     """What it serves at this version or will serve once ACTIVATE comes; None: it has nothing to serve."""
-    live = next((group for group in owner.state.groups if b in group.buckets), None)
-    staged = owner.state.moving.try_staged(b)
+    live = next((group for group in holder.state.groups if b in group.buckets), None)
+    staged = holder.state.moving.try_staged(b)
     if live is not None and live.version == version:
-        return dict(owner.live)[BucketId(b)]
-    if staged is not None and staged.version == version and staged.is_final:
-        return next(content for bucket, content, _ in owner.staged if bucket == b)
-    if live is not None and live.version == version - 1:
-        return dict(owner.live)[BucketId(b)]
+        return dict(holder.live)[BucketId(b)]
+    if staged is not None and since <= staged.version <= version and staged.is_final:
+        return next(content for bucket, content, _ in holder.staged if bucket == b)
+    if live is not None and since <= live.version < version:
+        return dict(holder.live)[BucketId(b)]
     return None
 
 

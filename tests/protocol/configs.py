@@ -9,6 +9,8 @@ from tests.protocol.settings import Faults, Setting
 
 SMALL: Final = {"trainers": 1, "positions": 1}
 
+PAIR: Final = {**SMALL, "buckets": 1, "copies": 2}
+
 CONFIGS: Final[Mapping[str, Setting]] = {
     # name: two trainers, two servers, two positions, batches of one, unless it says otherwise
     "calm": Setting(),
@@ -103,6 +105,29 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "scale-loss": Setting(**SMALL, begin=1, faults=Faults(wish=1, server_crash=1, deadline=1)),
     "scale-deadline": Setting(**SMALL, faults=Faults(wish=1, deadline=1)),
     "scale-masters": Setting(**SMALL, faults=Faults(wish=1, take_over=1)),
+    # every bucket on two servers: one trainer, one position, one bucket, two servers, unless it says otherwise
+    "pair": Setting(**PAIR),
+    "pair-loss": Setting(**PAIR, faults=Faults(loss=2)),
+    "pair-crash": Setting(**PAIR, faults=Faults(server_crash=1)),
+    "pair-crashes": Setting(**PAIR, faults=Faults(server_crash=2)),
+    "pair-pause": Setting(**PAIR, faults=Faults(break_=1, pause=1)),
+    "pair-pause-crash": Setting(**PAIR, faults=Faults(break_=1, pause=1, server_crash=1)),
+    "pair-masters": Setting(**PAIR, faults=Faults(take_over=1, deadline=1)),
+    "pair-masters-crash": Setting(**PAIR, faults=Faults(take_over=1, server_crash=1)),
+    "pair-positions": Setting(buckets=1, copies=2, faults=Faults(server_crash=1)),
+    "pair-cuts": Setting(buckets=1, copies=2, batches=(1, 2), faults=Faults(trainer_crash=1)),
+    "pair-quarantine": Setting(**PAIR, quarantine_after=1, faults=Faults(raising=1)),
+    "pair-quarantine-crash": Setting(**PAIR, quarantine_after=1, faults=Faults(raising=1, server_crash=1)),
+    "pair-quarantine-masters": Setting(**PAIR, quarantine_after=1, faults=Faults(raising=1, take_over=1)),
+    "pair-two-buckets": Setting(**SMALL, copies=2, faults=Faults(server_crash=1)),
+    "pair-move": Setting(**PAIR, servers=3, faults=Faults(move=1)),
+    "pair-move-deadline": Setting(**PAIR, servers=3, faults=Faults(move=1, deadline=1)),
+    "pair-move-crash": Setting(**PAIR, servers=3, faults=Faults(move=1, server_crash=1)),
+    "pair-move-hasty": Setting(**PAIR, servers=3, is_hasty=True, faults=Faults(move=1)),
+    "pair-three": Setting(**PAIR, servers=3, faults=Faults(server_crash=2)),
+    "pair-leave": Setting(**PAIR, servers=3, faults=Faults(leave=1)),
+    "pair-scale": Setting(**PAIR, faults=Faults(wish=1)),
+    "pair-scale-out": Setting(**PAIR, begin=1, faults=Faults(wish=1)),
     "hasty": Setting(**SMALL, buckets=1, is_hasty=True, faults=Faults(move=1)),
     "hasty-two-buckets": Setting(**SMALL, is_hasty=True, faults=Faults(move=1)),
     "hasty-two-positions": Setting(trainers=1, is_hasty=True, faults=Faults(move=1)),

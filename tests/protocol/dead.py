@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tests.protocol.draft import Draft
 from tests.protocol.settings import Setting
-from tests.protocol.world import Parcel, ServerSlot
+from tests.protocol.world import Parcel, Relay, ServerSlot
 from trainer_sdk.pserver.messages import CopyHead, Target
 from trainer_sdk.pserver.state import Phase, ServerState
 
@@ -21,6 +21,7 @@ def drop_dead(draft: Draft) -> None:
     _drop_manifests(draft)
     _drop_parcels(draft)
     _drop_copies(draft)
+    _drop_relays(draft)
     _forget_cuts(draft)
 
 
@@ -98,6 +99,34 @@ def _drop_copies(draft: Draft) -> None:
         is_of_use = not draft.cast.setting.is_pruned or is_early or is_taken
         if process.state.incarnation != head.target or not is_of_use:
             draft.copies.discard(number)
+
+
+def _drop_relays(draft: Draft) -> None:
+    """For a backup that is over or refuses it whenever it comes; an answer to a push that nobody sends any more."""
+    for number in tuple(draft.relays):
+        relay = draft.cast.relays[number]
+        state = draft.server(relay.one.to.ordinal).process.state
+        is_over = state.incarnation != relay.one.to.incarnation or max(state.lineage, state.taken) > relay.lineage
+        is_refused = state.lineage == relay.lineage and all(is_past(state, target) for target in relay.one.targets)
+        is_to_come = not (relay.said or is_over or is_refused)
+        is_answer_of_use = (bool(relay.said) or is_to_come) and _is_waited_for(draft, relay)
+        if not is_answer_of_use and not (is_to_come and not _is_marked(state, relay)):
+            draft.relays.discard(number)
+
+
+def _is_waited_for(draft: Draft, relay: Relay) -> bool:
+    """The push that it was made of is still coming to that owner."""
+    parcels = (draft.cast.parcels[number] for number in draft.net)
+    return any(
+        (p.push.lineage, p.push.positions) == (relay.lineage, relay.positions)
+        and draft.server(p.server).process.state.incarnation == relay.owner
+        for p in parcels
+    )
+
+
+def _is_marked(state: ServerState, relay: Relay) -> bool:
+    touched = [g for g in state.groups if any(g.buckets & target.buckets for target in relay.one.targets)]
+    return bool(touched) and all(relay.positions & (g.applied | g.skipped) for g in touched)
 
 
 def _is_to_come(draft: Draft, head: CopyHead) -> bool:

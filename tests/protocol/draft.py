@@ -54,6 +54,7 @@ class Draft:
         self.servers, self.trainers = list(world.servers), list(world.trainers)
         self.net, self.faults = set(world.net), world.faults
         self.copies, self.answered, self.wish = set(world.copies), world.answered, world.wish
+        self.relays = set(world.relays)
         self.violation: str | None = None
         self._due: deque[Callable[[], None]] = deque()
 
@@ -72,6 +73,7 @@ class Draft:
             tuple(sorted(self.copies)),
             self.answered,
             self.wish,
+            tuple(sorted(self.relays)),
         )
 
     def server(self, server: int) -> ServerSlot:

@@ -119,14 +119,19 @@ def try_write(  # noqa: C901 - one case per write
                 return None
             found = next(m for m in storage if m.id == manifest)
             return replace(etcd, durable=replace(durable, head=found))
-        case RaiseLineage(old=old, new=new, route=route):
+        case RaiseLineage(old=old, new=new, route=route, backups=backups):
             if durable.lineage != old or head != new.base:
                 return None
-            return replace(etcd, durable=replace(durable, lineage=new, route=route, intents=()))
+            return replace(etcd, durable=replace(durable, lineage=new, route=route, intents=(), backups=backups))
         case ChangeTable(old=old_table, new=table):
-            if (durable.route, durable.intents) != (old_table.route, old_table.intents):
+            if (durable.route, durable.intents, durable.backups) != (
+                old_table.route,
+                old_table.intents,
+                old_table.backups,
+            ):
                 return None
-            return replace(etcd, durable=replace(durable, route=table.route, intents=table.intents))
+            after = replace(durable, route=table.route, intents=table.intents, backups=table.backups)
+            return replace(etcd, durable=after)
         case RecordQuarantine(old=old, new=new):
             return replace(etcd, durable=replace(durable, lineage=new)) if durable.lineage == old else None
         case RecordDataset(record=record):

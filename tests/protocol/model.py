@@ -16,7 +16,7 @@ from tests.protocol.draft import Draft
 from tests.protocol.explore import Move
 from tests.protocol.settings import Faults, Setting, recorded
 from tests.protocol.steps import masters as master_steps
-from tests.protocol.steps import moves, pushes
+from tests.protocol.steps import moves, pushes, relays
 from tests.protocol.steps import servers as server_steps
 from tests.protocol.steps import trainers as trainer_steps
 from tests.protocol.steps.change import Change, Label
@@ -102,6 +102,7 @@ class JobModel:
     def _changes(self, world: World) -> Iterator[Change]:
         yield from trainer_steps.of_trainers(self.cast, world)
         yield from pushes.of_pushes(self.cast, world)
+        yield from relays.of_relays(self.cast, world)
         yield from moves.of_copies(self.cast, world)
         yield from moves.of_moves(self.cast, world)
         yield from moves.of_wishes(self.cast, world)

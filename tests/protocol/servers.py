@@ -18,10 +18,12 @@ from tests.protocol import ledger
 from tests.protocol.interning import hashed_once
 from tests.protocol.ledger import Ledger, Ledgers
 from trainer_sdk.pserver import bucket
+from trainer_sdk.pserver.bucket import PushStep
 from trainer_sdk.pserver.messages import (
     ApplyBoth,
     ApplyLive,
     AskFull,
+    BackupSaid,
     CopyArrived,
     CopyHead,
     DropFork,
@@ -34,6 +36,7 @@ from trainer_sdk.pserver.messages import (
     LoadModel,
     ModelLoaded,
     OpenFork,
+    PassOn,
     Push,
     PushAnswer,
     PushEffect,
@@ -96,15 +99,26 @@ class ServerStep:
     violation: str | None = None
     shipped: tuple[Shipment, ...] = ()
     asked_full: CopyHead | None = None
+    passes: tuple[PassOn, ...] = ()
 
 
 def started(incarnation: Incarnation) -> ServerProcess:
     return ServerProcess(state=ServerState(incarnation=incarnation))
 
 
-def pushed(process: ServerProcess, push: Push, computed_on: Origins) -> ServerStep:
+def pushed(
+    process: ServerProcess, push: Push, computed_on: Origins, said: tuple[BackupSaid, ...] | None = None
+) -> ServerStep:
     """A push arrives.  `computed_on`: the parameters of its buckets that the gradient was really computed on (I3)."""
-    step = bucket.push(process.state, push)
+    return _applied(process, bucket.push(process.state, push, said), push, computed_on)
+
+
+def passed(process: ServerProcess, push: Push, computed_on: Origins) -> ServerStep:
+    """A push that the owner passes on arrives at the backup."""
+    return _applied(process, bucket.push_as_backup(process.state, push), push, computed_on)
+
+
+def _applied(process: ServerProcess, step: PushStep, push: Push, computed_on: Origins) -> ServerStep:
     after = replace(process, state=step.state)
     violation = None
     for effect in step.effects:
@@ -113,7 +127,7 @@ def pushed(process: ServerProcess, push: Push, computed_on: Origins) -> ServerSt
             if mine != its:
                 violation = f"I3: parameters of {mine} take a gradient computed on those of {its}"
         after = _carried_out(after, effect, push.positions)
-    return ServerStep(process=after, answer=step.answer, violation=violation)
+    return ServerStep(process=after, answer=step.answer, violation=violation, passes=step.passes)
 
 
 def handled(process: ServerProcess, event: Event, positions: int, *, loads_late: bool = False) -> ServerStep:
@@ -260,8 +274,9 @@ def loaded(process: ServerProcess, positions: int) -> ServerStep:
 def _loaded(process: ServerProcess, restore: Restore, positions: int) -> ServerProcess:
     """What is kept is of the new lineage from now on, like the rest (rule 30)."""
     contents = {**ledger.of_files(restore.files), **dict(process.live)}
-    blank = ledger.blank(restore.buckets, positions)
-    model = (restore.lineage, process.state.incarnation)
+    blank = ledger.blank(restore.buckets | restore.standby, positions)
+    has_two = bool(restore.backed or restore.standby)  # both copies are one model
+    model = (restore.lineage, Incarnation("both") if has_two else process.state.incarnation)
     return replace(
         process,
         to_load=None,

@@ -52,6 +52,7 @@ class Setting:
     servers: int = 2
     begin: int = 0  # servers when the job begins, if these are fewer
     buckets: int = 2
+    copies: int = 1
     pipeline: int = 1  # batches a script has in hand at once
     quarantine_after: int = 9
     has_near_mark: bool = False  # the high-water mark is moved position by position, and the store may be slow with it
@@ -69,7 +70,7 @@ class Setting:
     @property
     def is_moving(self) -> bool:
         """Buckets may change their servers; what a trainer knows of that may be old."""
-        return bool(self.faults.move or self.faults.leave or self.faults.wish)
+        return bool(self.faults.move or self.faults.leave or self.faults.wish or self.copies > 1)
 
     @property
     def job(self) -> JobConfig:
@@ -77,6 +78,7 @@ class Setting:
             servers=self.begin or self.servers,
             max_servers=self.servers,
             bucket_count=self.buckets,
+            copies=self.copies,
             quarantine_after=self.quarantine_after,
             after_loss=AfterLoss.KEEP if self.keeps else AfterLoss.ROLL_BACK,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from master import job
-from master.api.identities import Incarnation, MemberName, Term
+from master.api.identities import Incarnation, Lineage, MemberName, Term
 from master.api.manifest import Manifest
 from master.api.messages import (
     Activate,
@@ -42,7 +42,7 @@ from tests.protocol.servers import Origins, ServerProcess, Shipment
 from tests.protocol.settings import Setting
 from tests.protocol.trainers import TrainerProcess
 from trainer_sdk import protocol
-from trainer_sdk.pserver.messages import Push
+from trainer_sdk.pserver.messages import BackupSaid, PassOn, Push
 from trainer_sdk.pserver.state import check_state
 
 NOBODY: Final = Term(0)
@@ -76,6 +76,7 @@ class World(NamedTuple):
     copies: tuple[int, ...] = ()  # shipments
     answered: tuple[PositionSet, ...] = ()  # by bucket, what trainers were told is applied, in the current lineage
     wish: int = 0  # servers that the cluster side wants: it sees to those below, and to no others
+    relays: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,22 @@ class Parcel:
     sender: int | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relay:
+    """A push on its way from an owner to a backup (rule 61); `said`: the answer, on its way back."""
+
+    owner: Incarnation
+    one: PassOn
+    lineage: Lineage
+    positions: PositionSet
+    computed_on: Origins
+    said: tuple[BackupSaid, ...] = ()
+
+    @property
+    def push(self) -> Push:
+        return Push(lineage=self.lineage, positions=self.positions, targets=self.one.targets)
+
+
 class Cast:
     """All values that occur in one exploration, and the cores' answers, remembered."""
 
@@ -122,6 +139,7 @@ class Cast:
         self.trainers: Interned[TrainerSlot] = Interned()
         self.parcels: Interned[Parcel] = Interned()
         self.shipments: Interned[Shipment] = Interned()
+        self.relays: Interned[Relay] = Interned()
         self.takes_time = (*TAKES_TIME, RouteChanged) if setting.is_moving else TAKES_TIME
         self._server_processes: Interned[ServerProcess] = Interned()
         self._trainer_processes: Interned[TrainerProcess] = Interned()
@@ -131,6 +149,7 @@ class Cast:
             lambda process, event: self._server(servers.handled(process, event, size, loads_late=late))
         )
         self.push_step = Remembered(lambda *push: self._server(servers.pushed(*push)))
+        self.pass_step = Remembered(lambda *push: self._server(servers.passed(*push)))
         self.copy_step = Remembered(lambda process, copy: self._server(servers.arrived(process, copy, size)))
         self.trainer_step = Remembered(lambda process, event: self._trainer(trainers.handled(process, event, pipeline)))
         self.pull_step = Remembered(lambda process, models: self._trainer(trainers.pulled(process, models, pipeline)))

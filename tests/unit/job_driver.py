@@ -55,6 +55,7 @@ from master.job.domain import (
     Send,
     ServersAsked,
     SwapHead,
+    Table,
     WriteManifest,
 )
 
@@ -149,10 +150,12 @@ class Driver:
             case RaiseLineage():
                 assert write.old == durable.lineage
                 assert write.new.base == (durable.head.id if durable.head else None)
-                self.durable = replace(durable, lineage=write.new, route=write.route or durable.route, intents=())
+                route = write.route or durable.route
+                self.durable = replace(durable, lineage=write.new, route=route, intents=(), backups=write.backups)
             case ChangeTable():
-                assert (write.old.route, write.old.intents) == (durable.route, durable.intents)
-                self.durable = replace(durable, route=write.new.route, intents=write.new.intents)
+                assert write.old == Table(route=durable.route, intents=durable.intents, backups=durable.backups)
+                new = write.new
+                self.durable = replace(durable, route=new.route, intents=new.intents, backups=new.backups)
             case RecordQuarantine():
                 assert write.old == durable.lineage
                 self.durable = replace(durable, lineage=write.new)

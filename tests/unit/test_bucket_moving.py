@@ -71,7 +71,7 @@ FREEZE = Freeze(lineage=G, bucket=2, version=version(0), target=TARGET)
 
 
 def activate(w, buckets=B):
-    return Activate(lineage=G, buckets=buckets, version=version(w))
+    return Activate(lineage=G, buckets=buckets, version=version(w), since=version(max(0, w - 1)))
 
 
 def forget(w, buckets=B):

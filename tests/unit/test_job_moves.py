@@ -41,7 +41,7 @@ def test_flip_is_durable_before_anybody_hears_of_it(job):
     assert driver.sent[before:] == []
     driver.let_go()
     bucket, version = PositionSet.of(0), Version(1)
-    assert to(driver, s1.key, Activate) == [Activate(lineage=1, buckets=bucket, version=version)]
+    assert to(driver, s1.key, Activate) == [Activate(lineage=1, buckets=bucket, version=version, since=Version(0))]
     assert to(driver, s0.key, Forget) == [Forget(lineage=1, buckets=bucket, version=version)]
     route = to(driver, T0, RouteChanged)[-1].route
     assert (route.owner, route.version) == ((1, 0, 1, 1), (1, 0, 0, 0))

@@ -9,6 +9,7 @@ from master.api.identities import BucketId, Incarnation, Lineage, ManifestId, Me
 from master.api.positions import PositionSet
 from master.errors import FencedError, PermanentError
 from master.job.domain import (
+    Backups,
     ChangeTable,
     DatasetRecord,
     Intent,
@@ -121,6 +122,20 @@ async def test_intents_come_and_go_with_the_table(leader):
     assert (durable.route, durable.intents) == (begun.route, begun.intents)
     assert isinstance(await leader.write(ChangeTable(old=begun, new=ended)), Committed)
     assert (await leader.durable()).intents == ()
+
+
+async def test_second_copies_are_recorded_with_the_table_and_absent_without(leader):
+    """Rule 61: they change with the route only; a job with one copy has no such key (ADR 0318)."""
+    nobody = Backups(holder=(-1, -1), since=(Version(0), Version(1)), holder_since=(Version(0), Version(0)))
+    _, ended = moving(ROUTE)
+    await leader.write(RaiseLineage(old=None, new=FIRST, route=ROUTE, backups=nobody))
+    paired = replace(nobody, holder=(-1, 0), wanted=PositionSet.of(0))
+    before, after = Table(route=ROUTE, backups=nobody), replace(ended, backups=paired)
+    assert isinstance(await leader.write(ChangeTable(old=before, new=after)), Committed)
+    durable = await leader.durable()
+    assert (durable.route, durable.backups) == (after.route, paired)
+    await leader.write(RaiseLineage(old=FIRST, new=LineageRecord(number=Lineage(2), base=None), route=ROUTE))
+    assert (await leader.durable()).backups is None
 
 
 async def test_a_table_change_built_on_another_table_does_not_happen(leader):

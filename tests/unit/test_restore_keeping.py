@@ -182,7 +182,7 @@ def test_staged_copies_and_floors_end(survivor):
     state, _ = after(survivor, CopyArrived(head=head), Forget(lineage=Lineage(1), buckets=LOST, version=Version(0)))
     state, _ = loaded(state, keeping(2))
     assert state.moving == ServerState(incarnation=HERE).moving
-    state, effects = after(state, Activate(lineage=Lineage(2), buckets=ALL, version=Version(1)))
+    state, effects = after(state, Activate(lineage=Lineage(2), buckets=ALL, version=Version(1), since=Version(0)))
     assert {g.version for g in state.groups} == {1}, "the table may move them on as ever"
     assert effects
 

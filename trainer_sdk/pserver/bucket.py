@@ -8,9 +8,11 @@ lock with the new state, so that parameters and marks change as one.  Cuts are i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from master.api.identities import ServerPlace, Version
 from master.api.messages import (
     Activate,
     AskMarks,
@@ -27,8 +29,10 @@ from master.api.messages import (
 from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.pserver import fork, moving
 from trainer_sdk.pserver.messages import (
+    CONFIRMED,
     ApplyBoth,
     ApplyLive,
+    BackupSaid,
     CopyArrived,
     Event,
     FileFailed,
@@ -38,6 +42,7 @@ from trainer_sdk.pserver.messages import (
     HoldExpired,
     LoadFailed,
     ModelLoaded,
+    PassOn,
     Push,
     PushAnswer,
     PushEffect,
@@ -58,23 +63,48 @@ class PushStep:
     state: ServerState
     answer: PushAnswer
     effects: tuple[PushEffect, ...] = ()
+    passes: tuple[PassOn, ...] = ()
 
 
-def push(state: ServerState, event: Push) -> PushStep:
+def push(state: ServerState, event: Push, said: tuple[BackupSaid, ...] | None = None) -> PushStep:
     """Judges a push by rule 6 and marks what is to be applied.
 
     HELD in the answer: nothing has changed, the shell asks again when the hold is over, or lets the trainer send it
     again.  Every bucket is in at most one Apply effect, and in one exactly when its verdict is APPLIED.
+
+    `passes`: nothing has changed and nothing is to be answered.  These go to their backups first, and the push is
+    judged again with what they have `said`: an owner applies what its backup has confirmed at this very version, and
+    no more (rule 61).  What was not asked of the right one by then is NOT_YET, and comes again.
     """
+    return _judged(state, event, _Judged(state=state, positions=event.positions, said=said))
+
+
+def push_as_backup(state: ServerState, event: Push) -> PushStep:
+    """Judges what an owner passes on: taken only at the version at which this server is the backup (rules 61, 62)."""
+    return _judged(state, event, _Judged(state=state, positions=event.positions, of_backups=True))
+
+
+def said_of(one: PassOn, answer: PushAnswer) -> tuple[BackupSaid, ...]:
+    """What a backup's answer says of the versions at which it was asked."""
+    return tuple(
+        BackupSaid(backup=one.to.incarnation, version=target.version, ruling=replace(ruling, buckets=common))
+        for target in one.targets
+        for ruling in answer.rulings
+        if (common := target.buckets & ruling.buckets)
+    )
+
+
+def _judged(state: ServerState, event: Push, judged: _Judged) -> PushStep:
     if not state.is_ready:
         return _refused(state, event, Verdict.NOT_READY)
     if event.lineage != state.lineage:
         return _refused(state, event, Verdict.STALE_LINEAGE)
-    judged = _Judged(state=state, positions=event.positions)
     groups = state.groups
     for target in event.targets:
         groups = judged.take(target, groups)
     answer = PushAnswer(lineage=state.lineage, rulings=judged.rulings())
+    if judged.passes:
+        return PushStep(state=state, answer=answer, passes=judged.passed())
     if not (judged.live or judged.both):
         return PushStep(state=state, answer=answer)
     after = ServerState(  # by name, not `replace`: this is the path of every push
@@ -152,31 +182,42 @@ def deadline(state: ServerState) -> tuple[float, HoldExpired | ForkExpired] | No
 class _Judged:
     """A push taken apart: verdicts by bucket, and which buckets get the gradient where."""
 
-    __slots__ = ("_held", "_moving", "_positions", "_rulings", "both", "live")
+    __slots__ = ("_held", "_moving", "_of_backups", "_positions", "_rulings", "_said", "both", "live", "passes")
 
-    def __init__(self, *, state: ServerState, positions: PositionSet) -> None:
+    def __init__(
+        self,
+        *,
+        state: ServerState,
+        positions: PositionSet,
+        of_backups: bool = False,
+        said: tuple[BackupSaid, ...] | None = None,
+    ) -> None:
         self._held = state.held if state.cut is not None else EMPTY
         self._moving = state.moving
         self._positions = positions
+        self._of_backups = of_backups
+        self._said = said
         self._rulings: list[Ruling] = []
         self.live = EMPTY
         self.both = EMPTY
+        self.passes: dict[tuple[ServerPlace, Version], PositionSet] = {}
 
     def take(self, target: Target, groups: tuple[Group, ...]) -> tuple[Group, ...]:
         """Judges the target's buckets; returns all groups as they are afterwards, split where they now differ."""
         after: list[Group] = []
         missing = target.buckets
         for group in groups:
-            if group.version != target.version or not (inside := _common(group.buckets, target.buckets)):
+            is_meant = group.version == target.version and group.is_backup is self._of_backups
+            if not is_meant or not (inside := _common(group.buckets, target.buckets)):
                 after.append(group)
                 continue
             missing = EMPTY if inside is missing else missing - inside
             if inside is not group.buckets and (rest := group.buckets - inside):
                 after.append(replace(group, buckets=rest))
             if self._held and (free := inside - self._held) and free != inside:
-                after.append(self._judge(group, free))
+                after += self._judge_backed(group, free)
                 inside = inside & self._held
-            after.append(self._judge(group, inside))
+            after += self._judge_backed(group, inside)
         if missing:
             self._rule_missing(missing)
         return tuple(after)
@@ -190,6 +231,46 @@ class _Judged:
 
     def rulings(self) -> tuple[Ruling, ...]:
         return tuple(self._rulings)
+
+    def passed(self) -> tuple[PassOn, ...]:
+        places = dict.fromkeys(place for place, _ in self.passes)
+        return tuple(PassOn(to=place, targets=self._targets(place)) for place in places)
+
+    def _targets(self, place: ServerPlace) -> tuple[Target, ...]:
+        return tuple(Target(buckets=b, version=v) for (to, v), b in self.passes.items() if to == place)
+
+    def _judge_backed(self, group: Group, buckets: PositionSet) -> Iterator[Group]:
+        """As `_judge`, where what is to be applied is applied as far as the backup has it (rule 61)."""
+        is_holding = bool(self._held) and not buckets.isdisjoint(self._held)
+        if group.backup is None or judge(group, self._positions, is_holding=is_holding)[0] is not Verdict.APPLIED:
+            yield self._judge(group, buckets)
+            return
+        confirmed = self._confirmed(group, group.backup, buckets)
+        if confirmed:
+            yield self._judge(group, confirmed)
+        if rest := buckets - confirmed:
+            yield replace(group, buckets=rest)
+
+    def _confirmed(self, group: Group, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
+        """Those that their backup has; of the others it is said what the trainer is to do, or they are passed on."""
+        if self._said is None:
+            asked = (backup, group.version)
+            self.passes[asked] = self.passes.get(asked, EMPTY) | buckets
+            return EMPTY
+        confirmed, rest = EMPTY, buckets
+        for said in self._said:
+            if (said.backup, said.version) != (backup.incarnation, group.version):
+                continue
+            inside = rest & said.ruling.buckets
+            if inside and said.ruling.verdict in CONFIRMED:
+                confirmed |= inside
+                rest -= inside
+            elif inside and said.ruling.verdict is Verdict.OVERLAP:
+                self._rule(inside, Verdict.SPLIT, self._positions - said.ruling.positions)  # what it is ahead by
+                rest -= inside
+        if rest:
+            self._rule(rest, Verdict.NOT_YET)
+        return confirmed
 
     def _judge(self, group: Group, buckets: PositionSet) -> Group:
         is_holding = self._held and not buckets.isdisjoint(self._held)
@@ -209,6 +290,8 @@ class _Judged:
             applied=group.applied | self._positions,
             skipped=group.skipped,
             fork=forked,
+            backup=group.backup,
+            is_backup=group.is_backup,
         )
 
     def _rule(self, buckets: PositionSet, verdict: Verdict, positions: PositionSet = EMPTY) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from master.api.identities import MemberName
 from master.api.messages import Restore
-from master.api.positions import PositionSet
+from master.api.positions import EMPTY, PositionSet
 from trainer_sdk.errors import CheckpointError, TableError
 from trainer_sdk.pserver.checkpoint_file import Author
 from trainer_sdk.pserver.fork_file import BucketArrays, ForkGoneError, write_fork
@@ -54,9 +54,9 @@ class Errands:
 
     def _load(self, effect: LoadModel, kept: Model | None) -> Event | None:
         order, begun = effect.restore, time.monotonic()
-        missing = order.buckets - effect.keeps
+        missing = (order.buckets | order.standby) - effect.keeps
         try:
-            read, marks = load_model(self._shell.outside.storage, replace(order, buckets=missing))
+            read, marks = load_model(self._shell.outside.storage, replace(order, buckets=missing, standby=EMPTY))
         except (CheckpointError, TableError) as error:
             return LoadFailed(lineage=order.lineage, message=str(error))
         if kept is not None and not self._join(order, kept, read):

@@ -4,8 +4,8 @@
     client -> HELLO(version, role, name, nonce, proof of the server's nonce in that role)
     server -> WELCOME(proof of the client's nonce), or REFUSED(text)
 
-A server that hands a bucket over is a client too, of its own role: nobody else's copies are taken.  Both speak the
-same wire version or not at all: servers and trainers of a job run one image.
+A server that hands a bucket over, or passes a push on, is a client too, of its own role: nobody else's are taken.  Both
+speak the same wire version or not at all: servers and trainers of a job run one image.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Channel, Frame, Kind
 
-WIRE_VERSION: Final = 5
+WIRE_VERSION: Final = 6
 PROBE: Final = "liveness probe"  # the name of one who asks for nothing more (`alive`)
 _NONCE_BYTES: Final = 32
 _MAX_TEXT: Final = 4096
@@ -29,7 +29,7 @@ class Role(StrEnum):
     """What a client is.  All know one secret: this keeps mistakes out, not members of the job who mean harm."""
 
     TRAINER = "client"  # may push and pull; so does a probe, which asks for nothing
-    SERVER = "peer"  # may also bring buckets
+    SERVER = "peer"  # may also bring buckets, and pass on what trainers have pushed
 
 
 def welcome_client(channel: Channel, security: Security, incarnation: str) -> tuple[str, Role]:

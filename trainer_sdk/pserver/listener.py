@@ -20,7 +20,7 @@ from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.service import Service
 from trainer_sdk.pserver.wire import Channel, Frame, Kind, WireLimits
-from trainer_sdk.pserver.wire_copies import decode_copy, encode_copy_answer
+from trainer_sdk.pserver.wire_copies import decode_copy, decode_pass, encode_copy_answer
 from trainer_sdk.pserver.wire_messages import decode_pull, decode_push, encode_pull_answer, encode_push_answer
 
 log = logging.getLogger(__name__)
@@ -107,12 +107,12 @@ class Listener:
                 else:
                     body = scratch.view(_BODY_SLOT, frame.body_bytes)
                     channel.receive_into([body])
-                    self._answer(channel, frame, body, scratch)
+                    self._answer(channel, frame, body, scratch, role)
             except (WireError, TableError) as error:
                 channel.send(Kind.REFUSED, str(error).encode())
                 raise WireError(str(error)) from error
 
-    def _answer(self, channel: Channel, frame: Frame, body: memoryview, scratch: Scratch) -> None:
+    def _answer(self, channel: Channel, frame: Frame, body: memoryview, scratch: Scratch, role: Role) -> None:
         match frame.kind:
             case Kind.PUSH:
                 answer = self._service.push(decode_push(frame.head), body)
@@ -120,6 +120,9 @@ class Listener:
             case Kind.PULL:
                 pulled, pieces = self._service.pull(decode_pull(frame.head), body, scratch)
                 channel.send(Kind.PULL_ANSWER, encode_pull_answer(pulled), pieces)
+            case Kind.PASS if role is Role.SERVER:
+                answer = self._service.push_as_backup(*decode_pass(frame.head), body)
+                channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer))
             case _:
                 raise WireError(f"{frame.kind.name} where a question was due")
 

@@ -19,8 +19,9 @@ from trainer_sdk.pserver.tables import Model
 
 def load_model(storage: Storage, order: Restore) -> tuple[Model, tuple[BucketMarks, ...]]:
     """The model of the base and the marks of its buckets.  Raises CheckpointError or TableError."""
-    model = Model(Layout.of(order.tables, order.bucket_count), order.buckets)
-    missing = order.buckets if order.base is not None else EMPTY
+    here = order.buckets | order.standby
+    model = Model(Layout.of(order.tables, order.bucket_count), here)
+    missing = here if order.base is not None else EMPTY
     marks: list[BucketMarks] = []
     for record in order.files:
         try:

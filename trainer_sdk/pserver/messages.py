@@ -92,6 +92,26 @@ class PushAnswer:
     rulings: tuple[Ruling, ...]
 
 
+# ---- an owner and its backup ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassOn:
+    """These targets of a push go to their backup first, as a Push of its own (rule 61)."""
+
+    to: ServerPlace
+    targets: tuple[Target, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupSaid:
+    """What this process answered to a push that was passed on to it at this version.  Of that it stays true."""
+
+    backup: Incarnation
+    version: Version
+    ruling: Ruling
+
+
 # ---- server <-> server ----------------------------------------------------------------------------------------------
 
 

@@ -47,7 +47,9 @@ job has.  A copy of a version that cannot be would keep all true ones away for t
 def warm(state: ServerState, event: Warm) -> Step:
     """A copy goes ahead; the bucket goes on as before (rule 42)."""
     group = _try_live(state, event.bucket)
-    if event.lineage != state.lineage or group is None or group.version != event.version or group.is_frozen:
+    if event.lineage != state.lineage or group is None or group.version != event.version:
+        return Step(state)
+    if group.is_frozen or group.is_backup:
         return Step(state)
     return Step(state, (_sent(state, group, event.bucket, event.target, is_final=False, is_full=True),))
 
@@ -58,7 +60,7 @@ def freeze(state: ServerState, event: Freeze) -> Step:
     A fork that still wants a position of it would wait for what goes to the new owner: it ends, before that (rule 59).
     """
     group = _try_live(state, event.bucket)
-    if event.lineage != state.lineage or group is None or group.version != event.version:
+    if event.lineage != state.lineage or group is None or group.version != event.version or group.is_backup:
         return Step(state)
     state, effects = _let_go(state, group)
     inside, outside = apart(state.groups, PositionSet.of(event.bucket))
@@ -166,50 +168,62 @@ def _installed(state: ServerState, staged: Staged) -> tuple[Effect, ...]:
 
 
 def activate(state: ServerState, event: Activate) -> Step:
-    """Serves what is staged for this version or what it holds of the one before; says which it serves (rule 47)."""
+    """Serves what is staged for this version or what it holds of one before it; says which it serves (47, 62)."""
     if not state.is_ready or event.lineage != state.lineage:
         return Step(state)
     effects: list[Effect] = []
     for bucket in event.buckets:
-        state, done = _activated(state, BucketId(bucket), event.version)
+        state, done = _activated(state, BucketId(bucket), event)
         effects += done
     inside, _ = apart(state.groups, event.buckets)
-    served = union(g.buckets for g in inside if g.version == event.version and not g.is_frozen)
-    if served:
-        effects.append(Tell(message=Activated(lineage=state.lineage, buckets=served, version=event.version)))
+    meant = (g for g in inside if g.version == event.version and g.is_backup is event.is_backup)
+    if served := union(g.buckets for g in meant if not g.is_frozen):
+        effects.append(
+            Tell(
+                message=Activated(
+                    lineage=state.lineage, buckets=served, version=event.version, is_backup=event.is_backup
+                )
+            )
+        )
     return Step(state, tuple(effects))
 
 
-def _activated(state: ServerState, bucket: BucketId, version: Version) -> tuple[ServerState, tuple[Effect, ...]]:
+def _activated(state: ServerState, bucket: BucketId, order: Activate) -> tuple[ServerState, tuple[Effect, ...]]:
     live, staged = _try_live(state, bucket), state.moving.try_staged(bucket)
-    if version < state.moving.floor(bucket) or (live is not None and live.version >= version):
+    if order.version < state.moving.floor(bucket) or (live is not None and live.version >= order.version):
         return state, ()
-    if _may_serve(staged, version):
+    if _may_serve(staged, order):
         assert staged is not None
-        return _with_staged_served(state, staged)
-    if live is None or not _is_own(live, version):
+        return _with_staged_served(state, staged, order)
+    if live is None or not _is_own(live, order):
         return state, ()
     inside, outside = apart(state.groups, PositionSet.of(bucket))
-    served = replace(inside[0], version=version, is_frozen=False)
-    after = _risen(replace(state, groups=merged((*outside, served))), bucket, version)
+    served = _as_ordered(inside[0], order)
+    after = _risen(replace(state, groups=merged((*outside, served))), bucket, order.version)
     return after, _dropped(state, after)
 
 
-def _may_serve(staged: Staged | None, version: Version) -> bool:
-    return staged is not None and staged.version == version and staged.is_final
+def _may_serve(staged: Staged | None, order: Activate) -> bool:
+    """Of an earlier version: the table has named this server since, and nothing was applied without it (rule 62)."""
+    return staged is not None and staged.is_final and order.since <= staged.version <= order.version
 
 
-def _is_own(live: Group, version: Version) -> bool:
-    """The table named this server at the version before too: only from a version that it reported does a move begin."""
-    return live.version == version - 1
+def _is_own(live: Group, order: Activate) -> bool:
+    """The table has named this server at that version and ever since."""
+    return order.since <= live.version
 
 
-def _with_staged_served(state: ServerState, staged: Staged) -> tuple[ServerState, tuple[Effect, ...]]:
+def _as_ordered(group: Group, order: Activate) -> Group:
+    return replace(group, version=order.version, is_frozen=False, backup=order.backup, is_backup=order.is_backup)
+
+
+def _with_staged_served(state: ServerState, staged: Staged, order: Activate) -> tuple[ServerState, tuple[Effect, ...]]:
     buckets = PositionSet.of(staged.bucket)
     state, effects = _without_live(state, buckets)
-    served = Group(buckets=buckets, version=staged.version, applied=staged.applied, skipped=staged.skipped)
-    after = replace(state, groups=merged((*state.groups, served)), moving=without_staged(state.moving, buckets))
-    return _risen(after, staged.bucket, staged.version), (*effects, ServeStaged(buckets=buckets))
+    content = Group(buckets=buckets, version=staged.version, applied=staged.applied, skipped=staged.skipped)
+    groups = merged((*state.groups, _as_ordered(content, order)))
+    after = replace(state, groups=groups, moving=without_staged(state.moving, buckets))
+    return _risen(after, staged.bucket, order.version), (*effects, ServeStaged(buckets=buckets))
 
 
 def _risen(state: ServerState, bucket: BucketId, version: Version) -> ServerState:

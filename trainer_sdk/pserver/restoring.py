@@ -5,12 +5,13 @@ wipe newer work.  Reading the files is the shell's (`LoadModel`); until it is do
 
 A RESTORE may name buckets that stay (KEEP, rule 30).  The server looks whether it still has each of them as the order
 says, of that lineage, active and at that version; whatever it has not comes from the base, so an order may name too
-much and never too little.  Marks and parameters stay, holds, forks, staged copies and floors end.  Pure.
+much and never too little.  Marks and parameters stay, holds, forks, staged copies and floors end.
+What stays has no second copy: another server would have the base's (rule 61).  Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from master.api.identities import NO_LINEAGE
@@ -44,7 +45,7 @@ def _kept(state: ServerState, order: Restore) -> Iterator[Group]:
     lineage, groups = (state.lineage, state.groups) if state.is_ready else (state.taken, state.kept)
     for named in order.kept:
         for group in apart(groups, named.buckets & order.buckets)[0] if named.lineage == lineage else ():
-            if group.version == named.version and not group.is_frozen:
+            if group.version == named.version and not (group.is_frozen or group.is_backup):
                 yield _group(order, group.buckets, group.applied, group.skipped)
 
 
@@ -54,7 +55,7 @@ def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
     if order is None or order.lineage != event.lineage:
         return Step(state)
     groups = list(state.kept)
-    rest = order.buckets - union(group.buckets for group in groups)
+    rest = (order.buckets | order.standby) - union(group.buckets for group in groups)
     for marks in event.marks:
         buckets = marks.buckets & rest
         if buckets:
@@ -62,8 +63,19 @@ def model_loaded(state: ServerState, event: ModelLoaded) -> Step:
             rest -= buckets
     if rest:
         groups.append(_group(order, rest, EMPTY, EMPTY))
+    groups = [*_with_backups(order, groups)]
     after = replace(state, lineage=order.lineage, restoring=None, kept=(), groups=merged(groups))
     return Step(after, (Tell(message=Restored(lineage=order.lineage)),))
+
+
+def _with_backups(order: Restore, groups: Sequence[Group]) -> Iterator[Group]:
+    """Of each bucket whether it is a backup, or where its backup is (rule 61)."""
+    standby, rest = apart(groups, order.standby)
+    yield from (replace(group, is_backup=True) for group in standby)
+    for backed in order.backed:
+        inside, rest = apart(rest, backed.buckets)
+        yield from (replace(group, backup=backed.backup) for group in inside)
+    yield from rest
 
 
 def load_failed(state: ServerState, event: LoadFailed) -> Step:

@@ -21,7 +21,17 @@ from trainer_sdk.pserver.copies import Copies
 from trainer_sdk.pserver.deadlines import Deadlines
 from trainer_sdk.pserver.dense import DensePart
 from trainer_sdk.pserver.errands import Errands
-from trainer_sdk.pserver.messages import Event, LoadModel, PushAnswer, SendCopy, Verdict, WriteFork
+from trainer_sdk.pserver.messages import (
+    BackupSaid,
+    Event,
+    LoadModel,
+    PassOn,
+    PushAnswer,
+    SendCopy,
+    Verdict,
+    WriteFork,
+)
+from trainer_sdk.pserver.relays import Relays
 from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.shell import Errand, Outside, Shell
 from trainer_sdk.pserver.state import Limits, joined
@@ -38,6 +48,7 @@ class Service:
         self._shell = Shell(incarnation=incarnation, outside=outside, limits=limits or Limits(), begin=self._begin)
         self._errands = Errands(name, self._shell)
         self.copies = Copies(name, self._shell)
+        self._relays = Relays(name, outside.security)
         self._deadlines = Deadlines(self._shell)
         self.longest_hold_s = 0.0
 
@@ -54,11 +65,13 @@ class Service:
         """Whether anything may be lost with this process; what was handed over may be its own by the table already."""
         state = self._shell.state
         is_handed_over = any(staged.is_final for staged in state.moving.staged)
-        return bool(state.groups or state.kept) or is_handed_over or state.restoring is not None
+        has_only_copies = any(not group.is_backup and group.backup is None for group in state.groups)
+        return has_only_copies or bool(state.kept) or is_handed_over or state.restoring is not None
 
     def close(self) -> None:
         """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""
         self.copies.close()
+        self._relays.close()
         self._shell.close()
         self._deadlines.join()
 
@@ -85,28 +98,57 @@ class Service:
 
     def push(self, head: PushHead, body: memoryview) -> PushAnswer:
         """Judges, applies and marks as one step.  Raises WireError or TableError, and nothing has changed."""
-        targets = head.push.targets
-        pushed = joined(*[target.buckets for target in targets])
+        pushed = joined(*[target.buckets for target in head.push.targets])
+        judged = self._take(head, body, pushed, None)
+        if isinstance(judged, PushAnswer):
+            return judged
+        said = self._relays.pass_on(head, judged, pushed, body)
+        answer = self._take(head, body, pushed, said)
+        assert isinstance(answer, PushAnswer), "what backups have said, they are not asked again"
+        return answer
+
+    def push_as_backup(self, head: PushHead, pushed: PositionSet, body: memoryview) -> PushAnswer:
+        """What an owner passes on: some of the buckets that a trainer has `pushed` (rule 61).  Raises as `push`."""
+        shell = self._shell
+        with shell.lock:
+            step = bucket.push_as_backup(shell.state, head.push)
+            if step.effects:
+                self._keep(step, head, body, pushed)
+            return step.answer
+
+    def _take(
+        self, head: PushHead, body: memoryview, pushed: PositionSet, said: tuple[BackupSaid, ...] | None
+    ) -> PushAnswer | tuple[PassOn, ...]:
+        """The answer, with all that it says carried out; or what is to be passed on first, and nothing has changed."""
         begun = time.monotonic()
         shell = self._shell
         with shell.lock:
             until = begun + 2 * shell.state.limits.hold_s
             while True:
-                step = bucket.push(shell.state, head.push)
-                if not step.effects:
-                    is_held = any(ruling.verdict is Verdict.HELD for ruling in step.answer.rulings)
-                    left = until - time.monotonic()
-                    if not is_held or left <= 0 or shell.is_closed:
-                        return step.answer
-                    shell.changed.wait(left)
-                    self.longest_hold_s = max(self.longest_hold_s, time.monotonic() - begun)
-                    continue
-                model = shell.model_of(head.layout)
-                gradients = gradients_in(body, head.sections, model.layout)
-                model.check(gradients, pushed)
-                shell.keep(step, gradients, pushed)
-                self._weigh(gradients, pushed)
-                return step.answer
+                step = bucket.push(shell.state, head.push, said)
+                if step.passes:
+                    self._checked(head, body, pushed)
+                    return step.passes
+                if step.effects:
+                    self._keep(step, head, body, pushed)
+                    return step.answer
+                is_held = any(ruling.verdict is Verdict.HELD for ruling in step.answer.rulings)
+                left = until - time.monotonic()
+                if not is_held or left <= 0 or shell.is_closed:
+                    return step.answer
+                shell.changed.wait(left)
+                self.longest_hold_s = max(self.longest_hold_s, time.monotonic() - begun)
+
+    def _checked(self, head: PushHead, body: memoryview, pushed: PositionSet) -> list[Gradient]:
+        model = self._shell.model_of(head.layout)
+        gradients = gradients_in(body, head.sections, model.layout)
+        model.check(gradients, pushed)
+        return gradients
+
+    def _keep(self, step: bucket.PushStep, head: PushHead, body: memoryview, pushed: PositionSet) -> None:
+        gradients = self._checked(head, body, pushed)
+        self._shell.keep(step, gradients, pushed)
+        self._weigh(gradients, pushed)
 
     def pull(self, head: PullHead, body: memoryview, scratch: Scratch) -> tuple[PullAnswer, list[memoryview]]:
         """The answer and its body, copied out under the lock: of one lineage, and no bucket torn.

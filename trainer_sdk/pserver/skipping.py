@@ -21,7 +21,7 @@ def skip(state: ServerState, event: Skip) -> Step:
     groups: list[Group] = []
     if state.is_ready and state.lineage == event.lineage:
         for group in state.groups:
-            if group.is_frozen:
+            if group.is_frozen or group.is_backup is not event.of_backups:
                 groups.append(group)
                 continue
             missing = event.positions - group.applied
@@ -31,7 +31,13 @@ def skip(state: ServerState, event: Skip) -> Step:
                 applied |= group.buckets
             groups.append(replace(group, skipped=group.skipped | missing))
     answer = Tell(
-        message=SkipAnswer(lineage=state.lineage, positions=event.positions, skipped=skipped, applied=applied)
+        message=SkipAnswer(
+            lineage=state.lineage,
+            positions=event.positions,
+            skipped=skipped,
+            applied=applied,
+            of_backups=event.of_backups,
+        )
     )
     if not skipped:
         return Step(state, (answer,))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
-from master.api.identities import NO_LINEAGE, CutId, Incarnation, Lineage, Version
+from master.api.identities import NO_LINEAGE, CutId, Incarnation, Lineage, ServerPlace, Version
 from master.api.messages import BucketMarks, FileRecord, Held, Restore
 from master.api.positions import EMPTY, PositionSet, union
 from trainer_sdk.errors import InvariantViolationError
@@ -48,6 +48,8 @@ class Group:
     skipped: PositionSet
     fork: ForkMarks | None = None
     is_frozen: bool = False  # handed over, or about to be: pulled from, never pushed to (rules 38, 43)
+    backup: ServerPlace | None = None  # of an owner: what is pushed is applied there first (rule 61)
+    is_backup: bool = False  # takes what its owner passes on, and nothing else; never pulled from, cut or frozen
 
 
 class Phase(StrEnum):
@@ -110,16 +112,16 @@ class ServerState:
 
     @property
     def buckets(self) -> PositionSet:
-        """The buckets that are live here, active or frozen."""
-        return joined(*[group.buckets for group in self.groups])
+        """The buckets that are live here, active or frozen, but for those that this server is the backup of."""
+        return joined(*[group.buckets for group in self.groups if not group.is_backup])
 
     @property
     def active(self) -> PositionSet:
-        """The buckets that take pushes."""
-        return joined(*[group.buckets for group in self.groups if not group.is_frozen])
+        """The buckets that take pushes of trainers."""
+        return joined(*[group.buckets for group in self.groups if not (group.is_frozen or group.is_backup)])
 
     def has(self, buckets: PositionSet) -> bool:
-        """Whether all of these are here."""
+        """Whether all of these are here, to be pulled or cut."""
         here = self.buckets
         return buckets == here or buckets <= here
 
@@ -140,9 +142,17 @@ def joined(*some: PositionSet) -> PositionSet:
 
 def merged(groups: Iterable[Group]) -> tuple[Group, ...]:
     """The same buckets in as few groups as possible."""
-    found: dict[tuple[Version, PositionSet, PositionSet, ForkMarks | None, bool], Group] = {}
+    found: dict[tuple[object, ...], Group] = {}
     for group in groups:
-        key = (group.version, group.applied, group.skipped, group.fork, group.is_frozen)
+        key = (
+            group.version,
+            group.applied,
+            group.skipped,
+            group.fork,
+            group.is_frozen,
+            group.backup,
+            group.is_backup,
+        )
         equal = found.get(key)
         found[key] = group if equal is None else replace(group, buckets=equal.buckets | group.buckets)
     return tuple(found.values())
@@ -162,8 +172,8 @@ def apart(groups: Iterable[Group], buckets: PositionSet) -> tuple[tuple[Group, .
 
 
 def live_marks(state: ServerState) -> tuple[BucketMarks, ...]:
-    """Of the active buckets: what is frozen or staged is listed by nobody (rule 58).  In as few groups as there are."""
-    active = (g for g in state.groups if not g.is_frozen)
+    """Of the active buckets: what is frozen, staged or a backup is listed by nobody (58).  In few groups."""
+    active = (g for g in state.groups if not (g.is_frozen or g.is_backup))
     return _marks((g.buckets, g.applied, g.skipped) for g in active)
 
 
@@ -192,6 +202,8 @@ def check_state(state: ServerState) -> None:
             _must(g.fork.applied <= g.applied, "the fork has applied nothing that the live bucket lacks", g)
             _must(g.fork.wanted.isdisjoint(g.applied), "the live bucket has no position of D that the fork lacks", g)
             _must(not (g.is_frozen and g.fork.wanted), "no fork waits for a bucket that is frozen (rule 59)", g)
+        is_plain = g.fork is None and g.backup is None and not g.is_frozen
+        _must(not g.is_backup or is_plain, "a backup has no fork and no backup, and is never frozen (rule 61)", g)
     _must(len(merged(state.groups)) == len(state.groups), "equal buckets share their sets", state)
     _must(state.is_ready or not (state.groups or state.moving.staged), "a server without a model has no buckets", state)
     _must(not (state.is_ready and state.kept), "what is kept is live once RESTORE is done", state)

@@ -40,6 +40,7 @@ class Kind(IntEnum):
     PULL_ANSWER = 8
     COPY = 9
     COPY_ANSWER = 10
+    PASS = 11  # answered by PUSH_ANSWER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

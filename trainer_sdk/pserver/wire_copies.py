@@ -1,4 +1,4 @@
-"""Frames with which a bucket travels from server to server: the head of a copy, and the answer to it.
+"""Frames between servers: a bucket that travels, the answer to it, and a push that is passed on to a backup.
 
 The body is the bucket as it stands in a checkpoint (`bucket_bytes`).  Its digest is a CRC-32 with the length: it finds
 what a broken link or memory did to a copy that lives for seconds; who may send at all is `handshake`'s.  Pure.
@@ -13,9 +13,10 @@ from enum import IntEnum
 from typing import Final
 
 from master.api.identities import BucketId, Incarnation, Lineage, Version
+from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.messages import CopyHead
-from trainer_sdk.pserver.wire_messages import Reader, positions_in, sized
+from trainer_sdk.pserver.wire_messages import PushHead, Reader, decode_push, encode_push, positions_in, sized
 
 _COPY: Final = struct.Struct("<qqqB")  # lineage, bucket, version, is_final
 _STATUS: Final = struct.Struct("<B")
@@ -52,6 +53,18 @@ def decode_copy(data: bytes) -> CopyHead:
         digest=digest,
         base=base,
     )
+
+
+def encode_pass(head: PushHead, pushed: PositionSet) -> bytes:
+    """A push that is passed on (rule 61).  Its body is still that of all the buckets that the trainer `pushed`."""
+    return sized(pushed.encode()) + encode_push(head)
+
+
+def decode_pass(data: bytes) -> tuple[PushHead, PositionSet]:
+    """Raises WireError."""
+    reader = Reader(data)
+    pushed = positions_in(reader.sized())
+    return decode_push(reader.rest()), pushed
 
 
 def encode_copy_answer(status: CopyStatus) -> bytes:

@@ -68,7 +68,7 @@ VALUES = (
     (Step.FREEZE, Freeze(lineage=G, bucket=BucketId(0), version=V, target=THERE)),
     (Step.HANDOVER, SENT),
     (Step.INSTALLED, CopyArrived(head=HEAD)),
-    (Step.ACTIVATE, Activate(lineage=G, buckets=ALL, version=V)),
+    (Step.ACTIVATE, Activate(lineage=G, buckets=ALL, version=V, since=V)),
     (Step.FORGET, Forget(lineage=G, buckets=ALL, version=V)),
     (Step.HOLD, Hold(cut=CUT)),
     (Step.CUT, Cut(cut=CUT, data=EMPTY)),

@@ -72,8 +72,8 @@ def installed_when_warm(state: ServerState, staged: Any) -> Any:
 moving_installed = moving._installed
 
 
-def any_staged_serves(staged: Any, version: Any) -> bool:
-    return staged is not None and staged.version == version
+def any_staged_serves(staged: Any, order: Any) -> bool:
+    return staged is not None and staged.version == order.version
 
 
 def any_base_will_do(state: ServerState, event: Any) -> Step:
@@ -89,7 +89,9 @@ def served_on_arrival(state: ServerState, event: Any) -> Step:
     head = event.head
     if not head.is_final or step.state is state:
         return step
-    order = Activate(lineage=head.lineage, buckets=PositionSet.of(head.bucket), version=head.version)
+    order = Activate(
+        lineage=head.lineage, buckets=PositionSet.of(head.bucket), version=head.version, since=head.version
+    )
     served = moving.activate(step.state, order)
     return Step(served.state, (*step.effects, *served.effects))
 

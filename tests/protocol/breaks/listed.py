@@ -22,14 +22,14 @@ class Hole:
     why_not: str = ""
 
 
-NOT_BUILT: Final = "replicas (61, 62): no code to leave it out of"
+TOO_LARGE: Final = "the smallest job that shows it has more states than were explored"
 
 OF_MOVES: Final = (
-    Hole("primary-first", why_not=NOT_BUILT),
-    Hole("answer-first", why_not=NOT_BUILT),
-    Hole("alone-on-timeout", why_not=NOT_BUILT),
-    Hole("recruit-unfrozen", why_not=NOT_BUILT),
-    Hole("no-since", why_not=NOT_BUILT),
+    Hole("primary-first", "primary-first"),
+    Hole("answer-first", "answer-first"),
+    Hole("alone-on-timeout", "alone-on-timeout"),
+    Hole("recruit-unfrozen", "recruit-unfrozen"),
+    Hole("no-since", why_not=TOO_LARGE),
     Hole("frozen-accepts", "frozen-accepts"),
     Hole("moved-counts", "moved-counts"),
     Hole("handover-before-freeze", "handover-before-freeze"),

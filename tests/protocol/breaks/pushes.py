@@ -21,8 +21,8 @@ _group = restoring._group
 _trainer_push = batches.push
 
 
-def any_lineage(state: Any, event: Any) -> Any:
-    return _push(state, replace(event, lineage=state.lineage))
+def any_lineage(state: Any, event: Any, said: Any = None) -> Any:
+    return _push(state, replace(event, lineage=state.lineage), said)
 
 
 def first_position_decides(group: Any, positions: PositionSet, *, is_holding: bool) -> Any:

@@ -25,12 +25,12 @@ _try_write = masters.try_write
 _flipped = table.flipped
 
 
-def same_version_thaws(state: ServerState, number: Any, version: Any) -> Any:
+def same_version_thaws(state: ServerState, number: Any, order: Any) -> Any:
     groups = merged(
-        replace(group, is_frozen=False) if number in group.buckets and group.version == version else group
+        replace(group, is_frozen=False) if number in group.buckets and group.version == order.version else group
         for group in state.groups
     )
-    return _activated(replace(state, groups=groups), number, version)
+    return _activated(replace(state, groups=groups), number, order)
 
 
 def every_owner_comes_back(state: Any) -> bool:
@@ -59,7 +59,9 @@ def forgotten_once_installed(turn: Turn, server: Any, said: Any) -> None:
 
 def activated_once_installed(turn: Turn, server: Any, said: Any) -> None:
     _installed(turn, server, said)
-    order = Activate(lineage=said.lineage, buckets=PositionSet.of(said.bucket), version=said.version)
+    order = Activate(
+        lineage=said.lineage, buckets=PositionSet.of(said.bucket), version=said.version, since=said.version
+    )
     turn.send(server.key, order)
 
 

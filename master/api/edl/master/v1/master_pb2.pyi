@@ -1344,10 +1344,12 @@ class SkipAnswer(_message.Message):
     POSITIONS_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
+    OF_BACKUPS_FIELD_NUMBER: _builtins.int
     lineage: _builtins.int
     positions: _builtins.bytes
     skipped: _builtins.bytes
     applied: _builtins.bytes
+    of_backups: _builtins.bool
     def __init__(
         self,
         *,
@@ -1355,10 +1357,11 @@ class SkipAnswer(_message.Message):
         positions: _builtins.bytes = ...,
         skipped: _builtins.bytes = ...,
         applied: _builtins.bytes = ...,
+        of_backups: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "lineage", b"lineage", "positions", b"positions", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "lineage", b"lineage", "of_backups", b"of_backups", "positions", b"positions", "skipped", b"skipped"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1399,19 +1402,22 @@ class Activated(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    IS_BACKUP_FIELD_NUMBER: _builtins.int
     lineage: _builtins.int
     buckets: _builtins.bytes
     version: _builtins.int
+    is_backup: _builtins.bool
     def __init__(
         self,
         *,
         lineage: _builtins.int = ...,
         buckets: _builtins.bytes = ...,
         version: _builtins.int = ...,
+        is_backup: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "lineage", b"lineage", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "is_backup", b"is_backup", "lineage", b"lineage", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1826,6 +1832,29 @@ class Kept(_message.Message):
 Global___Kept: _TypeAlias = Kept  # noqa: Y015
 
 @_typing.final
+class Backed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUCKETS_FIELD_NUMBER: _builtins.int
+    BACKUP_FIELD_NUMBER: _builtins.int
+    buckets: _builtins.bytes
+    @_builtins.property
+    def backup(self) -> Global___ServerPlace: ...
+    def __init__(
+        self,
+        *,
+        buckets: _builtins.bytes = ...,
+        backup: Global___ServerPlace | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup", "buckets", b"buckets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Backed: _TypeAlias = Backed  # noqa: Y015
+
+@_typing.final
 class Restore(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1840,6 +1869,8 @@ class Restore(_message.Message):
     BUCKETS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     KEPT_FIELD_NUMBER: _builtins.int
+    BACKED_FIELD_NUMBER: _builtins.int
+    STANDBY_FIELD_NUMBER: _builtins.int
     incarnation: _builtins.str
     lineage: _builtins.int
     base: _builtins.str
@@ -1848,12 +1879,15 @@ class Restore(_message.Message):
     bucket_count: _builtins.int
     buckets: _builtins.bytes
     version: _builtins.int
+    standby: _builtins.bytes
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileRecord]: ...
     @_builtins.property
     def tables(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableSpec]: ...
     @_builtins.property
     def kept(self) -> _containers.RepeatedCompositeFieldContainer[Global___Kept]: ...
+    @_builtins.property
+    def backed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Backed]: ...
     def __init__(
         self,
         *,
@@ -1868,10 +1902,12 @@ class Restore(_message.Message):
         buckets: _builtins.bytes = ...,
         version: _builtins.int = ...,
         kept: _abc.Iterable[Global___Kept] | None = ...,
+        backed: _abc.Iterable[Global___Backed] | None = ...,
+        standby: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "base", b"base"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "base", b"base", "bucket_count", b"bucket_count", "buckets", b"buckets", "data", b"data", "files", b"files", "incarnation", b"incarnation", "kept", b"kept", "lineage", b"lineage", "quarantine", b"quarantine", "tables", b"tables", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_base", b"_base", "backed", b"backed", "base", b"base", "bucket_count", b"bucket_count", "buckets", b"buckets", "data", b"data", "files", b"files", "incarnation", b"incarnation", "kept", b"kept", "lineage", b"lineage", "quarantine", b"quarantine", "standby", b"standby", "tables", b"tables", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__base: _TypeAlias = _typing.Literal["base"]  # noqa: Y015
     _WhichOneofArgType__base: _TypeAlias = _typing.Literal["_base", b"_base"]  # noqa: Y015
@@ -1948,17 +1984,20 @@ class Skip(_message.Message):
 
     LINEAGE_FIELD_NUMBER: _builtins.int
     POSITIONS_FIELD_NUMBER: _builtins.int
+    OF_BACKUPS_FIELD_NUMBER: _builtins.int
     lineage: _builtins.int
     positions: _builtins.bytes
+    of_backups: _builtins.bool
     def __init__(
         self,
         *,
         lineage: _builtins.int = ...,
         positions: _builtins.bytes = ...,
+        of_backups: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "positions", b"positions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "of_backups", b"of_backups", "positions", b"positions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2031,19 +2070,29 @@ class Activate(_message.Message):
     LINEAGE_FIELD_NUMBER: _builtins.int
     BUCKETS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    BACKUP_FIELD_NUMBER: _builtins.int
+    IS_BACKUP_FIELD_NUMBER: _builtins.int
     lineage: _builtins.int
     buckets: _builtins.bytes
     version: _builtins.int
+    since: _builtins.int
+    is_backup: _builtins.bool
+    @_builtins.property
+    def backup(self) -> Global___ServerPlace: ...
     def __init__(
         self,
         *,
         lineage: _builtins.int = ...,
         buckets: _builtins.bytes = ...,
         version: _builtins.int = ...,
+        since: _builtins.int = ...,
+        backup: Global___ServerPlace | None = ...,
+        is_backup: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buckets", b"buckets", "lineage", b"lineage", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup", "buckets", b"buckets", "is_backup", b"is_backup", "lineage", b"lineage", "since", b"since", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

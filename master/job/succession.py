@@ -1,0 +1,81 @@
+"""A lost server costs a promotion where its buckets have a second copy (rules 61, 62).
+
+PROMOTE and ALONE are each the end of a version, by one change of the table (`table`): what the lost one passes on, or
+confirms, is of a version that nobody takes any more, so it need not be dead.  Nothing is copied and no server is asked
+first.  The bucket has one copy until it gets another by a move (`resizing`, `moves`).
+
+Not here: who is lost (`servers`), both lost (`recovery`), who is told (`orders`).  ADR 0318.
+"""
+
+from __future__ import annotations
+
+from master.job import table
+from master.job.domain import MemberKey, Table
+from master.job.frozen_map import FrozenMap
+from master.job.state import JobState
+
+
+def settled(state: JobState, now: Table) -> Table:
+    """No bucket waits for a server that is no member any more, if another one has a copy of it.
+
+    Nor for one that has to go, where nobody else is left to take a second copy.
+    """
+    if now.backups is None:
+        return now
+    holders = table.holders(now)
+    missing = {holder for holder in holders if not _is_here(state, holder)}
+    unwanted = missing | (holders & _who_go_last(state))
+    for bucket in range(len(now.route.owner)) if unwanted else ():
+        owner, backup = table.owner_of(now.route, bucket), table.backup_of(now, bucket)
+        if backup in missing and owner in missing:
+            continue
+        if backup is not None and owner in missing:
+            now = table.promoted(now, bucket)
+        elif backup in unwanted:
+            now = table.left_alone(now, bucket)
+    return now
+
+
+def counted(state: JobState, old: Table, new: Table) -> FrozenMap[int, int]:
+    """How many buckets of lost servers each server has taken over in this term, with those of this change."""
+    found = state.promotions
+    for bucket in table.changed(old, new) if old.backups else ():
+        owner = table.owner_of(new.route, bucket)
+        heir = state.members.try_server(owner)
+        is_promoted = owner == table.backup_of(old, bucket) != table.owner_of(old.route, bucket)
+        if is_promoted and heir and not state.members.try_server(table.owner_of(old.route, bucket)):
+            found = found.put(heir.ordinal, (found.get(heir.ordinal) or 0) + 1)
+    return found
+
+
+def _who_go_last(state: JobState) -> frozenset[MemberKey]:
+    """Servers that have to go and leave fewer than two behind."""
+    servers = state.members.servers.values()
+    going = frozenset(one.key for one in servers if state.is_going(one))
+    return going if len(servers) - len(going) == 1 else frozenset()
+
+
+def _is_here(state: JobState, key: MemberKey) -> bool:
+    """A member, with the model of this lineage."""
+    server = state.members.try_server(key)
+    return server is not None and server.lineage == state.number
+
+
+def is_whole(state: JobState, now: Table) -> bool:
+    """Everybody who has a copy is a member."""
+    return all(_is_here(state, holder) for holder in table.holders(now))
+
+
+def has_successor(state: JobState, now: Table, bucket: int) -> bool:
+    """Its backup is a member, with the model of this lineage."""
+    backup = table.backup_of(now, bucket)
+    return backup is not None and _is_here(state, backup)
+
+
+def is_model_here(state: JobState, now: Table) -> bool:
+    """Of every bucket the owner, or else its backup, is connected and holds the current lineage."""
+    here = {one.key for one in state.members.servers.values() if one.is_connected and one.lineage == state.number}
+    return all(
+        table.owner_of(now.route, bucket) in here or table.backup_of(now, bucket) in here
+        for bucket in range(len(now.route.owner))
+    )

@@ -1,0 +1,133 @@
+"""Two parameter servers that are each other's backup, over real sockets (rules 61, 62; ADR 0318)."""
+
+from dataclasses import replace
+
+import pytest
+
+from master.api.identities import Version
+from master.api.messages import Activate, Activated, Backed
+from master.api.positions import PositionSet
+from tests.integration.data_path_stage import BUCKETS, TABLES, span, verdicts
+from trainer_sdk.errors import WireError
+from trainer_sdk.pserver.connection import ClientSettings, Connection
+from trainer_sdk.pserver.exchange import Request, exchange
+from trainer_sdk.pserver.layout import Layout
+from trainer_sdk.pserver.messages import Push, Target
+from trainer_sdk.pserver.patience import Patience
+from trainer_sdk.pserver.wire import Kind
+from trainer_sdk.pserver.wire_copies import encode_pass
+from trainer_sdk.pserver.wire_messages import PushHead
+
+ALL = PositionSet.span(0, BUCKETS)
+
+
+def paired(job):
+    """Each server is the backup of the other's buckets."""
+    first, second = job.orders
+    job.orders = [
+        replace(first, backed=(Backed(buckets=first.buckets, backup=job.servers[1].place),), standby=second.buckets),
+        replace(second, backed=(Backed(buckets=second.buckets, backup=job.servers[0].place),), standby=first.buckets),
+    ]
+    return job.restore()
+
+
+def contents(server):
+    """Marks and every number of all buckets that this server has a copy of, by bucket."""
+    shell = server.service._shell
+    with shell.lock:
+        marks = {bucket: (g.applied, g.skipped) for g in shell.state.groups for bucket in g.buckets}
+        return {
+            bucket: (
+                marks[bucket],
+                {
+                    table: {name: array.tobytes() for name, array in arrays.items()}
+                    for table, arrays in shell.model.content(bucket)
+                },
+            )
+            for bucket in marks
+        }
+
+
+def head_of(job, buckets, positions, version=0):
+    """Of a push without gradients: marks alone."""
+    targets = (Target(buckets=buckets, version=Version(version)),)
+    layout = Layout.of(TABLES, BUCKETS).digest
+    return PushHead(Push(lineage=job.lineage, positions=positions, targets=targets), layout, ())
+
+
+def activate(job, to, buckets, **more):
+    version = {"version": Version(1), "since": Version(0)}
+    job.servers[to].service.control(Activate(lineage=job.lineage, buckets=buckets, **version, **more))
+
+
+def test_what_is_answered_is_on_both_servers_to_the_last_bit(new_job):
+    """Dense tables with Adam, counters and rows; every bucket has a second copy that equals the first (rule 61)."""
+    job = paired(new_job(2))
+    for start in range(0, 24, 4):
+        assert verdicts(job.push(start, start + 4)) == {("applied", str(ALL))}
+    one, other = (contents(server) for server in job.servers)
+    assert set(one) == set(range(BUCKETS))
+    assert one == other
+    assert job.counts() == [1] * 24
+
+
+def test_a_push_that_comes_twice_is_applied_once_on_both(new_job):
+    """REPEAT, as without a backup (rule 6)."""
+    job = paired(new_job(2))
+    job.push(0, 4)
+    assert verdicts(job.push(0, 4)) == {("repeat", str(ALL))}
+    assert job.counts() == [1] * 4 + [0] * 20
+
+
+def test_an_owner_applies_nothing_without_its_backup_until_it_is_told_to(new_job):
+    """It never drops its backup by itself; ALONE ends the wait, and the same gradient is taken (rule 62)."""
+    job = paired(new_job(2))
+    job.push(0, 4)
+    mine = job.orders[0].buckets
+    job.servers[1].close()
+
+    def push(version):
+        head = head_of(job, mine, span(4, 8), version)
+        return verdicts(job.servers[0].service.push(head, memoryview(b"")))
+
+    assert push(0) == {("not-yet", str(mine))}
+    activate(job, 0, mine)
+    assert job.servers[0].wait_for(Activated).buckets == mine
+    assert push(0) == {("moved", str(mine))}
+    assert push(1) == {("applied", str(mine))}
+
+
+def test_a_promoted_backup_goes_on_where_its_owner_ended_and_takes_nothing_more_from_it(new_job):
+    """The lineage is the same, every counter is exact, and what an owner still passes on is MOVED (rule 62)."""
+    job = paired(new_job(2))
+    job.push(0, 8)
+    lost, (first, second) = job.orders[0].buckets, job.servers
+    activate(job, 1, lost)
+    activate(job, 1, job.orders[1].buckets)
+    job.route = replace(
+        job.route, revision=2, servers=(second.place,), owner=(0,) * BUCKETS, version=(Version(1),) * BUCKETS
+    )
+    targets = (Target(buckets=lost, version=Version(0)),)
+    late = PushHead(
+        Push(lineage=job.lineage, positions=span(8, 12), targets=targets), Layout.of(TABLES, BUCKETS).digest, ()
+    )
+    assert verdicts(first.service.push(late, memoryview(b""))) == {("not-yet", str(lost))}
+    first.close()
+    job.client.set_route(job.route, TABLES, BUCKETS)
+    assert verdicts(job.push(8, 24)) == {("applied", str(ALL))}
+    assert job.counts() == [1] * 24
+    job.servers = [second]
+
+
+def test_trainers_cannot_pass_anything_on(new_job):
+    """A trainer's push is judged by the owner, whatever it calls itself."""
+    job = paired(new_job(2))
+    targets = (Target(buckets=job.orders[0].buckets, version=Version(0)),)
+    head = PushHead(
+        Push(lineage=job.lineage, positions=span(0, 4), targets=targets), Layout.of(TABLES, BUCKETS).digest, ()
+    )
+    connection = Connection(job.servers[1].place, job.security, ClientSettings(), None, Patience())
+    request = Request(Kind.PASS, encode_pass(head, head.push.targets[0].buckets), ())
+    with pytest.raises(WireError, match="PASS"):
+        exchange([connection], [(request,)], 5.0)
+    connection.close()
