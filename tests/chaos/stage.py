@@ -39,6 +39,7 @@ class JobShape(LedgerShape):
     step_s: float = 0.05
     buckets: int = 64
     most_trainers: int = 4
+    most_servers: int = 0  # 0: their number is fixed
     checkpoint_every_s: float = 1.5
     leader_ttl_s: int = 3
     reconnect_s: float = 3.0
@@ -54,7 +55,8 @@ def job_yaml(name: str, shape: JobShape, diaries: Path) -> str:
     servers = f"""
   parameterServer:
     minReplicas: {shape.servers}
-    maxReplicas: {shape.servers}
+    maxReplicas: {max(shape.servers, shape.most_servers)}
+    replicas: {shape.servers}
     template:
       spec:
         terminationGracePeriodSeconds: {shape.grace_s:g}

@@ -107,6 +107,29 @@ async def test_a_folder_that_takes_nothing_stops_commits_and_no_training(stage, 
         await finish(stage, watch)
 
 
+async def test_servers_come_and_go_while_the_disk_is_full(stage, tmpfs):
+    """Each commit of a move's time fails; the model moves all the same, both ways, and nothing is lost (M6)."""
+    await begin(stage, replace(SHAPE, checkpoint_uri=str(tmpfs), most_servers=3, epochs=20))
+    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    async with watch.following():
+        with full(tmpfs):
+            before = await goes_on_without_commits(stage, "no room")
+            await is_resized(stage, 3)
+            after = await is_resized(stage, 2)
+            assert (after.lineage, after.positions.committed) == (before.lineage, before.positions.committed)
+        await commits_again(stage)
+        await finish(stage, watch)
+
+
+async def is_resized(stage, count):
+    """So many servers hold the model, and no bucket is on its way; the status."""
+    stage.run.cluster.pin_servers(JOB, count)
+    settled = (count, count, 0, 0)
+    return await stage.wait_for(
+        JOB, lambda s: (s.servers, s.servers_wanted, s.moving, s.waiting_to_move) == settled, "the resize", BUDGET_S
+    )
+
+
 async def goes_on_without_commits(stage, told):
     """The user is told; the last status."""
     before = await stage.wait_for(JOB, lambda s: told in s.problem, "the user is told", BUDGET_S)
