@@ -43,14 +43,14 @@ class Day:
         self._epochs = 0
         self._began_s = time.monotonic()
 
-    def begin(self, *, epochs: int, trainers: int, web: int) -> None:
-        """Afterwards the web has its pods, and training has at most `trainers`."""
+    def begin(self, *, epochs: int, trainers: int, web: int, **edits: Any) -> None:
+        """Afterwards the web has its pods, and training has at most `trainers`.  `edits`: see `job_manifest`."""
         self._epochs = epochs
         self.kubectl("apply", "-f", str(EXAMPLES / "checkpoints.yaml"))
         self.kubectl("apply", "-f", "-", stdin=json.dumps(_list_of(web_manifests())))
         self.scale_web(web)
         self.scale_web(web)
-        self.kubectl("apply", "-f", "-", stdin=json.dumps(job_manifest(epochs=epochs, most=trainers)))
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(job_manifest(epochs=epochs, most=trainers, **edits)))
         self.wait("training has begun", lambda: self.trained() > 0)
 
     def scale_web(self, replicas: int) -> None:
@@ -171,12 +171,18 @@ class Day:
         return web.status.ready_replicas or 0
 
 
-def job_manifest(*, epochs: int, most: int) -> dict[str, Any]:
-    """The example's job, with a seat's amounts; it counts in the model how often each digit was trained."""
+def job_manifest(
+    *, epochs: int, most: int, least: int = 2, most_servers: int = 3, server: str = SMALL
+) -> dict[str, Any]:
+    """The example's job, with a seat's amounts; it counts in the model how often each digit was trained.
+
+    `server`: what a server asks for.
+    """
     job: dict[str, Any] = yaml.safe_load((EXAMPLES / "digits.yaml").read_text())
     spec = job["spec"]
-    spec["trainer"]["maxReplicas"] = most
-    for role, cpu in (("trainer", SEAT), ("parameterServer", SMALL), ("master", SMALL)):
+    spec["trainer"] |= {"minReplicas": least, "maxReplicas": most}
+    spec["parameterServer"]["maxReplicas"] = most_servers
+    for role, cpu in (("trainer", SEAT), ("parameterServer", server), ("master", SMALL)):
         (container,) = spec[role]["template"]["spec"]["containers"]
         container["resources"] = {"requests": {"cpu": cpu, "memory": MEMORY}}
     (trainer,) = spec["trainer"]["template"]["spec"]["containers"]

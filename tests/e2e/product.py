@@ -29,7 +29,10 @@ SEATS_PER_NODE: Final = 6
 START_BUDGET_S: Final = 180.0
 VALUES: Final[Mapping[str, object]] = {
     "image": {"pullPolicy": "Never"},
-    "operator": {"resources": {"requests": {"cpu": SMALL, "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},
+    "operator": {
+        "moveServers": True,
+        "resources": {"requests": {"cpu": SMALL, "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+    },
     "etcd": {
         "enabled": True,
         "image": {"pullPolicy": "Never"},

@@ -12,6 +12,7 @@ from tests.cluster.errors import ClusterError
 from tests.e2e.conftest import NODES
 from tests.e2e.day import END_BUDGET_S, Day
 from tests.e2e.product import MEMBERS, NAMESPACE, SEATS_PER_NODE, make_product
+from tests.e2e.tides import Tides
 
 EDL = str(Path(sys.executable).with_name("edl"))
 EPOCHS = 500
@@ -151,6 +152,34 @@ def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
     assert {"ServerParting", "ServerLeft", "ServerFailed"} <= day.event_reasons()
     assert not day.is_over(), "the day was too short for its faults"
     day.end()
+
+
+@pytest.mark.timeout(900)
+def test_a_server_moves_to_the_node_where_it_wastes_least_while_it_trains(day, pods, core):
+    """Seats of 300: left holds the server (150) and one, or two; right, once the tide has gone, one and the server."""
+    left, right = NODES
+    tides = Tides(pods, core)
+    tides.leave(left, 640)
+    tides.leave(right, 490, tide=450)
+    day.begin(epochs=2 * EPOCHS, trainers=MOST, web=0, least=1, most_servers=1, server="150m")
+    assert server_nodes(day) == {"digits-server-0": left}
+    lineage = day.status("progress", "lineage")
+
+    tides.fall()
+    day.wait_trainers(2)
+    day.wait("the server stands on the other node", lambda: server_nodes(day) == {"digits-server-1": right})
+    day.wait_told("Defragmentation", by="edl", role="server")
+    day.wait_servers(1)
+    day.wait_trainers(3)
+    assert day.status("progress", "lineage") == lineage, "a move has rolled the job back"
+    assert {"Moved", "ServerLeft"} <= day.event_reasons()
+    assert not {"ServerLost", "ServerFailed", "TrainerFailed"} & day.event_reasons()
+    assert not day.is_over(), "the day was too short for its move"
+    day.end()
+
+
+def server_nodes(day):
+    return {name: pod.spec.node_name for name, pod in day.pods("server").items()}
 
 
 def test_a_drained_node_costs_no_digit(day, real_cluster):
