@@ -33,6 +33,10 @@ def _rows(found: Found) -> Iterator[str]:
         f"{found['roll_backs']} roll-backs)"
     )
     yield _row(told, len(found["problems"]), "0", not found["problems"])
+    for kind, share in found.get("kinds", {}).items():
+        told = f"{share['made_good']} losses of one server made good by second copies, " if share["made_good"] else ""
+        told = f"{share['jobs']} jobs with {kind}: {share['resizes']} resizes, {told}{share['roll_backs']} new lineages"
+        yield f"| of these on {told} | {share['faults']} | | |"
     settled_s = found["settled_s"]
     told = "from the last fault to the end of the resize with training going on, median and longest"
     yield f"| {told} | {statistics.median(settled_s):.1f} s, {max(settled_s):.1f} s | |  |"

@@ -78,6 +78,7 @@ class Relays:
         passed = head._replace(push=_addressed(head, one))
         try:
             connection.channel(time.monotonic()).send(Kind.PASS, encode_pass(passed, pushed), [body])
+            log.debug("%s", one)
         except (OSError, TemporaryError, WireError, AuthenticationError) as error:
             self._give_up(connection, error)
             return None

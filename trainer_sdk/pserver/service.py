@@ -7,6 +7,7 @@ is in `shell`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import assert_never
@@ -37,6 +38,8 @@ from trainer_sdk.pserver.shell import Errand, Outside, Shell
 from trainer_sdk.pserver.state import Limits, joined
 from trainer_sdk.pserver.tables import DenseGradient, Gradient, check_ids
 from trainer_sdk.pserver.wire_messages import PullAnswer, PullHead, PullStatus, PushHead, Section
+
+log = logging.getLogger(__name__)
 
 
 class Service:
@@ -114,6 +117,7 @@ class Service:
             step = bucket.push_as_backup(shell.state, head.push)
             if step.effects:
                 self._keep(step, head, body, pushed)
+                log.debug("%s", head.push)
             return step.answer
 
     def _take(

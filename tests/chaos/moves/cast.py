@@ -14,14 +14,14 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from autoscaler.clusters.local.ports import HOST, Ports
 from autoscaler.clusters.local.processes import Command, Ended, Processes
 from autoscaler.jobs.masters import Door, Masters, NoProgress
+from tests.chaos.moves.actors import Actor, Part
 from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.points import HOOK
 from tests.chaos.shape import LedgerShape
@@ -33,12 +33,6 @@ KEEP_EVERY_S = 0.05
 TELL_EVERY_S = 0.3
 MOST_PROBLEMS = 20
 STEPPED_DOWN = 75  # of a master that lost its leadership
-
-
-class Part(StrEnum):
-    MASTER = "master"
-    SERVER = "server"
-    TRAINER = "trainer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,31 +47,8 @@ class Shape(LedgerShape):
     checkpoint_every_s: float = 1.0
     leader_ttl_s: int = 2
     reconnect_s: float = 1.0
+    server_pause_s: float = 1.0  # about so long a server is stopped
     grace_s: float = 20.0
-
-
-@dataclass(slots=True, kw_only=True)
-class Actor:
-    """One process.  `code`: how it ended."""
-
-    part: Part
-    ordinal: int
-    pid: int
-    leaves_by_s: float = math.inf  # told to go: then its grace is over
-    is_struck: bool = False  # we have killed it
-    code: int | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.part}-{self.ordinal}"
-
-    @property
-    def is_here(self) -> bool:
-        return self.code is None
-
-    @property
-    def is_leaving(self) -> bool:
-        return self.leaves_by_s < math.inf
 
 
 class Cast:
@@ -93,6 +64,8 @@ class Cast:
         self.actors: dict[str, Actor] = {}  # by name: the newest of that name
         self.problems: list[str] = []
         self.graces_over = 0  # leavers that were killed: a loss, which a paused one cannot help
+        self.servers_hit = 0  # killed, paused, or gone before they were released
+        self.awake_since_s = -math.inf  # when the last server that was paused went on
         self.is_over = False  # training has ended: nobody is started again
         self.address = f"{HOST}:{Ports().take()}"
         self._etcd = ",".join(etcd)
@@ -136,22 +109,37 @@ class Cast:
     def by_pid(self, pid: int) -> Actor | None:
         return next((actor for actor in self.actors.values() if actor.pid == pid), None)
 
+    def name_of(self, actor: Actor) -> str:
+        """By which the store knows it."""
+        return f"{self.job}-{actor.name}"
+
+    def living(self) -> frozenset[tuple[str, str]]:
+        """Name and incarnation of the servers that run and are not paused."""
+        found = {(self.name_of(a), a.incarnation) for a in self.actors.values() if a.part is Part.SERVER}
+        return frozenset((name, incarnation) for name, incarnation in found if incarnation)
+
     def kill(self, actor: Actor) -> None:
         """SIGKILL, also to one that stands still."""
         actor.is_struck = True
-        _signal(actor, signal.SIGKILL)
+        self.servers_hit += actor.part is Part.SERVER
+        actor.signal(signal.SIGKILL)
 
     def pause(self, actor: Actor) -> None:
-        _signal(actor, signal.SIGSTOP)
+        actor.is_paused = True
+        self.servers_hit += actor.part is Part.SERVER
+        actor.signal(signal.SIGSTOP)
 
     def resume(self, actor: Actor) -> None:
-        _signal(actor, signal.SIGCONT)
+        actor.is_paused = False
+        if actor.part is Part.SERVER:
+            self.awake_since_s = time.monotonic()
+        actor.signal(signal.SIGCONT)
 
     def leave(self, actor: Actor, *, by_signal: bool = True) -> None:
         """SIGTERM: a server empties itself, a trainer ends its batch.  Without it the master lets a server go."""
         actor.leaves_by_s = time.monotonic() + self.shape.grace_s
         if by_signal:
-            _signal(actor, signal.SIGTERM)
+            actor.signal(signal.SIGTERM)
 
     # ---- the cluster's part -----------------------------------------------------------------------------------------
 
@@ -194,14 +182,11 @@ class Cast:
         assert self._processes is not None
         self._turn += 1
         name = f"{part}-{ordinal}"
-        command = Command(
-            argv=self._argv(part),
-            env=self._environment(part, ordinal),
-            cwd=ROOT,
-            log=self.folder / f"{name}.log",
-        )
+        log = self.folder / f"{name}.log"
+        log_from = log.stat().st_size if log.exists() else 0
+        command = Command(argv=self._argv(part), env=self._environment(part, ordinal), cwd=ROOT, log=log)
         pid = await self._processes.start(f"{name}.{self._turn}", command)
-        self.actors[name] = Actor(part=part, ordinal=ordinal, pid=pid)
+        self.actors[name] = Actor(part=part, ordinal=ordinal, pid=pid, log=log, log_from=log_from)
         if (ended := self._early.pop(pid, None)) is not None:
             self.note_end(ended)
 
@@ -245,6 +230,7 @@ class Cast:
                 "EDL_CHECKPOINT_EVERY_S": f"{shape.checkpoint_every_s:g}",
                 "EDL_BACKOFF_LIMIT": str(shape.backoff_limit),
                 "EDL_AFTER_LOSS": "Keep" if shape.kind.keeps else "RollBack",
+                "EDL_COPIES": str(shape.kind.copies),
                 "EDL_CHECK_INVARIANTS": "1",
             }
         kept = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
@@ -257,6 +243,8 @@ class Cast:
             self._early[ended.pid] = ended  # so soon that its start has not been told yet
             return
         actor.code = ended.code
+        if actor.part is Part.SERVER and not actor.is_struck and not actor.was_released:
+            self.servers_hit += 1
         self._ends[actor.name] = time.monotonic()
         if actor.part is Part.TRAINER and ended.code == 0 and not actor.is_leaving:
             self.is_over = True  # END was said to it
@@ -270,12 +258,6 @@ class Cast:
     async def run_processes(self, processes: Processes) -> None:
         self._processes = processes
         await self._keep_once()
-
-
-def _signal(actor: Actor, number: signal.Signals) -> None:
-    if actor.is_here:
-        with suppress(ProcessLookupError):
-            os.kill(actor.pid, number)
 
 
 @asynccontextmanager

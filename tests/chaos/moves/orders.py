@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tests.chaos.moves.cast import Actor, Cast, Part
+from tests.chaos.moves.actors import Actor, Part
+from tests.chaos.moves.cast import Cast
 
-SIZES = (1, 2, 2, 3, 3, 4)
+SIZES = {1: (1, 2, 2, 3, 3, 4), 2: (1, 2, 3, 3, 3, 4)}  # by copies of a bucket: with one server it has one
 LEAVES = 0.2
 CHANGES_OF_MIND = 0.1
 BY_SIGNAL = 0.5
@@ -56,6 +57,11 @@ class Order:
         leaving = any(a.part is Part.SERVER and a.is_here and a.is_leaving for a in cast.actors.values())
         return not leaving and sorted(ordinals) == list(range(self.count))
 
+    @property
+    def fewest(self) -> int:
+        """Servers that are wanted at some time of it."""
+        return min(self.before, self.count, self.first or self.count)
+
     def gives(self, server: Actor) -> bool:
         """Whether this server gives buckets away; the others take them."""
         if self.leaver is not None:
@@ -99,11 +105,12 @@ class Orders:
         if before > 1 and servers and rng.random() < LEAVES:
             leaver = rng.choice(servers)
             return Order(kind=Kind.LEAVE, before=before, count=before, trainers=trainers, leaver=leaver, by_signal=True)
-        count = rng.choice([size for size in SIZES if size != before])
+        sizes = SIZES[cast.shape.kind.copies]
+        count = rng.choice([size for size in sizes if size != before])
         kind = Kind.GROW if count > before else Kind.SHRINK
         first = None
         if rng.random() < CHANGES_OF_MIND:
-            kind, first = Kind.TWO_WISHES, rng.choice([size for size in SIZES if size not in {before, count}])
+            kind, first = Kind.TWO_WISHES, rng.choice([size for size in sizes if size not in {before, count}])
         return Order(
             kind=kind,
             before=before,

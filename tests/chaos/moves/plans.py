@@ -10,7 +10,7 @@ from typing import Protocol
 from tests.chaos.moves.blows import Blow, Deck
 from tests.chaos.moves.cast import Cast
 from tests.chaos.moves.orders import Order, Orders
-from tests.chaos.moves.points import Step
+from tests.chaos.moves.points import COPY_STEPS, Step
 
 BLOWS_EACH = (3, 3, 4, 4, 5)
 TOGETHER = 0.4  # of the resizes have all their steps armed at once; the others one after another
@@ -51,8 +51,12 @@ class Dealt:
         return faults >= self._faults and resizes >= self._resizes
 
     def next(self, cast: Cast) -> Planned:
-        blows = self._deck.deal(self._rng.choice(BLOWS_EACH), cast.shape.kind.steps)
-        return Planned(order=self._orders.next(cast), blows=blows, together=self._rng.random() < TOGETHER)
+        order = self._orders.next(cast)
+        steps = [step for step in cast.shape.kind.steps if order.count > 1 or step not in COPY_STEPS]
+        blows = self._deck.deal(self._rng.choice(BLOWS_EACH), steps)
+        is_provoked = any(blow.step in {Step.PROMOTE, Step.ALONE, Step.CHANGED} for blow in blows)
+        together = is_provoked or self._rng.random() < TOGETHER  # what is soon over is armed before it is provoked
+        return Planned(order=order, blows=blows, together=together)
 
     def take_back(self, blows: Iterable[Blow]) -> None:
         self._deck.give_back(blows)

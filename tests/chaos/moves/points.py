@@ -40,11 +40,18 @@ class Step(StrEnum):
     HOLD = "HOLD"  # owner: holds pushes
     CUT = "CUT"  # owner: has forked
     WRITTEN = "WRITTEN"  # owner: its file is complete
+    PASS = "PASS"  # owner: a push was passed on, the backup's answer is not read
+    PASSED = "PASSED"  # backup: has applied it, and its owner does not know
+    PROMOTE = "PROMOTE"  # master: it is durable that backups own what was lost
+    ALONE = "ALONE"  # master: it is durable that owners have no backup any more
+    RECRUIT = "RECRUIT"  # master: the intent for a new backup is durable
+    BACKED = "BACKED"  # master: the new backup is durable
 
 
 CUT_STEPS = (Step.HOLD, Step.CUT, Step.WRITTEN)
 ROW_STEPS = (Step.AHEAD, Step.WARM, Step.SENT, Step.CHANGED)  # of buckets that have rows of sparse tables
-SENT_STEPS = tuple(step for step in Step if step not in ROW_STEPS)  # what each move takes
+COPY_STEPS = (Step.PASS, Step.PASSED, Step.PROMOTE, Step.ALONE, Step.RECRUIT, Step.BACKED)  # of second copies
+SENT_STEPS = tuple(step for step in Step if step not in {*ROW_STEPS, *COPY_STEPS})  # what each move takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tests.chaos.moves.blows import How, Victim
-from tests.chaos.moves.campaign import Report
+from tests.chaos.moves.notes import Report
 from tests.chaos.moves.points import Step
 
 
@@ -46,7 +46,8 @@ def as_text(report: Report, wanted: Wanted, took_s: float) -> str:
         f"{report.resizes.total()} of {wanted.resizes} resizes: {resizes}",
         f"{report.jobs} jobs, {report.positions} positions, {report.pushes} pushes, {report.roll_backs} roll-backs",
         *(
-            f"{kind}: {one.jobs} jobs, {one.resizes} resizes, {one.faults} faults, {one.roll_backs} roll-backs"
+            f"{kind}: {one.jobs} jobs, {one.resizes} resizes, {one.faults} faults, {one.roll_backs} roll-backs, "
+            f"{one.made_good} losses made good by second copies"
             for kind, one in report.shares.items()
         ),
         f"{report.graces_over} leavers did not get away within their grace",

@@ -1,4 +1,4 @@
-"""Six resizes, and everybody killed and paused once while a move stands at a step: a part of `make chaos-moves`."""
+"""A few resizes, and everybody killed and paused once while a move stands at a step: a part of `make chaos-moves`."""
 
 import random
 import time
@@ -6,8 +6,9 @@ import time
 import pytest
 
 from tests.chaos.moves.blows import Blow, How, Victim
-from tests.chaos.moves.campaign import Campaign
+from tests.chaos.moves.campaign import Campaign, shaped
 from tests.chaos.moves.cast import Shape
+from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.orders import left_by, sized
 from tests.chaos.moves.plans import Written
 from tests.chaos.moves.points import Step
@@ -30,21 +31,34 @@ SCRIPT = (
     (sized(1, by_signal=True), (kill(Victim.ETCD, Step.INTENT),)),
     (sized(4), (stop(Victim.ETCD, Step.ACTIVATE),)),
 )
+OF_COPIES = (
+    (sized(3), (kill(Victim.OWNER, Step.PASS), stop(Victim.MASTER, Step.PROMOTE))),
+    (sized(2), (stop(Victim.SOURCE, Step.WARM), kill(Victim.TRAINER, Step.CHANGED))),
+    (left_by(1), (kill(Victim.BACKUP, Step.PASSED), kill(Victim.MASTER, Step.ALONE), kill(Victim.ETCD, Step.RECRUIT))),
+    (sized(3), (kill(Victim.TARGET, Step.SENT), stop(Victim.BOTH, Step.BACKED))),
+)
 SHAPE = Shape(epochs=24, step_s=0.1, checkpoint_every_s=0.5)
 NO_NEW_RESIZES_AFTER_S = 60.0
 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(240)
-async def test_whoever_dies_or_stops_at_a_step_of_a_move_loses_and_repeats_nothing(tmp_path):
-    """Source, target, master, trainer and etcd, killed and paused once each (rules 41 to 60)."""
-    lines, plan = [], Written(SCRIPT)
+@pytest.mark.parametrize(
+    ("kind", "script"), [(JobKind.DENSE, SCRIPT), (JobKind.COPIES, OF_COPIES)], ids=["dense", "copies"]
+)
+async def test_whoever_dies_or_stops_at_a_step_of_a_move_loses_and_repeats_nothing(tmp_path, kind, script):
+    """Source, target, master, trainer and etcd, killed and paused once each (rules 41 to 60).
+
+    And owners and backups where buckets have two copies: a single loss does not raise the lineage (61, 62).
+    """
+    lines, plan = [], Written(script)
     async with etcd_members(tmp_path, 3, lines.append) as etcd:
         until_s = time.monotonic() + NO_NEW_RESIZES_AFTER_S
         campaign = Campaign(tmp_path, etcd, plan=plan, rng=random.Random(1), until_s=until_s, say=lines.append)
-        await campaign.play("moves", SHAPE)
+        await campaign.play("moves", shaped(SHAPE, kind))
     told = "\n".join(lines)
     assert campaign.report.problems == [], told
-    assert campaign.report.resizes.total() >= len(SCRIPT) // 2, told
+    assert campaign.report.resizes.total() >= len(script) // 2, told
     assert len(campaign.report.landed) >= 2 * len(plan.missed), told
     assert campaign.report.heads > 0, told
+    assert kind.copies == 1 or campaign.report.shares[kind].made_good > 0, told

@@ -13,11 +13,13 @@ from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberN
 from master.api.messages import Activate, Cut, FileRecord, Forget, Freeze, Hold, Warm
 from master.api.positions import EMPTY, PositionSet
 from master.job import table
-from master.job.domain import ChangeTable, Intent, Persisted, Table
-from tests.chaos.moves.blows import UNDOING, Deck
-from tests.chaos.moves.points import HOOK, SENT_STEPS, Points, Step
+from master.job.domain import Backups, ChangeTable, Intent, Persisted, Table
+from master.job.placement import NOBODY
+from tests.chaos.moves.blows import PROVOKES, Deck, Victim
+from tests.chaos.moves.kinds import JobKind
+from tests.chaos.moves.points import COPY_STEPS, HOOK, SENT_STEPS, Points, Step
 from tests.chaos.signals import state_of
-from trainer_sdk.pserver.messages import ApplyLive, CopyArrived, CopyHead, FileWritten, SendCopy
+from trainer_sdk.pserver.messages import ApplyLive, CopyArrived, CopyHead, FileWritten, PassOn, Push, SendCopy
 
 G, V, CUT = Lineage(1), Version(0), CutId(term=Term(1), lineage=Lineage(1), sequence=1)
 HERE, THERE = (
@@ -55,6 +57,9 @@ INTENT = Intent(
 STILL = Table(route=Route(revision=1, lineage=G, servers=(HERE, THERE), owner=(0,), version=(V,)))
 MOVING = replace(STILL, intents=(INTENT,))
 ALL = PositionSet.of(0)
+ONE_COPY = replace(STILL, backups=Backups(holder=(NOBODY,), since=(V,), holder_since=(V,)))
+WANTING = replace(ONE_COPY, intents=(INTENT,), backups=replace(ONE_COPY.backups, wanted=ALL))
+PAIRED = table.flipped(WANTING, INTENT)
 FILE = FileRecord(name="f", size_bytes=0, digest="", lineage=G, marks=())
 
 VALUES = (
@@ -73,6 +78,13 @@ VALUES = (
     (Step.HOLD, Hold(cut=CUT)),
     (Step.CUT, Cut(cut=CUT, data=EMPTY)),
     (Step.WRITTEN, FileWritten(cut=CUT, file=FILE)),
+    (Step.PASS, PassOn(to=THERE, targets=())),
+    (Step.PASSED, Push(lineage=G, positions=EMPTY, targets=())),
+    (Step.RECRUIT, Persisted(write=ChangeTable(old=ONE_COPY, new=WANTING))),
+    (Step.BACKED, Persisted(write=ChangeTable(old=WANTING, new=PAIRED))),
+    (Step.UNDO, Persisted(write=ChangeTable(old=WANTING, new=table.undone(WANTING, INTENT)))),
+    (Step.PROMOTE, Persisted(write=ChangeTable(old=PAIRED, new=table.promoted(PAIRED, 0)))),
+    (Step.ALONE, Persisted(write=ChangeTable(old=PAIRED, new=table.left_alone(PAIRED, 0)))),
 )
 
 REACHES_A_STEP = """
@@ -133,4 +145,22 @@ def test_the_deck_deals_one_blow_a_step_and_what_undoes_beside_an_undo():
     assert all(len({blow.step for blow in hand}) == len(hand) for hand in hands)
     undone = [hand for hand in hands if any(blow.step is Step.UNDO for blow in hand)]
     assert undone
-    assert all(any(blow in UNDOING for blow in hand) for hand in undone)
+    assert all(any(blow in PROVOKES[Step.UNDO] for blow in hand) for hand in undone)
+
+
+def test_what_promotes_is_dealt_with_a_promotion_and_pairs_are_struck_where_there_are_copies():
+    deck = Deck(random.Random(1), Step)
+    hands = [deck.deal(4, JobKind.COPIES.steps) for _ in range(100)]
+    lost = [hand for hand in hands if {Step.PROMOTE, Step.ALONE} & {blow.step for blow in hand}]
+    assert lost
+    assert all(any(blow in PROVOKES[Step.PROMOTE] for blow in hand) for hand in lost)
+    of_pairs = {Victim.OWNER, Victim.BACKUP, Victim.BOTH}
+    found = {blow.victim for hand in hands for blow in hand if blow.step in COPY_STEPS}
+    assert found == of_pairs | {Victim.MASTER, Victim.TRAINER, Victim.ETCD}
+
+
+def test_a_job_is_struck_only_where_it_can_be_met_and_the_rest_waits_for_another():
+    deck = Deck(random.Random(1), Step)
+    dense = [blow for _ in range(20) for blow in deck.deal(4, JobKind.DENSE.steps)]
+    assert {blow.step for blow in dense} <= set(SENT_STEPS)
+    assert Step.WARM in {blow.step for _ in range(10) for blow in deck.deal(4, JobKind.ROWS.steps)}

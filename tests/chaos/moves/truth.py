@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from master.api.identities import ServerPlace
 from master.errors import StoreUnavailableError
+from master.job.placement import NOBODY
 from master.records import durable_keys, parse_durable
 from master.store.etcd.config import EtcdConfig
 from master.store.etcd.store import EtcdStore
@@ -13,11 +15,18 @@ from master.store.etcd.store import EtcdStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """`owners`: names and incarnations of those that own a bucket; `moving`: buckets with an intent."""
+    """`owners`: names and incarnations of those that own a bucket; `holders`: and of those that back one up.
+
+    `moving`: buckets with an intent; `pairs`: names of an owner and its backup, of every bucket that has one; `alone`:
+    buckets that have one copy.
+    """
 
     owners: frozenset[tuple[str, str]]
+    holders: frozenset[tuple[str, str]]
     moving: int
     lineage: int
+    pairs: frozenset[tuple[str, str]]
+    alone: int
 
     @property
     def names(self) -> frozenset[str]:
@@ -40,12 +49,24 @@ class Book:
         if durable.route is None or durable.lineage is None:
             return None
         route = durable.route
-        places = (route.servers[place] for place in set(route.owner))
+        backups = durable.backups.holder if durable.backups else (NOBODY,) * len(route.owner)
+        copies = [
+            (_key(route.servers[owner]), _key(route.servers[holder]) if holder != NOBODY else None)
+            for owner, holder in zip(route.owner, backups, strict=True)
+        ]
+        owners = frozenset(owner for owner, _ in copies)
         return Truth(
-            owners=frozenset((place.name, place.incarnation) for place in places),
+            owners=owners,
+            holders=owners | {backup for _, backup in copies if backup},
             moving=len(durable.intents),
             lineage=durable.lineage.number,
+            pairs=frozenset((owner[0], backup[0]) for owner, backup in copies if backup),
+            alone=sum(backup is None for _, backup in copies),
         )
 
     async def close(self) -> None:
         await self._store.close()
+
+
+def _key(place: ServerPlace) -> tuple[str, str]:
+    return place.name, place.incarnation

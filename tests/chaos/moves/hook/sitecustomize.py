@@ -14,7 +14,13 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-LOGGERS = ("trainer_sdk.pserver.shell", "trainer_sdk.pserver.couriers", "master.persistence")
+LOGGERS = (
+    "trainer_sdk.pserver.shell",
+    "trainer_sdk.pserver.service",
+    "trainer_sdk.pserver.couriers",
+    "trainer_sdk.pserver.relays",
+    "master.persistence",
+)
 TAKEN = {
     "Warm": "AHEAD",
     "Freeze": "FREEZE",
@@ -23,6 +29,8 @@ TAKEN = {
     "Hold": "HOLD",
     "Cut": "CUT",
     "FileWritten": "WRITTEN",
+    "PassOn": "PASS",
+    "Push": "PASSED",
 }
 AHEAD = set()  # buckets of this process whose rows have set out, and that are not frozen yet
 
@@ -64,18 +72,32 @@ def applied(effects):
 
 
 def changes_of(old, new):
-    """Which intents have begun, and how those ended that are gone."""
-    begun = ["INTENT" for intent in new.intents if intent not in old.intents]
-    ended = [
-        "UNDO" if owner_of(old, intent) == owner_of(new, intent) else "FLIP"
-        for intent in old.intents
-        if intent not in new.intents
-    ]
-    return sorted({*begun, *ended})
+    """Which intents have begun, and how the versions ended that are over."""
+    begun = {
+        "RECRUIT" if is_for_backup(new, intent) else "INTENT" for intent in new.intents if intent not in old.intents
+    }
+    versions = enumerate(zip(old.route.version, new.route.version, strict=True))
+    return sorted(begun | {end_of(old, new, bucket) for bucket, (was, now) in versions if was != now})
 
 
-def owner_of(table, intent):
-    return table.route.servers[table.route.owner[intent.bucket]].incarnation
+def is_for_backup(table, intent):
+    return table.backups is not None and intent.bucket in table.backups.wanted
+
+
+def end_of(old, new, bucket):
+    (owner, backup), (new_owner, new_backup) = copies_of(old, bucket), copies_of(new, bucket)
+    if owner != new_owner:
+        return "PROMOTE" if new_owner == backup else "FLIP"
+    if backup == new_backup:
+        return "UNDO"
+    return "BACKED" if new_backup else "ALONE"
+
+
+def copies_of(table, bucket):
+    """The processes that have it: the owner, and the backup or none."""
+    servers = table.route.servers
+    holder = table.backups.holder[bucket] if table.backups else -1
+    return servers[table.route.owner[bucket]].incarnation, servers[holder].incarnation if holder >= 0 else None
 
 
 class Stops(logging.Filter):
