@@ -158,6 +158,25 @@ async def test_another_leader_goes_on_with_the_move():
     assert scene.servers == {NEW: "n2"}
 
 
+@pytest.mark.parametrize("after_s", range(10))
+async def test_another_leader_at_any_moment_brings_it_to_its_end(after_s):
+    """Before it begins, while one waits for its node, its share, the other one's leave, and after it."""
+    scene = await after_the_tide()
+    scene.bench.rest.holds_back = {NEW}
+    for second in range(12):
+        if second == after_s:
+            await scene.another_leader()
+        if second == 3:
+            scene.bench.rest.holds_back = set()
+        if second == 6:
+            scene.master.moving = 0
+        await scene.live()
+        assert len(scene.servers) <= 2, "a third server"
+    await scene.live(6)
+    assert (scene.servers, scene.trainers) == ({NEW: "n2"}, 3)
+    assert not {"ServerLost", "ServerFailed"} & set(scene.reasons())
+
+
 async def test_a_leader_that_moves_nothing_finishes_what_was_begun():
     """The switch is turned off meanwhile."""
     scene = await moving()
