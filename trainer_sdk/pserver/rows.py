@@ -46,7 +46,7 @@ class Rows:
     def read(self, places: Places) -> dict[str, Array]:
         """Copies of rows by the names that they have in a file."""
         names = ("values", *self._rule.slots)
-        out = {name: array[places] for name, array in zip(names, self.arrays, strict=True)}
+        out = {name: array.take(places, axis=0) for name, array in zip(names, self.arrays, strict=True)}
         if self._rule.is_counted:
             out["steps"] = self._counts[places].astype(np.int64)
         return out
@@ -99,7 +99,7 @@ class Rows:
 
     def step(self, places: Places, gradient: Array) -> None:
         """One optimiser step of these rows, each place once; spoils `gradient`."""
-        parts = [array[places] for array in self.arrays]
+        parts = [array.take(places, axis=0) for array in self.arrays]
         steps: Array | int = 0
         if self._rule.is_counted:
             self._counts[places] += 1

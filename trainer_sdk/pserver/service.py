@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from master.api.identities import Incarnation, Lineage, MemberName
@@ -40,6 +41,18 @@ from trainer_sdk.pserver.tables import DenseGradient, Gradient, check_ids
 from trainer_sdk.pserver.wire_messages import PullAnswer, PullHead, PullStatus, PushHead, Section
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Passed:
+    """What is to go to backups first, and what they have `said`.
+
+    `gradients` were checked against the tables, which are the same as long as the push's lineage is this server's.
+    """
+
+    passes: tuple[PassOn, ...]
+    gradients: list[Gradient]
+    said: tuple[BackupSaid, ...] | None = None
 
 
 class Service:
@@ -102,11 +115,11 @@ class Service:
     def push(self, head: PushHead, body: memoryview) -> PushAnswer:
         """Judges, applies and marks as one step.  Raises WireError or TableError, and nothing has changed."""
         pushed = joined(*[target.buckets for target in head.push.targets])
-        judged = self._take(head, body, pushed, None)
-        if isinstance(judged, PushAnswer):
-            return judged
-        said = self._relays.pass_on(head, judged, pushed, body)
-        answer = self._take(head, body, pushed, said)
+        taken = self._take(head, body, pushed)
+        if isinstance(taken, PushAnswer):
+            return taken
+        said = self._relays.pass_on(head, taken.passes, pushed, body)
+        answer = self._take(head, body, pushed, replace(taken, said=said))
         assert isinstance(answer, PushAnswer), "what backups have said, they are not asked again"
         return answer
 
@@ -116,25 +129,24 @@ class Service:
         with shell.lock:
             step = bucket.push_as_backup(shell.state, head.push)
             if step.effects:
-                self._keep(step, head, body, pushed)
+                self._keep(step, self._checked(head, body, pushed), pushed)
                 log.debug("%s", head.push)
             return step.answer
 
     def _take(
-        self, head: PushHead, body: memoryview, pushed: PositionSet, said: tuple[BackupSaid, ...] | None
-    ) -> PushAnswer | tuple[PassOn, ...]:
+        self, head: PushHead, body: memoryview, pushed: PositionSet, passed: _Passed | None = None
+    ) -> PushAnswer | _Passed:
         """The answer, with all that it says carried out; or what is to be passed on first, and nothing has changed."""
         begun = time.monotonic()
         shell = self._shell
         with shell.lock:
             until = begun + 2 * shell.state.limits.hold_s
             while True:
-                step = bucket.push(shell.state, head.push, said)
+                step = bucket.push(shell.state, head.push, passed.said if passed else None)
                 if step.passes:
-                    self._checked(head, body, pushed)
-                    return step.passes
+                    return _Passed(passes=step.passes, gradients=self._checked(head, body, pushed))
                 if step.effects:
-                    self._keep(step, head, body, pushed)
+                    self._keep(step, passed.gradients if passed else self._checked(head, body, pushed), pushed)
                     return step.answer
                 is_held = any(ruling.verdict is Verdict.HELD for ruling in step.answer.rulings)
                 left = until - time.monotonic()
@@ -149,8 +161,7 @@ class Service:
         model.check(gradients, pushed)
         return gradients
 
-    def _keep(self, step: bucket.PushStep, head: PushHead, body: memoryview, pushed: PositionSet) -> None:
-        gradients = self._checked(head, body, pushed)
+    def _keep(self, step: bucket.PushStep, gradients: list[Gradient], pushed: PositionSet) -> None:
         self._shell.keep(step, gradients, pushed)
         self._weigh(gradients, pushed)
 

@@ -61,7 +61,7 @@ class SparsePart:
         places = self._live.places(ids)
         missing = places < 0
         if not missing.any():
-            return self._live.arrays[0][places]
+            return self._live.arrays[0].take(places, axis=0)  # half the time of indexing
         out = initial_rows(self.spec, ids)
         out[~missing] = self._live.arrays[0][places[~missing]]
         return out
