@@ -88,6 +88,9 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
     yield servers
     yield _gauge("moving_buckets", "Buckets on their way between servers.", status.moving)
     yield _gauge("buckets_waiting_to_move", "Buckets that are to go to another server.", status.waiting_to_move)
+    yield _gauge("buckets_with_one_copy", "Buckets without the second copy that the job wants.", status.alone)
+    took_over = sum(member.took_over for member in status.members)
+    yield _gauge("buckets_taken_over", "Buckets of lost servers that went on on their second copies.", took_over)
     yield _gauge("reworked_positions", "Positions that went back from done, in this term.", status.reworked)
     rate = sum(member.samples_per_s for member in status.members if member.is_connected)
     yield _gauge("samples_per_second", "What all trainers report together.", rate)

@@ -8,6 +8,13 @@ def now_of(now: int, target: int) -> str:
     return f"{now}/{target}" if now or target else ""
 
 
+def tell_copies(copies: int, alone: int) -> str:
+    """`; two copies of each bucket`, and of how many that is not so; nothing where one is wanted."""
+    if copies < 2:
+        return ""
+    return f"; {alone} buckets have one copy, {copies} are wanted" if alone else f"; {copies} copies of each bucket"
+
+
 def tell_bounds(*, low: int, high: int, pinned: int, trainers_per_server: int, is_measured: bool = False) -> str:
     """How the number of servers is chosen: pinned, fixed, or by the trainers within bounds."""
     if pinned:

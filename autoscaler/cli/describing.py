@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autoscaler.cli.counting import tell_bounds
+from autoscaler.cli.counting import tell_bounds, tell_copies
 from autoscaler.cli.tables import format_age, format_table
 
 Told = Mapping[str, Any]
@@ -69,6 +69,7 @@ def _servers(servers: Told, status: Told) -> str:
     leaving, moving = status["serversLeaving"], (status["progress"] or {}).get("moving", 0)
     told = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
     told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
+    told += tell_copies(servers["copies"], (status["progress"] or {}).get("alone", 0))
     return told + (f"; {moving} buckets are moving" if moving else "")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from master.api.identities import Role
@@ -31,6 +31,9 @@ class JobProgress:
     servers_wanted: int = 0  # as the master has it; what the cluster side wants is said by `Masters.set_servers`
     moving: int = 0  # buckets that are to go to another server, or are on their way
     buckets: tuple[tuple[int, int], ...] = ()  # a server's ordinal, and how many it owns: of the servers that it knows
+    copies: int = 1  # of each bucket, while there are servers for them
+    alone: int = 0  # buckets that have one copy where two are wanted
+    took_over: tuple[tuple[str, int], ...] = ()  # a server, and how many buckets of lost ones it has, by this master
     training: int = 0  # trainers that are connected and complete batches
     samples_per_s: float = 0.0
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
@@ -79,11 +82,41 @@ def progress_of(status: JobStatus) -> JobProgress:
         servers_wanted=status.servers_wanted,
         moving=status.moving + status.waiting_to_move,
         buckets=tuple((one.ordinal, one.buckets) for one in status.members if one.role is Role.SERVER),
+        copies=status.copies,
+        alone=status.alone,
+        took_over=tuple((one.name, one.took_over) for one in status.members if one.took_over),
         training=len(_training(status.members)),
         samples_per_s=sum(member.samples_per_s for member in status.members if member.is_connected),
         waiting_share=_mean_waiting(status.members),
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )
+
+
+def news_of(before: JobProgress | None, now: JobProgress) -> tuple[tuple[str, str], ...]:
+    """What only the master knows and the user must not miss: reason and message."""
+    news: list[tuple[str, str]] = []
+    if now.problem and not (before is not None and before.problem) and not now.has_failed:
+        news.append(("Problem", now.problem))
+    fresh = now.quarantined - (before.quarantined if before is not None else 0)
+    if fresh > 0:
+        news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
+    if before is not None:
+        news += [("ServerLost", _tell_taken_over(*one)) for one in _taken_over(before, now)]
+    return tuple(news)
+
+
+def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, int]]:
+    """Counts begin anew with each master and with each process of a server."""
+    known = dict(before.took_over) if before.term == now.term else {}
+    for server, count in now.took_over:
+        fresh = count - known.get(server, 0)
+        if fresh:
+            yield server, fresh if fresh > 0 else count
+
+
+def _tell_taken_over(server: str, count: int) -> str:
+    buckets = "one bucket goes" if count == 1 else f"{count} buckets go"
+    return f"{buckets} on on {server}, which had the second copies: nothing is done again"
 
 
 def _training(members: Iterable[MemberStatus]) -> list[MemberStatus]:

@@ -98,6 +98,7 @@ def build_server(sizes: schema.ServerSizes, template: Template) -> ServerSpec[Te
         trainers_per_server=sizes.trainers_per_server or TRAINERS_PER_SERVER,
         is_ratio_measured=sizes.trainers_per_server is None,
         after_loss=AfterLoss(sizes.after_loss),
+        copies=sizes.copies,
         template=template,
     )
 
@@ -185,4 +186,9 @@ def _job_notices(job: TrainingJob) -> list[str]:
         notices.append(f"master.replicas {job.master.replicas} is accepted; this version runs 1 and restarts it")
     if job.mode is Mode.OBSERVE:
         notices.append("mode observe is for Kubernetes; here the job runs")
+    if job.server is not None and job.server.may_be_short_of_copies:
+        notices.append(
+            f"parameterServer.copies {job.server.copies} counts while there are as many servers, and minReplicas "
+            f"{job.server.replicas.minimum} allows fewer: what is lost then comes from the last checkpoint"
+        )
     return notices

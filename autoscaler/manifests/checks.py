@@ -15,7 +15,7 @@ from autoscaler.domain.jobs import is_power_of_two
 from autoscaler.manifests.documents import Document, Step
 from autoscaler.manifests.refusals import Refusal, did_you_mean
 from autoscaler.manifests.set_aside import find, template_paths
-from autoscaler.manifests.values import CORE_CLASS
+from autoscaler.manifests.values import CORE_CLASS, MOST_COPIES, too_many_copies
 from autoscaler.quantities import QuantityError, parse_quantity
 
 _REQUESTS_HINT: Final = (
@@ -33,6 +33,7 @@ def check_document(document: Document) -> Iterator[Refusal]:
             yield from _check_sizes(document, "trainer")
             yield from _check_sizes(document, "parameterServer")
             yield from _check_pinned_servers(document)
+            yield from _check_copies(document)
             yield from _check_allowed_sizes(document)
             yield from _check_roles(document)
         case "Deployment":
@@ -92,6 +93,15 @@ def _check_pinned_servers(document: Document) -> Iterator[Refusal]:
     if low <= high and not low <= pinned <= high:
         problem = f"{pinned} is no allowed number of servers"
         yield document.refuse((*role, "replicas"), problem, f"{low} to {high}, or 0 for EDL's choice")
+
+
+def _check_copies(document: Document) -> Iterator[Refusal]:
+    role = ("spec", "parameterServer")
+    copies, low = _integer(document, *role, "copies"), _integer(document, *role, "minReplicas")
+    high = _integer(document, *role, "maxReplicas") or low
+    if copies is None or high is None or not 1 <= high < copies <= MOST_COPIES:
+        return
+    yield document.refuse((*role, "copies"), *too_many_copies(copies, high))
 
 
 def _check_allowed_sizes(document: Document) -> Iterator[Refusal]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field
 
 from autoscaler.manifests.pod_schema import Count, CpuM, MemoryBytes, PodTemplateModel, StrictModel
-from autoscaler.manifests.values import AUTO, MOST_REPLICAS, TRAINERS_PER_SERVER
+from autoscaler.manifests.values import AUTO, MOST_COPIES, MOST_REPLICAS, TRAINERS_PER_SERVER
 
 LARGEST_INT32: Final = 2**31 - 1
 LONGEST_INTERVAL_S: Final = 31_536_000
@@ -75,6 +75,7 @@ class ServerSizes(StrictModel):
     replicas: Int = Field(default=0, ge=0)
     trainers_per_server: Ratio = Field(default=TRAINERS_PER_SERVER, alias="trainersPerServer", ge=1)
     after_loss: Literal["RollBack", "Keep"] = Field(default="RollBack", alias="afterLoss")
+    copies: Int = Field(default=1, ge=1, le=MOST_COPIES)
 
 
 class MasterSizes(StrictModel):

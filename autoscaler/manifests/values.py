@@ -15,6 +15,9 @@ from autoscaler.domain import Resources
 MOST_REPLICAS: Final = 10_000
 """So that JOB-trainer-9999 is a name that a pod may have."""
 
+MOST_COPIES: Final = 2
+"""Of each bucket: one at its owner, one at its backup (ADR 0318)."""
+
 AUTO: Final = "auto"
 TRAINERS_PER_SERVER: Final = 4
 """Where the file does not say, and where a measured number begins."""
@@ -79,13 +82,28 @@ class AfterLoss(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec(Generic[Template]):
-    """`is_ratio_measured`: `trainersPerServer: auto`; the number beside it is what it begins with (`jobs.ratio`)."""
+    """`is_ratio_measured`: `trainersPerServer: auto`; the number beside it is what it begins with (`jobs.ratio`).
+
+    `copies`: of each bucket, on as many servers; with fewer servers there are fewer.
+    """
 
     replicas: Replicas
     trainers_per_server: int
     is_ratio_measured: bool = False
     after_loss: AfterLoss = AfterLoss.ROLL_BACK
+    copies: int = 1
     template: Template
+
+    @property
+    def may_be_short_of_copies(self) -> bool:
+        """Whether there may be fewer servers than copies even when nothing is lost."""
+        return (self.replicas.pinned or self.replicas.minimum) < self.copies
+
+
+def too_many_copies(copies: int, most_servers: int) -> tuple[str, str]:
+    """What is wrong with more copies than there may be servers, and what to do."""
+    there = "is never more than one server" if most_servers == 1 else f"are never more than {most_servers} servers"
+    return f"is {copies}, and there {there}", f"raise maxReplicas to {copies} or more, or leave copies out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

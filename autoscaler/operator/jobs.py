@@ -25,7 +25,7 @@ from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.progress import JobProgress, news_of
 from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.manifests.values import Mode
 from autoscaler.operator.ends import By, end_of
@@ -33,7 +33,7 @@ from autoscaler.operator.failures import Failures, uncounted
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.hands import Hands
 from autoscaler.operator.master_count import MasterCount
-from autoscaler.operator.record import JobRecord, facts_of, leaving_roles, news_of, next_look_at_s, owning_of
+from autoscaler.operator.record import JobRecord, facts_of, leaving_roles, next_look_at_s, owning_of
 from autoscaler.operator.records import Ears, Note, Records
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, role_of, roles_of, standing, uid_of
 from autoscaler.side_by_side import each

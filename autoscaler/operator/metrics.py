@@ -44,6 +44,7 @@ class Metrics:
         self._evictions = self._counter("edl_evictions", "Pods of jobs that were made to leave.", ("by", "role"))
         self._trainers = self._gauge("edl_job_trainers", "Trainers of a job.", (*JOB, "what"))
         self._servers = self._gauge("edl_job_servers", "Parameter servers of a job that has some.", (*JOB, "what"))
+        self._alone = self._gauge("edl_job_buckets_with_one_copy", "Of a job that wants two of each.", JOB)
         self._share = self._gauge("edl_job_share", "Weighted dominant share of a job.", JOB)
         self._committed = self._gauge("edl_job_samples_committed", "Samples in the last checkpoint.", JOB)
         self._condition = self._gauge("edl_job_condition", "1 for a job's condition.", (*JOB, "type", "status"))
@@ -93,6 +94,8 @@ class Metrics:
         for what, count in status.get("servers", {}).items():
             if what in _SERVERS:
                 self._servers.labels(*where, what).set(count)
+        if "alone" in status.get("servers", {}):
+            self._alone.labels(*where).set(status["servers"]["alone"])
         self._share.labels(*where).set(float(status.get("share") or 0))
         self._committed.labels(*where).set(status.get("progress", {}).get("samplesCommitted", 0))
         self._checkpoint_every.labels(*where).set(checkpoint_every_s)
@@ -111,7 +114,7 @@ class Metrics:
             _remove(self._trainers, *where, what)
         for what in _SERVERS:
             _remove(self._servers, *where, what)
-        for gauge in (self._share, self._committed, self._checkpoint_at, self._checkpoint_every):
+        for gauge in (self._alone, self._share, self._committed, self._checkpoint_at, self._checkpoint_every):
             _remove(gauge, *where)
 
     def forget_jobs(self) -> None:

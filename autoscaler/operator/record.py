@@ -128,17 +128,6 @@ def is_failed(life: Life) -> bool:
     return life.ending is Ending.FAILED
 
 
-def news_of(before: JobProgress | None, now: JobProgress) -> tuple[tuple[str, str], ...]:
-    """What only the master knows and the user must not miss: reason and message."""
-    news: list[tuple[str, str]] = []
-    if now.problem and not (before is not None and before.problem) and not now.has_failed:
-        news.append(("Problem", now.problem))
-    fresh = now.quarantined - (before.quarantined if before is not None else 0)
-    if fresh > 0:
-        news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
-    return tuple(news)
-
-
 def _coarse_age_s(age_s: float | None) -> float | None:
     """Down to 5, 10, 20, 40, ... s."""
     if age_s is None or age_s < SHORTEST_AGE_S:

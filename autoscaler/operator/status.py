@@ -152,6 +152,8 @@ def _servers(seen: Seen, sizes: Replicas) -> Raw:
         servers["trainersPerServer"] = seen.record.ratio.trainers_per_server
     if progress is not None:
         servers["wanted"] = progress.servers_wanted
+    if progress is not None and progress.copies > 1:
+        servers |= {"copies": progress.copies, "alone": progress.alone}
     return servers
 
 

@@ -58,6 +58,7 @@ class MemberStatus:
     samples_per_s: float
     metrics: Mapping[str, float]  # what the script reported last, less what is no number (a loss that diverged)
     buckets: int = 0  # of a server: that it owns
+    took_over: int = 0  # of a server: buckets of lost ones that it had the second copies of, under this master
     waiting_share: float = 0.0  # of a trainer's time: waiting for servers to answer pulls and pushes, 0 to 1
 
 
@@ -90,5 +91,7 @@ class JobStatus:
     servers_max: int
     moving: int  # buckets on their way between servers
     waiting_to_move: int
+    copies: int  # of each bucket, while there are servers for them
+    alone: int  # buckets that have one, where two are wanted: a loss of it rolls the job back
     failures: tuple[FailureStatus, ...]
     failures_in_a_row: int

@@ -13,7 +13,7 @@ from master.job import lateness
 from master.job.domain import SECOND, Instant
 from master.job.membership import Server
 from master.job.state import JobState, Phase, Stage
-from master.job.table import owned
+from master.job.table import alone, owned
 
 EPOCHS_SHOWN: Final = 16
 
@@ -58,6 +58,8 @@ def status(state: JobState, now: Instant) -> JobStatus:
         servers_max=state.config.most_servers,
         moving=len(state.moves.intents),
         waiting_to_move=len(state.moves.waiting),
+        copies=state.config.copies,
+        alone=alone(state.table) if state.table else 0,
         failures=tuple(
             FailureStatus(
                 member=note.member.name, age_s=_age_s(note.at, now), positions=note.positions, message=note.message
@@ -137,6 +139,7 @@ def _members(state: JobState) -> Iterator[MemberStatus]:
             samples_per_s=0.0,
             metrics={},
             buckets=len(owned(state.route, server.key.incarnation)) if state.route else 0,
+            took_over=state.promotions.get(ordinal) or 0,
         )
 
 

@@ -81,6 +81,14 @@ BAD = {
         "auto",
     ),
     "ratio 1.5": ({"spec.parameterServer.trainersPerServer": 1.5}, "spec.parameterServer.trainersPerServer", "integer"),
+    "no copy": ({"spec.parameterServer.copies": 0}, "spec.parameterServer.copies", "equal to 1"),
+    "three copies": ({"spec.parameterServer.copies": 3}, "spec.parameterServer.copies", "equal to 2"),
+    "two copies on one server": (
+        {"spec.parameterServer.maxReplicas": GONE, "spec.parameterServer.copies": 2},
+        "spec.parameterServer.copies",
+        "raise maxReplicas",
+    ),
+    "copies, and no servers": ({"spec.parameterServer": {"copies": 2}}, "spec.parameterServer.template", "Required"),
     "a count of servers, and no servers": (
         {"spec.parameterServer": {"replicas": 3}},
         "spec.parameterServer.template",
@@ -204,7 +212,7 @@ def test_what_is_left_out_has_its_default(jobs, namespace):
     assert spec["checkpoint"]["everySeconds"] == 60
     assert (spec["trainer"]["replicas"], spec["trainer"]["perNode"]) == (0, 1)
     assert "step" not in spec["trainer"]
-    assert spec["parameterServer"]["trainersPerServer"] == 4
+    assert (spec["parameterServer"]["trainersPerServer"], spec["parameterServer"]["copies"]) == (4, 1)
 
 
 def test_a_ratio_may_be_measured(jobs):
@@ -246,6 +254,7 @@ IMMUTABLE = {
     ),
     "most servers": ({"spec.parameterServer.maxReplicas": 3}, "spec.parameterServer.maxReplicas"),
     "most servers, unsaid": ({"spec.parameterServer.maxReplicas": GONE}, "spec.parameterServer.maxReplicas"),
+    "copies": ({"spec.parameterServer.copies": 2}, "spec.parameterServer.copies"),
     "checkpoints": ({"spec.checkpoint.uri": "file:///elsewhere"}, "spec.checkpoint.uri"),
     "how often": ({"spec.checkpoint.everySeconds": 7}, "spec.checkpoint.everySeconds"),
     "masters": ({"spec.master.replicas": 2}, "spec.master.replicas"),

@@ -99,6 +99,15 @@ def test_describe_says_that_a_ratio_is_measured():
     assert "Servers:     2 ready, 2 wanted (1 to 4 allowed, one for every 3 trainers, as measured)" in text
 
 
+@pytest.mark.parametrize(("alone", "words"), [(0, "2 copies of each bucket"), (9, "9 buckets have one copy")])
+def test_describe_tells_copies(alone, words):
+    with stage() as (made, place):
+        servers = {"ready": 2, "target": 2, "copies": 2, "alone": alone}
+        made.make_job(told=status(servers=servers), server={"maxReplicas": 2, "minReplicas": 2, "copies": 2})
+        text = "\n".join(place.describe("tj", "digits"))
+    assert f"Servers:     2 ready, 2 wanted (always 2); {words}" in text
+
+
 def test_a_job_that_no_operator_has_seen_says_so():
     """In place of zeros that nobody has counted."""
     with stage() as (made, place):

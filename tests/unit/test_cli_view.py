@@ -95,6 +95,7 @@ JOB = JobLine(
     servers_pinned=0,
     trainers_per_server=2,
     is_ratio_measured=False,
+    copies=1,
     has_master=True,
     failures=0,
     backoff_limit=6,
@@ -260,6 +261,8 @@ def test_describe_answers_why_before_anything_long():
         ({"servers_max": 1, "servers_target": 1}, "1 now, 1 wanted (always 1)"),
         ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),
         ({"servers_leaving": 1}, "; 1 is leaving"),
+        ({"copies": 2}, "one for every 2 trainers); 2 copies of each bucket"),
+        ({"copies": 2, "progress": replace(PROGRESS, alone=64)}, "; 64 buckets have one copy, 2 are wanted"),
     ],
 )
 def test_describe_tells_how_many_servers_and_why(changed, words):

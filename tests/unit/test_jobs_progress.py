@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autoscaler.jobs.progress import progress_of, why_too_soon
+from autoscaler.jobs.progress import news_of, progress_of, why_too_soon
 from master.api.identities import Role
 from master.api.positions import EMPTY
 from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts
@@ -21,6 +21,10 @@ def member(name, *, loss=None, is_connected=True, samples_per_s=100.0, waiting_s
         metrics={} if loss is None else {"loss": loss},
         waiting_share=waiting_share,
     )
+
+
+def server(name, took_over=0):
+    return replace(member(name), role=Role.SERVER, took_over=took_over)
 
 
 def status(phase=JobPhase.TRAINING, members=(), problem=""):
@@ -45,6 +49,8 @@ def status(phase=JobPhase.TRAINING, members=(), problem=""):
         servers_max=4,
         moving=1,
         waiting_to_move=5,
+        copies=2,
+        alone=3,
         failures=(),
         failures_in_a_row=0,
     )
@@ -100,3 +106,31 @@ def test_a_script_that_ends_too_soon_hears_what_it_should_have_done():
     assert "spec.parameterServer" in why_too_soon(nothing, has_servers=True)
     assert "session.dataset" in why_too_soon(nothing, has_servers=False)
     assert "parameterServer" not in why_too_soon(nothing, has_servers=False)
+
+
+def test_copies_are_told_and_who_took_over():
+    told = progress_of(status(members=(server("s-0"), server("s-1", took_over=32))))
+    assert (told.copies, told.alone, told.took_over) == (2, 3, (("s-1", 32),))
+
+
+def news(before, now, **more):
+    """What is news when servers' counts were `before` and are `now`."""
+    earlier, later = (replace(progress_of(status()), took_over=tuple(found.items())) for found in (before, now))
+    return news_of(earlier, replace(later, **more))
+
+
+def test_a_lost_server_whose_buckets_go_on_is_told_with_who_has_them():
+    """Once; and again when another one is lost, under a new master and of a new process too."""
+    words = "which had the second copies: nothing is done again"
+    assert news({}, {"s-1": 32}) == (("ServerLost", f"32 buckets go on on s-1, {words}"),)
+    assert news({}, {"s-1": 1}) == (("ServerLost", f"one bucket goes on on s-1, {words}"),)
+    assert news({"s-1": 32}, {"s-1": 32}) == ()
+    assert "30 buckets go on on s-1" in str(news({"s-1": 2}, {"s-1": 32}))
+    assert "32 buckets go on on s-1" in str(news({"s-1": 32}, {"s-1": 32}, term=3))
+    assert "2 buckets go on on s-1" in str(news({"s-1": 32}, {"s-1": 2}))
+    assert len(news({}, {"s-0": 1, "s-1": 1})) == 2
+
+
+def test_whoever_looks_for_the_first_time_hears_of_no_earlier_losses():
+    """An operator that starts would tell them all again."""
+    assert news_of(None, replace(progress_of(status()), took_over=(("s-1", 32),))) == ()

@@ -210,7 +210,9 @@ def test_trainer_and_server_environments_are_what_the_sdk_reads():
 
 def test_masters_environment_is_what_the_master_reads(tmp_path):
     """Its settings parse, with the files of its own secret where they are mounted."""
-    job = kube_job(server={"minReplicas": 2, "maxReplicas": 5, "afterLoss": "Keep"}, master={"replicas": 3})
+    job = kube_job(
+        server={"minReplicas": 2, "maxReplicas": 5, "afterLoss": "Keep", "copies": 2}, master={"replicas": 3}
+    )
     _, _, secret = secrets_of(job, issue(job, NOW), SETTINGS.etcd)
     write_files(tmp_path, secret)
     container = build_master(job, SETTINGS)["spec"]["template"]["spec"]["containers"][0]
@@ -218,7 +220,7 @@ def test_masters_environment_is_what_the_master_reads(tmp_path):
     said["EDL_ETCD_PASSWORD_FILE"] = str(tmp_path / "token")
     settings = Settings.from_environment(said)
     assert (settings.config.servers, settings.config.most_servers) == (2, 5 + SPARE_ORDINALS)
-    assert settings.config.after_loss is AfterLoss.KEEP
+    assert (settings.config.after_loss, settings.config.copies) == (AfterLoss.KEEP, 2)
     assert (settings.has_standbys, settings.listen.port) == (True, 7164)
     assert settings.etcd.endpoints == ("etcd:2379",)
     assert settings.tls is not None

@@ -92,6 +92,8 @@ def bad_template(**spec):
         ),
         ({"server": {"minReplicas": 3}}, "spec.parameterServer.minReplicas"),
         ({"server": {"trainersPerServer": 0}}, "spec.parameterServer.trainersPerServer"),
+        ({"server": {"copies": 3}}, "spec.parameterServer.copies"),
+        ({"server": {"minReplicas": 1, "maxReplicas": 1, "copies": 2}}, "spec.parameterServer.copies"),
         ({"server": {"trainersPerServer": "fast"}}, "spec.parameterServer.trainersPerServer"),
         ({"master": {"replicas": 0}}, "spec.master.replicas"),
         ({"weight": 0}, "spec.weight"),

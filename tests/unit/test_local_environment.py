@@ -9,7 +9,7 @@ from autoscaler.clusters.local.environment import JobPlace, job_environment
 from autoscaler.clusters.local.pods import LocalPod, PodPhase
 from autoscaler.domain import Role, Tier
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.values import AfterLoss
+from autoscaler.manifests.values import AfterLoss, Replicas
 from master.config import Settings
 from master.job import domain
 
@@ -47,6 +47,12 @@ def test_a_master_hears_what_servers_do_after_a_loss(job, policy):
     config = settings_of(replace(job, server=replace(job.server, after_loss=policy))).config
     assert config.after_loss.name == policy.name
     assert config.after_loss is domain.AfterLoss(policy.value)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_master_hears_how_many_copies_there_are(job, copies):
+    servers = replace(job.server, replicas=Replicas(minimum=1, maximum=2), copies=copies)
+    assert settings_of(replace(job, server=servers)).config.copies == copies
 
 
 def test_a_job_without_servers_says_nothing_of_them(job):

@@ -36,7 +36,7 @@ spec:
 """
 FIXED_SERVERS = "    minReplicas: 2\n    template: {spec"
 SERVERS = FIXED_SERVERS.replace(
-    "2", "2\n    maxReplicas: 4\n    trainersPerServer: 3\n    replicas: 3\n    afterLoss: Keep"
+    "2", "2\n    maxReplicas: 4\n    trainersPerServer: 3\n    replicas: 3\n    afterLoss: Keep\n    copies: 2"
 )
 WEB = """
 apiVersion: apps/v1
@@ -91,7 +91,7 @@ def test_a_job_is_read_with_its_defaults(parse):
     assert job.trainer.template.grace_s == 5
     assert job.server is not None
     assert (job.server.replicas.minimum, job.server.replicas.maximum) == (2, 2)
-    assert job.server.after_loss is AfterLoss.ROLL_BACK
+    assert (job.server.after_loss, job.server.copies) == (AfterLoss.ROLL_BACK, 1)
     assert job.checkpoint.every_s == 5
 
 
@@ -122,7 +122,7 @@ def test_servers_have_bounds_a_ratio_and_a_pin(parse):
     servers = found.jobs[0].server
     assert (servers.replicas.minimum, servers.replicas.maximum, servers.replicas.pinned) == (2, 4, 3)
     assert (servers.trainers_per_server, servers.is_ratio_measured) == (3, False)
-    assert servers.after_loss is AfterLoss.KEEP
+    assert (servers.after_loss, servers.copies) == (AfterLoss.KEEP, 2)
     assert not any("server" in notice for notice in found.notices)
 
 
@@ -132,6 +132,15 @@ def test_a_ratio_may_be_measured(parse):
     silent = parse(JOB.replace(FIXED_SERVERS, SERVERS.replace("    trainersPerServer: 3\n", ""))).jobs[0].server
     assert (measured.is_ratio_measured, silent.is_ratio_measured) == (True, False)
     assert measured.trainers_per_server == silent.trainers_per_server == TRAINERS_PER_SERVER
+
+
+@pytest.mark.parametrize(("pinned", "is_said"), [(0, True), (1, True), (2, False)])
+def test_copies_for_which_there_may_be_too_few_servers_are_accepted_with_a_notice(parse, pinned, is_said):
+    """The job may begin on one server and get its second copies later."""
+    text = SERVERS.replace("minReplicas: 2", "minReplicas: 1").replace("replicas: 3", f"replicas: {pinned}")
+    found = parse(JOB.replace(FIXED_SERVERS, text))
+    assert found.jobs[0].server.copies == 2
+    assert any("copies 2" in notice and "minReplicas 1" in notice for notice in found.notices) == is_said
 
 
 def test_trainers_of_whole_nodes_step_by_whole_nodes(parse):
@@ -184,6 +193,16 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
             SERVERS.replace("Loss: Keep", "Loss: keep"),
             "parameterServer.afterLoss",
             "'RollBack' or 'Keep'",
+        ),
+        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: 0"), "parameterServer.copies", "equal to 1"),
+        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: 3"), "parameterServer.copies", "equal to 2"),
+        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: true"), "parameterServer.copies", "whole number"),
+        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: two"), "parameterServer.copies", "integer"),
+        (
+            FIXED_SERVERS,
+            FIXED_SERVERS.replace("2", "1\n    copies: 2"),
+            "parameterServer.copies",
+            "never more than one server; raise maxReplicas to 2",
         ),
         (FIXED_SERVERS, SERVERS.replace("replicas: 3", "replicas: 5"), "parameterServer.replicas", "2 to 4, or 0"),
         (FIXED_SERVERS, FIXED_SERVERS.replace("2", "2\n    replicas: 1"), "parameterServer.replicas", "2 to 2, or 0"),

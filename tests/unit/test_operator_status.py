@@ -293,6 +293,16 @@ def test_waiting_for_servers_is_told_of_jobs_that_have_some():
     assert "waitingPercent" not in status(seen(record={"progress": waits, "progress_at_s": NOW_S}))["progress"]
 
 
+def test_copies_are_told_of_jobs_that_want_two():
+    def told(progress):
+        record = {"progress": progress, "progress_at_s": NOW_S, "job": kube_job(server={})}
+        return status(seen(record=record))["servers"]
+
+    servers = told(replace(PROGRESS, copies=2, alone=5))
+    assert (servers["copies"], servers["alone"]) == (2, 5)
+    assert not {"copies", "alone"} & set(told(PROGRESS))
+
+
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
 def test_what_the_planner_is_told_changes_seldom(age_s, more_s):
     record = seen(record={"progress": replace(PROGRESS, checkpoint_age_s=age_s)}).record

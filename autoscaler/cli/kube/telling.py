@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autoscaler.cli.counting import tell_bounds
+from autoscaler.cli.counting import tell_bounds, tell_copies
 from autoscaler.cli.kube.columns import job_message
 from autoscaler.cli.tables import Object, format_age
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
@@ -92,7 +92,8 @@ def _servers(job: Object) -> str:
     emptying, leaving = whole(status, "emptying"), whole(status, "leaving")
     told = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
     told += f"; {emptying} {'is' if emptying == 1 else 'are'} being emptied" if emptying else ""
-    return told + (f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else "")
+    told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
+    return told + tell_copies(whole(status, "copies", default=1), whole(status, "alone"))
 
 
 def waiting_share_of(job: Object) -> float:

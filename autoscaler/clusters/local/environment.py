@@ -16,7 +16,7 @@ from typing import Final
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import Role
 from autoscaler.jobs.servers import SPARE_ORDINALS
-from autoscaler.manifests.values import Replicas, TrainingJob
+from autoscaler.manifests.values import PodTemplate, Replicas, ServerSpec, TrainingJob
 
 ENVIRONMENT_VERSION: Final = "1"
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -76,8 +76,8 @@ def device_list(gpus: Sequence[int]) -> str:
 
 def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
     servers = Replicas(minimum=0, maximum=0) if job.server is None else job.server.replicas
-    after_loss = {} if job.server is None else {"EDL_AFTER_LOSS": job.server.after_loss.value}
-    return after_loss | {
+    of_servers = {} if job.server is None else _of_servers(job.server)
+    return of_servers | {
         "EDL_ETCD_ENDPOINTS": place.etcd,
         "EDL_LISTEN": place.master,
         "EDL_METRICS_LISTEN": place.metrics,
@@ -85,6 +85,10 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
         "EDL_MAX_SERVERS": str(servers.maximum + SPARE_ORDINALS if servers.maximum else 0),
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
     }
+
+
+def _of_servers(server: ServerSpec[PodTemplate]) -> dict[str, str]:
+    return {"EDL_AFTER_LOSS": server.after_loss.value, "EDL_COPIES": str(server.copies)}
 
 
 def _gpus(pod: LocalPod) -> dict[str, str]:

@@ -20,7 +20,7 @@ from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
-from autoscaler.jobs.progress import JobProgress, why_too_soon
+from autoscaler.jobs.progress import JobProgress, news_of, why_too_soon
 from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.jobs.servers import loss_of, servers_wanted, tell_numbers
 from autoscaler.manifests.planned import planned_job
@@ -235,7 +235,8 @@ class Jobs:
         has_advanced = record.progress is not None and progress.done > record.progress.done
         if record.progress is not None and not progress.metrics:
             progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
-        self._tell_news(name, record.progress, progress)
+        for reason, message in news_of(record.progress, progress):
+            self._recorder.note("Job", f"tj/{name}", reason, message)
         self.records[name] = replace(
             record, progress=progress, progress_at_s=self._clock(), ratio=self._measure(record, progress)
         )
@@ -257,15 +258,6 @@ class Jobs:
         if ratio.trainers_per_server != before.trainers_per_server:
             self._recorder.note("Resized", f"tj/{record.name}", "RatioMeasured", ratio.tell(before))
         return ratio
-
-    def _tell_news(self, name: str, before: JobProgress | None, now: JobProgress) -> None:
-        """What only the master knows and the user must not miss: a checkpoint that fails, samples left out."""
-        if now.problem and not (before is not None and before.problem) and not now.has_failed:
-            self._recorder.note("Job", f"tj/{name}", "Problem", now.problem)
-        fresh = now.quarantined - (before.quarantined if before is not None else 0)
-        if fresh > 0:
-            message = f"{fresh} positions are left out: trainers failed on them again and again"
-            self._recorder.note("Job", f"tj/{name}", "Quarantined", message)
 
     def _judge_end(self, name: str, gone: Gone) -> None:
         """Exit 0 is success only when there is nothing left to train."""

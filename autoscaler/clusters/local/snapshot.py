@@ -77,6 +77,7 @@ class JobLine:
     servers_pinned: int
     trainers_per_server: int
     is_ratio_measured: bool
+    copies: int  # of each bucket, while there are servers for them
     has_master: bool
     failures: int
     backoff_limit: int
@@ -220,6 +221,7 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
         servers_pinned=replicas.pinned,
         trainers_per_server=record.trainers_per_server,
         is_ratio_measured=job.server is not None and job.server.is_ratio_measured,
+        copies=1 if job.server is None else job.server.copies,
         has_master=any(pod.role is Role.MASTER and pod.phase is PodPhase.READY for pod in standing),
         failures=life.failures if life.advances == life.advances_at_failure else 0,
         backoff_limit=job.run_policy.backoff_limit,

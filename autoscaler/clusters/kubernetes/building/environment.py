@@ -71,7 +71,7 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
     }
     told |= {name: f"{IDENTITY_FOLDER}/{file}" for name, file in files.items() if file}
     if spec.server is not None:
-        told["EDL_AFTER_LOSS"] = spec.server.after_loss.value
+        told |= {"EDL_AFTER_LOSS": spec.server.after_loss.value, "EDL_COPIES": str(spec.server.copies)}
     if etcd.user:
         told["EDL_ETCD_USER"] = etcd.user
     return [_from_field("EDL_NAME", "metadata.name"), *_written(told)]

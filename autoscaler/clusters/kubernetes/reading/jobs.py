@@ -27,7 +27,7 @@ from autoscaler.manifests.building import build_server, build_spec, build_traine
 from autoscaler.manifests.documents import format_path
 from autoscaler.manifests.planned import NO_TRAITS, job_of
 from autoscaler.manifests.schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
-from autoscaler.manifests.values import JobSpec, MasterSpec, ServerSpec
+from autoscaler.manifests.values import JobSpec, MasterSpec, ServerSpec, too_many_copies
 
 FIELDS: Final = {Role.TRAINER: "trainer", Role.SERVER: "parameterServer", Role.MASTER: "master"}
 _ROLE_FIELDS: Final = frozenset(FIELDS.values())
@@ -148,7 +148,10 @@ def _server_of(written: Raw) -> ServerSpec[RoleTemplate] | None:
         return None
     sizes = _validate(ServerSizes, _sizes_of(written, "parameterServer"), "spec.parameterServer")
     template = part(written, "parameterServer", "template")
-    return build_server(sizes, check_template(template, Role.SERVER, "spec.parameterServer.template"))
+    server = build_server(sizes, check_template(template, Role.SERVER, "spec.parameterServer.template"))
+    if server.copies > server.replicas.maximum:
+        raise InvalidSpecError("spec.parameterServer.copies", *too_many_copies(server.copies, server.replicas.maximum))
+    return server
 
 
 def _master_template(written: Raw, trainer: RoleTemplate) -> RoleTemplate:
