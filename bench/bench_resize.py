@@ -51,11 +51,12 @@ class Resize:
 class Job:
     """The processes of one job; `stop` ends all of them.  `settings`: of their environments, over those of here."""
 
-    def __init__(self, folder: Path, masters: Masters, **settings: str) -> None:
+    def __init__(self, folder: Path, masters: Masters, program: Path = PROGRAM, **settings: str) -> None:
         self.times = folder / "times"
         self.times.mkdir()
         self._folder = folder
         self._masters = masters
+        self._program = program
         self._settings = settings
         self._processes: list[subprocess.Popen[bytes]] = []
         self._names: list[str] = []
@@ -66,7 +67,7 @@ class Job:
         self._start(f"server-{ordinal}", "-m", "trainer_sdk.pserver", EDL_LISTEN=f"{HOST}:0")
 
     def trainer(self, ordinal: int) -> None:
-        self._start(f"trainer-{ordinal}", str(PROGRAM))
+        self._start(f"trainer-{ordinal}", str(self._program))
 
     def _start(self, name: str, *argv: str, **more: str) -> None:
         role, ordinal = name.split("-")
@@ -148,11 +149,11 @@ async def rows() -> list[Row]:
 
 
 @asynccontextmanager
-async def job(**settings: str) -> AsyncIterator[Job]:
+async def job(program: Path = PROGRAM, **settings: str) -> AsyncIterator[Job]:
     """Two servers with all rows on them, and trainers at work."""
     with tempfile.TemporaryDirectory() as folder:
         async with Masters() as masters:
-            running = Job(Path(folder), masters, **settings)
+            running = Job(Path(folder), masters, program, **settings)
             try:
                 for ordinal in range(2):
                     running.server(ordinal)
