@@ -27,16 +27,17 @@ def _rows(found: Found) -> Iterator[str]:
     yield _row(f"resizes ({kinds})", resizes, f">= {wanted['resizes']}", resizes >= wanted["resizes"])
     told = f"faults at named steps, {len(found['by_blow'])} kinds (kill or stop of whom, at which step)"
     yield _row(told, found["faults"], f">= {wanted['faults']}", found["faults"] >= wanted["faults"])
+    for kind, share in found.get("kinds", {}).items():
+        told = f"{share['made_good']} losses of one server made good by second copies, " if share["made_good"] else ""
+        told = f"{share['jobs']} jobs with {kind}: {share['resizes']} resizes, {told}{share['roll_backs']} new lineages"
+        yield f"| of the faults, on {told} | {share['faults']} | | |"
     told = (
-        f"counters wrong, pushes lost or applied twice, torn checkpoints, processes that ended by themselves "
+        f"counters wrong in a bucket or a row, pushes lost or applied twice, torn checkpoints, processes that ended by "
+        f"themselves, roll-backs for a loss that a second copy makes good "
         f"({found['positions']:,} positions, {found['pushes']:,} pushes, {found['checkpoints']} checkpoints read, "
         f"{found['roll_backs']} roll-backs)"
     )
     yield _row(told, len(found["problems"]), "0", not found["problems"])
-    for kind, share in found.get("kinds", {}).items():
-        told = f"{share['made_good']} losses of one server made good by second copies, " if share["made_good"] else ""
-        told = f"{share['jobs']} jobs with {kind}: {share['resizes']} resizes, {told}{share['roll_backs']} new lineages"
-        yield f"| of these on {told} | {share['faults']} | | |"
     settled_s = found["settled_s"]
     told = "from the last fault to the end of the resize with training going on, median and longest"
     yield f"| {told} | {statistics.median(settled_s):.1f} s, {max(settled_s):.1f} s | |  |"
