@@ -31,7 +31,7 @@ LEFT: Final[Mapping[Cause, str]] = {
 
 def tell(job: JobDraft) -> str:
     """Return what happens to the job, else what keeps it from its next size."""
-    told = what_leaves(job) or what_comes(job) or job.message or "stays as it is"
+    told = what_leaves(job) or what_comes(job) or what_moves(job) or job.message or "stays as it is"
     return told if len(told) <= LINE_LIMIT else told[: LINE_LIMIT - 3] + "..."
 
 
@@ -44,13 +44,21 @@ def what_leaves(job: JobDraft) -> str:
     gone = [leaving for leaving in job.leaving if leaving.cause is cause]
     who = counted(leaving.pod.role for leaving in gone)
     if cause is Cause.EDIT:
-        return f"gave back {who}: {why_edited(job) if trainers else pinned_servers(job)}"
+        words = [why_edited(job)] if trainers else []
+        words += [pinned_servers(job)] if any(leaving.pod.role is Role.SERVER for leaving in gone) else []
+        return f"gave back {who}: {', '.join(dict.fromkeys(words)) or why_edited(job)}"
     whom = listed(sorted({leaving.beneficiary for leaving in gone if leaving.beneficiary}))
     if cause is Cause.PREEMPTION and not whom:
         return "stops: its core was incomplete for too long"
     if cause is Cause.DEFRAGMENTATION and not trainers:
         return defragmented(job, gone[0]) if len(gone) == 1 else f"lets {who} go: {whom} stand where they waste less"
     return LEFT[cause].format(who=who, whom=whom, where=places(gone))
+
+
+def what_moves(job: JobDraft) -> str:
+    """Return which server is on its way to another node, with the new one there already, or its room being vacated."""
+    moves = [f"{move.pod} leaves once server {move.ordinal} is ready on {move.node}" for move in job.moving]
+    return moves[0] + (f", and {len(moves) - 1} more" if len(moves) > 1 else "") if moves else ""
 
 
 def defragmented(job: JobDraft, leaving: Leaving) -> str:
