@@ -91,7 +91,10 @@ def test_both_numbers_set_by_one_write_are_told():
     """`edl scale --trainers 4 --servers 2`: one decision, and both of the user's words."""
     driver = settled([node("a", 16_000)], elastic("j"), policy=CALM)
     before = driver.cluster.jobs["j"]
-    pins = {"trainer": replace(before.trainer, pinned_replicas=4), "servers": replace(before.servers, pinned_replicas=2)}
+    pins = {
+        "trainer": replace(before.trainer, pinned_replicas=4),
+        "servers": replace(before.servers, pinned_replicas=2),
+    }
     driver.cluster.put(replace(before, **pins))
     assert decision(driver.turn(), "j").message == (
         "gave back 4 trainers and 2 servers: trainer.replicas is 4, parameterServer.replicas is 2"
