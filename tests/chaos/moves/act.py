@@ -102,7 +102,7 @@ class Act:
     async def _strike(self, blow: Blow, met: Met, order: Order) -> Landed | None:
         before = await self._losses.look()
         landed = await self._fists.strike(blow, met, order.gives, before.truth)
-        self._losses.note(landed, before)
+        await self._losses.note(landed, before)
         return landed
 
     def _give(self, order: Order) -> None:

@@ -51,10 +51,6 @@ class Landed:
     over_at_s: float
     names: frozenset[str]
 
-    @property
-    def servers(self) -> int:
-        return len(self.names)
-
 
 def _kills(victim: Victim, *steps: Step) -> tuple[Blow, ...]:
     return tuple(Blow(step=step, victim=victim, how=How.KILL) for step in steps)

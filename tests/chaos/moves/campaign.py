@@ -27,7 +27,7 @@ from tests.chaos.moves.points import Points
 from tests.chaos.moves.truth import Book
 from tests.chaos.quorum import Quorum
 
-PATIENT_S = 4.0  # servers are waited for under a new master where one loss must take nothing back
+PATIENT_S = 8.0  # servers are waited for under a new master where one loss must take nothing back
 RESIZES_EACH = 12  # of a job: so every kind has its share
 
 

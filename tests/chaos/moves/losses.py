@@ -63,16 +63,16 @@ class Losses:
         is_whole = truth is not None and not truth.alone and is_awake and truth.holders <= self._cast.living()
         return Before(truth=truth, is_whole=is_whole)
 
-    def note(self, landed: Landed | None, before: Before) -> None:
-        """What came of the blow."""
-        if landed is None or not landed.servers:
+    async def note(self, landed: Landed | None, before: Before) -> None:
+        """What came of the blow.  A bucket that has got alone between the look and the blow may be lost."""
+        if landed is None or not landed.names:
             return
-        self._hits += landed.servers
+        self._hits += len(landed.names)
         self._settle()
-        if before.truth is None:
-            self._is_asked = False
+        after = await self._book.read() if before.is_whole else None
+        if before.truth is None or after is None or after.sole & landed.names or len(landed.names) > 1:
             return
-        if self._is_asked and landed.servers == 1 and before.is_whole and self._cast.servers_hit == self._hits:
+        if self._is_asked and self._cast.servers_hit == self._hits:
             self._promise = _Promise(lineage=before.truth.lineage, hits=self._hits, is_loss=True)
 
     async def end(self) -> tuple[int, list[str]]:

@@ -18,7 +18,7 @@ class Truth:
     """`owners`: names and incarnations of those that own a bucket; `holders`: and of those that back one up.
 
     `moving`: buckets with an intent; `pairs`: names of an owner and its backup, of every bucket that has one; `alone`:
-    buckets that have one copy.
+    buckets that have one copy; `sole`: names of their owners.
     """
 
     owners: frozenset[tuple[str, str]]
@@ -27,6 +27,7 @@ class Truth:
     lineage: int
     pairs: frozenset[tuple[str, str]]
     alone: int
+    sole: frozenset[str]
 
     @property
     def names(self) -> frozenset[str]:
@@ -62,6 +63,7 @@ class Book:
             lineage=durable.lineage.number,
             pairs=frozenset((owner[0], backup[0]) for owner, backup in copies if backup),
             alone=sum(backup is None for _, backup in copies),
+            sole=frozenset(owner[0] for owner, backup in copies if backup is None),
         )
 
     async def close(self) -> None:
