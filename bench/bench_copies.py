@@ -58,7 +58,8 @@ async def pushed(load: str) -> list[Row]:
 
 
 def pushing(copies: int, turn: Path) -> AbstractAsyncContextManager[Job]:
-    return job(PUSHING, EDL_COPIES=str(copies), TURN=str(turn))
+    """Nobody takes away what a trainer holds that waits for its turn: pushes of that would end at once."""
+    return job(PUSHING, EDL_COPIES=str(copies), EDL_LEASE_FLOOR_S="3600", TURN=str(turn))
 
 
 async def take_turns(turn: str, jobs: tuple[Job, Job], turns: list[Path]) -> list[tuple[float, float]]:
