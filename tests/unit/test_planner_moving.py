@@ -93,6 +93,8 @@ def test_each_plan_says_what_it_does():
     assert [wait.message for wait in first.waits if wait.job == "j"] == [
         "j-server-0 leaves once server 1 is ready on low-0"
     ]
+    told = decision(driver.turn(), "j")
+    assert (told.reason, told.message) == (Reason.KEPT, "j-server-0 leaves once server 1 is ready on low-0")
     driver.cluster.advance(1.0)
     told = decision(driver.turn(), "j")
     assert told.message == "lets 1 server go from a-j: j-server-1 stands in its place, where it wastes less"
