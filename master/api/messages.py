@@ -262,6 +262,15 @@ class ServerLeaving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackupSilent:
+    """This process, the backup of what I own, has confirmed nothing for so long: pushes wait for it (rule 62)."""
+
+    lineage: Lineage
+    backup: Incarnation
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerReport:
     """What the buckets that are live here weigh: said once they are, and every some seconds.  Lost or late: no harm."""
 
@@ -520,6 +529,7 @@ ServerMessage = (
     | Activated
     | ServerLeaving
     | ServerReport
+    | BackupSilent
 )
 MemberMessage = TrainerMessage | ServerMessage
 ToTrainer = (

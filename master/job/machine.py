@@ -191,7 +191,7 @@ def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
     if trainer and trainer.window_ends == event.deadline:
         departures.lose(turn, trainer, "its stream broke and did not come back")
     elif server and server.window_ends == event.deadline:
-        servers.lose(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
+        servers.handle_window_ended(turn, server)
 
 
 # ---- the store ------------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ class Server:
     address: str
     lineage: Lineage  # of the model it holds, as far as it has said
     window_ends: Instant | None = None
+    is_suspected: bool = False  # the window is that of a silent one, whose stream is not broken (`silence`)
     is_leaving: bool = False  # it has said that it has to go
     is_released: bool = False  # it was told that it may
     leaves_after: int | None = None  # the attempt at a commit that is for it, if it leaves with what it owns

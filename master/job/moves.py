@@ -79,7 +79,8 @@ def _ended(state: JobState, now: Table) -> Table:
         if intent.bucket in state.moves.undone:
             now = table.undone(now, intent)
         elif intent.bucket in state.moves.installed:
-            now = table.flipped(now, intent)
+            source = state.members.try_server(intent.source)
+            now = table.flipped(now, intent, source_stays=source is not None and not state.is_going(source))
     return now
 
 
@@ -201,7 +202,8 @@ def handle_changed(turn: Turn, write: ChangeTable) -> bool:
         installed=state.moves.installed - over,
         undone=(state.moves.undone - over) | lost,  # it may have gone while the intent was being written
         inactive=state.moves.inactive | changed,
-        unready=(state.moves.unready | changed) & table.all_backed(new),
+        unready=table.backed_of(new, state.moves.unready | changed),
+        apart=state.moves.apart - changed,
         late=0 if arrived else state.moves.late,
         missed=FrozenMap({bucket: to for bucket, to in state.moves.missed.items() if bucket not in arrived}),
         since=FrozenMap(fresh | {bucket: at for bucket, at in state.moves.since.items() if bucket in fresh}),

@@ -101,7 +101,11 @@ def advance(turn: Turn) -> None:
             return
         _read_marks(turn)
     elif _are_enough_here(state) and all(server.is_connected for server in next_owners(state)):
-        raise_lineage(turn)
+        if _has_successors(state):
+            turn.recover(succeeds=True)
+            advance(turn)
+        else:
+            raise_lineage(turn)
 
 
 def _read_marks(turn: Turn) -> None:
@@ -110,6 +114,14 @@ def _read_marks(turn: Turn) -> None:
     )
     for server in turn.state.members.servers.values():
         ask_again(turn, server)
+
+
+def _has_successors(state: JobState) -> bool:
+    """Other processes came in place of those that are missing, and others have all that these had (rule 62)."""
+    recovery, now = state.recovery, state.table
+    if recovery.must_raise or recovery.succeeds or now is None or now.backups is None:
+        return False
+    return now.route.lineage == state.number and succession.is_model_here(state, now)
 
 
 def _is_model_here(state: JobState) -> bool:

@@ -178,6 +178,9 @@ def _recruits(state: JobState, staying: Sequence[Server], owner: Sequence[int]) 
     keys = [table.backup_of(now, bucket) for bucket in range(len(owner))]
     for bucket in now.backups.wanted:
         keys[bucket] = intended.get(BucketId(bucket), keys[bucket])
+    for bucket, number in enumerate(owner):  # what moves with its only copy leaves the second where it was
+        if keys[bucket] is None and table.owner_of(now.route, bucket) != staying[number].key:
+            keys[bucket] = table.owner_of(now.route, bucket)
     held = [seat.get(key, NOBODY) if key else NOBODY for key in keys]
     after = place_backups(owner, len(staying), held)
     pairs = zip(owner, held, after, strict=True)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from master.api.messages import (
     Activated,
+    BackupSilent,
     Cut,
     CutRefused,
     CutTaken,
@@ -32,7 +33,7 @@ from master.api.messages import (
     SkipAnswer,
     Written,
 )
-from master.job import cuts, moves, orders, recovery, resizing, skipping
+from master.job import cuts, moves, orders, recovery, resizing, silence, skipping
 from master.job.commit_end import give_up
 from master.job.domain import SECOND, AnswersOverdue, Instant, MemberKey
 from master.job.membership import Server, drop_server, put_server, retire, server_of
@@ -118,6 +119,7 @@ def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
     if server is None:
         turn.send(sender, Fenced(reason="not a member: register again"))
         return
+    server = silence.heard(turn, server)
     HANDLERS[type(said)](turn, server, said)
 
 
@@ -145,6 +147,7 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
     Activated: moves.handle_activated,
     ServerLeaving: resizing.handle_leaving,
     ServerReport: resizing.handle_report,
+    BackupSilent: silence.handle_silent,
 }
 
 
@@ -166,8 +169,18 @@ def window(turn: Turn, server: Server) -> None:
 
     That of one without which nothing is lost is short: what it has one copy of waits for it (rule 62).
     """
-    if server.is_connected:
+    if server.is_connected or server.is_suspected:
         config = turn.state.config
         is_spare = turn.state.backups is not None and moves.is_spare(turn.state, server)
         ends = turn.after(config.backup_window_ns if is_spare else config.reconnect_window_ns)
-        turn.change(members=put_server(turn.state.members, replace(server, window_ends=ends)))
+        turn.change(members=put_server(turn.state.members, replace(server, window_ends=ends, is_suspected=False)))
+
+
+def handle_window_ended(turn: Turn, server: Server) -> None:
+    """It is lost, unless it is only silent and others have come to need it meanwhile."""
+    if not server.is_suspected:
+        lose(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
+    elif moves.is_spare(turn.state, server):
+        lose(turn, server, f"{server.key.name} is lost: it answered neither the other servers nor the master")
+    else:
+        silence.heard(turn, server)

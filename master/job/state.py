@@ -147,6 +147,7 @@ class Moves:
     undone: frozenset[BucketId] = frozenset()  # to be undone, whatever else is heard
     inactive: PositionSet = EMPTY  # buckets whose owner has not confirmed that it serves them at their version
     unready: PositionSet = EMPTY  # ... and whose backup has not: pushes to them wait for it (rule 61)
+    apart: PositionSet = EMPTY  # ... and whose backup its owner does not reach: it is left alone (rule 62)
     overdue: Instant | None = None  # then FREEZE and ACTIVATE are said again
     since: FrozenMap[BucketId, Instant] = (
         _NO_TIMES  # of each intent when it was durable: it has its own time (`lateness`)

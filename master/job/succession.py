@@ -18,22 +18,24 @@ from master.job.state import JobState
 def settled(state: JobState, now: Table) -> Table:
     """No bucket waits for a server that is no member any more, if another one has a copy of it.
 
-    Nor for one that has to go, where nobody else is left to take a second copy.
+    Nor for one that has to go, where nobody else is left to take a second copy, nor for one that it does not reach.
     """
     if now.backups is None:
         return now
-    holders = table.holders(now)
-    missing = {holder for holder in holders if not _is_here(state, holder)}
+    holders, apart = table.holders(now), state.moves.apart
+    missing = holders - {one.key for one in state.members.servers.values() if one.lineage == state.number}
     unwanted = missing | (holders & _who_go_last(state))
-    for bucket in range(len(now.route.owner)) if unwanted else ():
+    promoted: list[int] = []
+    alone: list[int] = []
+    for bucket in range(len(now.route.owner)) if unwanted or apart else ():
         owner, backup = table.owner_of(now.route, bucket), table.backup_of(now, bucket)
-        if backup in missing and owner in missing:
+        if backup is None or (backup in missing and owner in missing):
             continue
-        if backup is not None and owner in missing:
-            now = table.promoted(now, bucket)
-        elif backup in unwanted:
-            now = table.left_alone(now, bucket)
-    return now
+        if owner in missing:
+            promoted.append(bucket)
+        elif backup in unwanted or bucket in apart:
+            alone.append(bucket)
+    return table.left_alone(table.promoted(now, *promoted), *alone)
 
 
 def counted(state: JobState, old: Table, new: Table) -> FrozenMap[int, int]:

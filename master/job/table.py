@@ -8,7 +8,7 @@ Not here: when a bucket moves and who is told (`moves`), where to (`placement`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -79,10 +79,15 @@ def holders(table: Table) -> frozenset[MemberKey]:
     return owners(table.route) | {key_of(table.route.servers[place]) for place in found}
 
 
+def backed_of(table: Table, buckets: PositionSet) -> PositionSet:
+    """Those of these buckets that have a backup."""
+    holder = table.backups.holder if table.backups else ()
+    return PositionSet.of(*(bucket for bucket in buckets if holder[bucket] != NOBODY)) if holder else EMPTY
+
+
 def all_backed(table: Table) -> PositionSet:
     """Numbers of the buckets that have a backup."""
-    holders_ = enumerate(table.backups.holder) if table.backups else ()
-    return PositionSet.from_ranges((bucket, bucket + 1) for bucket, holder in holders_ if holder != NOBODY)
+    return backed_of(table, PositionSet.span(0, len(table.route.owner)))
 
 
 def alone(table: Table) -> int:
@@ -111,61 +116,81 @@ def with_intents(
     return Table(route=route, intents=tuple(ordered), backups=backups)
 
 
-def flipped(table: Table, intent: Intent) -> Table:
-    """Version v at the source becomes v + 1 at the target, or at the source with the target as its backup (45, 62)."""
+def flipped(table: Table, intent: Intent, *, source_stays: bool = False) -> Table:
+    """Version v at the source becomes v + 1 at the target, or at the source with the target as its backup (45, 62).
+
+    `source_stays`: a bucket that has one copy keeps the frozen one as its second: it equals what was handed over.
+    """
     target = place_of(table.route, intent.target.incarnation)
     assert target is not None, f"{intent} has no place in the route"
     assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
     if table.backups and intent.bucket in table.backups.wanted:
-        return _ended(table, intent.bucket, table.route.owner[intent.bucket], target)
-    return _ended(table, intent.bucket, target, _holder(table, intent.bucket))
+        return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], target)})
+    backup = _holder(table, intent.bucket)
+    if table.backups and backup == NOBODY and source_stays:
+        backup = table.route.owner[intent.bucket]
+    return _ended(table, {intent.bucket: (target, backup)})
 
 
 def undone(table: Table, intent: Intent) -> Table:
     """Version v at the source becomes v + 1 there: what was meant for v + 1 elsewhere is void (rule 46)."""
     assert table.route.version[intent.bucket] == intent.version, f"{intent} is of another version"
-    return _ended(table, intent.bucket, table.route.owner[intent.bucket], _holder(table, intent.bucket))
+    return _ended(table, {intent.bucket: (table.route.owner[intent.bucket], _holder(table, intent.bucket))})
 
 
-def promoted(table: Table, bucket: int) -> Table:
+def promoted(table: Table, *buckets: int) -> Table:
     """Version v becomes v + 1 at the backup, which has none itself; what was to move does not (rule 62)."""
-    backup = _holder(table, bucket)
-    assert backup != NOBODY, f"bucket {bucket} has no backup"
-    return _ended(table, bucket, backup, NOBODY)
+    backups = {bucket: _holder(table, bucket) for bucket in buckets}
+    assert NOBODY not in backups.values(), f"some of {buckets} have no backup"
+    return _ended(table, {bucket: (backup, NOBODY) for bucket, backup in backups.items()})
 
 
-def left_alone(table: Table, bucket: int) -> Table:
+def left_alone(table: Table, *buckets: int) -> Table:
     """Version v becomes v + 1 at the owner, which has no backup any more; what was to move does not (rule 62)."""
-    return _ended(table, bucket, table.route.owner[bucket], NOBODY)
+    return _ended(table, {bucket: (table.route.owner[bucket], NOBODY) for bucket in buckets})
 
 
 def _holder(table: Table, bucket: int) -> int:
     return table.backups.holder[bucket] if table.backups else NOBODY
 
 
-def _ended(table: Table, bucket: int, owner: int, backup: int) -> Table:
-    route, version = table.route, Version(table.route.version[bucket] + 1)
-    changed = replace(route, owner=_put(route.owner, bucket, owner), version=_put(route.version, bucket, version))
-    intents = tuple(one for one in table.intents if one.bucket != bucket)
-    return Table(route=changed, intents=intents, backups=_ended_backups(table, bucket, owner, backup))
+def _ended(table: Table, ends: Mapping[int, tuple[int, int]]) -> Table:
+    """`ends`: by bucket its owner and its backup from the next version on."""
+    if not ends:
+        return table
+    route = table.route
+    changed = replace(
+        route,
+        owner=_put(route.owner, {bucket: owner for bucket, (owner, _) in ends.items()}),
+        version=_put(route.version, {bucket: Version(route.version[bucket] + 1) for bucket in ends}),
+    )
+    intents = tuple(one for one in table.intents if one.bucket not in ends)
+    return Table(route=changed, intents=intents, backups=_ended_backups(table, ends))
 
 
-def _ended_backups(table: Table, bucket: int, owner: int, backup: int) -> Backups | None:
+def _ended_backups(table: Table, ends: Mapping[int, tuple[int, int]]) -> Backups | None:
     before = table.backups
     if before is None:
         return None
-    known = {before.holder[bucket]: before.holder_since[bucket], table.route.owner[bucket]: before.since[bucket]}
-    fresh = Version(table.route.version[bucket] + 1)
+    since: dict[int, Version] = {}
+    holder_since: dict[int, Version] = {}
+    for bucket, (owner, backup) in ends.items():
+        known = {before.holder[bucket]: before.holder_since[bucket], table.route.owner[bucket]: before.since[bucket]}
+        fresh = Version(table.route.version[bucket] + 1)
+        since[bucket], holder_since[bucket] = known.get(owner, fresh), known.get(backup, fresh)
     return Backups(
-        holder=_put(before.holder, bucket, backup),
-        since=_put(before.since, bucket, known.get(owner, fresh)),
-        holder_since=_put(before.holder_since, bucket, known.get(backup, fresh)),
-        wanted=before.wanted - PositionSet.of(bucket),
+        holder=_put(before.holder, {bucket: backup for bucket, (_, backup) in ends.items()}),
+        since=_put(before.since, since),
+        holder_since=_put(before.holder_since, holder_since),
+        wanted=before.wanted - PositionSet.of(*ends),
     )
 
 
-def _put(values: tuple[_T, ...], at: int, value: _T) -> tuple[_T, ...]:
-    return (*values[:at], value, *values[at + 1 :])
+def _put(values: tuple[_T, ...], changes: Mapping[int, _T]) -> tuple[_T, ...]:
+    after = list(values)
+    for at, value in changes.items():
+        after[at] = value
+    return tuple(after)
 
 
 def since(table: Table, bucket: int) -> Version:

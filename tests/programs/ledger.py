@@ -6,7 +6,7 @@ the way the counters equal its data state (M1).  They are int64 and SGD's learni
     python tests/programs/ledger.py --size 400 --epochs 3 --batch-size 8 [--dense] [--pause-s 0.01] [--out FILE.npz]
 
 The final counters go to FILE.npz (array `counts`).  `--crash-at N` raises at the Nth batch; `--poison R` whenever
-record R is in the batch.
+record R is in the batch.  `--pause-until FILE`: what a test waits for comes before the end of training.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def main() -> None:
             else:
                 model.pull_rows(TABLE, batch.indices)
                 pushed = (batch.indices, np.ones((len(batch), 1), dtype=np.int64))
-            time.sleep(options.pause_s)
+            if options.pause_until is None or not options.pause_until.exists():
+                time.sleep(options.pause_s)
             model.push({TABLE: pushed})
             batch.done(loss=1.0 / given)
 
@@ -76,6 +77,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--dense", action="store_true", help="one dense table instead of a sparse one")
     parser.add_argument("--pause-s", type=float, default=0.0, help="per batch, as if it were computed")
+    parser.add_argument("--pause-until", type=Path, metavar="FILE", help="no pause once this file is there")
     parser.add_argument("--crash-at", type=int, default=-1, metavar="N")
     parser.add_argument("--poison", type=int, default=-1, metavar="RECORD")
     parser.add_argument("--out", type=Path)

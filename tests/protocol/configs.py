@@ -128,6 +128,8 @@ CONFIGS: Final[Mapping[str, Setting]] = {
     "pair-leave": Setting(**PAIR, servers=3, faults=Faults(leave=1)),
     "pair-scale": Setting(**PAIR, faults=Faults(wish=1)),
     "pair-scale-out": Setting(**PAIR, begin=1, faults=Faults(wish=1)),
+    "pair-keep": Setting(**SMALL, copies=2, keeps=True, faults=Faults(server_crash=2)),
+    "pair-keep-three": Setting(**SMALL, servers=3, buckets=3, copies=2, keeps=True, faults=Faults(server_crash=2)),
     "hasty": Setting(**SMALL, buckets=1, is_hasty=True, faults=Faults(move=1)),
     "hasty-two-buckets": Setting(**SMALL, is_hasty=True, faults=Faults(move=1)),
     "hasty-two-positions": Setting(trainers=1, is_hasty=True, faults=Faults(move=1)),

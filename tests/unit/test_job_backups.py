@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Activate, AskMarks, Fenced, Restore, RouteChanged, ServerLeaving, Skip
+from master.api.messages import Activate, AskMarks, Fenced, Freeze, Restore, RouteChanged, ServerLeaving, Skip
 from master.api.positions import EMPTY, PositionSet
 from master.job import deadlines
 from master.job.domain import (
@@ -89,6 +89,22 @@ def test_once_all_buckets_have_two_copies_again_the_next_loss_costs_a_promotion_
         assert set(owners(driver)) == {f"s{1 - lost}"}
     assert driver.state.number == 1
     assert dict(driver.state.promotions) == {0: 4, 1: 4}
+
+
+def test_a_bucket_that_moves_with_its_only_copy_leaves_the_second_where_it_was():
+    """What was handed over is frozen there, so it equals what is served: nothing is copied twice (rules 38, 62)."""
+    driver, servers = paired()
+    left = lose(driver, servers, 0)
+    servers[0].restart()
+    run_servers(driver, servers)
+    moved = {intent.bucket for intent in driver.state.moves.intents if intent.bucket not in driver.state.backups.wanted}
+    carry(driver, servers)
+    assert alone(driver) == 0
+    arrived = [bucket for bucket in range(4) if owners(driver)[bucket] == "s0"]
+    assert moved <= set(arrived)
+    assert {backups(driver)[bucket] for bucket in arrived} == {left[0].key.name}
+    frozen = [order.bucket for order in to(driver, left[0].key, Freeze)]
+    assert sorted(frozen) == [0, 1, 2, 3], "each is sent once"
 
 
 def test_new_backups_begin_with_the_change_that_leaves_buckets_alone():
@@ -187,6 +203,21 @@ def test_a_new_master_promotes_for_an_owner_that_does_not_come_back():
     assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
     assert (owners(driver), alone(driver)) == (["s1"] * 4, 4)
     assert driver.state.dispatch.done == done
+
+
+def test_a_new_master_promotes_at_once_where_another_process_came_in_place_of_an_owner():
+    """Nobody is left to be waited for, and nothing is lost: that all ordinals are taken is no reason to roll back."""
+    driver, servers = paired()
+    done = train(driver, servers)
+    driver.start()
+    driver.trainer("t0", declares=None)
+    servers[0].restart()
+    servers[1].register()
+    run_servers(driver, servers)
+    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
+    assert driver.state.dispatch.done == done
+    carry(driver, servers)
+    assert (sorted(owners(driver)), alone(driver)) == (["s0", "s0", "s1", "s1"], 0)
 
 
 def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_of_them():

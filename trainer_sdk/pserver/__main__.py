@@ -92,7 +92,7 @@ def _run(variables: Mapping[str, str]) -> int:
         was_leaving = departure.is_leaving
         if fact is not None:
             happened = Told() if isinstance(fact, _Signalled) else fact
-            departure = after(departure, happened, time.monotonic(), would_lose=service.has_buckets)
+            departure = after(departure, happened, time.monotonic(), would_lose=service.has_copies)
         departure = passed(departure, time.monotonic())
         if departure.is_leaving and not was_leaving:
             log.info("told to go: staying up to %.1f s until others have the buckets", environment.drain_s)

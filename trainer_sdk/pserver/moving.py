@@ -14,6 +14,7 @@ which a move never waits for.  Pure.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -35,7 +36,7 @@ from trainer_sdk.pserver.messages import (
     Tell,
 )
 from trainer_sdk.pserver.staged import Staged, with_floor, with_staged, without_staged
-from trainer_sdk.pserver.state import Group, ServerState, Step, apart, merged
+from trainer_sdk.pserver.state import CutState, Group, ServerState, Step, apart, merged
 
 _MOST_AHEAD: Final = 1 << 20
 """Ends of moves of one bucket, each of which raises its version by one, that a server may have missed: far more than a
@@ -199,7 +200,8 @@ def _activated(state: ServerState, bucket: BucketId, order: Activate) -> tuple[S
         return state, ()
     inside, outside = apart(state.groups, PositionSet.of(bucket))
     served = _as_ordered(inside[0], order)
-    after = _risen(replace(state, groups=merged((*outside, served))), bucket, order.version)
+    cut = _with_left(state, inside) if order.is_backup else state.cut  # it was the owner's, and is listed no more
+    after = _risen(replace(state, groups=merged((*outside, served)), cut=cut), bucket, order.version)
     return after, _dropped(state, after)
 
 
@@ -214,7 +216,10 @@ def _is_own(live: Group, order: Activate) -> bool:
 
 
 def _as_ordered(group: Group, order: Activate) -> Group:
-    return replace(group, version=order.version, is_frozen=False, backup=order.backup, is_backup=order.is_backup)
+    fork = None if order.is_backup else group.fork
+    return replace(
+        group, version=order.version, is_frozen=False, fork=fork, backup=order.backup, is_backup=order.is_backup
+    )
 
 
 def _with_staged_served(state: ServerState, staged: Staged, order: Activate) -> tuple[ServerState, tuple[Effect, ...]]:
@@ -273,12 +278,16 @@ def _without_live(state: ServerState, buckets: PositionSet) -> tuple[ServerState
     inside, outside = apart(state.groups, buckets)
     if not inside:
         return state, effects
-    left = tuple(
-        BucketMarks(buckets=g.buckets, applied=g.fork.applied, skipped=g.fork.skipped) for g in inside if g.fork
-    )
-    cut = replace(state.cut, left=(*state.cut.left, *left)) if state.cut is not None and left else state.cut
     gone = union(group.buckets for group in inside)
-    return replace(state, groups=outside, cut=cut), (*effects, DropLive(buckets=gone))
+    return replace(state, groups=outside, cut=_with_left(state, inside)), (*effects, DropLive(buckets=gone))
+
+
+def _with_left(state: ServerState, groups: Iterable[Group]) -> CutState | None:
+    """The cut, of whose fork these are not live any more."""
+    left = tuple(
+        BucketMarks(buckets=g.buckets, applied=g.fork.applied, skipped=g.fork.skipped) for g in groups if g.fork
+    )
+    return replace(state.cut, left=(*state.cut.left, *left)) if state.cut is not None and left else state.cut
 
 
 def _try_live(state: ServerState, bucket: int) -> Group | None:

@@ -2,19 +2,21 @@
 
 An owner's thread that has received a push sends it on as it came, without the lock, and waits for the answer; the next
 trainer's push goes on beside it, on a connection of its own.  Whatever fails here is said to nobody: what a backup has
-not confirmed is NOT_YET for the trainer, which sends the same gradient again, and the master ends the wait by PROMOTE
-or ALONE (rule 62).  An owner never goes on without its backup by itself.
+not confirmed is NOT_YET for the trainer, which sends the same gradient again, and the master, which is told that the
+backup is silent, ends the wait by PROMOTE or ALONE (rule 62).  An owner never goes on without its backup by itself.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from master.api.identities import Incarnation, MemberName
+from master.api.identities import Incarnation, Lineage, MemberName
+from master.api.messages import BackupSilent
 from master.api.positions import PositionSet
 from trainer_sdk.errors import AuthenticationError, TemporaryError, WireError
 from trainer_sdk.pserver import bucket
@@ -30,7 +32,10 @@ from trainer_sdk.pserver.wire_messages import PushHead, decode_push_answer
 log = logging.getLogger(__name__)
 
 IO_S: Final = 2.0
-"""A backup that takes nothing for so long has stopped; its trainers ask the master's table meanwhile."""
+"""A backup that takes nothing for so long has stopped: the master is told; trainers ask for its table meanwhile."""
+
+TELL_EVERY_S: Final = 1.0
+"""The master is told of a backup's silence at most so often."""
 
 _MAX_TEXT: Final = 4096
 
@@ -38,25 +43,33 @@ _MAX_TEXT: Final = 4096
 class Relays:
     """Connections of one server to the backups of what it owns.  Thread-safe."""
 
-    def __init__(self, name: MemberName, security: Security) -> None:
+    def __init__(self, name: MemberName, security: Security, tell: Callable[[BackupSilent], None]) -> None:
         self._security = security
+        self._tell = tell
         limits = WireLimits(io_s=IO_S)
         self._settings = ClientSettings(name=name, role=Role.SERVER, limits=limits, budget_s=0.0, connect_s=IO_S)
         self._patience = Patience()
         self._lock = threading.Lock()
         self._idle: dict[Incarnation, list[Connection]] = {}
+        self._silent: dict[Incarnation, tuple[float, float]] = {}  # since when, and when that was told last
 
     def pass_on(
         self, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body: memoryview
     ) -> tuple[BackupSaid, ...]:
         """What the backups have said; nothing of one that did not answer.  All are asked before any answer is read."""
+        begun_s = time.monotonic()
         asked = [(one, connection) for one in passes if (connection := self._try_send(one, head, pushed, body))]
         said: list[BackupSaid] = []
+        silent = {one.to.incarnation for one in passes}
         for one, connection in asked:
             if answer := self._try_receive(connection):
                 said += bucket.said_of(one, answer)
+                silent.discard(one.to.incarnation)
                 with self._lock:
+                    self._silent.pop(one.to.incarnation, None)
                     self._idle.setdefault(one.to.incarnation, []).append(connection)
+        for backup in silent:
+            self._tell_silent(backup, head.push.lineage, begun_s)
         return tuple(said)
 
     def close(self) -> None:
@@ -93,6 +106,15 @@ class Relays:
         except (OSError, TemporaryError, WireError) as error:
             self._give_up(connection, error)
             return None
+
+    def _tell_silent(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            since_s, told_s = self._silent.get(backup, (begun_s, -math.inf))
+            if now_s - told_s < TELL_EVERY_S:
+                return
+            self._silent[backup] = (since_s, now_s)
+        self._tell(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - since_s))
 
     def _give_up(self, connection: Connection, error: Exception) -> None:
         """That process may be over: its other connections are worth no more."""

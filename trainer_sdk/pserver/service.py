@@ -64,7 +64,7 @@ class Service:
         self._shell = Shell(incarnation=incarnation, outside=outside, limits=limits or Limits(), begin=self._begin)
         self._errands = Errands(name, self._shell)
         self.copies = Copies(name, self._shell)
-        self._relays = Relays(name, outside.security)
+        self._relays = Relays(name, outside.security, outside.tell)
         self._deadlines = Deadlines(self._shell)
         self.longest_hold_s = 0.0
 
@@ -83,6 +83,11 @@ class Service:
         is_handed_over = any(staged.is_final for staged in state.moving.staged)
         has_only_copies = any(not group.is_backup and group.backup is None for group in state.groups)
         return has_only_copies or bool(state.kept) or is_handed_over or state.restoring is not None
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether any bucket is here; others may have it too, and may be about to end as well."""
+        return self.has_buckets or bool(self._shell.state.groups)
 
     def close(self) -> None:
         """No deadline is watched any more; waiting pushes are answered, copies under way are broken off."""

@@ -103,8 +103,8 @@ def promoted_takes_what_is_passed_on(state: ServerState, event: Any) -> Any:
     return replace(step, state=replace(step.state, groups=merged(back)))
 
 
-def promoted_at_the_same_version(now: Table, number: int) -> Table:
-    after = _promoted(now, number)
+def promoted_at_the_same_version(now: Table, *numbers: int) -> Table:
+    after = _promoted(now, *numbers)
     return replace(after, route=replace(after.route, version=now.route.version))
 
 

@@ -44,8 +44,8 @@ def undone_at_the_same_version(now: Table, intent: Any) -> Table:
     return replace(after, route=replace(after.route, version=now.route.version))
 
 
-def flipped_at_the_same_version(now: Table, intent: Any) -> Table:
-    after = _flipped(now, intent)
+def flipped_at_the_same_version(now: Table, intent: Any, **stays: bool) -> Table:
+    after = _flipped(now, intent, **stays)
     return replace(after, route=replace(after.route, version=now.route.version))
 
 

@@ -333,6 +333,7 @@ class MemberMessage(_message.Message):
     ACTIVATED_FIELD_NUMBER: _builtins.int
     SERVER_LEAVING_FIELD_NUMBER: _builtins.int
     SERVER_REPORT_FIELD_NUMBER: _builtins.int
+    BACKUP_SILENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register_trainer(self) -> Global___RegisterTrainer: ...
     @_builtins.property
@@ -377,6 +378,8 @@ class MemberMessage(_message.Message):
     def server_leaving(self) -> Global___ServerLeaving: ...
     @_builtins.property
     def server_report(self) -> Global___ServerReport: ...
+    @_builtins.property
+    def backup_silent(self) -> Global___BackupSilent: ...
     def __init__(
         self,
         *,
@@ -402,12 +405,13 @@ class MemberMessage(_message.Message):
         activated: Global___Activated | None = ...,
         server_leaving: Global___ServerLeaving | None = ...,
         server_report: Global___ServerReport | None = ...,
+        backup_silent: Global___BackupSilent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "installed", b"installed", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "installed", b"installed", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "installed", b"installed", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "acquire", b"acquire", "activated", b"activated", "backup_silent", b"backup_silent", "body", b"body", "cut_refused", b"cut_refused", "cut_taken", b"cut_taken", "declare", b"declare", "failed", b"failed", "final_saved", b"final_saved", "held", b"held", "installed", b"installed", "leave", b"leave", "marks_report", b"marks_report", "offer_checkpoint", b"offer_checkpoint", "progress", b"progress", "register_server", b"register_server", "register_trainer", b"register_trainer", "restore_failed", b"restore_failed", "restored", b"restored", "return", b"return", "server_leaving", b"server_leaving", "server_report", b"server_report", "skip_answer", b"skip_answer", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "offer_checkpoint", "final_saved", "leave", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving", "server_report"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_trainer", "declare", "acquire", "ack", "return", "progress", "failed", "offer_checkpoint", "final_saved", "leave", "register_server", "marks_report", "restored", "restore_failed", "held", "cut_taken", "cut_refused", "written", "skip_answer", "installed", "activated", "server_leaving", "server_report", "backup_silent"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1441,6 +1445,31 @@ class ServerLeaving(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ServerLeaving: _TypeAlias = ServerLeaving  # noqa: Y015
+
+@_typing.final
+class BackupSilent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: _builtins.int
+    BACKUP_FIELD_NUMBER: _builtins.int
+    SILENT_S_FIELD_NUMBER: _builtins.int
+    lineage: _builtins.int
+    backup: _builtins.str
+    silent_s: _builtins.float
+    def __init__(
+        self,
+        *,
+        lineage: _builtins.int = ...,
+        backup: _builtins.str = ...,
+        silent_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backup", b"backup", "lineage", b"lineage", "silent_s", b"silent_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupSilent: _TypeAlias = BackupSilent  # noqa: Y015
 
 @_typing.final
 class ServerReport(_message.Message):
