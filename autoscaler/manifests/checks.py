@@ -208,6 +208,8 @@ def _check_class_names(document: Document, known: Sequence[str]) -> Iterator[Ref
 
 def _integer(document: Document, *path: Step) -> int | None:
     value = find(document.content, path)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # as the schema takes it
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

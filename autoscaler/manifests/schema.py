@@ -18,9 +18,11 @@ LONGEST_INTERVAL_S: Final = 31_536_000
 """A year: longer is a slip."""
 
 
-def _no_bool(value: Any) -> Any:
+def _plain_number(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("is true or false; write a whole number")  # noqa: TRY004 - pydantic collects ValueErrors
+    if isinstance(value, str):  # pydantic would read a number from it; an API server, and the CRD, would not
+        raise ValueError(f"is {value!r}, a text; write a whole number, without quotes")  # noqa: TRY004 - as above
     return value
 
 
@@ -32,7 +34,7 @@ def _number_or_auto(value: Any) -> Any:
     return None if value == AUTO else value
 
 
-Int = Annotated[int, BeforeValidator(_no_bool), Field(le=LARGEST_INT32)]
+Int = Annotated[int, BeforeValidator(_plain_number), Field(le=LARGEST_INT32)]
 Ratio = Annotated[Int | None, BeforeValidator(_number_or_auto)]
 """None: `auto`, EDL measures it."""
 NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -139,7 +141,7 @@ class PriorityClassModel(StrictModel):
     api_version: Literal["scheduling.k8s.io/v1"] = Field(alias="apiVersion")
     kind: Literal["PriorityClass"]
     metadata: Metadata
-    value: Annotated[int, BeforeValidator(_no_bool)] = Field(ge=-(2**31), le=1_000_000_000)
+    value: Annotated[int, BeforeValidator(_plain_number)] = Field(ge=-(2**31), le=1_000_000_000)
     global_default: bool = Field(default=False, alias="globalDefault")
     preemption_policy: Literal["Never", "PreemptLowerPriority"] = Field(
         default="PreemptLowerPriority", alias="preemptionPolicy"

@@ -197,7 +197,11 @@ def test_min_above_max_names_the_field_and_both_ways_out(parse):
         (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: 0"), "parameterServer.copies", "equal to 1"),
         (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: 3"), "parameterServer.copies", "equal to 2"),
         (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: true"), "parameterServer.copies", "whole number"),
-        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: two"), "parameterServer.copies", "integer"),
+        (FIXED_SERVERS, SERVERS.replace("copies: 2", "copies: two"), "parameterServer.copies", "whole number"),
+        (FIXED_SERVERS, SERVERS.replace("copies: 2", 'copies: "2"'), "parameterServer.copies", "without quotes"),
+        (FIXED_SERVERS, SERVERS.replace("replicas: 3", 'replicas: "9"'), "parameterServer.replicas", "without quotes"),
+        (FIXED_SERVERS, SERVERS.replace("replicas: 3", "replicas: 9.0"), "parameterServer.replicas", "2 to 4, or 0"),
+        (FIXED_SERVERS, SERVERS.replace("maxReplicas: 4", "maxReplicas: 1.0"), "parameterServer.minReplicas", "larger"),
         (
             FIXED_SERVERS,
             FIXED_SERVERS.replace("2", "1\n    copies: 2"),
