@@ -1,6 +1,6 @@
 """What a second copy of each bucket costs, and what it saves: pushes with one copy and with two, and a killed server.
 
-Real processes on one machine, as in `bench_resize`: a master, two servers, two trainers.  Rates are taken in turns of
+Real processes on one machine, all on the loopback: a master, two servers, two trainers.  Rates are taken in turns of
 two jobs that stand beside each other, one of which sleeps, so both see the same machine; what is compared is two turns
 in a row.  After the SIGKILL a successor is started at once, as in `bench_loss`.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench.bench_resize import PROGRAM, WIDTH, Job, batch_ends, job
+from bench.jobs import PROGRAM, WIDTH, Job, batch_ends, job
 from bench.rows import Row, print_rows
 
 PUSHING: Final = PROGRAM.with_name("pushing.py")

@@ -1,6 +1,6 @@
 """What a lost server costs: 256 MB of tables on 2 servers, one killed between two checkpoints, both policies in turns.
 
-Real processes on one machine, as in `bench_resize`.  A successor is started at once.  Times count from the SIGKILL: to
+Real processes on one machine, all on the loopback.  A successor is started at once.  Times count from the SIGKILL: to
 full service, when the master serves and both servers hold their share; and until as much is done as was before.  What
 is trained again in between is counted in batches that trainers computed.
 """
@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from bench.bench_resize import WIDTH, Job, batch_ends, job
+from bench.jobs import WIDTH, Job, batch_ends, job
 from bench.rows import Row, print_rows
 from master.api.status import JobPhase
 

@@ -1,8 +1,11 @@
 """What a resize costs: 2 servers to 3 and back, with 1 GB of tables and trainers that go on.
 
-Real processes on one machine: a master, servers, two trainers (`programs/embedding.py`).  A stall is the time from one
-batch's end to the next one's, of one trainer; a resize begins when the master has buckets to move and ends when none is
-left.  The link is a bare TCP connection between two processes, measured in the same run before the job starts.
+Real processes on one machine: a master, servers, two trainers (`jobs`).  A stall is the time from one batch's end to
+the next one's, of one trainer; a resize begins when the master has buckets to move and ends when none is left.  The
+link is a bare TCP connection between two processes, measured in the same run before the job starts.
+
+Twice: with each process on a node of its own, behind a link of 1 Gbit/s (`nodes`); and all on the loopback, whose link
+is memory that is copied: what is measured then is the processors' part.  The first needs leave to make networks.
 """
 
 from __future__ import annotations
@@ -12,30 +15,21 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from typing import Final
 
-from autoscaler.clusters.local.ports import HOST, Ports
-from autoscaler.jobs.masters import Door, Masters
 from autoscaler.jobs.progress import JobProgress
+from bench.jobs import BUCKETS, ROWS, WIDTH, Job, batch_ends, job
 from bench.link import link_bytes_per_s
+from bench.nodes import HERE, Node, Nodes, NoNodesError, within_switch
 from bench.rows import Row, print_rows
 
-ROOT = Path(__file__).parent.parent
-PROGRAM = Path(__file__).parent / "programs" / "embedding.py"
-WIDTH = 64
-ROWS = (1 << 30) // (4 * WIDTH)
-TRAINERS = 2
-STEP_S = 0.02
-BUCKETS = 256
-QUIET_S = 12.0  # before a resize: what it is compared with; servers say every 10 s what their buckets weigh
-LOOK_EVERY_S = 0.05  # each look costs the master, and this process, a part of the cores that are measured
-BUDGET_S = 240.0
+QUIET_S: Final = 12.0  # before a resize: what it is compared with; servers say every 10 s what their buckets weigh
+LINK_BYTES_PER_S: Final = 125_000_000  # of a node, each way: what these processors can fill beside everything else
+BEHIND_LINKS: Final = "behind-links"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,121 +42,31 @@ class Resize:
     moved: int
 
 
-class Job:
-    """The processes of one job; `stop` ends all of them.  `settings`: of their environments, over those of here."""
-
-    def __init__(self, folder: Path, masters: Masters, program: Path = PROGRAM, **settings: str) -> None:
-        self.times = folder / "times"
-        self.times.mkdir()
-        self._folder = folder
-        self._masters = masters
-        self._program = program
-        self._settings = settings
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._names: list[str] = []
-        self._door = Door(job="bench", address=f"{HOST}:{Ports().take()}", token="")
-        self._start("master-0", "-m", "master", EDL_LISTEN=self._door.address, EDL_SERVERS="2", EDL_MAX_SERVERS="3")
-
-    def server(self, ordinal: int) -> None:
-        self._start(f"server-{ordinal}", "-m", "trainer_sdk.pserver", EDL_LISTEN=f"{HOST}:0")
-
-    def trainer(self, ordinal: int) -> None:
-        self._start(f"trainer-{ordinal}", str(self._program))
-
-    def _start(self, name: str, *argv: str, **more: str) -> None:
-        role, ordinal = name.split("-")
-        self._names.append(name)
-        variables = {
-            **{key: value for key, value in os.environ.items() if not key.startswith("EDL_")},
-            "PYTHONPATH": str(ROOT),
-            "OPENBLAS_NUM_THREADS": "1",
-            "EDL_JOB": self._door.job,
-            "EDL_ROLE": role,
-            "EDL_NAME": name,
-            "EDL_ORDINAL": ordinal,
-            "EDL_MASTER": self._door.address,
-            "EDL_CHECKPOINT_URI": str(self._folder / "checkpoints"),
-            "EDL_CHECKPOINT_EVERY_S": "3600",
-            "EDL_BUCKETS": str(BUCKETS),
-            "EDL_GRACE_S": "60",
-            "ROWS": str(ROWS),
-            "WIDTH": str(WIDTH),
-            "TRAINERS": str(TRAINERS),
-            "STEP_S": str(STEP_S),
-            "TIMES_DIR": str(self.times),
-            **more,
-            **self._settings,
-        }
-        with (self._folder / f"{name}.log").open("ab") as log:
-            self._processes.append(subprocess.Popen([sys.executable, *argv], env=variables, stdout=log, stderr=log))
-
-    def kill_server(self, ordinal: int) -> None:
-        """At once, and another process comes in its place."""
-        place = next(i for i in reversed(range(len(self._processes))) if self._names[i] == f"server-{ordinal}")
-        self._processes[place].kill()
-        self._processes[place].wait()
-        self.server(ordinal)
-
-    async def until(self, condition: Callable[[JobProgress], bool], what: str) -> JobProgress:
-        """The first progress that fulfils it.  Raises TimeoutError with the ends of the logs."""
-        until_s = time.monotonic() + BUDGET_S
-        while True:
-            progress = await self._masters.look(self._door)
-            if progress is not None and condition(progress):
-                return progress
-            if time.monotonic() > until_s:
-                logs = "\n".join(f"{log.name}: {log.read_text()[-500:]}" for log in self._folder.glob("*.log"))
-                raise TimeoutError(f"{what}: not within {BUDGET_S:g} s; the last seen: {progress}\n{logs}")
-            await asyncio.sleep(LOOK_EVERY_S)
-
-    async def set_servers(self, count: int) -> None:
-        await self._masters.set_servers(self._door, count)
-
-    def is_trained_whole(self) -> bool:
-        """Every row has been trained: the tables have their size."""
-        files = list(self.times.iterdir())
-        return len(files) == TRAINERS and all(file.read_bytes().startswith(b"ready") for file in files)
-
-    def stop(self) -> None:
-        for process in reversed(self._processes):
-            process.kill()
-            process.wait()
-
-
 def main() -> None:
-    print_rows(asyncio.run(rows()))
+    if sys.argv[1:] == [BEHIND_LINKS]:
+        with Nodes(LINK_BYTES_PER_S) as nodes:
+            print_rows(asyncio.run(rows("1 Gbit/s a node", nodes.add, 64 << 20)))
+        return
+    try:
+        subprocess.run(within_switch([sys.executable, "-m", "bench.bench_resize", BEHIND_LINKS]), check=True)
+        why = ""
+    except NoNodesError as error:
+        why = f"; no links of nodes were measured: {error}"
+    print_rows(asyncio.run(rows("loopback", lambda: HERE, 256 << 20, why)))
 
 
-async def rows() -> list[Row]:
-    size = ROWS * WIDTH * 4
-    link = link_bytes_per_s(size // 3)
-    load = f"load of the machine before: {os.getloadavg()[0]:.1f}"
-    found = [Row(name="resize: a bare socket between two processes", value=round(link / 1e6), unit="MB/s", note=load)]
-    async with job() as running:
+async def rows(where: str, new_node: Callable[[], Node], probe_bytes: int, why: str = "") -> list[Row]:
+    link = link_bytes_per_s(probe_bytes, new_node(), new_node())
+    load = f"load of the machine before: {os.getloadavg()[0]:.1f}{why}"
+    found = [Row(name=f"{where}: a bare socket between two processes", value=round(link / 1e6), unit="MB/s", note=load)]
+    async with job(new_node=new_node) as running:
         grown = await resize(running, 3)
         shrunk = await resize(running, 2)
         await asyncio.sleep(1.0)
         times = [batch_ends(file) for file in running.times.iterdir()]
     for name, one in (("2 -> 3", grown), ("3 -> 2", shrunk)):
-        found += judged(f"resize {name}, 1 GB under load", one, times, link)
+        found += judged(f"{where}: resize {name}, 1 GB under load", one, times, link)
     return found
-
-
-@asynccontextmanager
-async def job(program: Path = PROGRAM, **settings: str) -> AsyncIterator[Job]:
-    """Two servers with all rows on them, and trainers at work."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with Masters() as masters:
-            running = Job(Path(folder), masters, program, **settings)
-            try:
-                for ordinal in range(2):
-                    running.server(ordinal)
-                for ordinal in range(TRAINERS):
-                    running.trainer(ordinal)
-                await running.until(lambda _: running.is_trained_whole(), "all rows are trained")
-                yield running
-            finally:
-                running.stop()
 
 
 async def resize(running: Job, count: int) -> Resize:
@@ -188,10 +92,6 @@ def moved(before: JobProgress, after: JobProgress) -> int:
     """Buckets that servers have more of than before."""
     had = dict(before.buckets)
     return sum(max(0, count - had.get(ordinal, 0)) for ordinal, count in after.buckets)
-
-
-def batch_ends(file: Path) -> list[float]:
-    return [float(line) for line in file.read_text().splitlines()[1:] if line]
 
 
 def judged(name: str, one: Resize, times: list[list[float]], link: float) -> list[Row]:

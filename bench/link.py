@@ -1,29 +1,39 @@
-"""What one connection between two processes of this machine carries: the measure of everything that moves bytes."""
+"""What one connection from one node to another carries: the measure of everything that moves bytes."""
 
 from __future__ import annotations
 
-import multiprocessing
 import socket
 import statistics
+import subprocess
+import sys
 import time
-from multiprocessing.connection import Connection
+from typing import Final
 
-PIECE = 4 << 20
-ROUNDS = 5
+from bench.nodes import Node
+
+PIECE: Final = 4 << 20
+ROUNDS: Final = 5
 
 
-def link_bytes_per_s(size: int) -> float:
+def link_bytes_per_s(size: int, source: Node, target: Node) -> float:
     """Median over rounds of `size` bytes one way over a bare TCP connection: sendall here, recv_into there, one ack."""
-    here, there = multiprocessing.Pipe()
-    child = multiprocessing.get_context("spawn").Process(target=_swallow, args=(there, size), daemon=True)
-    child.start()
+    here = [sys.executable, "-m", "bench.link"]
+    receiving = [*target.prefix, *here, target.address]
+    with subprocess.Popen(receiving, stdout=subprocess.PIPE, text=True) as receiver:
+        try:
+            assert receiver.stdout is not None
+            port = receiver.stdout.readline().strip()
+            sending = [*source.prefix, *here, target.address, port, str(size)]
+            return float(subprocess.run(sending, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout)
+        finally:
+            receiver.kill()
+
+
+def _send(host: str, port: int, size: int) -> float:
     piece = memoryview(bytes(PIECE))
-    try:
-        with socket.create_connection(("127.0.0.1", here.recv())) as sock:
-            return statistics.median(_rate(sock, piece, size) for _ in range(ROUNDS))
-    finally:
-        child.join(10)
-        child.kill()
+    with socket.create_connection((host, port)) as sock:
+        sock.sendall(size.to_bytes(8, "little"))
+        return statistics.median(_rate(sock, piece, size) for _ in range(ROUNDS))
 
 
 def _rate(sock: socket.socket, piece: memoryview, size: int) -> float:
@@ -34,12 +44,14 @@ def _rate(sock: socket.socket, piece: memoryview, size: int) -> float:
     return size / (time.perf_counter() - begun)
 
 
-def _swallow(there: Connection, size: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        there.send(listening.getsockname()[1])
+def _receive(host: str) -> None:
+    """Says its port and serves one connection."""
+    with socket.create_server((host, 0)) as listening:
+        print(listening.getsockname()[1], flush=True)
         sock, _ = listening.accept()
     buffer = memoryview(bytearray(PIECE))
     with sock:
+        size = int.from_bytes(sock.recv(8, socket.MSG_WAITALL), "little")
         while True:
             left = size
             while left:
@@ -48,3 +60,13 @@ def _swallow(there: Connection, size: int) -> None:
                     return
                 left -= got
             sock.sendall(b"1")
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case [address]:
+            _receive(address)
+        case [address, at, count]:
+            print(_send(address, int(at), int(count)))
+        case _:
+            sys.exit("ADDRESS to receive, ADDRESS PORT BYTES to send")

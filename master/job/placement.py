@@ -18,6 +18,7 @@ Second copies are placed by `backups`, beside the owners that are chosen here.  
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -75,16 +76,19 @@ def place(
 def moves(before: Sequence[int], after: Sequence[int], *, first: Iterable[int] = ()) -> tuple[Move, ...]:
     """The way from one placement to another.  After any number of these every bucket has exactly one owner.
 
-    Sources take turns, so that no server sends everything while the others wait; `first`: those that have to leave.
+    Sources take turns, so that no server sends everything while the others wait, and so do the targets of each, so that
+    no link has to carry everything; `first`: those that have to leave.
     No class of `place` is less even on the way than at both its ends: a server either gives of a class or gets.
     """
-    urgent, given = frozenset(first), dict.fromkeys(before, 0)
+    urgent, given = frozenset(first), Counter[tuple[int, int]]()
     ranked: list[tuple[bool, int, Move]] = []
     for bucket, (source, target) in enumerate(zip(before, after, strict=True)):
         if source != target:
-            ranked.append((source not in urgent, given[source], Move(bucket=bucket, source=source, target=target)))
-            given[source] += 1
-    return tuple(move for *_, move in sorted(ranked, key=lambda one: (*one[:2], one[2].source)))
+            ranked.append(
+                (source not in urgent, given[source, target], Move(bucket=bucket, source=source, target=target))
+            )
+            given[source, target] += 1
+    return tuple(move for *_, move in sorted(ranked, key=lambda one: (*one[:2], one[2].source, one[2].target)))
 
 
 def classes(bucket_count: int, servers: int, weights: Sequence[Weight] = ()) -> tuple[tuple[int, ...], ...]:

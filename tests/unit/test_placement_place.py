@@ -75,6 +75,12 @@ def test_sources_take_turns():
     assert [move.source for move in moves(before, place(8, 4, before))] == [0, 1, 0, 1]
 
 
+def test_the_targets_of_one_source_take_turns():
+    """It gives to two servers at the same time: neither's link carries everything while the other waits."""
+    way = moves((0, 1, 2, 2, 2, 2), (0, 1, 0, 0, 1, 1))
+    assert [move.target for move in way] == [0, 1, 0, 1]
+
+
 def test_hot_buckets_are_spread_and_sizes_stay_even():
     """Four buckets of eight are hot, all on server 0: load and size are even afterwards, with two moves each way."""
     weights = [Weight(size_bytes=100, load=10.0 if bucket < 4 else 1.0) for bucket in range(8)]

@@ -41,6 +41,7 @@ EXIT_REFUSED: Final = 3
 EXIT_BROKEN: Final = 70  # EX_SOFTWARE
 EXIT_OWNING: Final = 75  # EX_TEMPFAIL: others do not have its buckets
 _PARENT_CHECK_S: Final = 1.0
+_SWITCH_S: Final = 0.0005  # a push that has come waits so long at most for a thread that packs a bucket; usual are 5 ms
 
 
 class _Signalled:
@@ -52,6 +53,7 @@ def main() -> int:
 
     2: wrong environment; 70: a bug.
     """
+    sys.setswitchinterval(_SWITCH_S)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         return _run(os.environ)

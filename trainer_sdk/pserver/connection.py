@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from master.api.identities import ServerPlace
 from trainer_sdk.errors import ServerUnavailableError
+from trainer_sdk.pserver.alarm import Alarm
 from trainer_sdk.pserver.handshake import Role, greet_server
 from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
@@ -31,6 +31,7 @@ class ClientSettings:
     limits: WireLimits = field(default_factory=lambda: WireLimits(io_s=10.0))  # of a server that stopped
     budget_s: float = 2.0  # no new attempt after that: the route may have changed meanwhile
     connect_s: float = 2.0  # one attempt
+    buffer_bytes: int = 0  # SO_SNDBUF, what may be on its way; 0: as the system likes
 
 
 class Connection:
@@ -52,6 +53,7 @@ class Connection:
         self._security = security
         self._settings, self._context = settings, context
         self._patience = patience
+        self._alarm = Alarm(self._break_off)
         self._socket: socket.socket | None = None
         self._channel: Channel | None = None
         self.is_owed = False
@@ -70,19 +72,12 @@ class Connection:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         return self._channel
 
-    @contextmanager
-    def open_until(self, deadline_s: float) -> Iterator[None]:
+    def open_until(self, deadline_s: float) -> AbstractContextManager[None]:
         """Whoever waits inside is woken with an OSError at the deadline (monotonic clock).
 
         The limits of a channel hold for one socket operation each: a peer that takes a little now and then keeps them.
         """
-        timer = threading.Timer(deadline_s - time.monotonic(), self._break_off)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+        return self._alarm.at(deadline_s)
 
     def _break_off(self) -> None:
         """In a thread of its own; who connects just now has the same deadline."""
@@ -118,7 +113,7 @@ class Connection:
         problem = OSError("its name has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM):
             try:
-                sock = self._hold(socket.socket(family, kind, protocol))
+                sock = self._hold(self._new_socket(family, kind, protocol))
                 sock.settimeout(limit_s)
                 sock.connect(address)
                 return sock if self._context is None else self._encrypt(sock, self._context)
@@ -133,6 +128,12 @@ class Connection:
         self._hold(encrypted)
         encrypted.do_handshake()
         return encrypted
+
+    def _new_socket(self, family: int, kind: int, protocol: int) -> socket.socket:
+        sock = socket.socket(family, kind, protocol)
+        if self._settings.buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.buffer_bytes)
+        return sock
 
     def _hold(self, sock: socket.socket) -> socket.socket:
         self._patience.open(sock)

@@ -6,6 +6,10 @@ without, and tries again within a budget.  What fails is said in the log and now
 undoes the move (rule 53); nothing here has to be remembered.  Copies are sent one at a time to each target, so it never
 receives more of them at once than there are other servers; those of frozen buckets, for which pushes wait, before those
 that go ahead.
+
+They share their links with pushes and pulls.  Left to itself a connection fills the queue of the slowest port on its
+way, and all that passes there waits or is lost: one push took 270 ms.  So little is in the network at once
+(BUFFER_BYTES): enough for 100 MB/s where an answer takes a millisecond, too little to fill a queue.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from trainer_sdk.pserver.wire_copies import CopyStatus, decode_copy_answer, enco
 log = logging.getLogger(__name__)
 
 BUDGET_S: Final = 8.0  # for one copy, all attempts; less than a master waits for one (`JobConfig.move_timeout_ns`)
+BUFFER_BYTES: Final = 96 << 10  # on the way to one server at once; the system doubles it
 _PAUSE_S: Final = 0.1  # after the first attempt that failed, twice as long after each other one
 _LONGEST_PAUSE_S: Final = 1.6
 _JOIN_S: Final = 0.1
@@ -60,7 +65,11 @@ class Couriers:
     def __init__(self, name: MemberName, security: Security, post: Post) -> None:
         self._security, self._post = security, post
         self._settings = ClientSettings(
-            name=name, role=Role.SERVER, limits=WireLimits(io_s=BUDGET_S), budget_s=BUDGET_S
+            name=name,
+            role=Role.SERVER,
+            limits=WireLimits(io_s=BUDGET_S),
+            budget_s=BUDGET_S,
+            buffer_bytes=BUFFER_BYTES,
         )
         self._patience = Patience()
         self._waiting: dict[Incarnation, deque[SendCopy]] = {}  # by target; of each that has a thread

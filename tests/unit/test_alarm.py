@@ -1,0 +1,72 @@
+"""Deadlines that one thread watches: each rings once if it is not met, and none that was met."""
+
+import threading
+import time
+
+import pytest
+
+from trainer_sdk.pserver import alarm
+from trainer_sdk.pserver.alarm import Alarm
+
+LONG_S = 20.0
+
+
+class Bell:
+    """How often it rang."""
+
+    def __init__(self):
+        self.rings = 0
+        self._has_rung = threading.Semaphore(0)
+        self.alarm = Alarm(self._ring)
+
+    def _ring(self):
+        self.rings += 1
+        self._has_rung.release()
+
+    def wait(self):
+        assert self._has_rung.acquire(timeout=LONG_S)
+
+
+@pytest.fixture
+def bell():
+    return Bell()
+
+
+def test_a_deadline_that_passes_rings_once_and_the_next_one_again(bell):
+    for rings in (1, 2):
+        with bell.alarm.at(time.monotonic()):
+            bell.wait()
+        assert bell.rings == rings
+
+
+def test_a_deadline_earlier_than_the_one_before_is_kept(bell):
+    """The thread sleeps until an hour from now; the hour's block has been left."""
+    with bell.alarm.at(time.monotonic() + 3600):
+        pass
+    with bell.alarm.at(time.monotonic()):
+        bell.wait()
+    assert bell.rings == 1
+
+
+def test_a_block_that_was_left_in_time_rings_nothing(bell):
+    """Not even when its deadline passes while the next block waits."""
+    with bell.alarm.at(time.monotonic() + 0.01):
+        pass
+    with bell.alarm.at(time.monotonic() + 0.05):
+        bell.wait()
+    assert bell.rings == 1
+
+
+def test_a_thread_that_is_kept_for_no_time_keeps_its_deadline(bell, monkeypatch):
+    monkeypatch.setattr(alarm, "_IDLE_S", 0.0)
+    for _ in range(2):
+        with bell.alarm.at(time.monotonic() + 0.01):
+            bell.wait()
+    assert bell.rings == 2
+
+
+def test_one_thread_does_for_many_deadlines(bell):
+    before = threading.active_count()
+    for _ in range(10):
+        with bell.alarm.at(time.monotonic() + LONG_S):
+            assert threading.active_count() <= before + 1
