@@ -1,0 +1,185 @@
+"""What travels on a member's stream, as values; `codec` gives them their wire form.
+
+Trainers and parameter servers keep one stream each with the master.  Members speak first (`RegisterTrainer`,
+`RegisterServer`); every answer names what it answers by token, cut or lineage, so lost, repeated and reordered
+messages mean the same as before.  The rules cited are those of docs/protocol.md.
+
+Here are the names and the unions; the messages stand by direction in `from_trainers`, `from_servers`,
+`to_trainers` and `to_servers`.
+"""
+
+from master.api.messages.files import BucketMarks, FileRecord
+from master.api.messages.from_servers import (
+    Activated,
+    BackupSilent,
+    CutRefused,
+    CutTaken,
+    Held,
+    Installed,
+    MarksReport,
+    Refusal,
+    RegisterServer,
+    Restored,
+    RestoreFailed,
+    ServerLeaving,
+    ServerReport,
+    SkipAnswer,
+    Written,
+)
+from master.api.messages.from_trainers import (
+    Ack,
+    Acquire,
+    Declare,
+    Failed,
+    FinalSaved,
+    Leave,
+    OfferCheckpoint,
+    Progress,
+    RegisterTrainer,
+    Return,
+)
+from master.api.messages.refusals import Fenced, Refused
+from master.api.messages.to_servers import (
+    Activate,
+    AskMarks,
+    Backed,
+    Cut,
+    Drop,
+    Forget,
+    Freeze,
+    Hold,
+    Kept,
+    Released,
+    Restore,
+    ServerWelcome,
+    Skip,
+    Warm,
+)
+from master.api.messages.to_trainers import (
+    Declared,
+    Drain,
+    Ended,
+    Granted,
+    OfferAnswered,
+    RankChanged,
+    Registered,
+    RouteChanged,
+    Wait,
+)
+
+TrainerMessage = (
+    RegisterTrainer | Declare | Acquire | Ack | Return | Progress | Failed | OfferCheckpoint | FinalSaved | Leave
+)
+
+ServerMessage = (
+    RegisterServer
+    | MarksReport
+    | Restored
+    | RestoreFailed
+    | Held
+    | CutTaken
+    | CutRefused
+    | Written
+    | SkipAnswer
+    | Installed
+    | Activated
+    | ServerLeaving
+    | ServerReport
+    | BackupSilent
+)
+
+MemberMessage = TrainerMessage | ServerMessage
+
+ToTrainer = (
+    Registered
+    | Declared
+    | Granted
+    | Wait
+    | Ended
+    | Drain
+    | RouteChanged
+    | RankChanged
+    | OfferAnswered
+    | Fenced
+    | Refused
+)
+
+ToServer = (
+    ServerWelcome
+    | AskMarks
+    | Restore
+    | Hold
+    | Cut
+    | Drop
+    | Skip
+    | Warm
+    | Freeze
+    | Activate
+    | Forget
+    | Released
+    | Fenced
+    | Refused
+)
+
+MasterMessage = ToTrainer | ToServer
+
+__all__ = [
+    "Ack",
+    "Acquire",
+    "Activate",
+    "Activated",
+    "AskMarks",
+    "Backed",
+    "BackupSilent",
+    "BucketMarks",
+    "Cut",
+    "CutRefused",
+    "CutTaken",
+    "Declare",
+    "Declared",
+    "Drain",
+    "Drop",
+    "Ended",
+    "Failed",
+    "Fenced",
+    "FileRecord",
+    "FinalSaved",
+    "Forget",
+    "Freeze",
+    "Granted",
+    "Held",
+    "Hold",
+    "Installed",
+    "Kept",
+    "Leave",
+    "MarksReport",
+    "MasterMessage",
+    "MemberMessage",
+    "OfferAnswered",
+    "OfferCheckpoint",
+    "Progress",
+    "RankChanged",
+    "Refusal",
+    "Refused",
+    "RegisterServer",
+    "RegisterTrainer",
+    "Registered",
+    "Released",
+    "Restore",
+    "RestoreFailed",
+    "Restored",
+    "Return",
+    "RouteChanged",
+    "ServerLeaving",
+    "ServerMessage",
+    "ServerReport",
+    "ServerWelcome",
+    "Skip",
+    "SkipAnswer",
+    "ToServer",
+    "ToTrainer",
+    "TrainerMessage",
+    "Wait",
+    "Warm",
+    "Written",
+]

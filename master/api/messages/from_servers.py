@@ -1,0 +1,144 @@
+"""What parameter servers say to the master."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, Version
+from master.api.messages.files import BucketMarks, FileRecord
+from master.api.positions import PositionSet
+
+
+class Refusal(StrEnum):
+    """Why a server does not take part in a cut or cannot do as told (rules 6, 19, 20)."""
+
+    NOT_READY = "not-ready"
+    STALE_LINEAGE = "stale-lineage"
+    OLD = "old"
+    GONE = "gone"
+    FAILED = "failed"  # the disk is full, say; the message tells
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterServer:
+    """First message of a server's stream.  `lineage` is NO_LINEAGE for a process that holds no model."""
+
+    name: MemberName
+    ordinal: int
+    incarnation: Incarnation
+    address: str
+    lineage: Lineage
+    is_leaving: bool = False  # it has said so before, maybe to another master
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarksReport:
+    """Answer to AskMarks (rule 17).  Empty marks: this server holds no bucket of that lineage."""
+
+    lineage: Lineage
+    marks: tuple[BucketMarks, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """RESTORE of this lineage is complete (rule 27): the server serves."""
+
+    lineage: Lineage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreFailed:
+    """The base could not be read or did not verify; the server still holds no model of that lineage."""
+
+    lineage: Lineage
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Answer to HOLD: pushes are held; these are the marks of the active buckets (rule 19)."""
+
+    cut: CutId
+    marks: tuple[BucketMarks, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutTaken:
+    """Answer to CUT: forked, goes on (rule 20)."""
+
+    cut: CutId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutRefused:
+    """Answer to HOLD or CUT, or news that the fork has ended; the master gives the cut up."""
+
+    cut: CutId
+    reason: Refusal
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The fork's file is complete and verified (rule 21); said again if asked again."""
+
+    cut: CutId
+    file: FileRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkipAnswer:
+    """Answer to SKIP (rule 31), per group of buckets: `skipped` now, or `applied` already."""
+
+    lineage: Lineage
+    positions: PositionSet
+    skipped: PositionSet  # bucket numbers
+    applied: PositionSet  # bucket numbers; of a bucket in neither set its active copy is elsewhere (rule 60)
+    of_backups: bool = False  # as the question was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """This server has the whole bucket, staged for this version; so its source has frozen the one before (rule 44)."""
+
+    lineage: Lineage
+    bucket: BucketId
+    version: Version
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activated:
+    """Answer to ACTIVATE: these are live and active here at this version, as owner or as backup (rules 47, 62)."""
+
+    lineage: Lineage
+    buckets: PositionSet
+    version: Version
+    is_backup: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLeaving:
+    """This server has to go: it ends when it is Released, or when its grace is over."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupSilent:
+    """This process, the backup of what I own, has confirmed nothing for so long: pushes wait for it (rule 62)."""
+
+    lineage: Lineage
+    backup: Incarnation
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerReport:
+    """What the buckets that are live here weigh: said once they are, and every some seconds.  Lost or late: no harm."""
+
+    lineage: Lineage
+    buckets: PositionSet
+    sizes_bytes: tuple[int, ...]  # of each, in their order: parameters and slots
+    loads: tuple[float, ...]  # of each: bytes pushed and pulled a second, since the report before; rows by a sample
