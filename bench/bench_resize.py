@@ -29,6 +29,7 @@ from bench.rows import Row, print_rows
 
 QUIET_S: Final = 12.0  # before a resize: what it is compared with; servers say every 10 s what their buckets weigh
 LINK_BYTES_PER_S: Final = 125_000_000  # of a node, each way: what these processors can fill beside everything else
+BATCH_BYTES: Final = 4096 * (4 * WIDTH + 8) + 4 * 65_536  # of `programs/embedding`: rows with their ids, and `w`
 BEHIND_LINKS: Final = "behind-links"
 
 
@@ -57,7 +58,7 @@ def main() -> None:
 
 async def rows(where: str, new_node: Callable[[], Node], probe_bytes: int, why: str = "") -> list[Row]:
     link = link_bytes_per_s(probe_bytes, new_node(), new_node())
-    load = f"load of the machine before: {os.getloadavg()[0]:.1f}{why}"
+    load = f"two trainers, {BATCH_BYTES / 1e6:.1f} MB each way a batch; load before: {os.getloadavg()[0]:.1f}{why}"
     found = [Row(name=f"{where}: a bare socket between two processes", value=round(link / 1e6), unit="MB/s", note=load)]
     async with job(new_node=new_node) as running:
         grown = await resize(running, 3)
