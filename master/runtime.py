@@ -92,6 +92,7 @@ class TermRuntime:
         self._inbox = Inbox(limit=MAX_WAITING_EVENTS)
         self._persistence = Persistence(store, term, self._note_outcome)
         self._streams = Streams()
+        self.is_over = False  # no stream is to be opened any more: nobody would end it
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
         step = job.initial(config, durable, term, _now())
@@ -121,6 +122,7 @@ class TermRuntime:
                 self._take_turn()
                 await asyncio.sleep(0)  # let the streams send
         finally:
+            self.is_over = True
             for stream in self._streams:
                 stream.abandon("this master's term is over")
             for asked in self._asking.values():

@@ -33,6 +33,7 @@ from master.streams import Stream
 log: Final = logging.getLogger(__name__)
 
 HELLO_TIMEOUT_S: Final = 10.0
+_AWAY: Final = "this master does not lead: try again, or another one"
 
 _Requests: TypeAlias = AsyncIterator[master_pb2.MemberEnvelope]
 _Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -82,6 +83,8 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         first = await self._greet(request_iterator, context)
         if first is None:
             return
+        if term.is_over:  # while its hello was awaited: who has no stream asks again, who has a deaf one does not
+            await _refuse(context, grpc.StatusCode.UNAVAILABLE, _AWAY)
         stream = Stream(context.peer())
         term.open(stream)
         reader = asyncio.create_task(self._read(term, stream, first, request_iterator))
@@ -175,7 +178,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
                     context, grpc.StatusCode.UNAUTHENTICATED, "this job asks for its secret: check EDL_TOKEN_FILE"
                 )
         if self._term is None or not self._term.may_answer():
-            await _refuse(context, grpc.StatusCode.UNAVAILABLE, "this master does not lead: try again, or another one")
+            await _refuse(context, grpc.StatusCode.UNAVAILABLE, _AWAY)
         return self._term
 
 

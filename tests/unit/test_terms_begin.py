@@ -1,7 +1,11 @@
-"""How a term begins beside a store that is not there all the time."""
+"""How a term begins beside a store that is not there all the time, and who comes as it ends."""
 
 import asyncio
 
+import grpc
+import pytest
+
+from master.api.codec import encode_member_envelope
 from master.api.hello import Hello
 from master.api.storage import LocalStorage
 from master.config import Settings
@@ -34,6 +38,51 @@ class Link(MemoryStore):
         return await super().read(asked)
 
 
+class RefusedError(Exception):
+    """What gRPC raises in a servicer that aborts a call."""
+
+
+class Caller:
+    """What gRPC says of one call, and its way to refuse it."""
+
+    def peer(self):
+        return "127.0.0.1:1"
+
+    async def abort(self, code, _text, trailing_metadata=()):
+        raise RefusedError(code, *trailing_metadata)
+
+
+async def led(server):
+    async with asyncio.timeout(5):
+        while server.term is None:  # noqa: ASYNC110 - a few turns of the loop; the server tells nobody
+            await asyncio.sleep(0)
+
+
+def terms_of(folder, store, server):
+    settings = Settings.from_environment({"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": str(folder)})
+    storage = CheckpointFolder(LocalStorage(folder))
+    return Terms(settings=settings, store=store, folder=storage, server=server, counts=Counts())
+
+
+async def test_a_member_whose_term_ends_while_its_hello_is_awaited_is_sent_away(tmp_path):
+    """On a stream of a term that is over nobody would ever say anything, not even that it is over."""
+    server = MasterServer(hello=Hello(job="digits"), token="")
+    serving = asyncio.create_task(terms_of(tmp_path, Link(refusals=0), server).run(holder="me"))
+    await led(server)
+
+    async def says_hello_late():
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+        yield encode_member_envelope((), hello=Hello(job="digits"))
+
+    async def hear_all():
+        return [envelope async for envelope in server.Connect(says_hello_late(), Caller())]
+
+    with pytest.raises(RefusedError) as refused:
+        await asyncio.wait_for(hear_all(), 5)
+    assert refused.value.args[0] is grpc.StatusCode.UNAVAILABLE
+
+
 async def test_a_term_that_cannot_read_the_store_asks_again_and_campaigns_once(tmp_path):
     """Giving the leadership up would cost a campaign and a term for each read that failed."""
     store, counts = Link(refusals=3), Counts()
@@ -43,9 +92,7 @@ async def test_a_term_that_cannot_read_the_store_asks_again_and_campaigns_once(t
     terms = Terms(settings=settings, store=store, folder=folder, server=server, counts=counts)
     serving = asyncio.create_task(terms.run(holder="me"))
     try:
-        async with asyncio.timeout(5):
-            while server.term is None:  # noqa: ASYNC110 - a few turns of the loop; the server tells nobody
-                await asyncio.sleep(0)
+        await led(server)
         assert (store.refusals, store.campaigns, counts.terms) == (0, 1, 1)
     finally:
         serving.cancel()
