@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.cli_stage import EDL, PROGRAMS
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 JOB = """
 apiVersion: edl.dev/v1alpha1
 kind: TrainingJob
