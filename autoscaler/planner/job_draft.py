@@ -184,6 +184,7 @@ class JobDraft:
         has_core = self.core >= spec.min_replicas
         is_allowed = size <= self.ceiling and size == spec.largest_allowed(size)
         has_fixed_servers = self.job.servers is None or not capabilities.servers_elastic
+        has_fixed_servers &= all(pod.replaces is None for pod in self.servers)
         self.is_settled = is_whole and has_core and is_allowed and has_fixed_servers and self.job.hold_until_s <= 0.0
         self.may_drink = self.is_settled and size < self.ceiling and spec.next_size(size) is not None
 

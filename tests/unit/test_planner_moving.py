@@ -214,10 +214,12 @@ def test_one_without_a_node_makes_way_for_the_web():
     assert servers(driver) == ["a-j"]
 
 
-def test_a_new_leader_goes_on_with_the_move_that_it_finds():
+@pytest.mark.parametrize("can", [CAN, Capabilities()], ids=["as before", "its servers stay where they are"])
+def test_a_new_leader_goes_on_with_the_move_that_it_finds(can):
     """The new server says whose place it takes; the clock runs on from its creation."""
     driver = after_the_tide("j")
     driver.turn()
+    driver.cluster.capabilities = can
     new = replace(driver.cluster.pods["j-server-1"], phase=PodPhase.STARTING, replaces="j-server-0")
     driver.history = History(since_s=driver.cluster.now())
     driver.cluster.put(new)
