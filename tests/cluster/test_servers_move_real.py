@@ -5,7 +5,10 @@ in `tests/unit/test_operator_moving.py` and, with real containers, in `tests/e2e
 """
 
 import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from kubernetes import client
@@ -17,6 +20,7 @@ from tests.cluster.waiting import wait_for
 
 JOBS, ELSEWHERE = "team-a", "web"
 HOME, BETTER = "n0", "n1"
+EDL = str(Path(sys.executable).with_name("edl"))
 OLD, NEW = "digits-server-0", "digits-server-1"
 PORT = 7999
 POLICY = """
@@ -71,7 +75,7 @@ def tide(plane, core):
     plane.kubectl("delete", "trainingjobs", "--all", "-n", JOBS, "--ignore-not-found")
     for namespace in (JOBS, ELSEWHERE):
         plane.kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force", "--ignore-not-found")
-    wait_for("no pods", lambda: not core.list_namespaced_pod(JOBS).items)
+    wait_for("no pods", lambda: not core.list_namespaced_pod(JOBS).items, budget_s=60)
 
 
 def web(name, cpu):
@@ -124,6 +128,9 @@ def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(
         lambda: allowed(policy.read_namespaced_pod_disruption_budget("digits-core", JOBS).status) == (4 - 1, 1),
     )
 
+    assert "team-a/digits-server-0 leaves once server 1 is ready on n1" in edl(plane, "why", "tj/digits")
+    assert "moves team-a/digits-server-0 to n1, where it wastes less" in edl(plane, "describe", "tj/digits")
+
     operator.kill()
     operator.start()
     operator.wait_leading()
@@ -137,6 +144,12 @@ def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(
     core.delete_namespaced_pod(OLD, JOBS, grace_period_seconds=0)
     wait_for("the room is a trainer's", lambda: trainers(core) == 3)
     assert servers(core) == {NEW: BETTER}
+
+
+def edl(plane, *words):
+    where = ("--kubeconfig", str(plane.kubeconfig), "-n", JOBS)
+    done = subprocess.run([EDL, *words, *where], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
 
 
 def allowed(status):
