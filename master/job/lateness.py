@@ -98,6 +98,6 @@ def _turn(state: JobState, bucket: BucketId) -> Instant:
 def _ends(state: JobState, intent: Intent) -> Instant:
     config, target = state.config, state.members.try_server(intent.target)
     late = _turn(state, intent.bucket) + config.move_timeout_ns
-    if target is None or target.window_ends is None:
+    if target is None or target.away_since is None or target.is_suspected:
         return Instant(late)
-    return Instant(min(late, target.window_ends - config.reconnect_window_ns + config.short_window_ns))
+    return Instant(min(late, target.away_since + config.short_window_ns))

@@ -41,6 +41,7 @@ from master.job import (
     servers,
     skipping,
     trainers,
+    waiting,
 )
 from master.job.domain import (
     AdoptableFound,
@@ -190,7 +191,7 @@ def _handle_window_ended(turn: Turn, event: ReconnectWindowEnded) -> None:
     trainer, server = turn.state.members.try_trainer(event.member), turn.state.members.try_server(event.member)
     if trainer and trainer.window_ends == event.deadline:
         departures.lose(turn, trainer, "its stream broke and did not come back")
-    elif server and server.window_ends == event.deadline:
+    elif server and waiting.ends(turn.state, server) == event.deadline:
         servers.handle_window_ended(turn, server)
 
 

@@ -56,15 +56,15 @@ class Server:
     ordinal: int
     address: str
     lineage: Lineage  # of the model it holds, as far as it has said
-    window_ends: Instant | None = None
-    is_suspected: bool = False  # the window is that of a silent one, whose stream is not broken (`silence`)
+    away_since: Instant | None = None  # its stream is broken, or it is suspected; how long it is waited for: `waiting`
+    is_suspected: bool = False  # it is silent, its stream is not broken (`silence`)
     is_leaving: bool = False  # it has said that it has to go
     is_released: bool = False  # it was told that it may
     leaves_after: int | None = None  # the attempt at a commit that is for it, if it leaves with what it owns
 
     @property
     def is_connected(self) -> bool:
-        return self.window_ends is None
+        return self.away_since is None
 
 
 _NO_TRAINERS: Final[FrozenMap[MemberName, Trainer]] = FrozenMap()

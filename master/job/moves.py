@@ -237,13 +237,6 @@ def is_safe(state: JobState, owner: MemberKey) -> bool:
     return all(succession.has_successor(state, now, bucket) for bucket in rest)
 
 
-def is_spare(state: JobState, server: Server) -> bool:
-    """Others have all that it has."""
-    now = state.table
-    buckets = table.owned(now.route, server.key.incarnation) if now else ()
-    return now is not None and all(succession.has_successor(state, now, bucket) for bucket in buckets)
-
-
 # ---- what servers say -----------------------------------------------------------------------------------------------
 
 
@@ -302,6 +295,8 @@ def let_go(turn: Turn, server: Server) -> bool:
         return False
     if state.stage in (Stage.RAISING, Stage.RESTORING) or state.recovery.must_raise:
         return server.key not in table.holders(now)
+    if now.backups and state.stage in (Stage.ADOPTING, Stage.GATHERING):  # the others may be on their way
+        return not succession.is_lost_with(turn.state, server.key)
     if now.backups:  # it may have been the second copy of what waits for its promotion
         return all(is_safe(turn.state, owner) for owner in table.owners(now.route))
     if state.stage is Stage.SERVING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from master.job import lateness
+from master.job import lateness, waiting
 from master.job.domain import (
     AnswersOverdue,
     CommitDue,
@@ -41,8 +41,8 @@ def _of_members(state: JobState) -> Iterator[tuple[Instant, Deadline]]:
         if trainer.window_ends is not None:
             yield trainer.window_ends, ReconnectWindowEnded(member=trainer.key, deadline=trainer.window_ends)
     for server in state.members.servers.values():
-        if server.window_ends is not None:
-            yield server.window_ends, ReconnectWindowEnded(member=server.key, deadline=server.window_ends)
+        if (ends := waiting.ends(state, server)) is not None:
+            yield ends, ReconnectWindowEnded(member=server.key, deadline=ends)
 
 
 def _of_commit(state: JobState) -> Iterator[tuple[Instant, Deadline]]:

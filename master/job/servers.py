@@ -33,7 +33,7 @@ from master.api.messages import (
     SkipAnswer,
     Written,
 )
-from master.job import cuts, moves, orders, recovery, resizing, silence, skipping
+from master.job import cuts, moves, orders, recovery, resizing, silence, skipping, succession
 from master.job.commit_end import give_up
 from master.job.domain import SECOND, AnswersOverdue, Instant, MemberKey
 from master.job.membership import Server, drop_server, put_server, retire, server_of
@@ -103,7 +103,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         for server in state.members.servers.values():
             skipping.ask_again(turn, server)
     if state.moves.overdue == event.deadline:
-        is_over = moves.is_quiet(state) and resizing.are_all_here(state)
+        is_over = moves.is_quiet(state) and not state.moves.unready and resizing.are_all_here(state)
         turn.change(moves=replace(state.moves, overdue=None if is_over else again))
         for server in state.members.servers.values():
             resizing.enter(turn, server)
@@ -165,22 +165,17 @@ def lose(turn: Turn, server: Server, why: str) -> None:
 
 
 def window(turn: Turn, server: Server) -> None:
-    """Its stream broke: the same process may come back with its model until the window ends.
-
-    That of one without which nothing is lost is short: what it has one copy of waits for it (rule 62).
-    """
+    """Its stream broke: the same process may come back with its model for as long as it is waited for (`waiting`)."""
     if server.is_connected or server.is_suspected:
-        config = turn.state.config
-        is_spare = turn.state.backups is not None and moves.is_spare(turn.state, server)
-        ends = turn.after(config.backup_window_ns if is_spare else config.reconnect_window_ns)
-        turn.change(members=put_server(turn.state.members, replace(server, window_ends=ends, is_suspected=False)))
+        away = replace(server, away_since=turn.now, is_suspected=False)
+        turn.change(members=put_server(turn.state.members, away))
 
 
 def handle_window_ended(turn: Turn, server: Server) -> None:
     """It is lost, unless it is only silent and others have come to need it meanwhile."""
     if not server.is_suspected:
         lose(turn, server, f"{server.key.name} is lost: its stream broke and did not come back")
-    elif moves.is_spare(turn.state, server):
+    elif succession.is_spare(turn.state, server.key):
         lose(turn, server, f"{server.key.name} is lost: it answered neither the other servers nor the master")
     else:
         silence.heard(turn, server)

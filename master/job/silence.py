@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from master.api.messages import BackupSilent
-from master.job import moves, orders, table
+from master.job import orders, succession, table
 from master.job.domain import SECOND
 from master.job.membership import Server, put_server
 from master.job.state import Stage, Turn
@@ -30,9 +30,8 @@ def handle_silent(turn: Turn, owner: Server, said: BackupSilent) -> None:
         return
     if said.silent_s * SECOND >= state.config.apart_after_ns:
         turn.change(moves=replace(state.moves, apart=state.moves.apart | buckets))
-    elif backup.is_connected and moves.is_spare(state, backup):
-        ends = turn.after(state.config.silence_window_ns)
-        turn.change(members=put_server(state.members, replace(backup, window_ends=ends, is_suspected=True)))
+    elif backup.is_connected and succession.is_spare(state, backup.key):
+        turn.change(members=put_server(state.members, replace(backup, away_since=turn.now, is_suspected=True)))
         orders.activate(turn, backup, buckets, is_backup=True)
 
 
@@ -40,6 +39,6 @@ def heard(turn: Turn, server: Server) -> Server:
     """It has said something: nobody that has been silent says a word."""
     if not server.is_suspected:
         return server
-    again = replace(server, window_ends=None, is_suspected=False)
+    again = replace(server, away_since=None, is_suspected=False)
     turn.change(members=put_server(turn.state.members, again))
     return again

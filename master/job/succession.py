@@ -12,7 +12,8 @@ from __future__ import annotations
 from master.job import table
 from master.job.domain import MemberKey, Table
 from master.job.frozen_map import FrozenMap
-from master.job.state import JobState
+from master.job.placement import NOBODY
+from master.job.state import JobState, Stage
 
 
 def settled(state: JobState, now: Table) -> Table:
@@ -72,6 +73,33 @@ def has_successor(state: JobState, now: Table, bucket: int) -> bool:
     """Its backup is a member, with the model of this lineage."""
     backup = table.backup_of(now, bucket)
     return backup is not None and _is_here(state, backup)
+
+
+def is_spare(state: JobState, key: MemberKey) -> bool:
+    """Of all that it has a copy of, another one is on a server that is heard; not while the model is restored."""
+    now = state.table
+    if now is None or state.recovery.must_raise or state.stage in (Stage.RAISING, Stage.RESTORING):
+        return False
+    here = {one.key for one in state.members.servers.values() if one.is_connected and one.lineage == state.number}
+    return all((pair - {key}) & here for pair in _pairs(now) if key in pair)
+
+
+def is_lost_with(state: JobState, key: MemberKey) -> bool:
+    """Of some bucket it had the only copy that may still come, while a new master waits for those that have them."""
+    now = state.table
+    may_come = {one.key for one in state.members.servers.values() if one.lineage == state.number}
+    if now is not None and not state.recovery.succeeds:
+        places = (one for one in now.route.servers if one.ordinal not in state.members.servers)
+        may_come |= {table.key_of(place) for place in places}
+    return now is None or any(not (pair - {key}) & may_come for pair in _pairs(now) if key in pair)
+
+
+def _pairs(now: Table) -> frozenset[frozenset[MemberKey]]:
+    """Of each bucket those that have a copy; few are different."""
+    known = [table.key_of(place) for place in now.route.servers]
+    holder = now.backups.holder if now.backups else now.route.owner
+    places = {(owner, owner if at == NOBODY else at) for owner, at in zip(now.route.owner, holder, strict=True)}
+    return frozenset(frozenset((known[owner], known[at])) for owner, at in places)
 
 
 def is_model_here(state: JobState, now: Table) -> bool:

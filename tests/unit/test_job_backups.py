@@ -12,6 +12,7 @@ from master.job.domain import (
     AfterLoss,
     AnswersOverdue,
     CommitDue,
+    Instant,
     LineageRecord,
     OwnersAwaited,
     ReconnectWindowEnded,
@@ -24,6 +25,10 @@ from tests.unit.job_pairs import PAIRED, THREE, Paired, alone, backups, lose, pa
 from tests.unit.test_job_quarantine import FRONT, fail_at_the_front
 
 ALL = PositionSet.span(0, 4)
+
+
+def is_window(event):
+    return isinstance(event, ReconnectWindowEnded)
 
 
 def window_s(driver):
@@ -75,6 +80,34 @@ def test_a_server_that_has_the_only_copy_is_waited_for():
     run_servers(driver, servers)
     assert driver.durable.lineage == LineageRecord(number=2, base=None)
     assert alone(driver) == 0
+
+
+def test_while_the_master_cannot_be_reached_nobody_is_given_up_for_another_that_cannot_either():
+    """All streams break together, and all are back a second later: nothing is lost, and no copy is made anew."""
+    driver, servers = paired(THREE)
+    before = driver.durable
+    for server in servers:
+        driver.feed(StreamBroken(member=server.key))
+    assert all(at - driver.now == 10 * SECOND for at, one in deadlines(driver.state) if is_window(one))
+    driver.now = Instant(driver.now + SECOND)
+    for server in servers:
+        server.register()
+    run_servers(driver, servers)
+    assert (driver.durable, driver.state.stage) == (before, Stage.SERVING)
+
+
+def test_one_that_does_not_come_back_with_the_others_is_given_up_at_once():
+    """From then on they have what it had: how long a server is waited for is asked of the state as it is."""
+    driver, servers = paired(THREE)
+    for server in servers:
+        driver.feed(StreamBroken(member=server.key))
+    driver.now = Instant(driver.now + SECOND)
+    for server in servers[1:]:
+        server.register()
+    assert [driver.now - at for at, one in deadlines(driver.state) if is_window(one)] == [SECOND // 2]
+    driver.fire(ReconnectWindowEnded)
+    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
+    assert "s0" not in {*owners(driver), *backups(driver)}
 
 
 def test_once_all_buckets_have_two_copies_again_the_next_loss_costs_a_promotion_too():
@@ -234,6 +267,61 @@ def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_o
     assert not driver.state.moves.unready, "they have said so"
     lose(driver, servers, 1)
     assert (owners(driver), driver.state.number) == (["s0"] * 4, 1)
+
+
+def test_a_server_that_dies_before_the_others_have_come_to_a_new_master_costs_no_roll_back():
+    """Who is not here yet may still come with what it had (rule 62)."""
+    driver, servers = paired(THREE)
+    driver.start()
+    driver.trainer("t0", declares=None)
+    servers[0].register()
+    servers[0].restart()
+    for server in servers[1:]:
+        server.register()
+    carry(driver, servers)
+    assert (driver.state.stage, driver.state.number, alone(driver)) == (Stage.SERVING, 1, 0)
+
+
+def test_a_server_that_has_nothing_may_go_before_the_others_have_come_to_a_new_master():
+    """Rule 49."""
+    driver, servers = paired(replace(THREE, max_servers=4))
+    driver.want(4)
+    driver.start()
+    driver.trainer("t0", declares=None)
+    spare = Paired(driver, 3)
+    spare.register()
+    lose(driver, [spare], 3)
+    for server in servers:
+        server.register()
+    run_servers(driver, servers)
+    assert (driver.state.stage, driver.state.number) == (Stage.SERVING, 1)
+
+
+def test_both_servers_of_a_bucket_that_die_under_a_new_master_are_a_loss():
+    """Other processes have come in their places: nobody waits for them."""
+    driver, servers = paired()
+    driver.start()
+    driver.trainer("t0", declares=None)
+    for server in servers:
+        server.register()
+        server.restart()
+    run_servers(driver, servers)
+    assert (driver.state.stage, driver.state.number, alone(driver)) == (Stage.SERVING, 2, 0)
+
+
+def test_a_backup_that_has_not_said_that_it_is_ready_is_asked_until_it_has():
+    """Pushes to what it is the backup of wait for it (rule 61)."""
+    driver, servers = paired()
+    driver.start()
+    driver.trainer("t0", declares=None)
+    for server in servers:
+        server.register()
+    run_servers(driver, servers)
+    driver.fire(AnswersOverdue)
+    asked = len(to(driver, servers[1].key, Activate))
+    assert driver.state.moves.unready, "its answer was lost"
+    driver.fire(AnswersOverdue)
+    assert len(to(driver, servers[1].key, Activate)) == asked + 1
 
 
 def test_an_owner_lost_while_marks_are_read_costs_a_promotion_too():
