@@ -21,8 +21,10 @@ from autoscaler.clusters.under_way import UnderWay
         (
             UnderWay(wanted=3, there=3, moving=12),
             0,
-            "replaces the resize to 3 that was under way: 3 of 3 are there, 12 buckets on the way; "
-            "what has begun ends first",
+            (
+                "replaces the resize to 3 that was under way: 3 of 3 are there, 12 buckets on the way; "
+                "what has begun ends first"
+            ),
         ),
         (UnderWay(wanted=3, there=1), 3, "the resize to 3 that is under way goes on: 1 of 3 is there"),
         (
