@@ -29,10 +29,7 @@ SEATS_PER_NODE: Final = 6
 START_BUDGET_S: Final = 180.0
 VALUES: Final[Mapping[str, object]] = {
     "image": {"pullPolicy": "Never"},
-    "operator": {
-        "moveServers": True,
-        "resources": {"requests": {"cpu": SMALL, "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-    },
+    "operator": {"resources": {"requests": {"cpu": SMALL, "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},
     "etcd": {
         "enabled": True,
         "image": {"pullPolicy": "Never"},
@@ -60,6 +57,12 @@ class Product:
             error.add_note(self.account())
             raise
         return notes
+
+    def upgrade(self, setting: str) -> None:
+        """`helm upgrade` with one more setting; afterwards an operator that heeds it leads."""
+        more = ("--reuse-values", "--set", setting)
+        self.cluster.control_plane.helm("upgrade", RELEASE, str(CHART), *more, *_IN_NAMESPACE)
+        self._wait_ready()
 
     def uninstall(self) -> None:
         """Afterwards no operator runs."""

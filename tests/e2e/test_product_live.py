@@ -154,7 +154,16 @@ def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
     day.end()
 
 
+@pytest.fixture
+def moving_servers(product):
+    """Operators that move servers; those of other tests leave them where they stand, as they do by default."""
+    product.upgrade("operator.moveServers=true")
+    yield
+    product.upgrade("operator.moveServers=false")
+
+
 @pytest.mark.timeout(900)
+@pytest.mark.usefixtures("moving_servers")
 def test_a_server_moves_to_the_node_where_it_wastes_least_while_it_trains(day, pods, core):
     """Seats of 300: left holds the server (150) and one, or two; right, once the tide has gone, one and the server."""
     left, right = NODES
