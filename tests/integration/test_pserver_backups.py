@@ -1,5 +1,6 @@
 """Two parameter servers that are each other's backup, over real sockets (rules 61, 62; ADR 0318)."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from master.api.identities import Version
 from master.api.messages import Activate, Activated, Backed
 from master.api.positions import PositionSet
+from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, TABLES, span, verdicts
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.connection import ClientSettings, Connection
@@ -14,6 +16,7 @@ from trainer_sdk.pserver.exchange import Request, exchange
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import Push, Target
 from trainer_sdk.pserver.patience import Patience
+from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Kind
 from trainer_sdk.pserver.wire_copies import encode_pass
 from trainer_sdk.pserver.wire_messages import PushHead
@@ -60,6 +63,17 @@ def activate(job, to, buckets, **more):
     job.servers[to].service.control(Activate(lineage=job.lineage, buckets=buckets, **version, **more))
 
 
+class Busy:
+    """Takes a fifth of a second before it looks at a stranger."""
+
+    def __init__(self, context):
+        self._context = context
+
+    def wrap_socket(self, *args, **kwargs):
+        time.sleep(0.2)
+        return self._context.wrap_socket(*args, **kwargs)
+
+
 def test_what_is_answered_is_on_both_servers_to_the_last_bit(new_job):
     """Dense tables with Adam, counters and rows; every bucket has a second copy that equals the first (rule 61)."""
     job = paired(new_job(2))
@@ -95,6 +109,25 @@ def test_an_owner_applies_nothing_without_its_backup_until_it_is_told_to(new_job
     assert job.servers[0].wait_for(Activated).buckets == mine
     assert push(0) == {("moved", str(mine))}
     assert push(1) == {("applied", str(mine))}
+
+
+def test_an_owner_that_is_left_alone_keeps_no_connection_to_the_backup_that_it_had(new_job):
+    """A job outlives many backups, and each had one for every trainer."""
+    job = paired(new_job(2))
+    job.push(0, 4)
+    relays = job.servers[0].service._relays
+    assert list(relays._idle) == [job.servers[1].incarnation]
+    activate(job, 0, job.orders[0].buckets)
+    assert not relays._idle
+
+
+def test_a_backup_that_is_slow_to_greet_is_waited_for(new_job, tmp_path):
+    """A handshake takes processors, and they may be busy: the first push is passed on all the same."""
+    Authority("job").issue(tmp_path / "tls")
+    job = paired(new_job(2, security=Security(token=b"secret", tls_folder=tmp_path / "tls")))
+    for server in job.servers:
+        server.listener._context = Busy(server.listener._context)
+    assert verdicts(job.push(0, 4)) == {("applied", str(ALL))}
 
 
 def test_a_promoted_backup_goes_on_where_its_owner_ended_and_takes_nothing_more_from_it(new_job):

@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from master.api.identities import Incarnation, Lineage, MemberName
@@ -72,6 +72,15 @@ class Relays:
             self._tell_silent(backup, head.push.lineage, begun_s)
         return tuple(said)
 
+    def keep(self, backups: Collection[Incarnation]) -> None:
+        """Nothing is passed on to any other: its connections are closed, and its silence is over."""
+        with self._lock:
+            gone = [one for backup, idle in self._idle.items() if backup not in backups for one in idle]
+            self._idle = {backup: idle for backup, idle in self._idle.items() if backup in backups}
+            self._silent = {backup: times for backup, times in self._silent.items() if backup in backups}
+        for connection in gone:
+            connection.close()
+
     def close(self) -> None:
         """Nothing is passed on any more; what was under way is broken off."""
         self._patience.end()
@@ -87,10 +96,12 @@ class Relays:
             connection = idle.pop() if idle else None
         if connection is None:
             context = self._security.client_context()
-            connection = Connection(one.to, self._security, self._settings, context, self._patience)
+            connection = Connection(
+                one.to, self._security, self._settings, context, self._patience, is_outdated=lambda: True
+            )
         passed = head._replace(push=_addressed(head, one))
         try:
-            connection.channel(time.monotonic()).send(Kind.PASS, encode_pass(passed, pushed), [body])
+            connection.channel(time.monotonic() + IO_S).send(Kind.PASS, encode_pass(passed, pushed), [body])
             log.debug("%s", one)
         except (OSError, TemporaryError, WireError, AuthenticationError) as error:
             self._give_up(connection, error)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from master.api.identities import Incarnation, Lineage, MemberName
-from master.api.messages import Freeze
+from master.api.messages import Activate, Forget, Freeze, Restore
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver import bucket
@@ -102,6 +102,8 @@ class Service:
             self.copies.freeze(event)
         else:
             self._shell.control(event)
+        if isinstance(event, Activate | Forget | Restore):
+            self._relays.keep({group.backup.incarnation for group in self._shell.state.groups if group.backup})
 
     def _begin(self, effect: Errand) -> None:
         match effect:
