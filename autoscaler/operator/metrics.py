@@ -96,6 +96,8 @@ class Metrics:
                 self._servers.labels(*where, what).set(count)
         if "alone" in status.get("servers", {}):
             self._alone.labels(*where).set(status["servers"]["alone"])
+        else:
+            _remove(self._alone, *where)
         self._share.labels(*where).set(float(status.get("share") or 0))
         self._committed.labels(*where).set(status.get("progress", {}).get("samplesCommitted", 0))
         self._checkpoint_every.labels(*where).set(checkpoint_every_s)

@@ -84,6 +84,14 @@ def test_a_job_that_is_gone_leaves_no_series():
     assert "digits" not in text(metrics)
 
 
+def test_a_job_that_wants_one_copy_of_everything_lacks_none():
+    """It may have wanted two until it was suspended: the gauge does not stand where it stood."""
+    metrics = Metrics()
+    for servers in ({"alone": 5}, {}):
+        metrics.show_job(JOB, {"servers": servers}, checkpoint_every_s=60.0)
+        assert ('edl_job_buckets_with_one_copy{job="digits"' in text(metrics)) is bool(servers)
+
+
 def test_a_condition_that_turns_is_shown_once():
     metrics = Metrics()
     metrics.show_job(JOB, status(seen()), checkpoint_every_s=60.0)
