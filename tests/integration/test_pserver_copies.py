@@ -18,6 +18,7 @@ from trainer_sdk.pserver.bucket_bytes import encode_bucket
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import CopyArrived, CopyHead, Verdict
 from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.sparse import SparsePart
 from trainer_sdk.pserver.tables import Model
 from trainer_sdk.pserver.wire_copies import CopyStatus, copy_digest
 
@@ -340,3 +341,17 @@ def test_a_newer_lineage_drops_what_was_staged(new_job):
         Activate(lineage=Lineage(2), buckets=PositionSet.of(MOVED), version=Version(1), since=Version(0))
     )
     assert job.servers[1].all_of(Activated) == []
+
+
+def test_a_bucket_that_stays_where_it_was_is_watched_no_longer(new_job):
+    """Its move is undone, or it goes on beside a copy of it: pushes pay nothing for what went ahead (rule 42)."""
+    job = new_job(2).restore()
+    job.push(0, 24)
+    source = job.servers[0]
+    (rows,) = (part for part in source.service._shell.model.parts if isinstance(part, SparsePart))
+    freeze(job, WITH_ROWS)
+    job.servers[1].wait_for(Installed)
+    assert rows._stamps.is_watched(WITH_ROWS)
+    undone = {"lineage": job.lineage, "buckets": PositionSet.of(WITH_ROWS), "version": Version(1)}
+    source.service.control(Activate(**undone, since=Version(0)))
+    assert not rows._stamps.is_watched(WITH_ROWS)

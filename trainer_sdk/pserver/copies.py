@@ -52,6 +52,16 @@ class Copies:
         if self._shell.model is not None:
             self._shell.model.end_watches()
 
+    def end_watches(self) -> None:
+        """Of buckets that have another version by now: their rows went ahead for a move that is over."""
+        with self._shell.lock:
+            model, versions = self._shell.model, moving.versions(self._shell.state, self._watched)
+            for bucket in [bucket for bucket, order in self._watched.items() if versions.get(bucket) != order.version]:
+                del self._watched[bucket]
+                self._ahead.pop(bucket, None)
+                if model is not None:
+                    model.end_watch(bucket)
+
     def close(self) -> None:
         """Copies under way are broken off."""
         self._couriers.close()

@@ -14,7 +14,7 @@ which a move never waits for.  Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -288,6 +288,11 @@ def _with_left(state: ServerState, groups: Iterable[Group]) -> CutState | None:
         BucketMarks(buckets=g.buckets, applied=g.fork.applied, skipped=g.fork.skipped) for g in groups if g.fork
     )
     return replace(state.cut, left=(*state.cut.left, *left)) if state.cut is not None and left else state.cut
+
+
+def versions(state: ServerState, buckets: Collection[int]) -> dict[int, Version]:
+    """Of those that are live here."""
+    return {bucket: group.version for group in state.groups for bucket in buckets if bucket in group.buckets}
 
 
 def _try_live(state: ServerState, bucket: int) -> Group | None:

@@ -103,6 +103,7 @@ class Service:
         else:
             self._shell.control(event)
         if isinstance(event, Activate | Forget | Restore):
+            self.copies.end_watches()
             self._relays.keep({group.backup.incarnation for group in self._shell.state.groups if group.backup})
 
     def _begin(self, effect: Errand) -> None:

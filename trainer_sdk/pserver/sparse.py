@@ -91,6 +91,9 @@ class SparsePart:
         """From now on `written` tells which of its rows changed."""
         self._stamps.watch(bucket, self._homes)
 
+    def end_watch(self, bucket: int) -> None:
+        self._stamps.end(bucket)
+
     def end_watches(self) -> None:
         self._stamps.end_all()
 

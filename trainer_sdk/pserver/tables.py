@@ -116,6 +116,12 @@ class Model:
             if isinstance(part, SparsePart):
                 part.watch(bucket)
 
+    def end_watch(self, bucket: int) -> None:
+        """Its rows are not told apart any more."""
+        for part in self.parts:
+            if isinstance(part, SparsePart):
+                part.end_watch(bucket)
+
     def end_watches(self) -> None:
         """Nothing is told apart any more, and pushes pay nothing for it."""
         for part in self.parts:
