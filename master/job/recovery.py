@@ -169,9 +169,17 @@ def await_owners(turn: Turn, *, is_new: bool = False) -> None:
     window_ns = config.owners_window_ns if is_new else config.reconnect_window_ns
     is_short = state.backups is not None and not (state.recovery.must_raise or state.recovery.succeeds)
     if is_short:
-        window_ns = config.short_window_ns
+        window_ns = config.heirs_window_ns
     ends = turn.after(window_ns) if is_short or config.most_servers > config.servers else None
     turn.recover(awaits_until=ends, does_without=False)
+
+
+def note_arrival(turn: Turn) -> None:
+    """A server has come.  The first one to a new master: from then on the others' pauses may bring them too."""
+    state = turn.state
+    is_first = state.stage in (Stage.ADOPTING, Stage.GATHERING) and len(state.members.servers) == 1
+    if is_first and state.backups is not None and not (state.recovery.must_raise or state.recovery.succeeds):
+        await_owners(turn, is_new=True)
 
 
 def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
@@ -183,7 +191,7 @@ def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
     if state.recovery.awaits_until != event.deadline:
         return
     if state.backups is not None and not (state.recovery.must_raise or state.recovery.succeeds):
-        turn.recover(succeeds=True)
+        turn.recover(succeeds=bool(state.members.servers))  # else nobody reaches this master yet
         await_owners(turn, is_new=True)
     elif _can_go_on(turn.state):
         turn.recover(awaits_until=None, does_without=True)

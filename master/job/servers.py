@@ -62,6 +62,8 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
         is_leaving = server.is_leaving or before.is_leaving
         server = replace(server, is_leaving=is_leaving, is_released=before.is_released)
     turn.change(members=put_server(turn.state.members, server))
+    if before is None:
+        recovery.note_arrival(turn)
     turn.send(
         server.key,
         ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),

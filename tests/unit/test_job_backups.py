@@ -224,7 +224,7 @@ def test_a_job_with_one_server_has_one_copy_until_another_comes():
 
 
 def test_a_new_master_promotes_for_an_owner_that_does_not_come_back():
-    """After two seconds, not after a roll-back; then marks are read of the owners as they are now (rules 17, 62)."""
+    """After seconds, not after a roll-back; then marks are read of the owners as they are now (rules 17, 62)."""
     driver, servers = paired()
     done = train(driver, servers)
     driver.start()
@@ -251,6 +251,22 @@ def test_a_new_master_promotes_at_once_where_another_process_came_in_place_of_an
     assert driver.state.dispatch.done == done
     carry(driver, servers)
     assert (sorted(owners(driver)), alone(driver)) == (["s0", "s0", "s1", "s1"], 0)
+
+
+def test_a_new_master_waits_for_the_others_from_the_first_server_on():
+    """All may be long in reaching it: nobody is given up for having come second, and no copy is made anew."""
+    driver, servers = paired()
+    before = driver.durable
+    driver.start()
+    driver.trainer("t0", declares=None)
+    for _ in range(3):
+        driver.now = Instant(driver.now + 4 * SECOND)
+        driver.fire(OwnersAwaited)
+    servers[1].register()
+    assert [at - driver.now for at, one in deadlines(driver.state) if isinstance(one, OwnersAwaited)] == [4 * SECOND]
+    servers[0].register()
+    run_servers(driver, servers)
+    assert (driver.state.stage, driver.durable) == (Stage.SERVING, before)
 
 
 def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_of_them():

@@ -31,6 +31,7 @@ class JobConfig:
     backup_window_ns: int = SECOND // 2  # ... and a server without which nothing is lost (rule 62)
     silence_window_ns: int = 2 * SECOND  # a backup of which its owner says that it is silent has so long to say a word
     apart_after_ns: int = 10 * SECOND  # ... and one that is silent to its owner alone is given up after this
+    heirs_window_ns: int = 4 * SECOND  # a new master waits so long, from the first one on, for servers that have heirs
     owners_window_ns: int = 30 * SECOND  # a new master waits so long for servers that others could do without
     lease_floor_ns: int = 10 * SECOND  # a trainer without progress this long loses its leases at the earliest
     lease_first_ns: int = 120 * SECOND  # ... but from its first lease on so long for its first step, if it is heard of
