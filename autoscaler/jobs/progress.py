@@ -100,7 +100,7 @@ def news_of(before: JobProgress | None, now: JobProgress) -> tuple[tuple[str, st
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
     if fresh > 0:
         news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
-    if before is not None:
+    if before is not None and not now.is_complete:  # at the end all servers leave, one before the other
         news += [("ServerLost", _tell_taken_over(*one)) for one in _taken_over(before, now)]
     return tuple(news)
 

@@ -155,7 +155,8 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
 
 def lose(turn: Turn, server: Server, why: str) -> None:
     """Its buckets are gone: everything goes back to head (rule 26), unless others have or are about to have them."""
-    turn.change(members=drop_server(turn.state.members, server))
+    state = turn.state
+    turn.change(members=drop_server(state.members, server), promotions=state.promotions.without(server.ordinal))
     if turn.state.commit.is_owed_by(server.ordinal):
         give_up(turn, f"{server.key.name}, whose file was still to come, is no member any more")
     if moves.let_go(turn, server):

@@ -129,6 +129,7 @@ def test_a_lost_server_whose_buckets_go_on_is_told_with_who_has_them():
     assert "32 buckets go on on s-1" in str(news({"s-1": 32}, {"s-1": 32}, term=3))
     assert "2 buckets go on on s-1" in str(news({"s-1": 32}, {"s-1": 2}))
     assert len(news({}, {"s-0": 1, "s-1": 1})) == 2
+    assert news({}, {"s-1": 32}, phase=JobPhase.COMPLETE) == (), "servers that leave at the job's end are not lost"
 
 
 def test_whoever_looks_for_the_first_time_hears_of_no_earlier_losses():
