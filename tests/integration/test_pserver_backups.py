@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from master.api.identities import Version
-from master.api.messages import Activate, Activated, Backed
+from master.api.messages import Activate, Activated, Backed, BackupSilent
 from master.api.positions import PositionSet
 from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, TABLES, span, verdicts
 from trainer_sdk.errors import WireError
+from trainer_sdk.pserver import relays
 from trainer_sdk.pserver.connection import ClientSettings, Connection
 from trainer_sdk.pserver.exchange import Request, exchange
 from trainer_sdk.pserver.layout import Layout
@@ -115,10 +116,10 @@ def test_an_owner_that_is_left_alone_keeps_no_connection_to_the_backup_that_it_h
     """A job outlives many backups, and each had one for every trainer."""
     job = paired(new_job(2))
     job.push(0, 4)
-    relays = job.servers[0].service._relays
-    assert list(relays._idle) == [job.servers[1].incarnation]
+    idle = job.servers[0].service._relays
+    assert list(idle._idle) == [job.servers[1].incarnation]
     activate(job, 0, job.orders[0].buckets)
-    assert not relays._idle
+    assert not idle._idle
 
 
 def test_a_backup_that_is_slow_to_greet_is_waited_for(new_job, tmp_path):
@@ -128,6 +129,25 @@ def test_a_backup_that_is_slow_to_greet_is_waited_for(new_job, tmp_path):
     for server in job.servers:
         server.listener._context = Busy(server.listener._context)
     assert verdicts(job.push(0, 4)) == {("applied", str(ALL))}
+
+
+def test_a_large_push_is_waited_for_as_long_as_its_bytes_take(new_job, monkeypatch):
+    """A backup that is at work has not stopped: its owner says nothing of it to the master."""
+    monkeypatch.setattr(relays, "IO_S", 0.2)
+    monkeypatch.setattr(relays, "SLOWEST_BYTES_PER_S", 1000.0)
+    job = paired(new_job(2))
+    for server in job.servers:
+        server.service.push_as_backup = after_half_a_second(server.service.push_as_backup)
+    assert verdicts(job.push(0, 4)) == {("applied", str(ALL))}
+    assert not [said for server in job.servers for said in server.all_of(BackupSilent)]
+
+
+def after_half_a_second(call):
+    def late(*args):
+        time.sleep(0.5)
+        return call(*args)
+
+    return late
 
 
 def test_a_promoted_backup_goes_on_where_its_owner_ended_and_takes_nothing_more_from_it(new_job):

@@ -25,7 +25,7 @@ from trainer_sdk.pserver.handshake import Role
 from trainer_sdk.pserver.messages import BackupSaid, PassOn, Push, PushAnswer
 from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
-from trainer_sdk.pserver.wire import Kind, WireLimits
+from trainer_sdk.pserver.wire import Channel, Frame, Kind, WireLimits
 from trainer_sdk.pserver.wire_copies import encode_pass
 from trainer_sdk.pserver.wire_messages import PushHead, decode_push_answer
 
@@ -33,6 +33,12 @@ log = logging.getLogger(__name__)
 
 IO_S: Final = 2.0
 """A backup that takes nothing for so long has stopped: the master is told; trainers ask for its table meanwhile."""
+
+SLOWEST_BYTES_PER_S: Final = 50e6
+"""Of a large push, taken and applied by a backup at work, with what others push meanwhile."""
+
+MOST_MORE_S: Final = 6.0
+"""A large push is waited for so much longer at most: its trainer waits 10 s for the owner."""
 
 TELL_EVERY_S: Final = 1.0
 """The master is told of a backup's silence at most so often."""
@@ -59,10 +65,10 @@ class Relays:
         """What the backups have said; nothing of one that did not answer.  All are asked before any answer is read."""
         begun_s = time.monotonic()
         asked = [(one, connection) for one in passes if (connection := self._try_send(one, head, pushed, body))]
-        said: list[BackupSaid] = []
+        asked_s, said = time.monotonic(), list[BackupSaid]()
         silent = {one.to.incarnation for one in passes}
         for one, connection in asked:
-            if answer := self._try_receive(connection):
+            if answer := self._try_receive(connection, asked_s + min(MOST_MORE_S, body.nbytes / SLOWEST_BYTES_PER_S)):
                 said += bucket.said_of(one, answer)
                 silent.discard(one.to.incarnation)
                 with self._lock:
@@ -108,9 +114,10 @@ class Relays:
             return None
         return connection
 
-    def _try_receive(self, connection: Connection) -> PushAnswer | None:
+    def _try_receive(self, connection: Connection, until_s: float) -> PushAnswer | None:
+        """None: it has said nothing for `IO_S`, nor until then."""
         try:
-            frame = connection.channel(0.0).receive()
+            frame = _received(connection.channel(0.0), until_s)
             if frame.kind is not Kind.PUSH_ANSWER:
                 raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")  # noqa: TRY301
             return decode_push_answer(frame.head)
@@ -134,6 +141,15 @@ class Relays:
             idle = self._idle.pop(connection.place.incarnation, [])
         for one in (connection, *idle):
             one.close()
+
+
+def _received(channel: Channel, until_s: float) -> Frame:
+    while True:
+        try:
+            return channel.receive()
+        except TimeoutError:
+            if time.monotonic() >= until_s:
+                raise
 
 
 def _addressed(head: PushHead, one: PassOn) -> Push:
