@@ -19,22 +19,24 @@ from master.job.state import JobState, Stage
 def settled(state: JobState, now: Table) -> Table:
     """No bucket waits for a server that is no member any more, if another one has a copy of it.
 
-    Nor for one that has to go, where nobody else is left to take a second copy, nor for one that it does not reach.
+    Nor for one that has to go, where nobody else is left to take a second copy, nor for one that it does not reach; but
+    then its owner is heard: the copy of one that may be lost is given up by nobody.
     """
     if now.backups is None:
         return now
     holders, apart = table.holders(now), state.moves.apart
     missing = holders - {one.key for one in state.members.servers.values() if one.lineage == state.number}
-    unwanted = missing | (holders & _who_go_last(state))
+    going = holders & _who_go_last(state)
+    heard = {one.key for one in state.members.servers.values() if one.is_connected}
     promoted: list[int] = []
     alone: list[int] = []
-    for bucket in range(len(now.route.owner)) if unwanted or apart else ():
+    for bucket in range(len(now.route.owner)) if missing or going or apart else ():
         owner, backup = table.owner_of(now.route, bucket), table.backup_of(now, bucket)
         if backup is None or (backup in missing and owner in missing):
             continue
         if owner in missing:
             promoted.append(bucket)
-        elif backup in unwanted or bucket in apart:
+        elif backup in missing or (owner in heard and (backup in going or bucket in apart)):
             alone.append(bucket)
     return table.left_alone(table.promoted(now, *promoted), *alone)
 

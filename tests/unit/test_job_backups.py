@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.api.messages import Activate, AskMarks, Fenced, Freeze, Restore, RouteChanged, ServerLeaving, Skip
+import pytest
+
+from master.api.messages import Activate, AskMarks, Fenced, Freeze, Released, Restore, RouteChanged, ServerLeaving, Skip
 from master.api.positions import EMPTY, PositionSet
 from master.job import deadlines
 from master.job.domain import (
@@ -210,6 +212,34 @@ def test_of_the_last_two_servers_one_may_go_and_leaves_the_other_alone():
     driver.want(1)
     carry(driver, servers)
     assert (set(owners(driver)), alone(driver), driver.state.number) == ({"s0"}, 4, 1)
+
+
+@pytest.mark.parametrize("goes", ["leaves", "is not wanted"])
+def test_the_copy_of_a_server_that_is_not_heard_is_not_given_up_by_the_one_that_goes(goes):
+    """The one that stays is killed just before: the other has everything, and gives it to the process that follows."""
+    driver, servers = paired(replace(PAIRED, max_servers=2))
+    driver.feed(StreamBroken(member=servers[0].key))
+    if goes == "leaves":
+        driver.say(servers[1].key, ServerLeaving(reason="scaled down"))
+    else:
+        driver.want(1)
+    assert alone(driver) == 0
+    servers[0].restart()
+    carry(driver, servers)
+    assert (driver.state.number, driver.state.stage) == (1, Stage.SERVING), "nobody goes back"
+    assert set(owners(driver)) == {"s0"}
+    assert to(driver, servers[1].key, Released)
+
+
+def test_when_the_one_that_stays_is_heard_again_the_other_may_go():
+    """Its stream was broken for a moment."""
+    driver, servers = paired(replace(PAIRED, max_servers=2))
+    driver.feed(StreamBroken(member=servers[0].key))
+    driver.say(servers[1].key, ServerLeaving(reason="scaled down"))
+    servers[0].register()
+    carry(driver, servers)
+    assert (driver.state.number, set(owners(driver)), alone(driver)) == (1, {"s0"}, 4)
+    assert to(driver, servers[1].key, Released)
 
 
 def test_a_job_with_one_server_has_one_copy_until_another_comes():
