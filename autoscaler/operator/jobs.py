@@ -42,7 +42,8 @@ TICK_S: Final = 0.5
 ASK_EVERY_S: Final = 2.0
 LONGEST_ASK_PAUSE_S: Final = 16.0  # of a master that does not answer
 AGAIN_S: Final = 5.0  # a deletion that has not shown by then is told once more
-ASKED_AT_ONCE: Final = 64  # masters; two hundred silent ones keep the others waiting for four seconds
+ASKED_AT_ONCE: Final = 16  # masters that answered when they were asked last
+KNOCKED_AT_ONCE: Final = 48  # the others, in a line of their own: two hundred silent ones keep nobody else waiting
 ASK_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
 AT_ONCE: Final = 16  # pods told to leave at the same time
 
@@ -84,6 +85,7 @@ class Jobs:
         self._sent_away_s: dict[str, float] = {}  # by UID, those of the last seconds
         self._gone: list[KubeJob] = []  # whose masters are still to be hung up on
         self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
+        self._knock = asyncio.Semaphore(KNOCKED_AT_ONCE)
         self._being_asked: set[JobName] = set()  # or waiting for its turn
 
     # ---- what others ask ----------------------------------------------------------------------------------------
@@ -311,14 +313,14 @@ class Jobs:
 
     async def _ask_in_turn(self, job: KubeJob) -> None:
         is_answered = False
+        _, pause_s = self._ask_at_s.get(job.key, (0.0, 0.0))
         try:
-            async with self._turn, asyncio.timeout(ASK_LIMIT_S):
+            async with self._turn if pause_s == ASK_EVERY_S else self._knock, asyncio.timeout(ASK_LIMIT_S):
                 is_answered = await self.ask(job)
         except TimeoutError:
             log.debug("job %s: no answer within %g s", job.key, ASK_LIMIT_S)
         finally:
             self._being_asked.discard(job.key)
-        _, pause_s = self._ask_at_s.get(job.key, (0.0, ASK_EVERY_S))
-        pause_s = ASK_EVERY_S if is_answered else min(2 * pause_s, LONGEST_ASK_PAUSE_S)
+        pause_s = ASK_EVERY_S if is_answered else min(2 * max(pause_s, ASK_EVERY_S), LONGEST_ASK_PAUSE_S)
         if job.key in self.records:
             self._ask_at_s[job.key] = (self._clock() + pause_s, pause_s)
