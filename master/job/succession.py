@@ -20,7 +20,7 @@ def settled(state: JobState, now: Table) -> Table:
     """No bucket waits for a server that is no member any more, if another one has a copy of it.
 
     Nor for one that has to go, where nobody else is left to take a second copy, nor for one that it does not reach; but
-    then its owner is heard: the copy of one that may be lost is given up by nobody.
+    then its owner is heard and stays: the copy of one that may be lost, or has yet to move, is given up by nobody.
     """
     if now.backups is None:
         return now
@@ -28,6 +28,7 @@ def settled(state: JobState, now: Table) -> Table:
     missing = holders - {one.key for one in state.members.servers.values() if one.lineage == state.number}
     going = holders & _who_go_last(state)
     heard = {one.key for one in state.members.servers.values() if one.is_connected}
+    firm = heard - going
     promoted: list[int] = []
     alone: list[int] = []
     for bucket in range(len(now.route.owner)) if missing or going or apart else ():
@@ -36,7 +37,7 @@ def settled(state: JobState, now: Table) -> Table:
             continue
         if owner in missing:
             promoted.append(bucket)
-        elif backup in missing or (owner in heard and (backup in going or bucket in apart)):
+        elif backup in missing or (backup in going and owner in firm) or (bucket in apart and owner in heard):
             alone.append(bucket)
     return table.left_alone(table.promoted(now, *promoted), *alone)
 

@@ -231,6 +231,18 @@ def test_the_copy_of_a_server_that_is_not_heard_is_not_given_up_by_the_one_that_
     assert to(driver, servers[1].key, Released)
 
 
+def test_of_two_that_go_the_second_copies_stay_until_their_owners_have_moved():
+    """One of them is killed on the way: what it had yet to give away goes on at the other (rule 62)."""
+    driver, servers = paired(THREE)
+    both = [bucket for bucket in range(6) if "s0" not in {owners(driver)[bucket], backups(driver)[bucket]}]
+    assert both, "some bucket is on the two that go alone"
+    driver.want(1)
+    assert all(backups(driver)[bucket] for bucket in both)
+    left = lose(driver, servers, 2)
+    carry(driver, left)
+    assert (driver.state.number, set(owners(driver)), alone(driver)) == (1, {"s0"}, 6)
+
+
 def test_when_the_one_that_stays_is_heard_again_the_other_may_go():
     """Its stream was broken for a moment."""
     driver, servers = paired(replace(PAIRED, max_servers=2))
