@@ -40,6 +40,17 @@ def test_a_running_job_loses_that_pod_alone():
     assert lost.pods == pods("trainer-1")
 
 
+def test_a_running_job_waits_though_all_that_is_left_is_bound():
+    standing = gang(bound=("trainer-0",), unbound=("trainer-1",), is_starting=False)
+    starts, _ = look(Starts(), [standing], 0.0)
+    starts, _ = look(starts, [standing], 10.0)
+    left = gang(bound=("trainer-0",), is_starting=False)
+    starts, _ = look(starts, [left], 10.1)
+    assert starts.race(JOB).hold_until_s == 20.0
+    starts, _ = look(starts, [left], 20.0)
+    assert starts == Starts()
+
+
 def test_pauses_double_and_three_lost_races_are_told():
     starts, now_s, pauses = Starts(), 0.0, []
     for attempt in range(4):

@@ -73,7 +73,8 @@ class Starts:
 def look(starts: Starts, standing: Iterable[Standing], now_s: float) -> tuple[Starts, tuple[Lost, ...]]:
     """Take in what stands of every job.
 
-    Jobs and pods that are not named are forgotten.  A job whose pods are all bound has lost nothing any more.
+    Jobs and pods that are not named are forgotten.  A job whose pods are all bound has lost nothing any more, once its
+    pause is over: as soon as the pod that lost is gone, all that stands is bound.
     """
     since_s: dict[PodName, float] = {}
     races: dict[JobName, Race] = {}
@@ -87,7 +88,7 @@ def look(starts: Starts, standing: Iterable[Standing], now_s: float) -> tuple[St
             gone = item.bound | item.unbound if item.is_starting else late
             lost.append(Lost(job=item.job, pods=gone, reason=story(late, is_starting=item.is_starting)))
             mine = {pod: at_s for pod, at_s in mine.items() if pod not in gone}
-        elif item.bound and not item.unbound:
+        elif item.bound and not item.unbound and now_s >= race.hold_until_s:
             race = Race()
         since_s |= mine
         if race != Race():
