@@ -11,12 +11,16 @@ Not here: that its buckets go to the others (`resizing`, `moves`), what its end 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from master.api.identities import NO_LINEAGE
 from master.api.messages import Released
 from master.job import table
 from master.job.membership import Server, put_server
-from master.job.state import JobState, Phase, Stage, Turn
+from master.job.state import Commit, JobState, Phase, Stage, Turn
+
+ATTEMPTS: Final = 2
+"""Commits for a server that takes all that it owns with it: the first may meet a change of the route and fail at once."""
 
 
 def advance(turn: Turn) -> None:
@@ -50,9 +54,11 @@ def _is_last(state: JobState, server: Server) -> bool:
 
 
 def _hasten_commit(turn: Turn, server: Server) -> Server:
-    """Once for each that leaves with all that it owns."""
+    """Once for each that leaves with all that it owns, and once more where that attempt fails."""
     state = turn.state
-    if state.stage is not Stage.SERVING or server.leaves_after is not None or not _is_last(state, server):
+    if state.stage is not Stage.SERVING or not _is_last(state, server):
+        return server
+    if server.leaves_after is not None and not _has_failed(state.commit, server.leaves_after):
         return server
     is_idle = state.commit.phase is Phase.IDLE
     server = replace(server, leaves_after=state.commit.sequence + is_idle)
@@ -61,8 +67,13 @@ def _hasten_commit(turn: Turn, server: Server) -> Server:
     return server
 
 
+def _has_failed(commit: Commit, leaves_after: int) -> bool:
+    """That attempt has been given up, and another one may succeed."""
+    return commit.phase is Phase.IDLE and commit.sequence >= leaves_after and 0 < commit.refusals < ATTEMPTS
+
+
 def _is_committed(state: JobState, server: Server) -> bool:
-    """That attempt has ended, whatever its end, or there is nothing to commit."""
+    """The last attempt has ended, whatever its end, or there is nothing to commit."""
     commit = state.commit
     if server.leaves_after is None or commit.phase is not Phase.IDLE:
         return False

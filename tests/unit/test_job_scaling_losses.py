@@ -140,11 +140,24 @@ def test_with_nothing_to_commit_they_leave_at_once(job):
     assert all(to(driver, server.key, Released) for server in servers)
 
 
-def test_a_commit_that_is_given_up_keeps_nobody():
+def test_a_commit_that_is_given_up_twice_keeps_nobody():
     driver, servers = serving(replace(CONFIG, servers=1))
     train(driver, servers)
     leave(driver, *servers)
     driver.fire(HoldExpired)
+    assert not any(to(driver, server.key, Released) for server in servers)
+    driver.fire(HoldExpired)
+    assert all(to(driver, server.key, Released) for server in servers)
+
+
+def test_the_last_server_stays_for_a_second_attempt_when_the_first_is_given_up():
+    """Seen where its route had just changed: what it said was of before, and what had been trained was lost with it."""
+    driver, servers = serving(replace(CONFIG, servers=1))
+    trained = train(driver, servers)
+    leave(driver, *servers)
+    driver.fire(HoldExpired)
+    carry(driver, servers)
+    assert driver.head.data == trained
     assert all(to(driver, server.key, Released) for server in servers)
 
 
