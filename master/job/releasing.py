@@ -20,7 +20,7 @@ from master.job.membership import Server, put_server
 from master.job.state import Commit, JobState, Phase, Stage, Turn
 
 ATTEMPTS: Final = 2
-"""Commits for a server that takes all that it owns with it: the first may meet a change of the route and fail at once."""
+"""Commits for a server that takes all that it owns with it: the first may meet a change of the route, and fail."""
 
 
 def advance(turn: Turn) -> None:
