@@ -66,10 +66,12 @@ def _servers(servers: Told, status: Told) -> str:
         trainers_per_server=status["trainersPerServer"],
         is_measured=isinstance(servers["trainersPerServer"], str),  # auto
     )
-    leaving, moving = status["serversLeaving"], (status["progress"] or {}).get("moving", 0)
+    progress = status["progress"] or {}
+    leaving, moving = status["serversLeaving"], progress.get("moving", 0)
     told = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
     told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
-    told += tell_copies(servers["copies"], (status["progress"] or {}).get("alone", 0))
+    if status["servers"] and progress.get("lineage"):  # there is a model, and somebody holds it
+        told += tell_copies(servers["copies"], progress["alone"])
     return told + (f"; {moving} buckets are moving" if moving else "")
 
 

@@ -100,6 +100,8 @@ def news_of(before: JobProgress | None, now: JobProgress) -> tuple[tuple[str, st
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
     if fresh > 0:
         news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
+    if before is not None and before.term == now.term and now.reworked > before.reworked:
+        news.append(("SetBack", _tell_set_back(now.reworked - before.reworked)))
     if before is not None and not now.is_complete:  # at the end all servers leave, one before the other
         news += [("ServerLost", _tell_taken_over(*one)) for one in _taken_over(before, now)]
     return tuple(news)
@@ -112,6 +114,11 @@ def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, in
         fresh = count - known.get(server, 0)
         if fresh:
             yield server, fresh if fresh > 0 else count
+
+
+def _tell_set_back(count: int) -> str:
+    positions = "one position is" if count == 1 else f"{count:,} positions are"
+    return f"{positions} trained again: what was trained since the last checkpoint is lost with a part of the model"
 
 
 def _tell_taken_over(server: str, count: int) -> str:

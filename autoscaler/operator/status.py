@@ -152,7 +152,7 @@ def _servers(seen: Seen, sizes: Replicas) -> Raw:
         servers["trainersPerServer"] = seen.record.ratio.trainers_per_server
     if progress is not None:
         servers["wanted"] = progress.servers_wanted
-    if progress is not None and progress.copies > 1:
+    if progress is not None and progress.copies > 1 and progress.lineage and there:  # somebody holds a model
         servers |= {"copies": progress.copies, "alone": progress.alone}
     return servers
 

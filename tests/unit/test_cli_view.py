@@ -73,6 +73,7 @@ PROGRESS = JobProgress(
     samples_per_s=1234.5,
     metrics=(("loss", 0.125),),
 )
+MODEL = replace(PROGRESS, lineage=1)
 JOB = JobLine(
     name="digits",
     namespace="default",
@@ -261,8 +262,10 @@ def test_describe_answers_why_before_anything_long():
         ({"servers_max": 1, "servers_target": 1}, "1 now, 1 wanted (always 1)"),
         ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),
         ({"servers_leaving": 1}, "; 1 is leaving"),
-        ({"copies": 2}, "one for every 2 trainers); 2 copies of each bucket"),
-        ({"copies": 2, "progress": replace(PROGRESS, alone=64)}, "; 64 buckets have one copy, 2 are wanted"),
+        ({"copies": 2, "progress": MODEL}, "one for every 2 trainers); 2 copies of each bucket"),
+        ({"copies": 2, "progress": replace(MODEL, alone=64)}, "; 64 buckets have one copy, 2 are wanted"),
+        ({"copies": 2, "servers": 0, "progress": MODEL}, "one for every 2 trainers)"),
+        ({"copies": 2, "progress": replace(MODEL, lineage=0)}, "one for every 2 trainers)"),
     ],
 )
 def test_describe_tells_how_many_servers_and_why(changed, words):

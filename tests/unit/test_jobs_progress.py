@@ -132,6 +132,14 @@ def test_a_lost_server_whose_buckets_go_on_is_told_with_who_has_them():
     assert news({}, {"s-1": 32}, phase=JobPhase.COMPLETE) == (), "servers that leave at the job's end are not lost"
 
 
+def test_what_is_trained_again_is_told_with_how_much_it_is():
+    """Where the second copy is lost too, `nothing is done again` is not the last word."""
+    before = progress_of(status())
+    ((reason, message),) = news_of(before, replace(before, reworked=before.reworked + 1576))
+    assert (reason, message.split(":")[0]) == ("SetBack", "1,576 positions are trained again")
+    assert news_of(before, replace(before, reworked=3, term=before.term + 1)) == (), "another master counts anew"
+
+
 def test_whoever_looks_for_the_first_time_hears_of_no_earlier_losses():
     """An operator that starts would tell them all again."""
     assert news_of(None, replace(progress_of(status()), took_over=(("s-1", 32),))) == ()

@@ -293,14 +293,16 @@ def test_waiting_for_servers_is_told_of_jobs_that_have_some():
     assert "waitingPercent" not in status(seen(record={"progress": waits, "progress_at_s": NOW_S}))["progress"]
 
 
-def test_copies_are_told_of_jobs_that_want_two():
-    def told(progress):
+def test_copies_are_told_of_jobs_that_want_two_while_there_is_a_model():
+    def told(progress, *pods):
         record = {"progress": progress, "progress_at_s": NOW_S, "job": kube_job(server={})}
-        return status(seen(record=record))["servers"]
+        return {name: count for name, count in status(seen(*pods, record=record))["servers"].items() if name in new}
 
-    servers = told(replace(PROGRESS, copies=2, alone=5))
-    assert (servers["copies"], servers["alone"]) == (2, 5)
-    assert not {"copies", "alone"} & set(told(PROGRESS))
+    new, two = {"copies", "alone"}, replace(PROGRESS, copies=2, alone=5)
+    assert told(two, pod(0, "server")) == {"copies": 2, "alone": 5}
+    assert told(PROGRESS, pod(0, "server")) == {}
+    assert told(two) == {}, "nobody holds it: the job is over, or suspended"
+    assert told(replace(two, lineage=0), pod(0, "server")) == {}, "nothing has been declared"
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
