@@ -28,7 +28,7 @@ STOP_ORDER: Final = (Role.TRAINER, Role.SERVER, Role.MASTER)
 
 class Stage(StrEnum):
     ACTIVE = "active"
-    SUSPENDING = "suspending"  # trainers finish their batches while servers and master still stand
+    SUSPENDING = "suspending"  # trainers finish their batches, then servers leave while the master still stands
     SUSPENDED = "suspended"
     FAREWELL = "farewell"  # END was reached: trainers are leaving by themselves
     STOPPING = "stopping"  # pods are told to leave, trainers first, the master last
@@ -223,7 +223,7 @@ def _suspend(life: Life, event: SuspendSet) -> Step:
         return Step(life=life)
     if event.on:
         told: tuple[Effect, ...] = (Announce(reason="Suspended", message="all pods leave"), StopRole(role=Role.TRAINER))
-        return Step(life=replace(life, stage=Stage.SUSPENDING), effects=told)
+        return Step(life=replace(life, stage=Stage.SUSPENDING, stopped=1), effects=told)
     resumed = Announce(reason="Resumed", message="waits for its minimum")
     return Step(life=replace(life, stage=Stage.ACTIVE), effects=(resumed,))
 
@@ -247,7 +247,7 @@ def _look(life: Life, roles: frozenset[Role], now_s: float) -> Step:
         case Stage.ACTIVE | Stage.SUSPENDED:
             return Step(life=life)
         case Stage.SUSPENDING:
-            return Step(life=life if Role.TRAINER in roles else replace(life, stage=Stage.SUSPENDED))
+            return _suspend_next(life, roles)
         case Stage.FAREWELL:
             if Role.TRAINER in roles and now_s < life.farewell_until_s:
                 return Step(life=life)
@@ -260,6 +260,15 @@ def _look(life: Life, roles: frozenset[Role], now_s: float) -> Step:
             return Step(life=life, effects=(Forget(),) if is_expired else ())
         case _:
             assert_never(life.stage)
+
+
+def _suspend_next(life: Life, roles: frozenset[Role]) -> Step:
+    """As at the end, but that the master is left to the planner: it commits for the servers what was trained last."""
+    if Role.TRAINER in roles:
+        return Step(life=life)
+    if Role.SERVER in roles:
+        return Step(life=replace(life, stopped=2), effects=(StopRole(role=Role.SERVER),))
+    return Step(life=replace(life, stage=Stage.SUSPENDED))
 
 
 def _stop_next(life: Life, roles: frozenset[Role]) -> Step:

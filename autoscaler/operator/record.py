@@ -99,9 +99,7 @@ def count_server_failure(record: JobRecord, now_s: float) -> JobRecord:
 def leaving_roles(life: Life) -> frozenset[Role]:
     """The roles whose pods have to leave now, in the order of `jobs.life`; a suspended job's rest is the planner's."""
     match life.stage:
-        case Stage.SUSPENDING:
-            return frozenset({Role.TRAINER})
-        case Stage.STOPPING:
+        case Stage.SUSPENDING | Stage.STOPPING:
             return frozenset(STOP_ORDER[: life.stopped])
         case Stage.OVER:
             return frozenset(STOP_ORDER)

@@ -58,13 +58,15 @@ def restore(job: KubeJob, found: Found, *, offset_s: float, now_s: float) -> Lif
             stopped=1,
         )
     failures = max(0, min(whole(found.status, "failures"), max(1, policy.backoff_limit) - 1))
-    return Life(policy=policy, stage=_stage(job, found), started_at_s=started_at_s, failures=failures)
+    stage = _stage(job, found)
+    told = int(stage is Stage.SUSPENDING)  # its trainers have been, at least
+    return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped=told)
 
 
 def _stage(job: KubeJob, found: Found) -> Stage:
     if not job.spec.run_policy.suspend:
         return Stage.ACTIVE
-    return Stage.SUSPENDING if Role.TRAINER in found.roles else Stage.SUSPENDED
+    return Stage.SUSPENDING if found.roles & {Role.TRAINER, Role.SERVER} else Stage.SUSPENDED
 
 
 def _believed_ending(found: Found) -> tuple[Ending, str] | None:

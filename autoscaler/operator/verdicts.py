@@ -153,6 +153,6 @@ def _suspended(seen: Seen) -> Condition:
         case Stage.SUSPENDED:
             return is_true(Kind.SUSPENDED, "Suspended", "spec.runPolicy.suspend is true; all pods leave")
         case Stage.SUSPENDING:
-            return is_false(Kind.SUSPENDED, "Suspending", "trainers finish their batches")
+            return is_false(Kind.SUSPENDED, "Suspending", "trainers finish their batches, then servers leave")
         case _:
             return is_false(Kind.SUSPENDED, "NotSo")

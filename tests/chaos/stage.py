@@ -40,6 +40,7 @@ class JobShape(LedgerShape):
     buckets: int = 64
     most_trainers: int = 4
     most_servers: int = 0  # 0: their number is fixed
+    copies: int = 1  # of each bucket
     checkpoint_every_s: float = 1.5
     leader_ttl_s: int = 3
     reconnect_s: float = 3.0
@@ -57,6 +58,7 @@ def job_yaml(name: str, shape: JobShape, diaries: Path) -> str:
     minReplicas: {shape.servers}
     maxReplicas: {max(shape.servers, shape.most_servers)}
     replicas: {shape.servers}
+    copies: {shape.copies}
     template:
       spec:
         terminationGracePeriodSeconds: {shape.grace_s:g}

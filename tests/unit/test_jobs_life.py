@@ -132,12 +132,19 @@ def test_deletion_stops_everything_and_forgets(before):
     assert Forget() in effects
 
 
-def test_suspension_lets_trainers_finish_before_the_rest_goes():
-    """While they leave, the planner neither refills nor takes their servers away."""
+def test_suspension_lets_trainers_finish_and_servers_commit_before_the_rest_goes():
+    """While they leave, the planner neither refills nor takes away the servers and the master that they need."""
     life, effects = run(Life(policy=POLICY), SuspendSet(on=True), Looked(roles=ALL))
     assert (life.state, effects[-1]) == (JobState.ENDING, StopRole(role=Role.TRAINER))
     life, effects = run(life, Looked(roles=ALL - {Role.TRAINER}))
+    assert (life.state, effects) == (JobState.ENDING, [StopRole(role=Role.SERVER)])
+    life, effects = run(life, Looked(roles=frozenset({Role.MASTER})))
     assert (life.state, effects) == (JobState.SUSPENDED, [])
+
+
+def test_a_job_without_servers_is_suspended_once_its_trainers_are_gone():
+    life, effects = run(Life(policy=POLICY), SuspendSet(on=True), Looked(roles=frozenset({Role.MASTER})))
+    assert (life.state, effects[-1]) == (JobState.SUSPENDED, StopRole(role=Role.TRAINER))
 
 
 def test_suspension_and_resumption_are_told_once():

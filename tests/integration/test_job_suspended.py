@@ -1,0 +1,48 @@
+"""A suspended job loses nothing: trainers leave, servers hand their model to a checkpoint, the master goes last."""
+
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.domain import Role
+from tests.chaos.heads import HeadWatch
+from tests.chaos.stage import chaos_stage
+from tests.integration.faults_stage import BUDGET_S, JOB, SHAPE, finish, trained, until
+
+pytestmark = [pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+async def stage(tmp_path):
+    async with chaos_stage(tmp_path, members=1) as stage:
+        yield stage
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+async def test_what_was_trained_since_the_last_checkpoint_is_committed_before_the_servers_go(stage, copies):
+    """No checkpoint is due for a minute: all that is in the model comes from the suspension."""
+    stage.submit(JOB, replace(SHAPE, checkpoint_every_s=60.0, grace_s=20.0, copies=copies))
+    before = await stage.wait_for(JOB, lambda s: trained(s) >= 100, "it trains", BUDGET_S)
+    assert before.positions.committed == 0
+    watch = HeadWatch(stage.checkpoint_uri(JOB))
+    async with watch.following():
+        stage.run.cluster.suspend(JOB, on=True)
+        await until(lambda: not stage.run.cluster.table.job_pods(JOB), "all pods have left")
+        assert order_of(stage) == [Role.TRAINER, Role.SERVER, Role.MASTER]
+        assert all(gone == "exited with 0" for gone in ends_of(stage)), ends_of(stage)
+        assert len(watch.heads) == 1
+        stage.run.cluster.suspend(JOB, on=False)
+        after = await stage.wait_for(JOB, lambda s: trained(s) > 0, "it goes on", BUDGET_S)
+        assert after.positions.committed >= trained(before)
+        assert after.reworked == 0
+        await finish(stage, watch)
+
+
+def order_of(stage):
+    """The roles in the order in which they were told to leave."""
+    leaving = [event.object for event in stage.run.recorder.events if event.reason == "Leaving"]
+    return list(dict.fromkeys(Role(name.split("-")[-2]) for name in leaving))
+
+
+def ends_of(stage):
+    return [event.message for event in stage.run.recorder.events if event.reason == "Gone"]
