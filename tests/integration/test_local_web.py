@@ -52,6 +52,18 @@ async def test_a_crashed_replica_restarts_in_place_at_once_then_with_a_pause(tmp
         await wait_until(cluster, lambda: not cluster.table.pods, "the end of a pod that waits for its restart")
 
 
+async def test_a_pod_that_dies_as_the_run_ends_is_not_started_again(tmp_path):
+    """Its process would be asked of a warden that is leaving: the run's end was told as a crash."""
+    async with running(tmp_path) as cluster:
+        cluster.deploy(web(), priority=0)
+        await wait_until(cluster, lambda: ready(cluster), "a ready web pod")
+        pod = cluster.table.pods["web-0"]
+        await cluster.runtime.close()
+        cluster.kill("web-0")
+        await wait_until(cluster, lambda: not cluster.runtime.processes.is_running(pod.key), "its end")
+        assert cluster.table.pods["web-0"].pid == pod.pid, "it waits for another start"
+
+
 async def test_what_ignores_sigterm_is_killed_after_its_grace(tmp_path):
     """And stands on its node until it is gone (A2)."""
     script = "import signal,time;signal.signal(15,signal.SIG_IGN);print('deaf',flush=True);time.sleep(100)"

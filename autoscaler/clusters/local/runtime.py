@@ -63,10 +63,12 @@ class Runtime:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._starting: set[PodName] = set()
+        self._is_closed = False
         self.processes = Processes(on_end=self._take_end, on_lost=on_crash)
 
     async def close(self) -> None:
-        """No timer and no task is left; the processes are the context's."""
+        """No timer and no task is left, and nothing that ends starts again; the processes are the context's."""
+        self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
         for task in self._tasks:
@@ -175,7 +177,7 @@ class Runtime:
         name = PodName(ended.key.rpartition("#")[0])
         self._cancel_timer(ended.key)
         pod = self._table.pods.get(name)
-        if pod is None or pod.key != ended.key:
+        if pod is None or pod.key != ended.key or self._is_closed:
             return
         story = describe_exit(ended.code)
         if pod.is_leaving:
