@@ -314,8 +314,9 @@ class Jobs:
     async def _ask_in_turn(self, job: KubeJob) -> None:
         is_answered = False
         _, pause_s = self._ask_at_s.get(job.key, (0.0, 0.0))
+        line = self._turn if pause_s == ASK_EVERY_S else self._knock  # the shortest pause: it answered when asked last
         try:
-            async with self._turn if pause_s == ASK_EVERY_S else self._knock, asyncio.timeout(ASK_LIMIT_S):
+            async with line, asyncio.timeout(ASK_LIMIT_S):
                 is_answered = await self.ask(job)
         except TimeoutError:
             log.debug("job %s: no answer within %g s", job.key, ASK_LIMIT_S)

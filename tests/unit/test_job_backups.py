@@ -38,6 +38,14 @@ def window_s(driver):
     return (at - driver.now) / SECOND
 
 
+def new_master(driver, servers=()):
+    """It hears the trainer, and of the servers these."""
+    driver.start()
+    driver.trainer("t0", declares=None)
+    for server in servers:
+        server.register()
+
+
 def test_every_bucket_of_a_new_job_is_on_two_servers():
     """Both are told at once, and both read the same base (rule 61)."""
     driver, servers = paired()
@@ -269,8 +277,7 @@ def test_a_new_master_promotes_for_an_owner_that_does_not_come_back():
     """After seconds, not after a roll-back; then marks are read of the owners as they are now (rules 17, 62)."""
     driver, servers = paired()
     done = train(driver, servers)
-    driver.start()
-    driver.trainer("t0", declares=None)
+    new_master(driver)
     servers[1].register()
     assert driver.state.stage is Stage.GATHERING, "it may still come"
     driver.fire(OwnersAwaited)
@@ -284,8 +291,7 @@ def test_a_new_master_promotes_at_once_where_another_process_came_in_place_of_an
     """Nobody is left to be waited for, and nothing is lost: that all ordinals are taken is no reason to roll back."""
     driver, servers = paired()
     done = train(driver, servers)
-    driver.start()
-    driver.trainer("t0", declares=None)
+    new_master(driver)
     servers[0].restart()
     servers[1].register()
     run_servers(driver, servers)
@@ -299,8 +305,7 @@ def test_a_new_master_waits_for_the_others_from_the_first_server_on():
     """All may be long in reaching it: nobody is given up for having come second, and no copy is made anew."""
     driver, servers = paired()
     before = driver.durable
-    driver.start()
-    driver.trainer("t0", declares=None)
+    new_master(driver)
     for _ in range(3):
         driver.now = Instant(driver.now + 4 * SECOND)
         driver.fire(OwnersAwaited)
@@ -314,10 +319,7 @@ def test_a_new_master_waits_for_the_others_from_the_first_server_on():
 def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_of_them():
     """They are durable; a backup is told again at which version it stands."""
     driver, servers = paired()
-    driver.start()
-    driver.trainer("t0", declares=None)
-    for server in servers:
-        server.register()
+    new_master(driver, servers)
     run_servers(driver, servers)
     assert (driver.state.stage, alone(driver)) == (Stage.SERVING, 0)
     driver.fire(AnswersOverdue)
@@ -330,8 +332,7 @@ def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_o
 def test_a_server_that_dies_before_the_others_have_come_to_a_new_master_costs_no_roll_back():
     """Who is not here yet may still come with what it had (rule 62)."""
     driver, servers = paired(THREE)
-    driver.start()
-    driver.trainer("t0", declares=None)
+    new_master(driver)
     servers[0].register()
     servers[0].restart()
     for server in servers[1:]:
@@ -344,8 +345,7 @@ def test_a_server_that_has_nothing_may_go_before_the_others_have_come_to_a_new_m
     """Rule 49."""
     driver, servers = paired(replace(THREE, max_servers=4))
     driver.want(4)
-    driver.start()
-    driver.trainer("t0", declares=None)
+    new_master(driver)
     spare = Paired(driver, 3)
     spare.register()
     lose(driver, [spare], 3)
@@ -358,8 +358,7 @@ def test_a_server_that_has_nothing_may_go_before_the_others_have_come_to_a_new_m
 def test_both_servers_of_a_bucket_that_die_under_a_new_master_are_a_loss():
     """Other processes have come in their places: nobody waits for them."""
     driver, servers = paired()
-    driver.start()
-    driver.trainer("t0", declares=None)
+    new_master(driver)
     for server in servers:
         server.register()
         server.restart()
@@ -370,10 +369,7 @@ def test_both_servers_of_a_bucket_that_die_under_a_new_master_are_a_loss():
 def test_a_backup_that_has_not_said_that_it_is_ready_is_asked_until_it_has():
     """Pushes to what it is the backup of wait for it (rule 61)."""
     driver, servers = paired()
-    driver.start()
-    driver.trainer("t0", declares=None)
-    for server in servers:
-        server.register()
+    new_master(driver, servers)
     run_servers(driver, servers)
     driver.fire(AnswersOverdue)
     asked = len(to(driver, servers[1].key, Activate))
@@ -385,10 +381,7 @@ def test_a_backup_that_has_not_said_that_it_is_ready_is_asked_until_it_has():
 def test_an_owner_lost_while_marks_are_read_costs_a_promotion_too():
     """Marks are asked again, of the owners as they are then."""
     driver, servers = paired()
-    driver.start()
-    driver.trainer("t0", declares=None)
-    for server in servers:
-        server.register()
+    new_master(driver, servers)
     run_servers(driver, servers[1:])
     assert driver.state.stage is Stage.READING_MARKS
     lose(driver, servers, 0)
