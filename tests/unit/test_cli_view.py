@@ -25,6 +25,7 @@ from autoscaler.clusters.local.snapshot import (
 )
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.manifests.values import AfterLoss
 from master.api.status import JobPhase
 
 REQUESTS = Resources(cpu_milli=1000, memory_bytes=1 << 29, extended=(("pods", 1),))
@@ -97,6 +98,7 @@ JOB = JobLine(
     trainers_per_server=2,
     is_ratio_measured=False,
     copies=1,
+    after_loss=AfterLoss.KEEP,
     has_master=True,
     failures=0,
     backoff_limit=6,
@@ -272,6 +274,18 @@ def test_describe_tells_how_many_servers_and_why(changed, words):
     """Pinned, fixed, and while their share of the model is on its way."""
     (line,) = [line for line in job_lines(job_object(replace(JOB, **changed))) if line.startswith("Servers:")]
     assert line.endswith(words)
+
+
+def test_all_that_a_job_says_of_its_servers_can_be_read():
+    """`edl get -o yaml` of it, as its file has it."""
+    assert job_object(replace(JOB, copies=2, is_ratio_measured=True))["spec"]["parameterServer"] == {
+        "minReplicas": 1,
+        "maxReplicas": 4,
+        "replicas": 0,
+        "trainersPerServer": "auto",
+        "afterLoss": "Keep",
+        "copies": 2,
+    }
 
 
 def test_a_server_that_is_leaving_is_still_there():

@@ -37,6 +37,7 @@ def job_object(job: JobLine) -> Object:
                 "maxReplicas": job.servers_max,
                 "replicas": job.servers_pinned,
                 "trainersPerServer": AUTO if job.is_ratio_measured else job.trainers_per_server,
+                "afterLoss": job.after_loss.value,
                 "copies": job.copies,
             },
             "runPolicy": {"backoffLimit": job.backoff_limit},

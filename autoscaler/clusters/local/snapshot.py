@@ -17,7 +17,7 @@ from autoscaler.domain import Bottleneck, Decision, JobState, PodPhase, Reason, 
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry
-from autoscaler.manifests.values import Replicas
+from autoscaler.manifests.values import AfterLoss, Replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +78,7 @@ class JobLine:
     trainers_per_server: int
     is_ratio_measured: bool
     copies: int  # of each bucket, while there are servers for them
+    after_loss: AfterLoss
     has_master: bool
     failures: int
     backoff_limit: int
@@ -222,6 +223,7 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
         trainers_per_server=record.trainers_per_server,
         is_ratio_measured=job.server is not None and job.server.is_ratio_measured,
         copies=1 if job.server is None else job.server.copies,
+        after_loss=AfterLoss.ROLL_BACK if job.server is None else job.server.after_loss,
         has_master=any(pod.role is Role.MASTER and pod.phase is PodPhase.READY for pod in standing),
         failures=life.failures if life.advances == life.advances_at_failure else 0,
         backoff_limit=job.run_policy.backoff_limit,
