@@ -74,7 +74,10 @@ def format_path(path: Sequence[Step]) -> str:
 
 
 def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[Refusal, ...]]:
-    """Every document of the file that is a mapping, and what is wrong with the others.  Never raises."""
+    """Every document of the file that is a mapping, and what is wrong with the others; empty ones count as none.
+
+    Never raises.
+    """
     file = str(path)
     try:
         text = _read_text(path)
@@ -97,8 +100,9 @@ def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[Refusal, ...
 
 def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, ...], tuple[Refusal, ...]]:
     documents: list[Document] = []
-    refusals: list[Refusal] = [] if nodes else [_refuse_file(file, 1, "holds no document")]
-    for number, node in enumerate(nodes, start=1):
+    written = [node for node in nodes if not _is_empty(node)]
+    refusals: list[Refusal] = [] if written else [_refuse_file(file, 1, "holds no document")]
+    for number, node in enumerate(written, start=1):
         if not isinstance(node, yaml.MappingNode):
             line = node.start_mark.line + 1
             refusals.append(_refuse_file(file, line, f"document {number} is no mapping of fields"))
@@ -111,6 +115,11 @@ def _read_nodes(file: str, nodes: Sequence[yaml.Node]) -> tuple[tuple[Document, 
         refusals += [_refuse_file(file, line, f"{key!r} stands twice") for line, key in _repeated_keys(node)]
         documents.append(Document(file=file, number=number, content=_to_plain(node), node=node))
     return tuple(documents), tuple(refusals)
+
+
+def _is_empty(node: yaml.Node) -> bool:
+    """Nothing between two `---`, or after the last: templates leave such documents, and kubectl passes over them."""
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" and not node.value
 
 
 def _read_text(path: Path) -> str:

@@ -343,6 +343,8 @@ def test_more_pods_than_any_machine_holds_are_refused(parse):
         ("a: [", "no YAML"),
         ("- 1", "no mapping"),
         ("", "holds no document"),
+        ("---\n---\n# nothing\n", "holds no document"),
+        ("---\n~\n", "no mapping"),
         ("{a: 1, a: 2}", "stands twice"),
         ("x0: &x0 [z, z]\n" + "\n".join(f"x{i}: &x{i} [*x{i - 1}, *x{i - 1}]" for i in range(1, 40)), "more than"),
         ("a: &x [*x]", "without end"),
@@ -355,6 +357,11 @@ def test_more_pods_than_any_machine_holds_are_refused(parse):
 def test_a_file_that_is_no_list_of_documents_is_refused(parse, text, words):
     """Nothing is unpickled, unfolded or guessed."""
     assert any(words in str(refusal) for refusal in refusals(parse, text))
+
+
+def test_empty_documents_are_passed_over_as_kubectl_does(parse):
+    """A `---` at the end of a file, and what a template left empty, were refused as no mapping of fields."""
+    assert len(parse(f"---\n# left out\n---\n{WEB}---\n").deployments) == 1
 
 
 def test_a_device_without_an_end_is_refused():
