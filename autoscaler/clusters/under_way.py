@@ -2,7 +2,8 @@
 
 Two resizes may be asked for at once.  The newest number holds at once and replaces the one before, whether that was
 carried out or not; pods that are leaving and buckets that are on their way end first, and pods that are to stand in
-their places wait for that (ADR 0315).  Which sizes may be set at all is `sizes`.
+their places wait for that (ADR 0315).  A suspended job keeps the number for later.  Which sizes may be set at all is
+`sizes`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ class UnderWay:
     there: int
     leaving: int = 0
     moving: int = 0
+    is_suspended: bool = False  # the job: all of its pods leave, or have left, whatever is wanted
 
     @property
     def is_settled(self) -> bool:
@@ -26,6 +28,8 @@ class UnderWay:
 
     def tell(self, count: int) -> str:
         """What becomes of the number before, now that `count` is set (0: EDL decides); empty: it is carried out."""
+        if self.is_suspended:
+            return "the job is suspended: the size is kept, and holds once it is resumed"
         if self.is_settled:
             return ""
         if count == self.wanted:

@@ -79,6 +79,13 @@ def test_a_run_is_asked_changed_and_stopped_from_other_terminals(run, tmp_path):
     assert "Leaving        node node-1 is drained" in edl("events", run=run.folder)
     assert "Resized" in edl("events", "--json", run=run.folder)
 
+    edl("suspend", "tj/idle", run=run.folder)
+    kept = "tj/idle scaled to 2 trainers (0 now); the job is suspended: the size is kept, and holds once it is resumed"
+    assert kept in edl("scale", "tj/idle", "--trainers", "2", run=run.folder)
+    assert run.get("tj/idle")["spec"]["trainer"]["replicas"] == 2
+    edl("resume", "tj/idle", run=run.folder)
+    wait_until(lambda: len(trainers(run)) == 2, "the size that was set meanwhile")
+
     edl("delete", "tj/idle", run=run.folder)
     edl("wait", "--for=delete", "tj/idle", "--timeout", "20s", run=run.folder)
     assert "nothing there" in edl("get", "pods", run=run.folder)

@@ -32,6 +32,11 @@ from autoscaler.clusters.under_way import UnderWay
             1,
             "the resize to 1 that is under way goes on: 1 of 1 is there, 2 are leaving",
         ),
+        (
+            UnderWay(wanted=0, there=0, leaving=2, is_suspended=True),
+            3,
+            "the job is suspended: the size is kept, and holds once it is resumed",
+        ),
     ],
 )
 def test_the_second_resize_says_what_becomes_of_the_first(before, count, told):

@@ -148,11 +148,12 @@ def under_way(job: Raw, of: str) -> UnderWay:
     pinned = whole(job, "spec", "parameterServer" if of == "servers" else "trainer", "replicas")
     emptying = whole(status, "emptying")  # they are ready and stay until what they hold has been moved
     there = max(0, whole(status, "ready") - emptying)
-    is_active = bool(status) and part(job, "spec", "runPolicy").get("suspend") is not True
+    is_suspended = part(job, "spec", "runPolicy").get("suspend") is True
     return UnderWay(
-        wanted=(pinned or whole(status, "target")) if is_active else there,
+        wanted=(pinned or whole(status, "target")) if status and not is_suspended else there,
         there=there,
         leaving=whole(status, "leaving") + emptying,
+        is_suspended=is_suspended,
     )
 
 

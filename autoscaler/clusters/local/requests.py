@@ -19,6 +19,7 @@ from autoscaler.clusters.sizes import find_problem
 from autoscaler.clusters.types import type_of
 from autoscaler.clusters.under_way import UnderWay
 from autoscaler.domain import JobState, NodeName, PodName, Role
+from autoscaler.jobs.life import Stage
 from autoscaler.manifests.refusals import did_you_mean
 from autoscaler.snapshots import to_document
 
@@ -167,15 +168,17 @@ class Requests:
         pods = tuple(self._run.cluster.table.job_pods(job.name, role))
         staying = [pod for pod in pods if not pod.is_leaving]
         is_server, progress = role is Role.SERVER, job.progress
+        life = self._run.cluster.jobs.records[job.name].life
         there = len(staying)
         if is_server and progress is not None:
             there = sum(pod.name in progress.connected for pod in staying)
         wanted = (job.servers_pinned or job.servers_target) if is_server else (job.pinned or job.target)
         return UnderWay(
-            wanted=wanted if self._run.cluster.jobs.records[job.name].life.state is JobState.ACTIVE else there,
+            wanted=wanted if life.state is JobState.ACTIVE else there,
             there=there,
             leaving=len(pods) - len(staying),
             moving=progress.moving if is_server and progress is not None else 0,
+            is_suspended=life.stage in {Stage.SUSPENDING, Stage.SUSPENDED},
         )
 
     def _drain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
