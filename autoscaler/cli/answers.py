@@ -41,13 +41,20 @@ class Comparison:
 # ---- why ------------------------------------------------------------------------------------------------------------
 
 
-def why_lines(explanation: Explanation, more_than: int, job: Job) -> list[str]:
-    """The answer for people: the sizes, the constraint, and what would lift it."""
+def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_measured: bool = False) -> list[str]:
+    """The answer for people: the sizes, the constraint, and what would lift it.
+
+    `is_ratio_measured`: of servers to trainers; the planner never learns where that number came from (ADR 0117).
+    """
     decision = explanation.decision
     goes = "" if decision.now == decision.target else f", going to {decision.target}"
     lines = [
         f"tj/{decision.job} has {decision.now} trainers{goes} ({decision.min} to {decision.max} allowed)",
-        *([_server_line(decision, job.servers)] if job.servers is not None else []),
+        *(
+            [_server_line(decision, job.servers, is_ratio_measured=is_ratio_measured)]
+            if job.servers is not None
+            else []
+        ),
         f"{decision.bottleneck}: {decision.message}",
     ]
     if hint := _server_hint(explanation, job):
@@ -65,13 +72,14 @@ def why_lines(explanation: Explanation, more_than: int, job: Job) -> list[str]:
     return lines
 
 
-def _server_line(decision: Decision, servers: ServerSpec) -> str:
+def _server_line(decision: Decision, servers: ServerSpec, *, is_ratio_measured: bool) -> str:
     goes = "" if decision.servers == decision.servers_target else f", going to {decision.servers_target}"
     bounds = tell_bounds(
         low=servers.min_replicas,
         high=servers.max_replicas,
         pinned=servers.pinned_replicas,
         trainers_per_server=servers.trainers_per_server,
+        is_measured=is_ratio_measured,
     )
     note = f"; {decision.notice}" if decision.notice else ""
     role = "parameter server" if decision.servers == 1 else "parameter servers"

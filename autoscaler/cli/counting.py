@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+_MEASURED: Final = ", as measured by how long they wait"
+
 
 def now_of(now: int, target: int) -> str:
     """`2/3`: how many there are and how many there shall be; nothing for a job without servers."""
@@ -22,4 +26,4 @@ def tell_bounds(*, low: int, high: int, pinned: int, trainers_per_server: int, i
     if low == high:
         return f"always {low}"
     each = "trainer" if trainers_per_server == 1 else f"{trainers_per_server} trainers"
-    return f"{low} to {high} allowed, one for every {each}{', as measured' if is_measured else ''}"
+    return f"{low} to {high} allowed, one for every {each}{_MEASURED if is_measured else ''}"

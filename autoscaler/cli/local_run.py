@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 from autoscaler.cli.client import RunGoneError, ask, watch
 from autoscaler.cli.describing import format_event, job_lines, part_lines
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.places import Found, LogOptions, Scaled, Seat, Size, Submission, Told, told_scaled
+from autoscaler.cli.places import (
+    Aside,
+    Found,
+    LogOptions,
+    Scaled,
+    Seat,
+    Size,
+    Submission,
+    Told,
+    told_ended,
+    told_scaled,
+)
 from autoscaler.cli.tables import COLUMNS
 from autoscaler.cli.text import to_yaml
 from autoscaler.clusters.local.folder import RunFolder
@@ -113,6 +124,15 @@ class LocalRunPlace:
 
         return replace(from_document(ask(self.folder, "snapshot")), made_by=f"run {self.title}")
 
+    def aside(self, job: str) -> Aside:
+        try:
+            (found,) = self.get("tj", job).objects
+        except CommandError as error:
+            if error.code is Exit.NOT_FOUND:
+                return Aside()
+            raise
+        return aside_of(found)
+
     def read_submission(self, file: Path, now_s: float) -> Submission:
         from autoscaler.cli.submitting import read_local_submission  # noqa: PLC0415 - not for --help
 
@@ -124,6 +144,16 @@ class LocalRunPlace:
         if wanted in {phase, "delete"}:
             return True
         raise RunGoneError(self.folder)
+
+
+def aside_of(job: Mapping[str, Any]) -> Aside:
+    """What no plan knows of a run's job."""
+    status, servers = job["status"], job["spec"]["parameterServer"]
+    ending, age_s = status["phase"], status["endedSeconds"]
+    return Aside(
+        ended=told_ended(ending, age_s, status["conditions"][0]["message"]) if age_s is not None else "",
+        is_ratio_measured=servers is not None and isinstance(servers["trainersPerServer"], str),  # auto
+    )
 
 
 def conditions_of(found: Mapping[str, Any]) -> set[str]:

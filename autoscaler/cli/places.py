@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autoscaler.cli.tables import Columns, Object
+from autoscaler.cli.tables import Columns, Object, format_age
 
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Job, Workload
@@ -72,6 +72,20 @@ def _told_one(target: str, scaled: Scaled) -> str:
         return f"{target}: EDL decides the number of {size.of}{met}"
     what = size.of.removesuffix("s") if size.count == 1 else size.of
     return f"{target} scaled to {size.count} {what} ({scaled.before} now){met}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """What a plan does not know of a job: how and when it has ended, in words, and whether its ratio is measured."""
+
+    ended: str = ""
+    is_ratio_measured: bool = False
+
+
+def told_ended(ending: str, age_s: float | None, message: str) -> str:
+    """`Completed 12s ago: why`."""
+    when = "" if age_s is None else f" {format_age(max(0.0, age_s))} ago"
+    return f"{ending}{when}" + (f": {message}" if message else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +173,10 @@ class Place(Protocol):
 
     def snapshot(self) -> Snapshot:
         """All that a plan depends on, now."""
+        ...
+
+    def aside(self, job: str) -> Aside:
+        """What the snapshot does not say of the job of this name; nothing of one that is not there."""
         ...
 
     def read_submission(self, file: Path, now_s: float) -> Submission:

@@ -64,12 +64,16 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
 
     said = _job_named(split_target(target, needs_name=True))
     with open_moment(where, snapshot) as asked:
-        moment = _moment(asked)
+        moment, aside = _moment(asked), asked.aside(said)
+    if aside.ended:
+        told = f"tj/{said} has no size any more: {aside.ended}; edl describe tj/{said} tells how it went"
+        raise CommandError(Exit.NOT_FOUND, told)
     name = _find("tj", said, [job.name for job in moment.view.jobs], asked.namespace)
     found = explain(moment, JobName(name), more_than=(size or 1) - 1)
     job = next(job for job in moment.view.jobs if job.name == name)
-    lines = "\n".join(answers.why_lines(found, max(found.settled.target, (size or 1) - 1), job))
-    print(lines if output == "text" else answers.render(answers.why_content(found, job), output))
+    more_than = max(found.settled.target, (size or 1) - 1)
+    lines = answers.why_lines(found, more_than, job, is_ratio_measured=aside.is_ratio_measured)
+    print("\n".join(lines) if output == "text" else answers.render(answers.why_content(found, job), output))
 
 
 @click.command()
@@ -217,7 +221,8 @@ def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
     if alike:
         raise CommandError(Exit.USAGE, f"{kind}/{name} may be {' or '.join(alike)}; say {kind}/NAMESPACE/NAME")
     kind_hint = " that still has a size (a job that has ended has none)" if kind == "tj" else ""
-    hint = did_you_mean(name, list(names)) if names else f"there is no {kind} at all"
+    none = "no job has one now" if kind == "tj" else f"there is no {kind} at all"
+    hint = did_you_mean(name, list(names)) if names else none
     raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}{kind_hint}; {hint}")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.places import Submission
+from autoscaler.cli.places import Aside, Submission
 from autoscaler.cli.where import Where, where_options
 
 if TYPE_CHECKING:  # the codec is not for --help
@@ -85,6 +85,7 @@ class Asked:
     snapshot: Snapshot
     namespace: str
     read_submission: Callable[[Path, float], Submission]
+    aside: Callable[[str], Aside]  # of a job by its name; a file holds nothing beside the moment
 
 
 @contextmanager
@@ -93,13 +94,23 @@ def open_moment(where: Where, file: Path | None) -> Iterator[Asked]:
     if file is None:
         with where.open() as place:
             snapshot = place.snapshot()
-            yield Asked(snapshot=snapshot, namespace=place.namespace, read_submission=place.read_submission)
+            yield Asked(
+                snapshot=snapshot,
+                namespace=place.namespace,
+                read_submission=place.read_submission,
+                aside=place.aside,
+            )
         return
     if where.run is not None:
         raise click.UsageError("choose one of --run and --snapshot")
     from autoscaler.cli.submitting import read_local_submission  # noqa: PLC0415 - not for --help
 
-    yield Asked(snapshot=_load(file), namespace=where.namespace or "", read_submission=read_local_submission)
+    yield Asked(
+        snapshot=_load(file),
+        namespace=where.namespace or "",
+        read_submission=read_local_submission,
+        aside=lambda _: Aside(),
+    )
 
 
 def _load(file: Path) -> Snapshot:

@@ -64,8 +64,8 @@ def wait_until(condition, what):
 class Run:
     """`edl run` in its own process."""
 
-    def __init__(self, folder, *options):
-        text = FILES.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
+    def __init__(self, folder, *options, files=FILES):
+        text = files.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
         (folder / "job.yaml").write_text(text)
         argv = [EDL, "run", "job.yaml", "--nodes", "2", "--cpu", "2", "--no-view", "--no-etcd", *options]
         self.process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -1,11 +1,12 @@
 """`edl why`, `plan`, `what-if` and `snapshot save` as users have them: of a live run, and of the file that it saved."""
 
 import json
+import re
 import subprocess
 
 import pytest
 
-from tests.integration.cli_stage import DEADLINE_S, EDL, Run, edl, wait_until
+from tests.integration.cli_stage import DEADLINE_S, EDL, FILES, Run, edl, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,19 @@ def test_why_names_what_is_lacking_and_what_would_do(run, saved):
         content = json.loads(edl("why", "tj", "idle", "-o", "json", *source, **where))
         assert content["decision"]["bottleneck"] == "NodeFit"
         assert {answer["size"] for answer in content["answers"]} == {3}
+
+
+def test_why_of_a_job_that_has_ended_says_so(tmp_path):
+    """How, when and why, instead of that there is none."""
+    fails = FILES.replace("[python, IDLE]", "['false']").replace("spec:", "spec:\n  runPolicy: {backoffLimit: 1}", 1)
+    run = Run(tmp_path, "--stay", files=fails)
+    try:
+        edl("wait", "--for=condition=Failed", "tj/idle", "--timeout", "20s", run=run.folder)
+        told = edl("why", "tj/idle", run=run.folder, code=3)
+    finally:
+        run.end()
+    assert re.search(r"tj/idle has no size any more: Failed \d+s ago: 1 trainer failures in a row", told)
+    assert "edl describe tj/idle tells how it went" in told
 
 
 def test_questions_to_a_live_run_change_nothing(run):

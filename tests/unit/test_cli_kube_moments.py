@@ -206,6 +206,23 @@ def test_why_tells_that_servers_are_the_bottleneck():
     hint = "trainers wait for servers 50% of their time; 4 in place of 2: at most +33% (maxReplicas is 2)"
     assert f"Servers: {hint}" in why_lines(explanation, 2, job)
     assert why_content(explanation, job)["servers_hint"] == hint
+    measured = why_lines(explanation, 2, job, is_ratio_measured=True)
+    assert "and 2 parameter servers (always 2)" in measured, "no ratio decides it"
+
+
+def test_why_tells_that_the_ratio_is_measured():
+    """With `trainersPerServer: auto`: the ratio in force, and what it goes by."""
+    servers = {"maxReplicas": 4, "trainersPerServer": "auto"}
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        raw = made.make_job(told=status(servers={"trainersPerServer": 2}), server=servers)
+        made.make_pods(raw, Role.TRAINER, 2)
+        made.make_pods(raw, Role.SERVER, 1)
+        found, aside = place.snapshot(), place.aside("digits")
+    (job,) = found.view.jobs
+    explanation = explain(Moment(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
+    told = why_lines(explanation, 2, job, is_ratio_measured=aside.is_ratio_measured)[1]
+    assert "1 to 4 allowed, one for every 2 trainers, as measured by how long they wait" in told
 
 
 def test_a_share_of_time_that_cannot_be_is_none():

@@ -1,9 +1,11 @@
 """`edl` on a cluster: what is shown of its objects, and what each command writes."""
 
+import re
+
 import pytest
 
 from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.places import LogOptions, Seat, Size
+from autoscaler.cli.places import Aside, LogOptions, Seat, Size
 from autoscaler.cli.text import render
 from autoscaler.clusters.kubernetes.api import kinds
 from tests.unit.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
@@ -96,7 +98,10 @@ def test_describe_says_that_a_ratio_is_measured():
             server={"maxReplicas": 4, "trainersPerServer": "auto"},
         )
         text = "\n".join(place.describe("tj", "digits"))
-    assert "Servers:     2 ready, 2 wanted (1 to 4 allowed, one for every 3 trainers, as measured)" in text
+    assert (
+        "Servers:     2 ready, 2 wanted (1 to 4 allowed, one for every 3 trainers, as measured by how long they wait)"
+        in text
+    )
 
 
 @pytest.mark.parametrize(("alone", "words"), [(0, "2 copies of each bucket"), (9, "9 buckets have one copy")])
@@ -327,11 +332,25 @@ def test_a_node_is_drained_of_edls_pods_and_opened_again(digits):
     assert not made.get(kinds.NODES, "n1", None)["metadata"].get("labels")
 
 
+def test_what_no_plan_knows_of_a_job():
+    """It has ended, when, and why; its ratio is measured."""
+    with stage() as (made, place):
+        made.make_job(told=status(), server={"maxReplicas": 4, "trainersPerServer": "auto"})
+        ended = {"type": "Failed", "status": "True", "message": "6 failures in a row"}
+        made.make_job("bad", status(ended, completionTime="2026-01-02T03:04:05Z"))
+        assert place.aside("digits") == Aside(is_ratio_measured=True)
+        assert re.fullmatch("Failed [0-9]+d ago: 6 failures in a row", place.aside("bad").ended)
+        assert place.aside("none") == Aside()
+
+
 def test_suspend_resume_and_delete(digits):
     """Of jobs that are not over."""
     made, place = digits
     assert place.suspend("tj", "digits", is_on=True) == "tj/digits suspended"
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["runPolicy"] == {"suspend": True}
+    four = [Size(of="trainers", count=4)]
+    assert "the job is suspended: the size is kept" in place.scale("tj", "digits", four, is_dry=False)
+    assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
     assert place.suspend("tj", "digits", is_on=False) == "tj/digits resumed"
     made.make_job("old", status({"type": "Completed", "status": "True"}))
     assert "is Completed" in refused(Exit.REFUSED, place.suspend, "tj", "old", is_on=True)

@@ -9,7 +9,9 @@ import pytest
 from rich.console import Console
 
 from autoscaler.cli.describing import job_lines
+from autoscaler.cli.local_run import aside_of
 from autoscaler.cli.main import edl
+from autoscaler.cli.places import Aside
 from autoscaler.cli.tables import GrowingTable, format_age, format_table
 from autoscaler.cli.view import draw
 from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
@@ -81,6 +83,7 @@ JOB = JobLine(
     condition="Running",
     message="",
     age_s=75.0,
+    ended_s=None,
     weight=100,
     priority_class="edl-core",
     priority=0,
@@ -259,7 +262,7 @@ def test_describe_answers_why_before_anything_long():
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"is_ratio_measured": True}, "(1 to 4 allowed, one for every 2 trainers, as measured)"),
+        ({"is_ratio_measured": True}, "(1 to 4 allowed, one for every 2 trainers, as measured by how long they wait)"),
         ({"servers_pinned": 3}, "(pinned to 3 of 1 to 4)"),
         ({"servers_max": 1, "servers_target": 1}, "1 now, 1 wanted (always 1)"),
         ({"progress": replace(PROGRESS, moving=12)}, "; 12 buckets are moving"),
@@ -286,6 +289,14 @@ def test_all_that_a_job_says_of_its_servers_can_be_read():
         "afterLoss": "Keep",
         "copies": 2,
     }
+
+
+def test_what_no_plan_knows_of_a_job():
+    """It has ended, when, and why; its ratio is measured."""
+    assert aside_of(job_object(JOB)) == Aside()
+    assert aside_of(job_object(replace(JOB, is_ratio_measured=True))).is_ratio_measured
+    ended = replace(JOB, condition="Completed", ended_s=12.5, message="every sample was trained and committed")
+    assert aside_of(job_object(ended)).ended == "Completed 12s ago: every sample was trained and committed"
 
 
 def test_a_server_that_is_leaving_is_still_there():

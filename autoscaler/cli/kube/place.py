@@ -22,8 +22,8 @@ from autoscaler.cli.kube.contexts import find_target
 from autoscaler.cli.kube.events import in_order, is_about, is_of_jobs, tell_event
 from autoscaler.cli.kube.following import follow
 from autoscaler.cli.kube.refusing import to_command_error
-from autoscaler.cli.kube.telling import job_lines, resize_lines
-from autoscaler.cli.places import Found, LogOptions, Seat, Size, Submission, Told
+from autoscaler.cli.kube.telling import aside_of, job_lines, resize_lines
+from autoscaler.cli.places import Aside, Found, LogOptions, Seat, Size, Submission, Told
 from autoscaler.cli.tables import Columns, Object, format_table
 from autoscaler.cli.text import to_yaml
 from autoscaler.clusters.kubernetes.api.client import connect
@@ -153,6 +153,15 @@ class ClusterPlace:
         for note in taken.notes:
             print(f"edl: {note}", file=sys.stderr)
         return taken.snapshot
+
+    def aside(self, job: str) -> Aside:
+        try:
+            found = self._do(self._asking.find("tj", job))
+        except CommandError as error:
+            if error.code is Exit.NOT_FOUND:
+                return Aside()
+            raise
+        return aside_of(found, time.time())
 
     def read_submission(self, file: Path, now_s: float) -> Submission:
         from autoscaler.cli.kube.submitting import read_cluster_submission  # noqa: PLC0415 - with it

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from autoscaler.cli.counting import tell_bounds, tell_copies
 from autoscaler.cli.kube.columns import job_message
+from autoscaler.cli.places import Aside, told_ended
 from autoscaler.cli.tables import Object, format_age
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
 from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
@@ -87,13 +88,29 @@ def _servers(job: Object) -> str:
         high=whole(spec, "maxReplicas", default=low),
         pinned=whole(spec, "replicas"),
         trainers_per_server=whole(spec, "trainersPerServer", default=whole(status, "trainersPerServer", default=4)),
-        is_measured=bool(text(spec, "trainersPerServer")),  # auto
+        is_measured=_is_ratio_measured(job),
     )
     emptying, leaving = whole(status, "emptying"), whole(status, "leaving")
     told = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
     told += f"; {emptying} {'is' if emptying == 1 else 'are'} being emptied" if emptying else ""
     told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
     return told + tell_copies(whole(status, "copies", default=1), whole(status, "alone"))
+
+
+def aside_of(job: Object, now_s: float) -> Aside:
+    """What no plan knows of a cluster's job."""
+    endings = ((one, condition_of(job, one)) for one in ("Completed", "Failed"))
+    ended_at_s = unix_s(text(job, "status", "completionTime"))
+    told = [
+        told_ended(name, None if ended_at_s is None else now_s - ended_at_s, text(one, "message"))
+        for name, one in endings
+        if one.get("status") == "True"
+    ]
+    return Aside(ended=told[0] if told else "", is_ratio_measured=_is_ratio_measured(job))
+
+
+def _is_ratio_measured(job: Object) -> bool:
+    return bool(text(job, "spec", "parameterServer", "trainersPerServer"))  # auto
 
 
 def waiting_share_of(job: Object) -> float:

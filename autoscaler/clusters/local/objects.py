@@ -56,6 +56,7 @@ def job_object(job: JobLine) -> Object:
             "masterReady": job.has_master,
             "failuresInARow": job.failures,
             "ageSeconds": job.age_s,
+            "endedSeconds": job.ended_s,
             "decision": None
             if decision is None
             else {

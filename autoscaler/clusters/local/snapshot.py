@@ -61,6 +61,7 @@ class JobLine:
     condition: str
     message: str
     age_s: float
+    ended_s: float | None  # since then; None: it has not ended
     weight: int
     priority_class: str
     priority: int
@@ -206,6 +207,7 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
         condition=condition_of(record),
         message=life.message,
         age_s=round(now_s - record.submitted_at_s, 3),
+        ended_s=None if life.ended_at_s is None else round(now_s - life.ended_at_s, 3),
         weight=job.weight,
         priority_class=job.priority_class,
         priority=record.priority,
