@@ -6,6 +6,7 @@ from itertools import pairwise
 from autoscaler.domain import JobName
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from autoscaler.operator.jobs import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE, KNOCKED_AT_ONCE
 from master.api.status import JobPhase
 from tests.unit import virtual_time
@@ -52,8 +53,19 @@ class Asked(OperatorBench):
             self.under_way -= 1
 
 
-async def two_minutes():
-    bench = Asked()
+class FallSilent(Asked):
+    """All but `digits` answer for a minute and never again, as where a part of the network is lost."""
+
+    async def ask(self, job, masters):
+        self.asked.setdefault(job.key, []).append(now())
+        if job.key == JOB or now() < 60.0:
+            return "master-0", TRAINING
+        await asyncio.sleep(THREE_MASTERS_S)
+        return NoProgress.SILENT
+
+
+async def two_minutes(stage=Asked):
+    bench = stage()
     await bench.refresh()
     for job in bench.ground.jobs.values():
         bench.jobs.facts(job)  # its record begins
@@ -72,6 +84,12 @@ def test_a_master_that_answers_is_asked_often_whoever_is_silent():
     assert len(times) > (120.0 - BEFORE_S) / (2 * ASK_EVERY_S)
     assert KNOCKED_AT_ONCE <= bench.most <= KNOCKED_AT_ONCE + ASKED_AT_ONCE
     assert all(len(bench.asked[JobName(f"team-a/silent-{number}")]) >= 5 for number in range(SILENT))
+
+
+def test_masters_that_fall_silent_together_leave_time_for_the_others():
+    """They have answered before, so at first they stand in the same line: nobody in it is thought silent for that."""
+    times = virtual_time.run(two_minutes(FallSilent)).asked[JOB]
+    assert max(after - before for before, after in pairwise(times)) < SILENCE_LIMIT_S / 2
 
 
 def test_a_question_that_hangs_has_a_deadline_and_is_asked_again():
