@@ -17,7 +17,7 @@ from rich.table import Table
 from autoscaler.clusters.local.run import LocalRun
 from experiments.demo.baseline import Training, measure_accuracy, start_alone
 from experiments.demo.figure import draw_run
-from experiments.demo.outcome import SUMMARY_HEAD, JobOutcome, Outcome, count_positions, summary_rows
+from experiments.demo.outcome import SUMMARY_HEAD, UNFINISHED, JobOutcome, Outcome, count_positions, summary_rows
 from experiments.demo.play import WORKLOAD, Play
 from experiments.demo.record import Sample, count_servers, measure_waits, parse_samples, read_lines
 from master.api.audit import read_checkpoint
@@ -88,6 +88,8 @@ def tell(outcome: Outcome, *, is_json: bool) -> None:
     for row in summary_rows(outcome.jobs):
         table.add_row(*row)
     Console(width=max(Console().width, TABLE_WIDTH)).print(table)
+    if any(job.verdict == UNFINISHED for job in outcome.jobs):
+        print("the time was over before all jobs had ended: this machine was busy; fewer --epochs end in time")
     web = outcome.web
     if web.median_s is not None:
         waited = f"median {web.median_s:.2f} s, longest {web.worst_s:.2f} s"
@@ -110,7 +112,9 @@ def _judge_job(performance: Performance, samples: Sequence[Sample], name: str, b
             weights = dict(archive)
         trained, lost, repeated = count_positions(weights.pop("ledger"), epochs=epochs)
         accuracy = measure_accuracy(weights, performance.training)
-    message, missing, quarantined = record.life.message, 0, 0
+    with np.load(performance.training.data) as arrays:
+        split = len(arrays["y_train"])
+    message, missing, quarantined = record.life.message, split * epochs, 0
     try:
         audit = read_checkpoint(record.place.checkpoint_uri)
         missing = sum(len(epoch.missing) for epoch in audit.epochs)
@@ -118,8 +122,6 @@ def _judge_job(performance: Performance, samples: Sequence[Sample], name: str, b
         message = "; ".join(audit.problems) or message
     except ContractError as error:
         message = str(error)
-    with np.load(performance.training.data) as arrays:
-        split = len(arrays["y_train"])
     return JobOutcome(
         name=name,
         is_complete=run.outcomes()[name] == "Completed",

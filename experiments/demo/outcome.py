@@ -12,6 +12,7 @@ import numpy.typing as npt
 from experiments.demo.record import Mark, Waits
 
 ACCURACY_TOLERANCE = 0.015
+UNFINISHED = "unfinished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,13 @@ class JobOutcome:
     lineage: int
     accuracy: float | None
     baseline: float | None
+
+    @property
+    def verdict(self) -> str:
+        """What the table says last: a job that the run's end stopped is no unsound one."""
+        if self.is_sound:
+            return "ok"
+        return self.message or ("NOT SOUND" if self.is_complete else UNFINISHED)
 
     @property
     def is_sound(self) -> bool:
@@ -79,14 +87,12 @@ def summary_rows(jobs: Sequence[JobOutcome]) -> list[tuple[str, ...]]:
         (
             job.name,
             f"{job.split:,} x {job.epochs} = {job.split * job.epochs:,}",
-            f"{job.trained:,}",
-            f"{job.lost}",
-            f"{job.repeated}",
+            *_counted(job),
             f"{job.reworked:,}",
             "{} to {}".format(*job.servers),
             _percent(job.accuracy),
             _percent(job.baseline),
-            "ok" if job.is_sound else (job.message or "NOT SOUND"),
+            job.verdict,
         )
         for job in jobs
     ]
@@ -104,6 +110,13 @@ SUMMARY_HEAD = (
     "alone",
     "",
 )
+
+
+def _counted(job: JobOutcome) -> tuple[str, str, str]:
+    """In the checkpoint, lost, repeated.  A job leaves its model at its end; before it the files alone tell how far."""
+    if job.accuracy is None:
+        return f"{job.split * job.epochs - job.missing - job.quarantined:,}", "-", "-"
+    return f"{job.trained:,}", f"{job.lost}", f"{job.repeated}"
 
 
 def _percent(value: float | None) -> str:

@@ -1,7 +1,9 @@
-"""What the demo reads back from its run: both roles of each job, and when no picture of them can be had."""
+"""What the demo reads back from its run: both roles of each job, and what its table says of a job at its end."""
 
 import json
+from dataclasses import replace
 
+from experiments.demo.outcome import JobOutcome, summary_rows
 from experiments.demo.record import count_servers, parse_samples
 
 
@@ -24,3 +26,42 @@ def test_servers_are_read_with_what_they_shall_be():
     assert [(s.jobs["digits-a"].servers, s.jobs["digits-a"].servers_target) for s in samples[3:]] == [(3, 2), (2, 0)]
     assert count_servers(samples, "digits-a") == (1, 3)
     assert count_servers(samples, "digits-b") == (0, 0)
+
+
+WHOLE = JobOutcome(
+    name="digits-a",
+    is_complete=True,
+    message="",
+    split=1_437,
+    epochs=10,
+    trained=14_370,
+    lost=0,
+    repeated=0,
+    missing=0,
+    quarantined=0,
+    servers=(1, 3),
+    reworked=32,
+    lineage=2,
+    accuracy=0.975,
+    baseline=0.98,
+)
+
+
+def test_a_job_at_its_end_is_counted_by_its_model():
+    """Exactly once each, and the accuracy beside one process alone."""
+    (row,) = summary_rows([WHOLE])
+    assert row[1:] == ("1,437 x 10 = 14,370", "14,370", "0", "0", "32", "1 to 3", "97.5 %", "98.0 %", "ok")
+
+
+def test_a_job_that_the_end_of_the_run_stopped_is_unfinished():
+    """A busy machine came to a quarter of it, and was told that nothing was in the checkpoint, and unsound."""
+    stopped = replace(WHOLE, is_complete=False, trained=0, missing=10_000, accuracy=None)
+    (row,) = summary_rows([stopped])
+    assert (row[2:5], row[-1]) == (("4,370", "-", "-"), "unfinished")
+    assert not stopped.is_sound
+
+
+def test_a_job_at_its_end_with_a_lost_sample_is_not_sound():
+    """Or with a message of its own."""
+    assert summary_rows([replace(WHOLE, lost=1)])[0][-1] == "NOT SOUND"
+    assert replace(WHOLE, is_complete=False, message="the checkpoint has no manifest").verdict.startswith("the check")
