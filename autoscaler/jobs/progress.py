@@ -92,8 +92,11 @@ def progress_of(status: JobStatus) -> JobProgress:
     )
 
 
-def news_of(before: JobProgress | None, now: JobProgress) -> tuple[tuple[str, str], ...]:
-    """What only the master knows and the user must not miss: reason and message."""
+def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = True) -> tuple[tuple[str, str], ...]:
+    """What only the master knows and the user must not miss: reason and message.
+
+    `goes_on`: its pods have not been told to go.  Where they have, servers leave one by one, and none is lost.
+    """
     news: list[tuple[str, str]] = []
     if now.problem and not (before is not None and before.problem) and not now.has_failed:
         news.append(("Problem", now.problem))
@@ -102,7 +105,7 @@ def news_of(before: JobProgress | None, now: JobProgress) -> tuple[tuple[str, st
         news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
     if before is not None and before.term == now.term and now.reworked > before.reworked:
         news.append(("SetBack", _tell_set_back(now.reworked - before.reworked)))
-    if before is not None and not now.is_complete:  # at the end all servers leave, one before the other
+    if before is not None and goes_on and not now.is_complete:
         news += [("ServerLost", _tell_taken_over(*one)) for one in _taken_over(before, now)]
     return tuple(news)
 

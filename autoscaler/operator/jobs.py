@@ -165,7 +165,7 @@ class Jobs:
         before = record.progress
         if before is not None and not progress.metrics:
             progress = replace(progress, metrics=before.metrics)  # those who reported them have left
-        for reason, message in news_of(before, progress):
+        for reason, message in news_of(before, progress, goes_on=record.life.state is JobState.ACTIVE):
             self._ears.say(job, Note(reason=reason, message=message, is_warning=True))
         owning = owning_of(record, self._clock())
         spared = record.spared | uncounted(job, standing(self._ground.pods(job), Role.SERVER), progress)

@@ -132,6 +132,13 @@ def test_a_lost_server_whose_buckets_go_on_is_told_with_who_has_them():
     assert news({}, {"s-1": 32}, phase=JobPhase.COMPLETE) == (), "servers that leave at the job's end are not lost"
 
 
+def test_servers_that_leave_one_before_the_other_are_not_lost():
+    """A job that is suspended or deleted: the buckets of the first are the second's for a moment."""
+    before = progress_of(status())
+    after = replace(before, took_over=(("s-1", 32),), reworked=before.reworked + 8)
+    assert [reason for reason, _ in news_of(before, after, goes_on=False)] == ["SetBack"]
+
+
 def test_what_is_trained_again_is_told_with_how_much_it_is():
     """Where the second copy is lost too, `nothing is done again` is not the last word."""
     before = progress_of(status())

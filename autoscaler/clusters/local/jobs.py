@@ -235,7 +235,7 @@ class Jobs:
         has_advanced = record.progress is not None and progress.done > record.progress.done
         if record.progress is not None and not progress.metrics:
             progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
-        for reason, message in news_of(record.progress, progress):
+        for reason, message in news_of(record.progress, progress, goes_on=record.life.state is JobState.ACTIVE):
             self._recorder.note("Job", f"tj/{name}", reason, message)
         self.records[name] = replace(
             record, progress=progress, progress_at_s=self._clock(), ratio=self._measure(record, progress)
