@@ -60,7 +60,7 @@ class Server:
     is_suspected: bool = False  # it is silent, its stream is not broken (`silence`)
     is_leaving: bool = False  # it has said that it has to go
     is_released: bool = False  # it was told that it may
-    leaves_after: int | None = None  # the attempt at a commit that is for it, if it leaves with what it owns
+    leaves_after: int | None = None  # the first attempt at a commit that is for it, if it leaves with what it owns
 
     @property
     def is_connected(self) -> bool:

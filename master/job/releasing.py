@@ -54,27 +54,30 @@ def _is_last(state: JobState, server: Server) -> bool:
 
 
 def _hasten_commit(turn: Turn, server: Server) -> Server:
-    """Once for each that leaves with all that it owns, and once more where that attempt fails."""
+    """At once for each that leaves with all that it owns, and once more where that attempt fails.
+
+    One that is under way already is another: what was trained since its cut is not in it.
+    """
     state = turn.state
     if state.stage is not Stage.SERVING or not _is_last(state, server):
         return server
-    if server.leaves_after is not None and not _has_failed(state.commit, server.leaves_after):
-        return server
-    is_idle = state.commit.phase is Phase.IDLE
-    server = replace(server, leaves_after=state.commit.sequence + is_idle)
-    due = None if is_idle else state.commit.due
-    turn.change(members=put_server(state.members, server), commit=replace(state.commit, due=due))
+    if server.leaves_after is None:
+        server = replace(server, leaves_after=state.commit.sequence + 1)
+        turn.change(members=put_server(state.members, server))
+    if state.commit.phase is Phase.IDLE and state.commit.due is not None and not _has_ended(state.commit, server):
+        turn.change(commit=replace(state.commit, due=None))
     return server
 
 
-def _has_failed(commit: Commit, leaves_after: int) -> bool:
-    """That attempt has been given up, and another one may succeed."""
-    return commit.phase is Phase.IDLE and commit.sequence >= leaves_after and 0 < commit.refusals < ATTEMPTS
-
-
 def _is_committed(state: JobState, server: Server) -> bool:
-    """The last attempt has ended, whatever its end, or there is nothing to commit."""
-    commit = state.commit
-    if server.leaves_after is None or commit.phase is not Phase.IDLE:
+    """What it has is in head, or was attempted often enough, or there is nothing to commit."""
+    if server.leaves_after is None or state.commit.phase is not Phase.IDLE:
         return False
-    return commit.sequence >= server.leaves_after or not state.is_commit_due
+    return _has_ended(state.commit, server) or not state.is_commit_due
+
+
+def _has_ended(commit: Commit, server: Server) -> bool:
+    """The last attempt for it, or one that succeeded; the commit is idle."""
+    assert server.leaves_after is not None
+    attempts = commit.sequence + 1 - server.leaves_after
+    return attempts >= (ATTEMPTS if commit.refusals else 1)

@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.messages import Released, ServerLeaving
+from master.api.messages import FileRecord, Held, Hold, Released, ServerLeaving, Written
 from master.job import deadlines
-from master.job.domain import HoldExpired, OwnersAwaited, ReclaimWindowEnded, ReconnectWindowEnded, StreamBroken
+from master.job.domain import (
+    CommitDue,
+    HoldExpired,
+    OwnersAwaited,
+    ReclaimWindowEnded,
+    ReconnectWindowEnded,
+    StreamBroken,
+)
 from master.job.state import Stage
 from tests.unit.job_driver import Driver, Marks, key, run_servers, serving
 from tests.unit.job_moving import ELASTIC as CONFIG
@@ -159,6 +166,38 @@ def test_the_last_server_stays_for_a_second_attempt_when_the_first_is_given_up()
     carry(driver, servers)
     assert driver.head.data == trained
     assert all(to(driver, server.key, Released) for server in servers)
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_what_was_given_up_before_it_had_to_go_takes_no_attempt_from_it(refused):
+    driver, servers = serving(replace(CONFIG, servers=1))
+    trained = train(driver, servers)
+    for _ in range(refused):
+        driver.fire(CommitDue)
+        driver.fire(HoldExpired)
+    leave(driver, *servers)
+    driver.fire(HoldExpired)
+    carry(driver, servers)
+    assert driver.head.data == trained
+
+
+def test_a_commit_that_was_cut_before_does_not_count_as_the_one_of_a_server_that_leaves():
+    """What was trained since its cut is committed too, or suspending a job while a checkpoint is written loses it."""
+    driver, (server,) = serving(replace(CONFIG, servers=1))
+    before = train(driver, [server])
+    driver.fire(CommitDue)
+    (hold,) = to(driver, server.key, Hold)
+    marks = server.marks()
+    driver.say(server.key, Held(cut=hold.cut, marks=marks))
+    after = train(driver, [server], request=2)
+    leave(driver, server)
+    server.inbox[:] = [message for recipient, message in driver.sent if recipient == server.key]
+    file = FileRecord(name="old", size_bytes=1, digest="d", lineage=server.lineage, marks=marks)
+    driver.say(server.key, Written(cut=hold.cut, file=file))
+    assert (driver.head.data, to(driver, server.key, Released)) == (before, [])
+    carry(driver, [server])
+    assert driver.head.data == before | after
+    assert to(driver, server.key, Released)
 
 
 @pytest.mark.parametrize("declared", [True, False])
