@@ -31,6 +31,7 @@ class Counts:
     sent: int = 0
     commits: int = 0
     terms: int = 0
+    taken_over: int = 0  # buckets of lost servers
 
 
 class Observed(Protocol):
@@ -63,6 +64,8 @@ class MasterCollector(Collector):
         yield _counter("sent_messages", "Messages put on members' streams.", counts.sent)
         yield _counter("commits", "Checkpoints committed.", counts.commits)
         yield _counter("terms", "Terms begun by this process.", counts.terms)
+        taken_over = "Buckets of lost servers that went on on their second copies."
+        yield _counter("buckets_taken_over", taken_over, counts.taken_over)
         yield _gauge("streams", "Open streams of members.", self._master.stream_count)
         yield _gauge("waiting_writes", "Writes that wait for the store.", self._master.waiting_write_count)
         status = self._master.try_status()
@@ -89,9 +92,7 @@ def _of_status(status: JobStatus) -> Iterator[Metric]:
     yield _gauge("moving_buckets", "Buckets on their way between servers.", status.moving)
     yield _gauge("buckets_waiting_to_move", "Buckets that are to go to another server.", status.waiting_to_move)
     yield _gauge("buckets_with_one_copy", "Buckets without the second copy that the job wants.", status.alone)
-    took_over = sum(member.took_over for member in status.members)
-    yield _gauge("buckets_taken_over", "Buckets of lost servers that went on on their second copies.", took_over)
-    yield _gauge("reworked_positions", "Positions that went back from done, in this term.", status.reworked)
+    yield _counter("reworked_positions", "Positions that went back from done, in this term.", status.reworked)
     rate = sum(member.samples_per_s for member in status.members if member.is_connected)
     yield _gauge("samples_per_second", "What all trainers report together.", rate)
     yield _gauge("failures_in_a_row", "Failed scripts without one batch completed between.", status.failures_in_a_row)

@@ -58,6 +58,7 @@ from master.job.domain import (
 )
 from master.metrics import Counts
 from master.persistence import Persistence
+from master.promotions import Promotions
 from master.store.port import Store
 from master.streams import Stream, Streams
 
@@ -88,6 +89,7 @@ class TermRuntime:
         self._folder = folder
         self._reign = reign
         self._counts = counts
+        self._promotions = Promotions(counts)
         self._checks_invariants = checks_invariants
         self._inbox = Inbox(limit=MAX_WAITING_EVENTS)
         self._persistence = Persistence(store, term, self._note_outcome)
@@ -147,6 +149,7 @@ class TermRuntime:
 
     def _handle(self, event: Event, now: Instant) -> None:
         step = job.handle(self._state, event, now)
+        self._promotions.watch(self._state, event, now)
         self._state = step.state
         self._has_news = True
         self._counts.events += 1

@@ -5,17 +5,19 @@
     deadlines(state)                     what to feed back, and when
     check_invariants(state)              what must hold after every step
     status(state, now)                   what people and the cluster side see
+    promotions(state, old, new)          what of lost servers goes on elsewhere by a change of the table
 
 Everything in this package is pure: no clock, no chance, no I/O.  `domain` has its words (events, effects, settings),
 `state` its value.  Parts: `dispatch` and `shards` (who trains what), `membership`, `trainers`, `departures`, `servers`
-(who is here), `declaring`, `checkpoint` with `cuts` and `commit_end` (the commit), `recovery` (take-over, roll-back),
-`table`, `moves`, `orders`, `resizing` and `placement` (servers that come and go), `skipping` and `quarantine`,
-`ownership` (without servers).  The shell around it is `master.runtime`.
+(who is here), `declaring`, `checkpoint` with `cuts` and `commit_end` (the commit), `recovery` with `quorum`,
+`rollback` and `restoring` (take-over, roll-back), `table`, `moves`, `orders`, `resizing` and `placement` (servers that
+come and go), `skipping` and `quarantine`, `ownership` (without servers).  The shell around it is `master.runtime`.
 """
 
 from master.job.invariants import check_invariants
 from master.job.machine import handle, initial
 from master.job.pending import deadlines
 from master.job.projection import status
+from master.job.succession import promotions
 
-__all__ = ["check_invariants", "deadlines", "handle", "initial", "status"]
+__all__ = ["check_invariants", "deadlines", "handle", "initial", "promotions", "status"]

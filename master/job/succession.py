@@ -4,16 +4,29 @@ PROMOTE and ALONE are each the end of a version, by one change of the table (`ta
 confirms, is of a version that nobody takes any more, so it need not be dead.  Nothing is copied and no server is asked
 first.  The bucket has one copy until it gets another by a move (`resizing`, `moves`).
 
-Not here: who is lost (`servers`), both lost (`recovery`), who is told (`orders`).  ADR 0318.
+Not here: who is lost (`servers`), both lost (`rollback`), who is told (`orders`).  ADR 0318.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
 
 from master.job import table
 from master.job.domain import MemberKey, Table
 from master.job.frozen_map import FrozenMap
 from master.job.placement import NOBODY
 from master.job.state import JobState, Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """So many buckets of a lost server go on on its heir, whose number is `ordinal`."""
+
+    lost: MemberKey
+    heir: MemberKey
+    ordinal: int
+    buckets: int
 
 
 def settled(state: JobState, now: Table) -> Table:
@@ -45,13 +58,24 @@ def settled(state: JobState, now: Table) -> Table:
 def counted(state: JobState, old: Table, new: Table) -> FrozenMap[int, int]:
     """How many buckets of lost servers each server has taken over in this term, with those of this change."""
     found = state.promotions
-    for bucket in table.changed(old, new) if old.backups else ():
-        owner = table.owner_of(new.route, bucket)
-        heir = state.members.try_server(owner)
-        is_promoted = owner == table.backup_of(old, bucket) != table.owner_of(old.route, bucket)
-        if is_promoted and heir and not state.members.try_server(table.owner_of(old.route, bucket)):
-            found = found.put(heir.ordinal, (found.get(heir.ordinal) or 0) + 1)
+    for one in promotions(state, old, new):
+        found = found.put(one.ordinal, (found.get(one.ordinal) or 0) + one.buckets)
     return found
+
+
+def promotions(state: JobState, old: Table, new: Table) -> tuple[Promotion, ...]:
+    """What servers that are no members any more have lost to their heirs by this change of the table."""
+    found: Counter[tuple[MemberKey, MemberKey]] = Counter()
+    for bucket in table.changed(old, new) if old.backups else ():
+        lost, heir = table.owner_of(old.route, bucket), table.owner_of(new.route, bucket)
+        if heir == table.backup_of(old, bucket) != lost and not state.members.try_server(lost):
+            found[lost, heir] += 1
+    known = {key: state.members.try_server(key) for _, key in found}
+    return tuple(
+        Promotion(lost=lost, heir=heir, ordinal=server.ordinal, buckets=count)
+        for (lost, heir), count in found.items()
+        if (server := known[heir])
+    )
 
 
 def _who_go_last(state: JobState) -> frozenset[MemberKey]:
