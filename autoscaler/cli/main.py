@@ -13,7 +13,7 @@ from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.operating import operator
 from autoscaler.cli.running import run
-from autoscaler.cli.streams import at_rest, replace_what_cannot_be_shown
+from autoscaler.cli.streams import at_rest, open_what_was_closed, replace_what_cannot_be_shown
 from autoscaler.cli.where import PLUGIN
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
@@ -84,6 +84,7 @@ for command in (
 
 def main(name: str = "edl") -> None:
     """Run the command line; the exit code is one of `exits.Exit`."""
+    open_what_was_closed()
     replace_what_cannot_be_shown()
     if COMPLETION_VARIABLE in os.environ:
         edl.main(prog_name=name, complete_var=COMPLETION_VARIABLE)

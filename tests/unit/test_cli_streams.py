@@ -1,5 +1,8 @@
 """What others wrote does not move the terminal of who reads it."""
 
+import subprocess
+import sys
+
 import pytest
 
 from autoscaler.cli.kube.events import tell_event
@@ -29,3 +32,13 @@ def test_a_cell_of_a_table_is_at_rest():
 def test_an_event_is_told_in_one_line_however_it_returns():
     event = {"regarding": {"kind": "TrainingJob", "name": "x"}, "reason": "Evil\r", "note": "hello\x1b[2J"}
     assert at_rest(tell_event(event, 0.0).text).endswith("Evil\\r            hello\\x1b[2J")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_a_command_whose_streams_are_closed_ends_with_its_own_code(tmp_path, closed):
+    """It was a traceback of `None.flush`, and exit code 1, whatever had been done."""
+    program = "from autoscaler.cli.main import main; main()"
+    for arguments, code in ((["version"], 0), (["validate", str(tmp_path / "nowhere.yaml")], 4)):
+        command = [sys.executable, "-c", program, *arguments]
+        end = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], capture_output=True, check=False)
+        assert (end.returncode, b"Traceback" in end.stderr) == (code, False)
