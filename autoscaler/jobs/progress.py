@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from master.api.identities import Role
 from master.api.status import JobPhase, JobStatus, MemberStatus
@@ -38,6 +38,7 @@ class JobProgress:
     samples_per_s: float = 0.0
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
     metrics: tuple[tuple[str, float], ...] = ()
+    missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
 
     @property
     def is_complete(self) -> bool:
@@ -92,6 +93,18 @@ def progress_of(status: JobStatus) -> JobProgress:
     )
 
 
+def follow(before: JobProgress | None, now: JobProgress) -> JobProgress:
+    """What the master says now, with what it cannot know: what those reported who have left, and `missing`.
+
+    A new master counts as done what servers tell it, and before that what is committed: whether the rest is lost shows
+    once they are there, or the lineage has grown.
+    """
+    if before is None:
+        return now
+    missing = _missed(before, now) if now.lineage == before.lineage else 0
+    return replace(now, metrics=now.metrics or before.metrics, missing=missing)
+
+
 def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = True) -> tuple[tuple[str, str], ...]:
     """What only the master knows and the user must not miss: reason and message.
 
@@ -103,11 +116,23 @@ def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = Tru
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
     if fresh > 0:
         news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
-    if before is not None and before.term == now.term and now.reworked > before.reworked:
-        news.append(("SetBack", _tell_set_back(now.reworked - before.reworked)))
+    if before is not None and (again := _trained_again(before, now)):
+        news.append(("SetBack", _tell_set_back(again)))
     if before is not None and goes_on and not now.is_complete:
         news += [("ServerLost", _tell_taken_over(*one)) for one in _taken_over(before, now)]
     return tuple(news)
+
+
+def _trained_again(before: JobProgress, now: JobProgress) -> int:
+    """Positions that were done and are to be trained again: as this master says, or by the end of an earlier one."""
+    again = max(0, now.reworked - before.reworked) if before.term == now.term else 0
+    return again + (_missed(before, now) if now.lineage > before.lineage else 0)
+
+
+def _missed(before: JobProgress, now: JobProgress) -> int:
+    """Positions that were done under an earlier master and are not now."""
+    is_followed = before.term == now.term and not before.missing
+    return 0 if is_followed else max(0, before.done + before.missing - now.done)
 
 
 def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, int]]:

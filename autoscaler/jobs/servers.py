@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from signal import SIGTERM
-from typing import Final
+from typing import Final, assert_never
+
+from autoscaler.jobs.progress import JobProgress
+from autoscaler.manifests.values import AfterLoss
 
 SPARE_ORDINALS: Final = 2
 """Beyond its servers' own: one that takes another's place stands beside it for a while (ADR 0118)."""
@@ -54,3 +57,25 @@ def loss_of(code: int | None, story: str) -> str:
     if code == EXIT_OWNING:
         return f"{story}: its time was over, and what others do not have of it comes from the last checkpoint"
     return f"{story}, before it had handed over what it held"
+
+
+def only_copies_of(ordinal: int, progress: JobProgress | None) -> int:
+    """How many buckets nobody but this server has, as its master said last; 0 also where that is not known."""
+    if progress is None or not progress.lineage:
+        return 0
+    owned = dict(progress.buckets)
+    has_backups = progress.copies > 1 and progress.alone < sum(owned.values())
+    return 0 if has_backups else owned.get(ordinal, 0)
+
+
+def tell_lost(name: str, buckets: int, after_loss: AfterLoss) -> str:
+    """What follows from the end of a server that had the only copy of so many buckets."""
+    told = f"{name} has ended with {'a bucket' if buckets == 1 else f'{buckets} buckets'} that nobody else has"
+    goes = "it goes" if buckets == 1 else "they go"
+    match after_loss:
+        case AfterLoss.ROLL_BACK:
+            return f"{told}: the job goes back to its last checkpoint"
+        case AfterLoss.KEEP:
+            return f"{told}: {goes} back to the last checkpoint, the other servers keep what they have"
+        case _:
+            assert_never(after_loss)

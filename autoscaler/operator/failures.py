@@ -21,7 +21,7 @@ from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.progress import JobProgress, why_too_soon
-from autoscaler.jobs.servers import loss_of
+from autoscaler.jobs.servers import loss_of, only_copies_of, tell_lost
 from autoscaler.operator.ends import By, PodEnd, end_of
 from autoscaler.operator.hands import Hands
 from autoscaler.operator.record import JobRecord, count_server_failure
@@ -145,6 +145,10 @@ class Failures:
         )
         message = f"parameter server {name} {story}"
         self._ears.say(job, Note(reason="ServerFailed", message=message, is_warning=True, pod=end.pod))
+        lost = only_copies_of(ordinal_of(raw), record.progress) if is_seated(raw, job.name) else 0
+        if lost and job.spec.server is not None:
+            told = tell_lost(name, lost, job.spec.server.after_loss)
+            self._ears.say(job, Note(reason="ServerLost", message=told, is_warning=True, pod=end.pod))
 
     async def _story(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> str:
         story = end.story

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -25,7 +24,7 @@ from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
-from autoscaler.jobs.progress import JobProgress, news_of
+from autoscaler.jobs.progress import JobProgress, follow, news_of
 from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.manifests.values import Mode
 from autoscaler.operator.ends import By, end_of
@@ -163,8 +162,7 @@ class Jobs:
             return False
         leader, progress = answer
         before = record.progress
-        if before is not None and not progress.metrics:
-            progress = replace(progress, metrics=before.metrics)  # those who reported them have left
+        progress = follow(before, progress)
         for reason, message in news_of(before, progress, goes_on=record.life.state is JobState.ACTIVE):
             self._ears.say(job, Note(reason=reason, message=message, is_warning=True))
         owning = owning_of(record, self._clock())

@@ -200,6 +200,24 @@ async def test_a_server_that_had_given_everything_away_has_lost_nothing_however_
         assert not events(cluster, "ServerLost")
 
 
+async def test_a_server_killed_with_the_only_copy_is_told_with_what_follows(tmp_path):
+    """It starts again at once, and without its memory."""
+
+    async def look_at(_):
+        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=1, lineage=1, buckets=((0, 12),))
+
+    async with running(tmp_path, look_at=look_at) as cluster:
+        await start(cluster, job(server=template()))
+        await wait_until(cluster, lambda: record(cluster).progress is not None, "the master's word")
+        await wait_until(cluster, lambda: cluster.table.pods["digits-server-0"].pid is not None)
+        assert cluster.kill("digits-server-0")
+        await wait_until(cluster, lambda: events(cluster, "ServerLost"), "the word of it")
+        (lost,) = events(cluster, "ServerLost")
+        followed = "12 buckets that nobody else has: the job goes back to its last checkpoint"
+        assert (lost.object, lost.message) == ("tj/digits", f"digits-server-0 has ended with {followed}")
+        assert events(cluster, "Restarting")
+
+
 async def test_place_of_a_drained_server_is_taken_at_once_under_another_number(tmp_path):
     """The model goes from one to the other; a job that has not begun waits, for its master begins with the first."""
     lineage, told = [0], []

@@ -35,6 +35,7 @@ class StandInMaster:
             wanted=self.count,
             buckets=tuple(sorted(self.buckets.items())),
             servers=len(self.buckets),
+            lineage=1,
             moving=self.moving,
             training=len(self.term.bench.pods(Role.TRAINER)),
             waiting_share=waits / (1 + waits),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autoscaler.jobs.progress import news_of, progress_of, why_too_soon
+from autoscaler.jobs.progress import follow, news_of, progress_of, why_too_soon
 from master.api.identities import Role
 from master.api.positions import EMPTY
 from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts
@@ -145,6 +145,37 @@ def test_what_is_trained_again_is_told_with_how_much_it_is():
     ((reason, message),) = news_of(before, replace(before, reworked=before.reworked + 1576))
     assert (reason, message.split(":")[0]) == ("SetBack", "1,576 positions are trained again")
     assert news_of(before, replace(before, reworked=3, term=before.term + 1)) == (), "another master counts anew"
+
+
+def looks(*said):
+    """What is news, look after look, of what masters say."""
+    told, before = [], None
+    for now in said:
+        followed = follow(before, now)
+        told.append([message.partition(" ")[0] for reason, message in news_of(before, followed) if reason == "SetBack"])
+        before = followed
+    return told
+
+
+def test_a_master_that_is_lost_with_a_server_is_followed_by_one_that_cannot_know_what_was_done():
+    """It tells what is committed, and once too few servers have come it goes back there under the next lineage."""
+    old = progress_of(status())
+    new = replace(old, term=3, done=300, reworked=0, phase=JobPhase.WAITING_FOR_SERVERS)
+    back = replace(new, lineage=2, phase=JobPhase.RESTORING)
+    on = replace(back, done=320, phase=JobPhase.TRAINING)
+    lost_again = replace(on, done=300, reworked=20, lineage=3)
+    assert looks(old, new, new, back, on, lost_again) == [[], [], [], ["100"], [], ["20"]]
+    assert looks(old, back) == [[], ["100"]]
+
+
+def test_a_new_master_whose_servers_are_all_there_sets_nothing_back():
+    """Nor does a job that goes on after a suspension with all that it had committed meanwhile."""
+    old = progress_of(status())
+    new = replace(old, term=3, done=300, reworked=0, phase=JobPhase.WAITING_FOR_SERVERS)
+    served = replace(new, done=400, phase=JobPhase.TRAINING)
+    assert looks(old, new, served, replace(served, lineage=2)) == [[], [], [], []]
+    resumed = replace(new, done=410)
+    assert looks(old, resumed, replace(resumed, lineage=2)) == [[], [], []]
 
 
 def test_whoever_looks_for_the_first_time_hears_of_no_earlier_losses():

@@ -1,8 +1,13 @@
 """The number of servers that a master is told, from the pods that stand."""
 
+from dataclasses import replace
+
 import pytest
 
-from autoscaler.jobs.servers import EXIT_OWNING, loss_of, servers_wanted, tell_numbers
+from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.servers import EXIT_OWNING, loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
+from autoscaler.manifests.values import AfterLoss
+from master.api.status import JobPhase
 from trainer_sdk.pserver import __main__ as server
 
 
@@ -44,4 +49,34 @@ def test_what_a_server_that_left_has_lost_is_told_by_its_exit_code():
     assert loss_of(None, "its node is gone")
     assert loss_of(-15, "was killed by SIGTERM") == "", (
         "it was still starting: the SDK hears SIGTERM before it asks the master"
+    )
+
+
+HELD = JobProgress(phase=JobPhase.TRAINING, lineage=1, buckets=((0, 16), (1, 48)))
+
+
+@pytest.mark.parametrize(
+    ("progress", "count"),
+    [
+        (HELD, 48),
+        (replace(HELD, copies=2), 0),
+        (replace(HELD, copies=2, alone=5), 0),  # whose these are is not known: the master tells what becomes of them
+        (replace(HELD, copies=2, alone=64), 48),
+        (replace(HELD, buckets=((0, 64), (1, 0))), 0),
+        (replace(HELD, lineage=0), 0),
+        (None, 0),
+    ],
+)
+def test_what_nobody_has_but_one_server(progress, count):
+    """As the master said last; nothing where that is not known."""
+    assert only_copies_of(1, progress) == count
+
+
+def test_what_follows_from_the_end_of_the_only_copy():
+    assert tell_lost("x-server-1", 48, AfterLoss.ROLL_BACK) == (
+        "x-server-1 has ended with 48 buckets that nobody else has: the job goes back to its last checkpoint"
+    )
+    assert tell_lost("x-server-1", 1, AfterLoss.KEEP) == (
+        "x-server-1 has ended with a bucket that nobody else has: "
+        "it goes back to the last checkpoint, the other servers keep what they have"
     )

@@ -234,6 +234,7 @@ async def test_a_server_that_ends_with_0_and_is_wanted_has_failed():
     scene.bench.rest.end("team-a", "digits-server-1", code=0)
     await scene.live(6)
     assert "ServerFailed" in scene.reasons()
+    assert "ServerLost" in scene.reasons(), "nobody else has what it had"
     assert scene.servers == TWO  # made anew
 
 

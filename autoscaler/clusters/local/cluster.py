@@ -79,6 +79,7 @@ class LocalCluster:
             clock=clock,
             command_of=self._command_of,
             on_gone=self._take_gone,
+            on_restart=self._take_restart,
             on_crash=on_crash,
         )
         gpus = {node.name: devices for node, devices in nodes.items()}
@@ -301,6 +302,10 @@ class LocalCluster:
         self.web.reconcile()
         if gone.pod.is_job_pod:
             self._do(self.jobs.take_gone(gone), f"judge the end of {gone.pod.name}")
+
+    def _take_restart(self, pod: LocalPod) -> None:
+        if pod.is_job_pod:
+            self.jobs.note_restart(pod)
 
     def _is_seen(self, record: JobRecord) -> bool:
         return record.life.state is not JobState.OVER or bool(self.table.job_pods(record.name))

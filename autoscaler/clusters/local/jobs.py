@@ -20,9 +20,9 @@ from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.masters import NoProgress
-from autoscaler.jobs.progress import JobProgress, news_of, why_too_soon
+from autoscaler.jobs.progress import JobProgress, follow, news_of, why_too_soon
 from autoscaler.jobs.ratio import Ratio, observe
-from autoscaler.jobs.servers import loss_of, servers_wanted, tell_numbers
+from autoscaler.jobs.servers import loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
 from autoscaler.manifests.planned import planned_job
 from autoscaler.manifests.values import TrainingJob
 from master.api.scaling import ServersAnswer
@@ -169,6 +169,15 @@ class Jobs:
             self._note_loss(record, gone)
         self.look()
 
+    def note_restart(self, pod: LocalPod) -> None:
+        """A pod's process has ended unasked: what only this server had is lost, whoever comes in its place."""
+        record = self.records.get(pod.owner)
+        if record is None or record.job.server is None or pod.role is not Role.SERVER:
+            return
+        if record.life.stage is lives.Stage.ACTIVE and (lost := only_copies_of(pod.ordinal, record.progress)):
+            told = tell_lost(pod.name, lost, record.job.server.after_loss)
+            self._recorder.note("Job", f"tj/{record.name}", "ServerLost", told)
+
     async def watch(self) -> None:
         """Ask the masters for ever."""
         while True:
@@ -233,8 +242,7 @@ class Jobs:
     def _take(self, record: JobRecord, progress: JobProgress) -> None:
         name = record.name
         has_advanced = record.progress is not None and progress.done > record.progress.done
-        if record.progress is not None and not progress.metrics:
-            progress = replace(progress, metrics=record.progress.metrics)  # those who reported them have left
+        progress = follow(record.progress, progress)
         for reason, message in news_of(record.progress, progress, goes_on=record.life.state is JobState.ACTIVE):
             self._recorder.note("Job", f"tj/{name}", reason, message)
         self.records[name] = replace(

@@ -41,7 +41,8 @@ class Gone:
 class Runtime:
     """The processes behind the pods of a table.
 
-    `command_of` says what a pod runs; `on_gone` hears of each pod that was dropped.
+    `command_of` says what a pod runs; `on_gone` hears of each pod that was dropped, `on_restart` of each whose process
+    has ended unasked and is started again.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Runtime:
         clock: Callable[[], float],
         command_of: Callable[[LocalPod], Command],
         on_gone: Callable[[Gone], None],
+        on_restart: Callable[[LocalPod], None],
         on_crash: Callable[[BaseException], None],
     ) -> None:
         self._table = table
@@ -59,6 +61,7 @@ class Runtime:
         self._clock = clock
         self._command_of = command_of
         self._on_gone = on_gone
+        self._on_restart = on_restart
         self._on_crash = on_crash
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -200,6 +203,7 @@ class Runtime:
             pod.name, phase=PodPhase.STARTING, quick_ends=quick_ends, waiting=waiting, pid=None, ready_at_s=None
         )
         self._recorder.note("Exited", f"pod/{pod.name}", "Restarting", f"{story}\n{following}")
+        self._on_restart(pod)
         self._later(f"{pod.name} restart", pause, lambda: self.launch(pod.name))
 
     def _drop(self, pod: LocalPod, *, code: int | None, story: str) -> None:
