@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S, Race, Standing, Starts, look, refuse
+from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S, FORGOTTEN_AFTER_S, Race, Standing, Starts, look, refuse
 from autoscaler.domain import JobName, PodName
 
 JOB = JobName("team/digits")
@@ -47,7 +47,24 @@ def test_a_running_job_waits_though_all_that_is_left_is_bound():
     left = gang(bound=("trainer-0",), is_starting=False)
     starts, _ = look(starts, [left], 10.1)
     assert starts.race(JOB).hold_until_s == 20.0
-    starts, _ = look(starts, [left], 20.0)
+    starts, _ = look(starts, [left], 20.0 + FORGOTTEN_AFTER_S)
+    assert starts == Starts()
+
+
+def test_a_running_job_that_loses_again_waits_longer_until_it_wins():
+    """Between its pause and the next pod all that stands is bound, and that is no race won."""
+    starts, now_s, pauses = Starts(), 0.0, []
+    left = gang(bound=("trainer-0",), is_starting=False)
+    one_more = gang(bound=("trainer-0",), unbound=("trainer-1",), is_starting=False)
+    for _ in range(4):
+        starts, _ = look(starts, [one_more], now_s)
+        starts, _ = look(starts, [one_more], now_s + 10.0)
+        pauses.append(starts.race(JOB).hold_until_s - (now_s + 10.0))
+        now_s = starts.race(JOB).hold_until_s + 5.0
+        starts, _ = look(starts, [left], now_s)
+    assert pauses == [10.0, 20.0, 40.0, 40.0]
+    starts, _ = look(starts, [one_more], now_s)
+    starts, _ = look(starts, [gang(bound=("trainer-0", "trainer-1"), is_starting=False)], now_s + 1.0)
     assert starts == Starts()
 
 

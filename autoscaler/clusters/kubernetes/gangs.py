@@ -17,6 +17,9 @@ from autoscaler.domain import JobName, PodName
 
 BIND_LIMIT_S: Final = 10.0
 PAUSES_S: Final = (10.0, 20.0, 40.0)
+FORGOTTEN_AFTER_S: Final = 60.0
+"""A running job that has tried nothing for so long after a pause begins anew; a plan is made every 10 s."""
+
 TAKEN_AFTER: Final = 3
 """So many lost races in a row are reported as `RoomTaken`: somebody else fills the room as fast as it is proved."""
 
@@ -74,7 +77,7 @@ def look(starts: Starts, standing: Iterable[Standing], now_s: float) -> tuple[St
     """Take in what stands of every job.
 
     Jobs and pods that are not named are forgotten.  A job whose pods are all bound has lost nothing any more, once its
-    pause is over: as soon as the pod that lost is gone, all that stands is bound.
+    pause is over and, if it runs, the next pod is bound too: when the one that lost is gone, all that stands is bound.
     """
     since_s: dict[PodName, float] = {}
     races: dict[JobName, Race] = {}
@@ -89,7 +92,8 @@ def look(starts: Starts, standing: Iterable[Standing], now_s: float) -> tuple[St
             lost.append(Lost(job=item.job, pods=gone, reason=story(late, is_starting=item.is_starting)))
             mine = {pod: at_s for pod, at_s in mine.items() if pod not in gone}
         elif item.bound and not item.unbound and now_s >= race.hold_until_s:
-            race = Race()
+            has_won = item.is_starting or not item.bound.isdisjoint(starts.unbound_since_s)
+            race = Race() if has_won or now_s >= race.hold_until_s + FORGOTTEN_AFTER_S else race
         since_s |= mine
         if race != Race():
             races[item.job] = race
