@@ -299,7 +299,8 @@ class Leading:
         if end.by not in _AUTHORS:
             return
         author, reason, words = _AUTHORS[end.by]
-        if end.by is By.USER and self.cluster.race(job.key).hold_until_s > self._clock():
+        is_starting = self.ground.master(job) is None  # the pod of a running job that lost its race had no node yet
+        if end.by is By.USER and is_starting and self.cluster.race(job.key).hold_until_s > self._clock():
             author, reason, words = Author.EDL, "RoomTaken", "its proved room was taken by others; it starts again"
         if end.by is not By.ITSELF:
             self.events.say(job, Note(reason=reason, message=f"{role.value} {end.pod}: {words}", pod=end.pod))

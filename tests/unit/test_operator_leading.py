@@ -5,6 +5,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import Subresource
+from autoscaler.clusters.kubernetes.gangs import refuse
 from autoscaler.clusters.kubernetes.views import NEVER_S
 from autoscaler.domain import JobState, Policy, Reclaim
 from tests.unit.kube_objects import condition, raw_job, template
@@ -48,6 +49,21 @@ async def test_a_preempted_trainer_is_put_down_to_the_scheduler():
     assert (newest["from"], newest["to"], newest["cause"]) == (4, 3, "Preempted")
     assert "Preempted" in term.reasons()
     assert 'edl_evictions_total{by="scheduler",role="trainer"} 1.0' in term.metrics.render().decode()
+
+
+async def test_a_trainer_that_somebody_deletes_while_its_job_waits_after_a_lost_race_is_put_down_to_them():
+    """What EDL takes away of a running job for its room is a pod without a node; this one has one."""
+    term = Term()
+    await term.step(12)
+    gangs = term.leading.cluster._gangs
+    gangs.starts = refuse(gangs.starts, JOB, term.bench.now_s)
+    await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a")
+    await term.watch()
+    await term.leading.jobs.look(JOB)
+    await term.step()
+    newest = next(one for one in term.status()["resizes"] if one["from"] == 4)
+    assert (newest["by"], newest["cause"]) == ("user", "Deleted")
+    assert "RoomTaken" not in term.reasons()
 
 
 async def test_without_its_classes_edl_creates_nothing_and_says_why():
