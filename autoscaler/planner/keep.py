@@ -32,7 +32,7 @@ def settle_state(draft: Draft, job: JobDraft) -> None:
             job.is_running = False
             job.block(Bottleneck.NOT_ACTIVE, f"the job is {job.job.state}")
         case JobState.ENDING:
-            job.block(Bottleneck.NOT_ACTIVE, "all work is done; trainers leave by themselves")
+            job.block(Bottleneck.NOT_ACTIVE, "its pods are leaving")
         case JobState.ACTIVE:
             leave_draining_nodes(draft, job)
             excess = len(job.trainers) - job.ceiling
