@@ -19,7 +19,7 @@ class JobProgress:
     done: int = 0
     committed: int = 0
     quarantined: int = 0
-    reworked: int = 0
+    reworked: int = 0  # under this master: each counts anew
     epochs: int = 0
     epochs_committed: int = 0
     lineage: int = 0
@@ -39,6 +39,7 @@ class JobProgress:
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
     metrics: tuple[tuple[str, float], ...] = ()
     missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
+    reworked_earlier: int = 0  # under earlier masters, and what was lost with them
 
     @property
     def is_complete(self) -> bool:
@@ -54,6 +55,11 @@ class JobProgress:
     def epoch(self) -> int:
         """Whole epochs' worth of positions that are done."""
         return self.done * self.epochs // self.total if self.total else 0
+
+    @property
+    def reworked_in_all(self) -> int:
+        """Positions that were done and had to be trained again, since somebody follows the job."""
+        return self.reworked_earlier + self.reworked
 
     @property
     def loss(self) -> float | None:
@@ -94,15 +100,21 @@ def progress_of(status: JobStatus) -> JobProgress:
 
 
 def follow(before: JobProgress | None, now: JobProgress) -> JobProgress:
-    """What the master says now, with what it cannot know: what those reported who have left, and `missing`.
+    """What the master says now, with what it cannot know: what those reported who have left, and of earlier masters.
 
     A new master counts as done what servers tell it, and before that what is committed: whether the rest is lost shows
     once they are there, or the lineage has grown.
     """
     if before is None:
         return now
-    missing = _missed(before, now) if now.lineage == before.lineage else 0
-    return replace(now, metrics=now.metrics or before.metrics, missing=missing)
+    missed = _missed(before, now)
+    earlier = before.reworked_earlier + (before.reworked if before.term != now.term else 0)
+    return replace(
+        now,
+        metrics=now.metrics or before.metrics,
+        missing=missed if now.lineage == before.lineage else 0,
+        reworked_earlier=earlier + (missed if now.lineage > before.lineage else 0),
+    )
 
 
 def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = True) -> tuple[tuple[str, str], ...]:
@@ -125,14 +137,18 @@ def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = Tru
 
 def _trained_again(before: JobProgress, now: JobProgress) -> int:
     """Positions that were done and are to be trained again: as this master says, or by the end of an earlier one."""
-    again = max(0, now.reworked - before.reworked) if before.term == now.term else 0
-    return again + (_missed(before, now) if now.lineage > before.lineage else 0)
+    return _undone(before, now) + (_missed(before, now) if now.lineage > before.lineage else 0)
+
+
+def _undone(before: JobProgress, now: JobProgress) -> int:
+    """Positions that were done under this master, and are to be trained again."""
+    return max(0, now.reworked - before.reworked) if before.term == now.term else 0
 
 
 def _missed(before: JobProgress, now: JobProgress) -> int:
-    """Positions that were done under an earlier master and are not now."""
+    """Positions that were done under an earlier master and have not been under this one."""
     is_followed = before.term == now.term and not before.missing
-    return 0 if is_followed else max(0, before.done + before.missing - now.done)
+    return 0 if is_followed else max(0, before.done + before.missing - now.done - _undone(before, now))
 
 
 def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, int]]:

@@ -134,7 +134,7 @@ def _judge_job(performance: Performance, samples: Sequence[Sample], name: str, b
         missing=missing,
         quarantined=quarantined,
         servers=count_servers(samples, name),
-        reworked=record.progress.reworked if record.progress is not None else 0,
+        reworked=record.progress.reworked_in_all if record.progress is not None else 0,
         lineage=record.progress.lineage if record.progress is not None else 0,
         accuracy=accuracy,
         baseline=baseline,

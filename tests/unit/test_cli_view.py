@@ -299,6 +299,12 @@ def test_what_no_plan_knows_of_a_job():
     assert aside_of(job_object(ended)).ended == "Completed 12s ago: every sample was trained and committed"
 
 
+def test_what_was_trained_again_is_told_of_all_masters():
+    """Each counts anew; a job is set back by all of them."""
+    told = job_object(replace(JOB, progress=replace(PROGRESS, reworked=8, reworked_earlier=160)))
+    assert "Set back:    168 re-worked, 0 quarantined" in job_lines(told)
+
+
 def test_a_server_that_is_leaving_is_still_there():
     """It serves until what it holds has been moved: wanted and present are told apart while a job shrinks."""
     job = job_object(replace(JOB, servers=2, servers_target=2, servers_leaving=1))

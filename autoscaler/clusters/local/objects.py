@@ -70,7 +70,12 @@ def job_object(job: JobLine) -> Object:
             },
             "progress": None
             if progress is None
-            else asdict(progress) | {"connected": sorted(progress.connected), "epoch": progress.epoch},
+            else asdict(progress)
+            | {
+                "connected": sorted(progress.connected),
+                "epoch": progress.epoch,
+                "reworked": progress.reworked_in_all,
+            },
         },
     }
 
