@@ -20,7 +20,7 @@ from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
 from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello
 from master.api.scaling import ServersAnswer
-from master.api.status import JobStatus
+from master.api.status import decode_status
 
 if TYPE_CHECKING:
     from master.api.edl.master.v1.master_pb2_grpc import MasterAsyncStub  # exists for type checkers alone
@@ -87,7 +87,7 @@ class Masters:
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=door.job, software="edl")))
         try:
             reply = await stub.Status(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
-            return progress_of(decode_document(JobStatus, reply.job_status_json))
+            return progress_of(decode_status(reply.job_status_json))
         except grpc.aio.AioRpcError as error:
             if _has_answered(error):
                 return NoProgress.REFUSED

@@ -1,7 +1,8 @@
 """What a job's master says of itself: read by the command line, the autoscaler and the metrics.
 
 Counts are positions (a record in an epoch); times are ages in seconds at the moment of the answer.  The six places of
-the positions add up to `total` (M4).  Skew rule: `JobStatus` has one version; a reader takes its own.
+the positions add up to `total` (M4).  Skew rule: a reader takes its own version, and an older one that lacks only what
+has an honest answer for a master that does not know of it (`decode_status`); it refuses a newer one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from master.api.document import from_plain, parse_json
 from master.api.identities import Lineage, ManifestId, MemberName, Role, Term
 from master.api.positions import PositionSet
 
@@ -95,3 +98,22 @@ class JobStatus:
     alone: int  # buckets that have one, where two are wanted: a loss of it rolls the job back
     failures: tuple[FailureStatus, ...]
     failures_in_a_row: int
+
+
+def decode_status(data: bytes) -> JobStatus:
+    """What a master says of itself, one of an older version too.  Raises DocumentError, naming the field.
+
+    Jobs go on under the master that they began with while the operator is upgraded.
+    """
+    plain = parse_json(data)
+    if isinstance(plain, dict):
+        plain = _OF_OLD_MASTERS | plain
+        if isinstance(plain.get("members"), list):
+            plain["members"] = [
+                _OF_OLD_MEMBERS | member if isinstance(member, dict) else member for member in plain["members"]
+            ]
+    return from_plain(JobStatus, plain)
+
+
+_OF_OLD_MASTERS: Final = {"copies": 1, "alone": 0}  # they have no second copies
+_OF_OLD_MEMBERS: Final = {"took_over": 0, "waiting_share": 0.0}

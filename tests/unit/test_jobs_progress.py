@@ -1,16 +1,11 @@
 """What the cluster side takes out of a master's status."""
 
-import json
 from dataclasses import replace
 
-import pytest
-
 from autoscaler.jobs.progress import follow, news_of, progress_of, why_too_soon
-from master.api.document import encode_document, to_plain
-from master.api.errors import DocumentError
 from master.api.identities import Role
 from master.api.positions import EMPTY
-from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts, decode_status
+from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts
 
 
 def member(name, *, loss=None, is_connected=True, samples_per_s=100.0, waiting_share=0.0):
@@ -191,46 +186,3 @@ def test_a_new_master_whose_servers_are_all_there_sets_nothing_back():
 def test_whoever_looks_for_the_first_time_hears_of_no_earlier_losses():
     """An operator that starts would tell them all again."""
     assert news_of(None, replace(progress_of(status()), took_over=(("s-1", 32),))) == ()
-
-
-LATER = {"copies": 1, "alone": 0}
-OF_MEMBERS = {"took_over": 0, "waiting_share": 0.0}
-
-
-def test_status_of_a_master_that_knows_of_no_second_copies_is_read():
-    """A job goes on under the master that it began with while the operator is upgraded."""
-    plain = to_plain(status(members=(server("s0", took_over=2), member("t0", waiting_share=0.5))))
-    plain = {name: value for name, value in plain.items() if name not in LATER}
-    plain["members"] = [{n: v for n, v in one.items() if n not in OF_MEMBERS} for one in plain["members"]]
-    found = decode_status(json.dumps(plain).encode())
-    assert found == replace(status(members=(server("s0"), member("t0"))), **LATER)
-
-
-def test_status_of_this_version_is_read_as_it_is():
-    """Also what older masters lack."""
-    told = status(members=(server("s0", took_over=2), member("t0", waiting_share=0.5)))
-    assert decode_status(encode_document(told)) == told
-
-
-@pytest.mark.parametrize(
-    ("change", "path"),
-    [
-        (lambda plain: plain.pop("servers_wanted"), "servers_wanted"),
-        (lambda plain: plain["members"][0].pop("buckets"), "members[0].buckets"),  # none would say: it may go
-        (lambda plain: plain.update(planets=9), "planets"),
-        (lambda plain: plain.update(members=5), "members"),
-        (lambda plain: plain.update(members=[5]), "members[0]"),
-    ],
-)
-def test_status_that_lacks_what_cannot_be_guessed_is_refused(change, path):
-    plain = to_plain(status(members=(server("s0"),)))
-    change(plain)
-    with pytest.raises(DocumentError) as refused:
-        decode_status(json.dumps(plain).encode())
-    assert str(refused.value).startswith(f"{path} ") or f"{path}:" in str(refused.value), refused.value
-
-
-@pytest.mark.parametrize("data", [b"", b"5", b"[]", b"null"])
-def test_what_is_no_status_is_refused(data):
-    with pytest.raises(DocumentError):
-        decode_status(data)

@@ -1,0 +1,93 @@
+"""A master's status across versions: what an older master does not say, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from master.api.document import encode_document, to_plain
+from master.api.errors import DocumentError
+from master.api.identities import Role
+from master.api.positions import EMPTY
+from master.api.status import JobPhase, JobStatus, MemberStatus, PositionCounts, decode_status
+
+SERVER = MemberStatus(
+    name="s0",
+    role=Role.SERVER,
+    ordinal=0,
+    is_connected=True,
+    is_serving=True,
+    leased=0,
+    steps=0,
+    samples_per_s=0.0,
+    metrics={},
+    buckets=3,
+    took_over=2,
+    waiting_share=0.5,
+)
+TOLD = JobStatus(
+    phase=JobPhase.TRAINING,
+    problem="",
+    term=2,
+    lineage=1,
+    head=None,
+    head_age_s=None,
+    epochs=10,
+    epoch_size=100,
+    positions=PositionCounts(total=1000, todo=500, leased=100, done=100, skipping=0, committed=300, quarantined=0),
+    per_epoch=(),
+    epochs_committed=3,
+    quarantine=EMPTY,
+    reworked=7,
+    members=(SERVER,),
+    servers=2,
+    servers_wanted=3,
+    servers_max=4,
+    moving=1,
+    waiting_to_move=5,
+    copies=2,
+    alone=3,
+    failures=(),
+    failures_in_a_row=0,
+)
+LATER = {"copies": 1, "alone": 0}
+OF_MEMBERS = {"took_over": 0, "waiting_share": 0.0}
+
+
+def test_status_of_a_master_that_knows_of_no_second_copies_is_read():
+    """A job goes on under the master that it began with while the operator is upgraded."""
+    plain = {name: value for name, value in to_plain(TOLD).items() if name not in LATER}
+    plain["members"] = [
+        {name: value for name, value in one.items() if name not in OF_MEMBERS} for one in plain["members"]
+    ]
+    found = decode_status(json.dumps(plain).encode())
+    assert found == replace(TOLD, members=(replace(SERVER, **OF_MEMBERS),), **LATER)
+
+
+def test_status_of_this_version_is_read_as_it_is():
+    """Also what older masters lack."""
+    assert decode_status(encode_document(TOLD)) == TOLD
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        (lambda plain: plain.pop("servers_wanted"), "servers_wanted"),
+        (lambda plain: plain["members"][0].pop("buckets"), "members[0].buckets"),  # none would say: it may go
+        (lambda plain: plain.update(planets=9), "planets"),
+        (lambda plain: plain.update(members=5), "members"),
+        (lambda plain: plain.update(members=[5]), "members[0]"),
+    ],
+)
+def test_status_that_lacks_what_cannot_be_guessed_is_refused(change, path):
+    plain = to_plain(TOLD)
+    change(plain)
+    with pytest.raises(DocumentError) as refused:
+        decode_status(json.dumps(plain).encode())
+    assert str(refused.value).startswith(f"{path} ") or f"{path}:" in str(refused.value), refused.value
+
+
+@pytest.mark.parametrize("data", [b"", b"5", b"[]", b"null"])
+def test_what_is_no_status_is_refused(data):
+    with pytest.raises(DocumentError):
+        decode_status(data)
