@@ -1,6 +1,6 @@
 """How an attempt at a commit ends: given up, or with a new head; what stays of it either way.
 
-Small and apart because both the commit (`cuts`) and the loss of the model (`recovery`) end attempts.
+Small and apart because both the commit (`cuts`) and the loss of the model (`rollback`) end attempts.
 """
 
 from __future__ import annotations

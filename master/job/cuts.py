@@ -30,7 +30,7 @@ from master.job.domain import (
 )
 from master.job.membership import Server
 from master.job.moves import is_quiet
-from master.job.recovery import lose_model
+from master.job.rollback import lose_model
 from master.job.skipping import finish
 from master.job.state import Offer, Phase, Stage, Turn
 from master.job.table import owners

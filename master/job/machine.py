@@ -33,10 +33,13 @@ from master.job import (
     lateness,
     moves,
     ownership,
+    quorum,
     recovery,
     releasing,
     reserving,
     resizing,
+    restoring,
+    rollback,
     scaling,
     servers,
     skipping,
@@ -106,7 +109,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
                 failed=f"checkpoint {durable.head.id} is of another data set than the one this job has declared"
             )
     if durable.route:
-        recovery.await_owners(turn, is_new=True)
+        quorum.await_owners(turn, is_new=True)
     if durable.dataset and durable.lineage:
         turn.emit(FindAdoptable(parent=turn.state.head_id, lineage=turn.state.number))
     else:
@@ -209,7 +212,7 @@ def _handle_persisted(turn: Turn, event: Persisted) -> None:
             scaling.handle_recorded(turn, write)
         case ChangeTable() as write:
             if not moves.handle_changed(turn, write):
-                recovery.lose_model(turn, "a server was lost while its bucket moved", rolls_back=False)
+                rollback.lose_model(turn, "a server was lost while its bucket moved", rolls_back=False)
         case SwapHead() | RaiseLineage() | RecordQuarantine() as write:
             if turn.state.writing == write:  # else it was answered before
                 turn.change(writing=None)
@@ -225,7 +228,7 @@ def _handle_model_changed(turn: Turn, write: SwapHead | RaiseLineage | RecordQua
             if turn.state.stage is Stage.ADOPTING:
                 turn.recover(stage=Stage.GATHERING)
         case RaiseLineage():
-            recovery.handle_raised(turn, write)
+            restoring.handle_raised(turn, write)
         case RecordQuarantine():
             skipping.handle_recorded(turn, write)
         case never:
@@ -248,7 +251,7 @@ HANDLERS: Final[Mapping[type[Event], Callable[[Turn, Any], None]]] = {
     CutExpired: cuts.handle_cut_expired,
     AnswersOverdue: servers.handle_overdue,
     MovesAsked: resizing.handle_asked,
-    OwnersAwaited: recovery.handle_owners_awaited,
+    OwnersAwaited: quorum.handle_owners_awaited,
     MovesExpired: lateness.handle_expired,
     MovesAgain: lateness.handle_again,
     ServersAsked: scaling.handle_asked,

@@ -16,7 +16,7 @@ from master.api.positions import EMPTY, PositionSet
 from master.job.dispatch import forget, gain, void
 from master.job.domain import MemberKey
 from master.job.membership import Trainer
-from master.job.recovery import fence_all, lose_model
+from master.job.rollback import fence_all, lose_model
 from master.job.state import JobState, Stage, Turn
 
 

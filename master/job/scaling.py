@@ -4,7 +4,7 @@ The number is durable before it holds and before it is answered, so a new master
 a number that comes meanwhile waits, and takes the place of any other that waits.  Whoever asked is answered with the
 number that holds in the end, which is the newest.
 
-Not here: what follows for buckets (`resizing`), what it means after a loss (`recovery`).
+Not here: what follows for buckets (`resizing`), what it means after a loss (`quorum`).
 """
 
 from __future__ import annotations

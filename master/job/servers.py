@@ -33,7 +33,19 @@ from master.api.messages import (
     SkipAnswer,
     Written,
 )
-from master.job import cuts, moves, orders, recovery, resizing, silence, skipping, succession
+from master.job import (
+    cuts,
+    moves,
+    orders,
+    quorum,
+    recovery,
+    resizing,
+    restoring,
+    rollback,
+    silence,
+    skipping,
+    succession,
+)
 from master.job.commit_end import give_up
 from master.job.domain import SECOND, AnswersOverdue, Instant, MemberKey
 from master.job.membership import Server, drop_server, put_server, retire, server_of
@@ -63,7 +75,7 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
         server = replace(server, is_leaving=is_leaving, is_released=before.is_released)
     turn.change(members=put_server(turn.state.members, server))
     if before is None:
-        recovery.note_arrival(turn)
+        quorum.note_arrival(turn)
     turn.send(
         server.key,
         ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),
@@ -71,7 +83,7 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
     if server.is_released:
         turn.send(server.key, Released())  # it may not have heard it
     if state.stage is Stage.RESTORING and before and before.key == server.key and said.lineage == state.number:
-        recovery.handle_restored(turn, server, Restored(lineage=said.lineage))
+        restoring.handle_restored(turn, server, Restored(lineage=said.lineage))
     _ask_again(turn, server)
     if turn.state.stage is Stage.SERVING:
         orders.tell_lost(turn, server)
@@ -80,6 +92,7 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
 
 def _ask_again(turn: Turn, server: Server) -> None:
     recovery.ask_again(turn, server)
+    restoring.ask_again(turn, server)
     resizing.enter(turn, server)
     orders.ask_again(turn, server)
     skipping.ask_again(turn, server)
@@ -100,6 +113,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
         turn.recover(overdue=again)
         for server in state.members.servers.values():
             recovery.ask_again(turn, server)
+            restoring.ask_again(turn, server)
     if state.skip and state.skip.overdue == event.deadline:
         turn.change(skip=replace(state.skip, overdue=again))
         for server in state.members.servers.values():
@@ -128,18 +142,18 @@ def handle_message(turn: Turn, sender: MemberKey, said: MemberMessage) -> None:
 def _handle_restored(turn: Turn, server: Server, said: Restored) -> None:
     newest = replace(server, lineage=max(server.lineage, said.lineage))
     turn.change(members=put_server(turn.state.members, newest))
-    recovery.handle_restored(turn, newest, said)
+    restoring.handle_restored(turn, newest, said)
 
 
 def _handle_skip_answer(turn: Turn, server: Server, said: SkipAnswer) -> None:
     if skipping.handle_answer(turn, server, said):
-        recovery.lose_model(turn, "some buckets had applied what others skip")
+        rollback.lose_model(turn, "some buckets had applied what others skip")
 
 
 HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]]] = {
     MarksReport: recovery.handle_marks,
     Restored: _handle_restored,
-    RestoreFailed: recovery.handle_restore_failed,
+    RestoreFailed: restoring.handle_restore_failed,
     Held: cuts.handle_held,
     CutTaken: lambda *_: None,  # its file will tell
     CutRefused: cuts.handle_cut_refused,
@@ -164,7 +178,7 @@ def lose(turn: Turn, server: Server, why: str) -> None:
     else:
         departed = {server.ordinal} if server.is_leaving else set()
         turn.recover(departed=turn.state.recovery.departed | departed)
-        recovery.lose_model(turn, why, rolls_back=False)
+        rollback.lose_model(turn, why, rolls_back=False)
 
 
 def window(turn: Turn, server: Server) -> None:

@@ -3,7 +3,7 @@
 All buckets skipped: recorded durably.  All had applied them: nothing to leave out.  Mixed: back to head, with the
 quarantine in the same transaction.  A SKIP and a commit are never under way together, so no cut is torn by one.
 
-Not here: which positions (`quarantine`), the roll-back itself (`recovery`).
+Not here: which positions (`quarantine`), the roll-back itself (`rollback`).
 """
 
 from __future__ import annotations

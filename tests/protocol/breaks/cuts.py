@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from master.api.messages import Written
 from master.api.positions import EMPTY, PositionSet
-from master.job import cuts, recovery, servers
+from master.job import cuts, recovery, rollback, servers
 from master.job.state import Turn
 from tests.protocol import servers as shell
 from tests.protocol.breaks.left_out import Break
@@ -25,7 +25,7 @@ _judge_group = bucket._Judged._judge
 _hold = fork.hold
 _record = cuts._record
 _compare = cuts.compare
-_lose_model = recovery.lose_model
+_lose_model = rollback.lose_model
 _marks = recovery.handle_marks
 _restore = bucket.restore
 _loaded = shell._loaded
@@ -101,7 +101,7 @@ def common_taken_for_union(marks: Any) -> Any:
 
 
 def commit_goes_on(turn: Turn, problem: str, **why: bool) -> None:
-    with patch.object(recovery, "give_up", lambda *_: None):
+    with patch.object(rollback, "give_up", lambda *_: None):
         _lose_model(turn, problem, **why)
 
 
@@ -198,7 +198,7 @@ BREAKS: Final = (
         rule="19, 26: HOLD of the current lineage only; a roll-back aborts the commit",
         patches=(
             (fork, "hold", hold_of_any_lineage),
-            (recovery, "lose_model", commit_goes_on),
+            (rollback, "lose_model", commit_goes_on),
             (cuts, "lose_model", commit_goes_on),
         ),
         setting=Setting(positions=1, trainers=1, faults=CRASH),
@@ -206,7 +206,7 @@ BREAKS: Final = (
     Break(
         name="commit-survives-rollback",
         rule="26: a roll-back aborts the commit",
-        patches=((recovery, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
+        patches=((rollback, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
         setting=Setting(positions=1, trainers=1, faults=CRASH),
     ),
     Break(
@@ -215,7 +215,7 @@ BREAKS: Final = (
         patches=(
             (bucket, "restore", restored_beside_its_fork),
             (shell, "_loaded", loaded_beside_its_fork),
-            (recovery, "lose_model", commit_goes_on),
+            (rollback, "lose_model", commit_goes_on),
             (cuts, "lose_model", commit_goes_on),
             (cuts, "file_problem", lambda *_: ""),
             (servers, "HANDLERS", {**servers.HANDLERS, Written: written_once_restored}),

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from master.api.messages import Restore
 from master.api.positions import EMPTY, union
-from master.job import cuts, recovery
+from master.job import cuts, rollback
 from master.job.state import Stage
 from tests.protocol.breaks.cuts import commit_goes_on
 from tests.protocol.breaks.left_out import Break
@@ -97,7 +97,7 @@ BREAKS: Final = (
     Break(
         name="keep-same-lineage",
         rule="26, 30: lineage + 1 where nobody rolls back, too",
-        patches=((recovery, "raise_lineage", raised_to_the_same),),
+        patches=((rollback, "raise_lineage", raised_to_the_same),),
         setting=CRASH,
     ),
     Break(
@@ -133,14 +133,14 @@ BREAKS: Final = (
     Break(
         name="keep-torn-skip",
         rule="31: buckets that disagree about a SKIP roll back",
-        patches=((recovery, "_table_to_keep_by", kept_whatever_is_wrong),),
+        patches=((rollback, "table_to_keep_by", kept_whatever_is_wrong),),
         setting=replace(ALONE, quarantine_after=1, faults=Faults(raising=1)),
         limits=Limits(states=60_000),
     ),
     Break(
         name="commit-survives-keep",
         rule="26, 30: a KEEP aborts the commit",
-        patches=((recovery, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
+        patches=((rollback, "lose_model", commit_goes_on), (cuts, "lose_model", commit_goes_on)),
         setting=ALONE,
     ),
 )

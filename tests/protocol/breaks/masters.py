@@ -7,7 +7,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from master.api.positions import EMPTY, PositionSet
-from master.job import dispatch, recovery, skipping
+from master.job import dispatch, recovery, rollback, skipping
 from master.job.domain import RaiseLineage, SwapHead
 from master.job.state import JobState, Turn
 from tests.protocol import masters
@@ -15,7 +15,7 @@ from tests.protocol.breaks.left_out import Break
 from tests.protocol.settings import Faults, Setting
 
 _opened = dispatch.opened
-_raise = recovery.raise_lineage
+_raise = rollback.raise_lineage
 _skip_answer = skipping.handle_answer
 _skip_begin = skipping.begin
 _write = Turn.write
@@ -78,7 +78,7 @@ BREAKS: Final = (
     Break(
         name="same-generation-restore",
         rule="26: lineage + 1 at each loss",
-        patches=((recovery, "raise_lineage", raised_to_the_same),),
+        patches=((rollback, "raise_lineage", raised_to_the_same),),
         setting=Setting(trainers=1, faults=CRASH),
     ),
     Break(

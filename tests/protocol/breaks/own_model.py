@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from master.api.positions import EMPTY
-from master.job import cuts, dispatch, ownership, recovery
+from master.job import cuts, dispatch, ownership, restoring, rollback
 from master.job.state import Turn
 from tests.protocol.breaks.cuts import recorded_as_acked
 from tests.protocol.breaks.left_out import Break
@@ -58,7 +58,7 @@ BREAKS: Final = (
     Break(
         name="acks-survive",
         rule="34: no ack outlives the replica",
-        patches=((dispatch, "void", acks_stay), (recovery, "void", acks_stay), (ownership, "void", acks_stay)),
+        patches=tuple((where, "void", acks_stay) for where in (dispatch, rollback, restoring, ownership)),
         setting=ALONE,
     ),
     Break(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from master.api.messages import Activate, Forget
 from master.api.positions import PositionSet
-from master.job import lateness, machine, moves, recovery, table
+from master.job import lateness, machine, moves, quorum, restoring, table
 from master.job.domain import MovesExpired, Table
 from master.job.state import Moves, Turn
 from tests.protocol import masters
@@ -20,7 +20,7 @@ from trainer_sdk.pserver.state import ServerState, merged
 _activated = moving._activated
 _undone = table.undone
 _installed = moves.handle_installed
-_handle_raised = recovery.handle_raised
+_handle_raised = restoring.handle_raised
 _try_write = masters.try_write
 _flipped = table.flipped
 
@@ -113,7 +113,7 @@ BREAKS: Final = (
     Break(
         name="intent-survives-rollback",
         rule="56: a roll-back deletes all intents",
-        patches=((recovery, "handle_raised", intents_survive), (masters, "try_write", intents_stay_in_the_store)),
+        patches=((restoring, "handle_raised", intents_survive), (masters, "try_write", intents_stay_in_the_store)),
         setting=Setting(**ONE, faults=Faults(move=1, server_crash=1)),
     ),
     Break(
@@ -150,7 +150,7 @@ BREAKS: Final = (
     Break(
         name="unwanted-is-waited-for",
         rule="49: after a loss nobody waits for a server that is not wanted (ADR 0315)",
-        patches=((recovery, "_are_enough_here", every_owner_comes_back),),
+        patches=((quorum, "are_enough_here", every_owner_comes_back),),
         setting=Setting(trainers=1, positions=1, faults=Faults(wish=1, server_crash=1)),
         limits=Limits(states=12_000),
     ),
