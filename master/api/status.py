@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from master.api.document import from_plain, parse_json
 from master.api.identities import Lineage, ManifestId, MemberName, Role, Term
@@ -105,15 +105,15 @@ def decode_status(data: bytes) -> JobStatus:
 
     Jobs go on under the master that they began with while the operator is upgraded.
     """
-    plain = parse_json(data)
-    if isinstance(plain, dict):
-        plain = _OF_OLD_MASTERS | plain
-        if isinstance(plain.get("members"), list):
-            plain["members"] = [
-                _OF_OLD_MEMBERS | member if isinstance(member, dict) else member for member in plain["members"]
-            ]
+    plain = _filled(parse_json(data), _OF_OLD_MASTERS)
+    if isinstance(plain, dict) and isinstance(plain.get("members"), list):
+        plain["members"] = [_filled(member, _OF_OLD_MEMBERS) for member in plain["members"]]
     return from_plain(JobStatus, plain)
 
 
-_OF_OLD_MASTERS: Final = {"copies": 1, "alone": 0}  # they have no second copies
-_OF_OLD_MEMBERS: Final = {"took_over": 0, "waiting_share": 0.0}
+_OF_OLD_MASTERS: Final[dict[str, Any]] = {"copies": 1, "alone": 0}  # they have no second copies
+_OF_OLD_MEMBERS: Final[dict[str, Any]] = {"took_over": 0, "waiting_share": 0.0}
+
+
+def _filled(plain: Any, absent: dict[str, Any]) -> Any:
+    return absent | plain if isinstance(plain, dict) else plain
