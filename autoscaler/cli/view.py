@@ -32,6 +32,11 @@ from autoscaler.quantities import format_cpu
 
 _BAR_CELLS_PER_CORE: Final = 4
 _WIDEST_BAR: Final = 48
+_BESIDE_A_BAR: Final = 30
+"""Columns of a node's name and numbers."""
+
+_WIDE: Final = 80
+_SHORTEST_NAME: Final = 8
 _MOST_NEWS: Final = 5
 _JOB_COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
 _WEB_COLOUR: Final = "green"
@@ -58,7 +63,7 @@ def draw(
     """The whole picture, in at most `width` columns and, but for many deployments, `height` - 1 lines."""
     colours = {job.name: _JOB_COLOURS[i % len(_JOB_COLOURS)] for i, job in enumerate(snapshot.jobs)}
     nodes, jobs = snapshot.nodes[: max(2, height // 3)], snapshot.jobs[: max(2, height // 4)]
-    parts: list[RenderableType] = [_title(snapshot, hint), _nodes(nodes, colours)]
+    parts: list[RenderableType] = [_title(snapshot, hint), _nodes(nodes, colours, width)]
     parts += _left_out(len(snapshot.nodes) - len(nodes), "nodes")
     parts += [_jobs(jobs, colours, width)] if jobs else []
     parts += _left_out(len(snapshot.jobs) - len(jobs), "jobs")
@@ -94,23 +99,27 @@ def _one_line(text: Text) -> Text:
 # ---- nodes ----------------------------------------------------------------------------------------------------------
 
 
-def _nodes(nodes: Sequence[NodeLine], colours: Mapping[str, str]) -> Table:
+def _nodes(nodes: Sequence[NodeLine], colours: Mapping[str, str], width: int) -> Table:
+    legend = Text.assemble("cpu   ", ("█ web  ", _WEB_COLOUR), "█ trainer  ▓ server  ▒ master  ░ leaving")
+    widest_bar = min(_WIDEST_BAR, max(1, width - _BESIDE_A_BAR))
     table = Table(box=None, padding=(0, 1), expand=False)
-    table.add_column("node")
-    table.add_column(
-        Text.assemble("cpu   ", ("█ web  ", _WEB_COLOUR), "█ trainer  ▓ server  ▒ master  ░ leaving"), no_wrap=True
-    )
+    table.add_column("node", min_width=_SHORTEST_NAME)
+    table.add_column(legend if width >= _WIDE else "cpu", no_wrap=True)
     table.add_column("used", justify="right", no_wrap=True)
     for node in nodes:
         used = sum(pod.requests.cpu_milli for pod in node.pods)
         name = Text(node.name) if node.is_open else Text(f"{node.name} (draining)", style="red")
-        table.add_row(_one_line(name), _bar(node, colours), f"{format_cpu(used)}/{format_cpu(node.capacity.cpu_milli)}")
+        table.add_row(
+            _one_line(name),
+            _bar(node, colours, widest_bar),
+            f"{format_cpu(used)}/{format_cpu(node.capacity.cpu_milli)}",
+        )
     return table
 
 
-def _bar(node: NodeLine, colours: Mapping[str, str]) -> Text:
+def _bar(node: NodeLine, colours: Mapping[str, str], widest: int) -> Text:
     cores = max(1, node.capacity.cpu_milli) / 1000
-    width = max(1, min(_WIDEST_BAR, round(cores * _BAR_CELLS_PER_CORE)))
+    width = max(1, min(widest, round(cores * _BAR_CELLS_PER_CORE)))
     bar = Text()
     drawn = 0
     reached_milli = 0
@@ -150,25 +159,25 @@ def _loss(job: JobLine) -> str:
 
 
 _JOB_COLUMNS: Final = (
-    JobColumn(title="min", cell=lambda job: str(job.min)),
+    JobColumn(title="min", cell=lambda job: str(job.min), from_width=_WIDE),
     JobColumn(title="now", cell=lambda job: _goal(job.now, job.target, lambda now, _: str(now))),
     JobColumn(title="target", cell=lambda job: str(job.target)),
-    JobColumn(title="max", cell=lambda job: str(job.max)),
+    JobColumn(title="max", cell=lambda job: str(job.max), from_width=_WIDE),
     JobColumn(title="servers", cell=lambda job: _goal(job.servers + job.servers_leaving, job.servers_target, now_of)),
-    JobColumn(title="epoch", cell=_epoch),
-    JobColumn(title="done", cell=_share(lambda job: job.progress.done if job.progress else 0)),
-    JobColumn(title="committed", cell=_share(lambda job: job.progress.committed if job.progress else 0)),
+    JobColumn(title="epoch", cell=_epoch, from_width=_WIDE),
+    JobColumn(title="done", cell=_share(lambda job: job.progress.done if job.progress else 0), from_width=48),
+    JobColumn(title="committed", cell=_share(lambda job: job.progress.committed if job.progress else 0), from_width=58),
     JobColumn(
         title="samples/s", cell=lambda job: f"{job.progress.samples_per_s:,.0f}" if job.progress else "-", from_width=98
     ),
-    JobColumn(title="loss", cell=_loss),
+    JobColumn(title="loss", cell=_loss, from_width=66),
 )
 
 
 def _jobs(jobs: Sequence[JobLine], colours: Mapping[str, str], width: int) -> Table:
     columns = [column for column in _JOB_COLUMNS if width >= column.from_width]
     table = Table(box=None, padding=(0, 0, 0, 1), expand=False)
-    table.add_column("job")
+    table.add_column("job", min_width=_SHORTEST_NAME)
     table.add_column("phase", no_wrap=True)
     for column in columns:
         table.add_column(column.title, justify="right", no_wrap=True)

@@ -174,6 +174,20 @@ def test_the_picture_fits_the_terminal(width, height, nodes):
     assert "49.0s" in picture
 
 
+@pytest.mark.parametrize("width", [40, 60, 79])
+def test_a_narrow_picture_leaves_columns_out_and_keeps_the_names(width):
+    """The names of nodes and jobs went first, and every number lost its end."""
+    lines = drawn(replace(SNAPSHOT, jobs=(replace(JOB, condition="Completed"),)), width=width).splitlines()
+    assert max(map(len, lines)) <= width
+    heading = next(line for line in lines if "target" in line)
+    row = lines[lines.index(heading) + 1]
+    node = next(line for line in lines if "node-1" in line)
+    assert "…" not in heading + row + node
+    assert row.split()[:2] == ["digits", "Completed"]
+    assert "1/2" in row
+    assert "3500m/4" in node
+
+
 def test_only_changes_are_shown_as_decisions():
     """A size that stays is told once, as the reason of the size."""
     kept = replace(DECISION, reason=Reason.KEPT, message="at maxReplicas")
