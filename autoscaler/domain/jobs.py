@@ -21,7 +21,7 @@ class JobState(StrEnum):
 
     ACTIVE = "active"
     SUSPENDED = "suspended"  # the user's switch: all pods leave, the job stays
-    ENDING = "ending"  # all work is done: trainers leave by themselves, nothing is created or replaced
+    ENDING = "ending"  # at END or suspended: its pods leave in their order, nothing is created or replaced
     OVER = "over"  # completed, failed or deleted: what is left of its pods leaves
 
 
@@ -116,6 +116,7 @@ class ServerSpec:
     trainers_per_server: int = 4
     pinned_replicas: int = 0
     grace_s: float = 30.0  # in which one that leaves hands its part of the model to the others
+    prefers_apart: bool = False  # two copies of the model: rather on different nodes
     traits: frozenset[Trait] = frozenset()
 
     def __post_init__(self) -> None:

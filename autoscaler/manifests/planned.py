@@ -80,6 +80,7 @@ def job_of(
             trainers_per_server=server.trainers_per_server,
             pinned_replicas=server.replicas.pinned,
             grace_s=server_grace_s,
+            prefers_apart=server.copies > 1,
             traits=traits[Role.SERVER],
         ),
         priority=priority,

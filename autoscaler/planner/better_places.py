@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from autoscaler.domain import JobName, Pod
+from autoscaler.planner.apart import closed_to
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.gpu_rooms import spoiled_rooms
 from autoscaler.planner.job_draft import JobDraft
@@ -40,6 +41,7 @@ class Source:
     pod: Pod
     at: int
     won: int
+    closed: Collection[int]  # nodes to which it does not go: others of its job are there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,8 @@ class BetterPlaces:
             at, shape = self._draft.rooms.open_place_of(pod), self._draft.shapes.number(pod.shape)
             won = 0 if at is None else self._won(at, shape)
             if at is not None and won > 0:
-                by_shape.setdefault(shape, []).append(Source(job=job, pod=pod, at=at, won=won))
+                closed = closed_to(self._draft, job, at)
+                by_shape.setdefault(shape, []).append(Source(job=job, pod=pod, at=at, won=won, closed=closed))
         found: list[Better] = []
         for shape, sources in by_shape.items():
             sources.sort(key=lambda source: (-source.won, source.job.job.name, -source.pod.ordinal))
@@ -137,12 +140,12 @@ def rank_of(better: Better) -> tuple[float, int]:
 
 
 def first_apart(sources: Sequence[Source], at: int, count: int) -> tuple[Source, ...] | None:
-    """Return the first so many that stand on different nodes, none on this one, and are of different jobs."""
+    """Return the first so many that may go to this node, stand on different ones and are of different jobs."""
     taken: list[Source] = []
     nodes: set[int] = {at}
     owners: set[JobName] = set()
     for source in sources:
-        if source.at not in nodes and source.job.job.name not in owners:
+        if source.at not in nodes and source.job.job.name not in owners and at not in source.closed:
             taken.append(source)
             nodes.add(source.at)
             owners.add(source.job.job.name)

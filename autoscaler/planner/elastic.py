@@ -9,6 +9,7 @@ the job's window; a number that the user has pinned holds at once.  Elsewhere it
 from __future__ import annotations
 
 from autoscaler.domain import Cause, JobState, Role, Tier
+from autoscaler.planner.apart import crowd_for
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.waste import least_waste
@@ -52,10 +53,11 @@ def place_servers(draft: Draft, job: JobDraft, trainers: int, cause: Cause) -> b
             return False
         shape, names = job.shapes[Role.SERVER], draft.rooms.names
         is_asked = not draft.quota_lack(job, [Role.SERVER], now=True)
-        at = least_waste(draft, shape, now=True, stays=True) if is_asked else None
+        crowd = crowd_for(draft, job, Role.SERVER)
+        at = least_waste(draft, shape, now=True, stays=True, crowd=crowd) if is_asked else None
         if at is not None:
             draft.create(job, Role.SERVER, Tier.CORE, names[at], cause)
-        elif (at := least_waste(draft, shape, now=False, stays=True)) is not None:
+        elif (at := least_waste(draft, shape, now=False, stays=True, crowd=crowd)) is not None:
             draft.promise(job, Role.SERVER, Tier.CORE, names[at])
         else:
             return False

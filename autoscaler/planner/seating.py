@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.domain import Cause, NodeName, Role, Tier
+from autoscaler.planner.apart import crowd_for
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.node_arrays import Mask
 from autoscaler.planner.rank import full_rank
 from autoscaler.planner.victims import Harm, Victims, cheapest_victims
-from autoscaler.planner.waste import waste_of
+from autoscaler.planner.waste import ABOVE_SLACK, Crowd, waste_of
 from autoscaler.planner.whole_nodes import Piece, pieces_of, rooms_for
 
 NODES_LOOKED_AT: Final = 400  # 100 second thoughts on 4 nodes, 4 on 100: enough where every hole counts
@@ -67,7 +68,9 @@ def find_seats(draft: Draft, job: JobDraft, roles: Sequence[Role], *, now: bool,
             break
         piece = pieces[len(nodes)]
         if len(branches) == len(nodes):
-            branches.append((len(rooms.log), rooms_for(draft, job, piece, now=now, avoid=avoid, stays=True)))
+            beside = server_nodes(pieces, nodes) if piece.role is Role.SERVER else ()
+            found = rooms_for(draft, job, piece, now=now, avoid=avoid, stays=True, beside=beside)
+            branches.append((len(rooms.log), found))
         at = next(branches[-1][1], None)
         if at is not None:
             rooms.take(at, piece.shape, now=now)
@@ -81,6 +84,11 @@ def find_seats(draft: Draft, job: JobDraft, roles: Sequence[Role], *, now: bool,
     if len(nodes) < len(pieces):
         return None
     return [seat for piece, at in zip(pieces, nodes, strict=True) for seat in seats_of(draft, piece, at)]
+
+
+def server_nodes(pieces: Sequence[Piece], nodes: Sequence[int]) -> Sequence[int]:
+    """Return the nodes of the servers among the first pieces, which are seated on these."""
+    return [at for piece, at in zip(pieces, nodes, strict=False) if piece.role is Role.SERVER]
 
 
 def seats_of(draft: Draft, piece: Piece, at: int) -> Seats:
@@ -112,7 +120,7 @@ def seat_by_force(
     for piece in pieces_of(draft, job, largest_first(draft, job, roles)):
         at = next(rooms_for(draft, job, piece, now=False, avoid=avoid, stays=True), None)
         if at is None:
-            at = vacate_for(draft, job, piece.shape, force, avoid)
+            at = vacate_for(draft, job, piece, force, avoid)
         if at is None:
             return None
         for role, node in seats_of(draft, piece, at):
@@ -121,15 +129,15 @@ def seat_by_force(
     return seats
 
 
-def vacate_for(draft: Draft, job: JobDraft, shape: int, force: Force, avoid: Mask | None) -> int | None:
-    """Tell the cheapest surplus to leave so that the shape fits, and return the node; None if no surplus helps."""
+def vacate_for(draft: Draft, job: JobDraft, piece: Piece, force: Force, avoid: Mask | None) -> int | None:
+    """Tell the cheapest surplus to leave so that the piece fits, and return the node; None if no surplus helps."""
     victims = cheapest_victims(
         draft,
-        shape,
+        piece.shape,
         full_rank(job.job.priority),
         avoid=avoid,
         spare_priority=force.spare_priority,
-        harm=harm_of_swap(draft, shape),
+        harm=harm_of_swap(draft, piece.shape, crowd_for(draft, job, piece.role)),
     )
     if victims is None:
         return None
@@ -138,12 +146,15 @@ def vacate_for(draft: Draft, job: JobDraft, shape: int, force: Force, avoid: Mas
     return victims.at
 
 
-def harm_of_swap(draft: Draft, shape: int) -> Callable[[Victims], Harm] | None:
+def harm_of_swap(draft: Draft, shape: int, crowd: Crowd) -> Callable[[Victims], Harm] | None:
     """Return what it costs a node to have the pod in place of these trainers; None where waste is not weighed."""
     waste = waste_of(draft)
     if not waste.is_weighed:
         return None
-    return lambda victims: (0, waste.cost(victims.at, shape, stays=True))
+    return lambda victims: (
+        0,
+        waste.cost(victims.at, shape, stays=True) + crowd.get(victims.at, 0.0) * ABOVE_SLACK,
+    )
 
 
 def take_seat(draft: Draft, job: JobDraft, role: Role, node: NodeName, *, now: bool) -> None:

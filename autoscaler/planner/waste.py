@@ -12,9 +12,10 @@ belongs to the rest of the plan (ADR 0113).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from math import inf
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -38,6 +39,11 @@ GRAINS: Final = 1_000
 BATCH: Final = 6  # pods of one shape that are thought of as coming together
 
 ABOVE_SLACK: Final = 64.0  # one grain outweighs any slack: a part of a node for each resource
+
+Crowd = Mapping[int, float]
+"""What a node costs besides, in grains: `apart`."""
+
+NOBODY: Final[Crowd] = MappingProxyType({})
 
 
 class Waste:
@@ -176,16 +182,16 @@ class Waste:
         return worth
 
 
-def least_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None, stays: bool = False) -> int | None:
+def least_waste(draft: Draft, shape: int, *, now: bool, stays: bool = False, crowd: Crowd = NOBODY) -> int | None:
     """Return the node that the pod harms least, of these the one that it leaves fullest; ties to the first name.
 
     `stays`: a core pod, for which surplus on the node makes way sooner or later.
     """
-    return next(rooms_by_waste(draft, shape, now=now, avoid=avoid, stays=stays), None)
+    return next(rooms_by_waste(draft, shape, now=now, stays=stays, crowd=crowd), None)
 
 
 def rooms_by_waste(
-    draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None, stays: bool = False
+    draft: Draft, shape: int, *, now: bool, avoid: Mask | None = None, stays: bool = False, crowd: Crowd = NOBODY
 ) -> Iterator[int]:
     """Yield all nodes that `least_waste` could choose, in its order.  As `fit.rooms_by_tightness`.
 
@@ -193,28 +199,33 @@ def rooms_by_waste(
     """
     spoiled = spoiled_rooms(draft, shape)
     if spoiled is None:
-        yield from by_waste(draft, shape, now=now, avoid=avoid, stays=stays)
+        yield from by_waste(draft, shape, now=now, avoid=avoid, stays=stays, crowd=crowd)
         return
-    yield from by_waste(draft, shape, now=now, avoid=spoiled if avoid is None else avoid | spoiled, stays=stays)
+    whole = spoiled if avoid is None else avoid | spoiled
+    yield from by_waste(draft, shape, now=now, avoid=whole, stays=stays, crowd=crowd)
     if stays:
-        yield from by_waste(draft, shape, now=now, avoid=~spoiled if avoid is None else avoid | ~spoiled, stays=stays)
+        rest = ~spoiled if avoid is None else avoid | ~spoiled
+        yield from by_waste(draft, shape, now=now, avoid=rest, stays=stays, crowd=crowd)
 
 
-def by_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None, stays: bool) -> Iterator[int]:
+def by_waste(draft: Draft, shape: int, *, now: bool, avoid: Mask | None, stays: bool, crowd: Crowd) -> Iterator[int]:
     """Yield the nodes that are not to be avoided, by waste and tightness."""
     waste = waste_of(draft)
-    if not waste.is_weighed:
+    if not waste.is_weighed and not crowd:
         yield from rooms_by_tightness(draft, shape, now=now, avoid=avoid)
         return
     best = -1
-    if avoid is None:
+    if avoid is None and not crowd:
         first = draft.rooms.tightest(shape, now=now)
         if first < 0:
             return
         if waste.is_least(first, shape, stays=stays):
             best = first
             yield best
-    scores = draft.rooms.fitting(shape).scores(now=now) + waste.costs(shape, stays=stays)
+    costs = waste.costs(shape, stays=stays) if waste.is_weighed else 0.0
+    scores = draft.rooms.fitting(shape).scores(now=now) + costs
+    for at, grains in crowd.items():
+        scores[at] += grains * ABOVE_SLACK
     if avoid is not None:
         scores[avoid] = inf
     order = scores.argsort(kind="stable")

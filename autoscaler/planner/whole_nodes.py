@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 
 from autoscaler.domain import Role
+from autoscaler.planner.apart import crowd_for
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.node_arrays import Mask
@@ -44,10 +45,21 @@ def pieces_of(draft: Draft, job: JobDraft, roles: Iterable[Role]) -> list[Piece]
 
 
 def rooms_for(
-    draft: Draft, job: JobDraft, piece: Piece, *, now: bool, avoid: Mask | None = None, stays: bool = False
+    draft: Draft,
+    job: JobDraft,
+    piece: Piece,
+    *,
+    now: bool,
+    avoid: Mask | None = None,
+    stays: bool = False,
+    beside: Iterable[int] = (),
 ) -> Iterator[int]:
-    """Yield the nodes for a piece, best first: for a single trainer those that it completes, then by waste."""
-    found = rooms_by_waste(draft, piece.shape, now=now, avoid=avoid, stays=stays)
+    """Yield the nodes for a piece, best first: for a single trainer those that it completes, then by waste.
+
+    `beside`: where servers of the job will stand that the draft does not know of yet.
+    """
+    crowd = crowd_for(draft, job, piece.role, beside)
+    found = rooms_by_waste(draft, piece.shape, now=now, avoid=avoid, stays=stays, crowd=crowd)
     if piece.role is not Role.TRAINER or job.job.trainer.per_node == piece.copies:
         return found
     first = [

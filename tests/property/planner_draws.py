@@ -130,6 +130,7 @@ def servers(draw):
         max_replicas=most,
         trainers_per_server=draw(st.integers(1, 4)),
         pinned_replicas=draw(often(0, low, most)),
+        prefers_apart=draw(often(False, True)),
     )
 
 

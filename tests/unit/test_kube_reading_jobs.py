@@ -28,6 +28,13 @@ def test_planner_gets_the_job():
     assert found.state is JobState.SUSPENDED
 
 
+@pytest.mark.parametrize(("copies", "is_apart"), [(1, False), (2, True)])
+def test_planner_hears_of_two_copies(copies, is_apart):
+    """Then servers rather stand on different nodes (ADR 0318)."""
+    raw = raw_job(server={"minReplicas": 2, "maxReplicas": 3, "copies": copies})
+    assert planned_job(read_job(raw), priority=0).servers.prefers_apart is is_apart
+
+
 def test_master_without_a_template_reaches_what_the_trainers_reach():
     """Its checkpoints lie on the trainers' volumes; their devices are not taken over."""
     mounts = [{"name": "shared", "mountPath": "/shared"}]
