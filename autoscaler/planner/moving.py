@@ -14,6 +14,7 @@ worth is `better_places`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from autoscaler.domain import Cause, DemandState, JobState, Pod, PodPhase, Role, ServerMove
@@ -38,8 +39,9 @@ def finish_moves(draft: Draft) -> None:
     """Tell the old server of each move to leave once the new one is ready; forget moves that came to an end.
 
     A new one that is not ready in time leaves again, and one that has no node yet while others lack room, at once.
-    One to which state is moving is given the time that this takes.  Where yet another server is lost meanwhile, both
-    stay.
+    One to which state is moving is given the time that this takes.  Where both are wanted meanwhile, since yet another
+    server is lost or the ratio calls for one more, both stay, and the move has come to nothing: who leaves when there
+    is one too many again is the ratio's choice, in its time.
     """
     refused = {refusal.pod for refusal in draft.history.refusals}
     is_room_wanted = any(want.name not in refused for want in draft.unserved)
@@ -66,6 +68,7 @@ def finish(
     """Tell one of the two that stand to leave, the old one or the new one, or wait."""
     old, new = pair
     if servers_held(job) <= servers_wanted(draft, job, job.size):
+        draft.moves_given_up.append(replace(move, since_s=draft.now_s))
         return
     if new.phase is PodPhase.PENDING and is_room_wanted:
         draft.remove(job, [new], Cause.DEFRAGMENTATION, beneficiary=old.name)
@@ -82,7 +85,7 @@ def finish(
 
 def moves_under_way(draft: Draft) -> Iterator[ServerMove]:
     """Yield the moves that are remembered, and those that are not, whose pods stand."""
-    known = {(move.job, move.ordinal) for move in draft.history.server_moves}
+    known = {(move.job, move.ordinal) for move in (*draft.history.server_moves, *draft.moves_given_up)}
     yield from draft.history.server_moves
     for job in draft.stirred_jobs():
         for new in job.servers:

@@ -199,6 +199,27 @@ def test_one_to_which_state_is_moving_has_the_time_that_this_takes():
     assert leave.pod == "j-server-0"
 
 
+def test_both_stay_where_both_are_wanted_meanwhile():
+    """The ratio calls for one more: the move is over, once; who leaves later is told by the ratio, in its time."""
+    driver = after_the_tide("j")
+    driver.turn()
+    before = driver.cluster.jobs["j"]
+    wants = replace(before.servers, max_replicas=2, trainers_per_server=1)
+    driver.cluster.put(replace(driver.cluster.pods["j-server-1"], replaces="j-server-0"))
+    driver.cluster.put(replace(before, servers=wants))
+    told = driver.turn()
+    assert not [action for action in told.actions if action.role is Role.SERVER]
+    assert (told.history.server_moves, [move.pod for move in told.history.moves_given_up]) == ((), ["j-server-0"])
+    assert driver.turn().history.moves_given_up == told.history.moves_given_up, "once"
+    driver.cluster.put(replace(before, servers=replace(wants, trainers_per_server=100)))
+    told = driver.turn()
+    assert told.history.server_moves == ()
+    assert Cause.DEFRAGMENTATION not in {action.cause for action in told.actions}
+    driver.cluster.advance(3_600.0)
+    driver.settle()
+    assert len(servers(driver)) == 1
+
+
 def test_one_without_a_node_makes_way_for_the_web():
     """The scheduler has not bound it yet: what it was to have is others' at once, and nothing is lost."""
     driver = after_the_tide("j")
