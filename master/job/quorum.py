@@ -2,15 +2,18 @@
 
 At first as many as the job begins with.  After a loss, or under a new master, those who own buckets by the table, or
 the processes that came in their places; in a job that may have more servers than it began with they are waited for
-only so long, and shorter where others have all that they have.
+only so long, and shorter where others have all that they have.  While the job serves, another process is expected in
+the place of a server whose buckets others had: nobody who would have to take them along ends before that.
 
 Not here: how long one whose stream broke is still a member (`waiting`), what follows once enough are here (`recovery`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from master.job.domain import OwnersAwaited
-from master.job.membership import Server
+from master.job.membership import Server, put_server
 from master.job.state import JobState, Stage, Turn
 
 
@@ -53,6 +56,24 @@ def note_arrival(turn: Turn) -> None:
         await_owners(turn, is_new=True)
 
 
+def await_successor(turn: Turn) -> None:
+    """A server was lost, and others have what it had (rule 62): the job serves, and its next process is expected."""
+    if turn.state.stage is Stage.SERVING:
+        turn.recover(awaits_until=turn.after(turn.state.config.reconnect_window_ns))
+
+
+def note_successor(turn: Turn) -> None:
+    """A server has come; once all are here that are wanted, nobody is expected any more."""
+    if turn.state.stage is Stage.SERVING and not is_successor_expected(turn.state):
+        turn.recover(awaits_until=None)
+
+
+def is_successor_expected(state: JobState) -> bool:
+    """While the job serves: a server was lost a short time ago, and not all that are wanted are here."""
+    are_all_here = state.members.servers.keys() >= set(range(state.scale.wanted))
+    return state.recovery.awaits_until is not None and not are_all_here
+
+
 def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
     """Whoever is missing need not come any more; while too few are here, they are given the time again.
 
@@ -61,6 +82,9 @@ def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
     state = turn.state
     if state.recovery.awaits_until != event.deadline:
         return
+    if state.stage is Stage.SERVING:
+        _expect_nobody(turn)
+        return
     if _may_be_succeeded(state):
         turn.recover(succeeds=bool(state.members.servers))  # else nobody reaches this master yet
         await_owners(turn, is_new=True)
@@ -68,6 +92,13 @@ def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:
         turn.recover(awaits_until=None, does_without=True)
     else:
         await_owners(turn)
+
+
+def _expect_nobody(turn: Turn) -> None:
+    """Who has waited with its buckets ends after another commit: since the one for it more was trained."""
+    turn.recover(awaits_until=None)
+    for server in turn.state.members.servers.values():
+        turn.change(members=put_server(turn.state.members, replace(server, leaves_after=None)))
 
 
 def _may_be_succeeded(state: JobState) -> bool:

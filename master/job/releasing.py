@@ -3,7 +3,8 @@
 It writes the file of an open cut first, whatever has become of the buckets in it meanwhile (rule 59).
 
 A server that was told to end waits for this answer inside its grace, so it is given wherever waiting is pointless.  The
-last one takes its buckets with it; a commit is begun for it first, so that what is lost is as little as can be.
+last one takes its buckets with it; a commit is begun for it first, so that what is lost is as little as can be.  While
+another process is expected in the place of a lost server, it stays: that one will take them (`quorum`).
 
 Not here: that its buckets go to the others (`resizing`, `moves`), what its end means (`servers`).
 """
@@ -15,7 +16,7 @@ from typing import Final
 
 from master.api.identities import NO_LINEAGE
 from master.api.messages import Released
-from master.job import table
+from master.job import quorum, table
 from master.job.membership import Server, put_server
 from master.job.state import Commit, JobState, Phase, Stage, Turn
 
@@ -46,7 +47,8 @@ def _may_end(state: JobState, server: Server) -> bool:
         return server.is_leaving or server.lineage != NO_LINEAGE
     if state.stage is not Stage.SERVING:
         return server.is_leaving and state.recovery.must_raise
-    return _is_last(state, server) and _is_committed(state, server)
+    is_pointless = _is_last(state, server) and not quorum.is_successor_expected(state)
+    return is_pointless and _is_committed(state, server)
 
 
 def _is_last(state: JobState, server: Server) -> bool:

@@ -45,6 +45,7 @@ from master.job import (
     silence,
     skipping,
     succession,
+    table,
 )
 from master.job.commit_end import give_up
 from master.job.domain import SECOND, AnswersOverdue, Instant, MemberKey
@@ -76,6 +77,7 @@ def handle_register(turn: Turn, said: RegisterServer) -> None:
     turn.change(members=put_server(turn.state.members, server))
     if before is None:
         quorum.note_arrival(turn)
+    quorum.note_successor(turn)
     turn.send(
         server.key,
         ServerWelcome(term=state.term, lineage=turn.state.number, report_every_s=state.config.report_every_ns / SECOND),
@@ -170,11 +172,14 @@ HANDLERS: Final[Mapping[type[MemberMessage], Callable[[Turn, Server, Any], None]
 def lose(turn: Turn, server: Server, why: str) -> None:
     """Its buckets are gone: everything goes back to head (rule 26), unless others have or are about to have them."""
     state = turn.state
+    had_copies = state.table is not None and server.key in table.holders(state.table)
     turn.change(members=drop_server(state.members, server), promotions=state.promotions.without(server.ordinal))
     if turn.state.commit.is_owed_by(server.ordinal):
         give_up(turn, f"{server.key.name}, whose file was still to come, is no member any more")
     if moves.let_go(turn, server):
         recovery.look_again(turn)
+        if had_copies and not state.is_going(server):
+            quorum.await_successor(turn)
     else:
         departed = {server.ordinal} if server.is_leaving else set()
         turn.recover(departed=turn.state.recovery.departed | departed)

@@ -71,7 +71,7 @@ class Recovery:
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
     restored: frozenset[int] = frozenset()
     overdue: Instant | None = None  # then servers that have not answered are asked again
-    awaits_until: Instant | None = None  # servers that others could do without have so long to come (ADR 0315)
+    awaits_until: Instant | None = None  # servers that others could do without have so long to come (`quorum`)
     does_without: bool = False  # that time is over
     succeeds: bool = False  # a new master has waited long enough for owners whose backups are here (rule 62)
     problem: str = ""  # why it does not go on, for people

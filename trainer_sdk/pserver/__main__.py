@@ -99,15 +99,15 @@ def _run(variables: Mapping[str, str]) -> int:
         if departure.is_leaving and not was_leaving:
             log.info("told to go: staying up to %.1f s until others have the buckets", environment.drain_s)
             member.leave("SIGTERM")
-    is_owning = service.has_buckets and not departure.is_released
-    log.info("ends, %s", "with buckets that others do not have" if is_owning else "owning nothing that is needed")
+    is_owning = service.has_buckets
+    log.info("ends, %s", "with buckets that others do not have" if is_owning else "owning nothing")
     listener.close()
     member.close()
     service.close()
     if departure.refusal:
         sys.stderr.write(f"parameter server: the master refuses {identity.name}: {departure.refusal}\n")
         return EXIT_REFUSED
-    return EXIT_OWNING if is_owning else 0
+    return EXIT_OWNING if is_owning and not departure.is_released else 0
 
 
 def _next(facts: queue.SimpleQueue[Fact | _Signalled], due_s: float, parent: str | None) -> Fact | _Signalled | None:

@@ -104,7 +104,8 @@ class Member:
                 log.warning("fenced: %s; registering again", message.reason)
                 self._register()
             case Released():
-                log.info("released: this server owns nothing any more")
+                is_owning = self._service is not None and self._service.has_buckets
+                log.info("released%s", ": nobody is left to take its buckets" if is_owning else ", owning nothing")
                 self._happened(Let())
             case Refused():
                 self._happened(Turned(reason=f"{message.field} {message.message}"))
