@@ -170,6 +170,18 @@ def _uid_of(core, name):
         return None
 
 
+def test_servers_that_have_second_copies_of_one_another_stand_apart(plane, admin, operator, submit):
+    """One node has room for both, and holds both where there is one copy: it is the tightest (ADR 0318)."""
+    operator.wait_leading()
+    for name, copies, nodes in (("plain", 1, 1), ("pair", 2, 2)):
+        servers = {"minReplicas": 2, "maxReplicas": 2, "copies": copies}
+        edits = {f"spec.parameterServer.{field}": value for field, value in servers.items()}
+        submit(name, minimum=1, maximum=1, **edits)
+        wait_for("it runs", lambda name=name: condition(plane, name, "Ready")[0] == "True", budget_s=60)
+        found = [pod.spec.node_name for pod in pods(admin, name) if pod.metadata.labels["edl.dev/role"] == "server"]
+        assert (len(found), len(set(found))) == (2, nodes), name
+
+
 def test_what_stands_is_left_alone(plane, admin, operator, submit):
     """Once a job has its size nothing is written any more: no status that the server keeps otherwise, no event."""
     operator.wait_leading()
