@@ -54,7 +54,7 @@ class Life:
     stage: Stage = Stage.ACTIVE
     ending: Ending | None = None
     message: str = ""
-    started_at_s: float | None = None  # first pods
+    started_at_s: float | None = None  # first pods; anew once it has been suspended
     ended_at_s: float | None = None  # when `ending` was decided
     farewell_until_s: float = 0.0
     failures: int = 0  # in a row
@@ -225,7 +225,8 @@ def _suspend(life: Life, event: SuspendSet) -> Step:
         told: tuple[Effect, ...] = (Announce(reason="Suspended", message="all pods leave"), StopRole(role=Role.TRAINER))
         return Step(life=replace(life, stage=Stage.SUSPENDING, stopped=1), effects=told)
     resumed = Announce(reason="Resumed", message="waits for its minimum")
-    return Step(life=replace(life, stage=Stage.ACTIVE), effects=(resumed,))
+    started_at_s = None if life.stage is Stage.SUSPENDED else life.started_at_s
+    return Step(life=replace(life, stage=Stage.ACTIVE, started_at_s=started_at_s), effects=(resumed,))
 
 
 def _delete(life: Life, now_s: float) -> Step:
@@ -240,7 +241,7 @@ def _look(life: Life, roles: frozenset[Role], now_s: float) -> Step:
     if life.started_at_s is None and roles:
         life = replace(life, started_at_s=now_s)
     deadline_s = _deadline_s(life)
-    if life.ending is None and life.stage is not Stage.FAREWELL and deadline_s is not None and now_s >= deadline_s:
+    if life.stage is Stage.ACTIVE and deadline_s is not None and now_s >= deadline_s:
         why = f"activeDeadlineSeconds {life.policy.active_deadline_s:.0f} have passed since its start"
         return _end(life, Ending.FAILED, why, now_s)
     match life.stage:

@@ -116,7 +116,7 @@ def next_look_at_s(life: Life, now_s: float) -> float:
     if life.stage is Stage.OVER:
         if policy.ttl_after_finished_s is not None and life.ended_at_s is not None:
             due_s = life.ended_at_s + policy.ttl_after_finished_s
-    elif policy.active_deadline_s is not None and life.started_at_s is not None:
+    elif life.stage is Stage.ACTIVE and policy.active_deadline_s is not None and life.started_at_s is not None:
         due_s = life.started_at_s + policy.active_deadline_s
     return min(max(due_s, now_s + SOON_S), now_s + RESYNC_S)
 

@@ -114,6 +114,18 @@ def test_the_active_deadline_fails_the_job():
     assert "activeDeadlineSeconds 60" in life.message
 
 
+def test_the_active_deadline_stands_still_while_a_job_is_suspended():
+    """As Kubernetes has it: a suspended job is not active, and its time begins anew with its next pods."""
+    life, _ = run(Life(policy=replace(POLICY, active_deadline_s=60.0)), Looked(roles=ALL), SuspendSet(on=True))
+    life, _ = run(life, Looked(roles=ALL), now_s=170.0)
+    life, _ = run(life, Looked(roles=frozenset()), now_s=180.0)
+    assert life.stage is Stage.SUSPENDED
+    life, _ = run(life, Looked(roles=frozenset()), SuspendSet(on=False), Looked(roles=frozenset()), now_s=1000.0)
+    life, _ = run(life, Looked(roles=ALL), now_s=1010.0)
+    assert run(life, Looked(roles=ALL), now_s=1069.0)[0].ending is None
+    assert run(life, Looked(roles=ALL), now_s=1070.0)[0].ending is Ending.FAILED
+
+
 def test_a_finished_job_is_forgotten_after_its_time():
     """ttlSecondsAfterFinished, from the end."""
     life = Life(policy=replace(POLICY, ttl_after_finished_s=5.0))
