@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from autoscaler.clusters.local.snapshot import condition_of
 from autoscaler.domain import Role
 from tests.chaos.heads import HeadWatch
 from tests.chaos.stage import chaos_stage
@@ -27,7 +28,9 @@ async def test_what_was_trained_since_the_last_checkpoint_is_committed_before_th
     watch = HeadWatch(stage.checkpoint_uri(JOB))
     async with watch.following():
         stage.run.cluster.suspend(JOB, on=True)
+        assert condition_of(stage.record(JOB)) == "Suspending", "whoever waits for Suspended waits for the checkpoint"
         await until(lambda: not stage.run.cluster.table.job_pods(JOB), "all pods have left")
+        assert condition_of(stage.record(JOB)) == "Suspended"
         assert order_of(stage) == [Role.TRAINER, Role.SERVER, Role.MASTER]
         assert all(gone == "exited with 0" for gone in ends_of(stage)), ends_of(stage)
         assert len(watch.heads) == 1

@@ -164,7 +164,9 @@ def condition_of(record: JobRecord) -> str:
         return "Terminating"
     if life.ending is not None:
         return life.ending
-    if life.stage in {Stage.SUSPENDING, Stage.SUSPENDED}:
+    if life.stage is Stage.SUSPENDING:
+        return "Suspending"
+    if life.stage is Stage.SUSPENDED:
         return "Suspended"
     if life.stage is Stage.FAREWELL:
         return "Completing"
