@@ -115,7 +115,11 @@ def read_marks(turn: Turn) -> None:
 
 
 def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
-    """DONE := head and what all buckets have; a SKIP that was left half done is done again (rules 17, 31)."""
+    """DONE := head and what all buckets have; a SKIP that was left half done is done again (rules 17, 31).
+
+    An answer to what was asked before a promotion lacks the buckets that this server owns only since then (rule 62).
+    Who still lacks them when it has been asked again does not have them.
+    """
     state = turn.state
     if state.stage is not Stage.READING_MARKS or said.lineage != state.number or state.route is None:
         return
@@ -123,7 +127,8 @@ def handle_marks(turn: Turn, server: Server, said: MarksReport) -> None:
     if not mine:
         return
     if not lists_exactly(said.marks, mine):
-        rollback.lose_model(turn, f"{server.key.name} does not hold the buckets that it owns")
+        if not state.recovery.is_asked_anew:
+            rollback.lose_model(turn, f"{server.key.name} does not hold the buckets that it owns")
         return
     reports = state.recovery.marks.put(server.ordinal, said)
     turn.recover(marks=reports)
@@ -161,7 +166,7 @@ def ask_again(turn: Turn, server: Server) -> None:
 def look_again(turn: Turn) -> None:
     """A server was lost without which the model is whole: others are asked in its place."""
     if turn.state.stage is Stage.READING_MARKS and not _is_whole(turn.state):
-        turn.recover(stage=Stage.GATHERING, kept=None, succeeds=True, overdue=None)
+        turn.recover(stage=Stage.GATHERING, kept=None, succeeds=True, is_asked_anew=True, overdue=None)
 
 
 def serve(turn: Turn) -> None:
@@ -174,6 +179,7 @@ def serve(turn: Turn) -> None:
         awaits_until=None,
         does_without=False,
         succeeds=False,
+        is_asked_anew=False,
         problem="",
     )
     turn.change(commit=replace(state.commit, due=turn.after(state.config.checkpoint_every_ns)))

@@ -42,6 +42,7 @@ def lose_model(turn: Turn, problem: str, *, rolls_back: bool = True) -> None:
         stage=state.stage if going_on else Stage.GATHERING,
         must_raise=True,
         rolls_back=state.recovery.rolls_back or rolls_back,
+        is_asked_anew=False,
         restored=frozenset(),
         overdue=None,
     )

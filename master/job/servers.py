@@ -112,7 +112,7 @@ def handle_overdue(turn: Turn, event: AnswersOverdue) -> None:
     state = turn.state
     again = turn.after(state.config.answer_timeout_ns)
     if state.recovery.overdue == event.deadline:
-        turn.recover(overdue=again)
+        turn.recover(overdue=again, is_asked_anew=False)
         for server in state.members.servers.values():
             recovery.ask_again(turn, server)
             restoring.ask_again(turn, server)

@@ -69,6 +69,7 @@ class Recovery:
     departed: frozenset[int] = frozenset()  # ordinals of owners that were leaving: nobody need come in their place
     quarantine: PositionSet = EMPTY  # goes into the next lineage record (rule 31)
     marks: FrozenMap[int, MarksReport] = _NO_MARKS
+    is_asked_anew: bool = False  # marks were asked of other owners before: an answer may be of then
     restored: frozenset[int] = frozenset()
     overdue: Instant | None = None  # then servers that have not answered are asked again
     awaits_until: Instant | None = None  # servers that others could do without have so long to come (`quorum`)

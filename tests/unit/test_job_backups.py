@@ -389,6 +389,35 @@ def test_an_owner_lost_while_marks_are_read_costs_a_promotion_too():
     assert len(to(driver, servers[1].key, AskMarks)) == 2
 
 
+def asked_anew():
+    """Server 1 had been asked for its marks before it owned everything, and its answer comes only now."""
+    driver, servers = paired()
+    done = train(driver, servers)
+    new_master(driver, servers)
+    late = servers[1].answer(AskMarks(lineage=driver.state.number))
+    driver.feed(StreamBroken(member=servers[0].key))
+    driver.fire(ReconnectWindowEnded)
+    assert (driver.state.stage, owners(driver)) == (Stage.READING_MARKS, ["s1"] * 4)
+    driver.say(servers[1].key, late)
+    return driver, servers[1], done, late
+
+
+def test_marks_that_were_asked_for_before_a_promotion_cost_no_roll_back():
+    """They lack what the server owns since then, and what it has now it says too (rule 62)."""
+    driver, heir, done, _ = asked_anew()
+    assert driver.state.stage is Stage.READING_MARKS
+    run_servers(driver, [heir])
+    assert (driver.state.stage, driver.state.number, driver.state.dispatch.done) == (Stage.SERVING, 1, done)
+
+
+def test_an_heir_that_lacks_its_buckets_when_it_is_asked_again_costs_one():
+    """Then it is no old answer: the buckets are lost."""
+    driver, heir, _, late = asked_anew()
+    driver.fire(AnswersOverdue)
+    driver.say(heir.key, late)
+    assert (driver.state.stage, driver.state.number) == (Stage.RESTORING, 2)
+
+
 def test_a_backup_skips_after_its_owner():
     """What it skips first its owner could not apply any more, and nobody would see it (rules 31, 61)."""
     driver, servers = paired()
