@@ -48,8 +48,9 @@ def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_me
     """
     decision = explanation.decision
     goes = "" if decision.now == decision.target else f", going to {decision.target}"
+    trainers = "trainer" if decision.now == 1 else "trainers"
     lines = [
-        f"tj/{decision.job} has {decision.now} trainers{goes} ({decision.min} to {decision.max} allowed)",
+        f"tj/{decision.job} has {decision.now} {trainers}{goes} ({decision.min} to {decision.max} allowed)",
         *(
             [_server_line(decision, job.servers, is_ratio_measured=is_ratio_measured)]
             if job.servers is not None

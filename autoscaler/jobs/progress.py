@@ -162,7 +162,7 @@ def _taken_over(before: JobProgress, now: JobProgress) -> Iterator[tuple[str, in
 
 def _tell_set_back(count: int) -> str:
     positions = "one position is" if count == 1 else f"{count:,} positions are"
-    return f"{positions} trained again: what was trained since the last checkpoint is lost with a part of the model"
+    return f"{positions} trained again: the model no longer has all that was trained since the last checkpoint"
 
 
 def _tell_taken_over(server: str, count: int) -> str:

@@ -216,12 +216,14 @@ def test_why_tells_that_the_ratio_is_measured():
     with stage() as (made, place):
         made.make(kinds.NODES, node())
         raw = made.make_job(told=status(servers={"trainersPerServer": 2}), server=servers)
-        made.make_pods(raw, Role.TRAINER, 2)
+        made.make_pods(raw, Role.TRAINER, 1)
         made.make_pods(raw, Role.SERVER, 1)
         found, aside = place.snapshot(), place.aside("digits")
     (job,) = found.view.jobs
     explanation = explain(Moment(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
-    told = why_lines(explanation, 2, job, is_ratio_measured=aside.is_ratio_measured)[1]
+    trainers, told, *_ = why_lines(explanation, 2, job, is_ratio_measured=aside.is_ratio_measured)
+    assert trainers.startswith(f"tj/{job.name} has 1 trainer")
+    assert "1 trainers" not in trainers
     assert "1 to 4 allowed, one for every 2 trainers, as measured by how long they wait" in told
 
 
