@@ -1,8 +1,8 @@
 """Lets all TrainingJobs live: tells their lives what the store shows, and does what they ask for.
 
-`jobs.life` decides, `records` keeps, `failures` judges pods that ended; this module looks at what stands.  It is
-level-triggered: what a life asks for is read from its stage and done until it stands, so that a lost event or a refused
-write costs time alone.  Sizes are the planner's.
+`jobs.life` decides, `records` keeps, `failures` judges pods that ended, `rounds` asks; this module looks at what stands.
+It is level-triggered: what a life asks for is read from its stage and done until it stands, so that a lost event or a
+refused write costs time alone.  Sizes are the planner's.
 
 A pod that has ended is taken away once it is judged, for its name is used again; the one that ended its job stays until
 the status says so, so that an operator that dies between finds it and comes to the same end (ADR 0152).
@@ -34,16 +34,12 @@ from autoscaler.operator.hands import Hands
 from autoscaler.operator.master_count import MasterCount
 from autoscaler.operator.record import JobRecord, facts_of, leaving_roles, next_look_at_s, owning_of
 from autoscaler.operator.records import Ears, Note, Records
+from autoscaler.operator.rounds import Rounds
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, role_of, roles_of, standing, uid_of
 from autoscaler.side_by_side import each
 
 TICK_S: Final = 0.5
-ASK_EVERY_S: Final = 2.0
-LONGEST_ASK_PAUSE_S: Final = 16.0  # of a master that does not answer
 AGAIN_S: Final = 5.0  # a deletion that has not shown by then is told once more
-ASKED_AT_ONCE: Final = 64  # masters that answered when they were asked last: many may fall silent together
-KNOCKED_AT_ONCE: Final = 48  # the others, in a line of their own: two hundred silent ones keep nobody else waiting
-ASK_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
 AT_ONCE: Final = 16  # pods told to leave at the same time
 
 Ask: TypeAlias = Callable[[KubeJob, Sequence[Raw]], Awaitable[tuple[str, JobProgress] | NoProgress]]
@@ -80,12 +76,8 @@ class Jobs:
         self._awake: set[JobName] = set()
         self._news = asyncio.Event()
         self._look_at_s: dict[JobName, float] = {}
-        self._ask_at_s: dict[JobName, tuple[float, float]] = {}  # when, and the pause after that
         self._sent_away_s: dict[str, float] = {}  # by UID, those of the last seconds
-        self._gone: list[KubeJob] = []  # whose masters are still to be hung up on
-        self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
-        self._knock = asyncio.Semaphore(KNOCKED_AT_ONCE)
-        self._being_asked: set[JobName] = set()  # or waiting for its turn
+        self._rounds = Rounds(ask=self.ask, hang_up=lambda job: self._ask(job, ()), jobs=self._asked, clock=clock)
 
     # ---- what others ask ----------------------------------------------------------------------------------------
 
@@ -119,7 +111,7 @@ class Jobs:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep_looking(), name="jobs: look")
-                tasks.create_task(self._keep_asking(), name="jobs: ask the masters")
+                tasks.create_task(self._rounds.run(), name="jobs: ask the masters")
         finally:
             await self.failures.close()
 
@@ -200,9 +192,8 @@ class Jobs:
     def _forget(self, name: JobName) -> None:
         record = self._records.all.pop(name, None)
         if record is not None:
-            self._gone.append(record.job)
+            self._rounds.forget(record.job)
         self._look_at_s.pop(name, None)
-        self._ask_at_s.pop(name, None)
         self._ears.changed(name)
 
     def _account(self, job: KubeJob, pods: Sequence[Raw]) -> None:
@@ -291,35 +282,6 @@ class Jobs:
         names |= {name for name, at_s in self._look_at_s.items() if now_s >= at_s}
         return sorted(names)
 
-    async def _keep_asking(self) -> None:
-        """Each job in its own time: one whose master is silent holds up no other."""
-        async with asyncio.TaskGroup() as asking:
-            while True:
-                now_s = self._clock()
-                for job in self._asked():
-                    if job.key not in self._being_asked and now_s >= self._ask_at_s.get(job.key, (0.0, 0.0))[0]:
-                        self._being_asked.add(job.key)
-                        asking.create_task(self._ask_in_turn(job))
-                for job in [job for job in self._gone if job.key not in self._being_asked]:
-                    self._gone.remove(job)
-                    await self._ask(job, ())
-                await asyncio.sleep(TICK_S)
-
     def _asked(self) -> list[KubeJob]:
         """Jobs whose masters may have something to say."""
         return [record.job for record in self.records.values() if record.life.stage is not lives.Stage.OVER]
-
-    async def _ask_in_turn(self, job: KubeJob) -> None:
-        is_answered = False
-        _, pause_s = self._ask_at_s.get(job.key, (0.0, 0.0))
-        line = self._turn if pause_s == ASK_EVERY_S else self._knock  # the shortest pause: it answered when asked last
-        try:
-            async with line, asyncio.timeout(ASK_LIMIT_S):
-                is_answered = await self.ask(job)
-        except TimeoutError:
-            log.debug("job %s: no answer within %g s", job.key, ASK_LIMIT_S)
-        finally:
-            self._being_asked.discard(job.key)
-        pause_s = ASK_EVERY_S if is_answered else min(2 * max(pause_s, ASK_EVERY_S), LONGEST_ASK_PAUSE_S)
-        if job.key in self.records:
-            self._ask_at_s[job.key] = (self._clock() + pause_s, pause_s)

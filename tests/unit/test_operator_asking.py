@@ -7,7 +7,7 @@ from autoscaler.domain import JobName
 from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
-from autoscaler.operator.jobs import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE, KNOCKED_AT_ONCE
+from autoscaler.operator.rounds import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE, KNOCKED_AT_ONCE
 from master.api.status import JobPhase
 from tests.unit import virtual_time
 from tests.unit.kube_objects import raw_job
