@@ -1,8 +1,8 @@
 """Lets all TrainingJobs live: tells their lives what the store shows, and does what they ask for.
 
-`jobs.life` decides, `records` keeps, `failures` judges pods that ended, `rounds` asks; this module looks at what stands.
-It is level-triggered: what a life asks for is read from its stage and done until it stands, so that a lost event or a
-refused write costs time alone.  Sizes are the planner's.
+`jobs.life` decides, `records` keeps, `failures` judges pods that ended, `rounds` asks; this module looks at what
+stands.  It is level-triggered: what a life asks for is read from its stage and done until it stands, so that a lost
+event or a refused write costs time alone.  Sizes are the planner's.
 
 A pod that has ended is taken away once it is judged, for its name is used again; the one that ended its job stays until
 the status says so, so that an operator that dies between finds it and comes to the same end (ADR 0152).
