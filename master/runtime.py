@@ -22,7 +22,7 @@ from typing import Any, Final, assert_never
 
 from master import job
 from master.api.errors import ContractError, WireError
-from master.api.identities import Term
+from master.api.identities import ManifestId, Term
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.scaling import ServersAnswer
 from master.api.status import JobStatus
@@ -100,6 +100,7 @@ class TermRuntime:
         step = job.initial(config, durable, term, _now())
         self._state = step.state
         self._first_effects = step.effects
+        self._head = durable.head
         self._asking: dict[int, asyncio.Future[ServersAnswer]] = {}  # how many servers there are to be, by request
         self._requests = itertools.count()
         self._has_news = True  # since the deadlines were looked at
@@ -112,6 +113,8 @@ class TermRuntime:
         """Serves the term.  Raises TermEndedError when it is over; afterwards nothing more leaves on any stream."""
         writes = asyncio.create_task(self._persistence.run())
         try:
+            if self._head is not None:
+                self._note_head(self._head.id)  # whoever committed it may have been killed before that
             self._perform(self._first_effects)
             while True:
                 await self._inbox.wait(self._wait_s())
@@ -220,7 +223,10 @@ class TermRuntime:
         self._inbox.add(outcome)
         if isinstance(outcome, Persisted) and isinstance(outcome.write, SwapHead):
             self._counts.commits += 1
-            self._start(asyncio.to_thread(self._folder.note_head, outcome.write.manifest))
+            self._note_head(outcome.write.manifest)
+
+    def _note_head(self, manifest: ManifestId) -> None:
+        self._start(asyncio.to_thread(self._folder.note_head, manifest))
 
     async def _write_manifest(self, effect: WriteManifest) -> None:
         manifest = replace(effect.manifest, created_at_s=time.time())

@@ -8,10 +8,11 @@ import grpc
 import grpc.aio
 import pytest
 
-from master.api.audit import read_checkpoint
+from master.api.audit import read_checkpoint, try_head_hint
 from master.api.identities import DatasetSpec
 from master.api.messages import Acquire, Granted
 from master.api.positions import EMPTY, union
+from master.api.storage import open_storage
 from tests.integration.master_stage import (
     MasterProcess,
     Member,
@@ -146,6 +147,24 @@ async def test_a_store_that_lost_everything_goes_on_from_the_folder(tmp_path):
         assert status.lineage > kept.lineage
         await work
     assert kept.data <= read_checkpoint(master.checkpoints).head.data == DATASET.everything
+
+
+async def test_a_new_master_notes_the_head_that_a_killed_one_did_not(etcd, tmp_path):
+    """Killed between its commit and the file HEAD; no commit follows, for all is trained: readers see the last one."""
+    master = on(etcd, tmp_path)
+    async with running(master):
+        await Sharder(DATASET).run(master.address)
+        await master.kill()
+        folder = open_storage(master.checkpoints)
+        folder.delete("HEAD")
+        await master.start()
+        await until_it_leads(master)
+
+        async def is_noted():
+            return try_head_hint(folder) is not None
+
+        await until(is_noted)
+    check_history(master.checkpoints)
 
 
 async def test_a_folder_that_cannot_be_written_delays_commits_only(tmp_path):

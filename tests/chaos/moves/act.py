@@ -135,10 +135,19 @@ class Act:
             await self._pause()
 
     async def end(self) -> None:
-        """Training ends, as soon as it can, then everybody goes."""
+        """Training ends, as soon as it can; then the master is told to go and has gone, as of every job that has ended.
+
+        The others are still here.  A master notes its last checkpoint in the folder before it goes; killed, it may not.
+        """
         self._cast.hurry()
+        await self._until(lambda: self._cast.is_over)
+        for master in self._cast.here(Part.MASTER):
+            self._cast.leave(master)
+        await self._until(lambda: not any(a.is_here for a in self._cast.actors.values() if a.part is Part.MASTER))
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
         until_s = time.monotonic() + END_BUDGET_S
-        while not self._cast.is_over:
+        while not is_so():
             if time.monotonic() > until_s:
                 raise TimeoutError(f"{self._cast.job} does not end: {await self._brief()}")
             await self._pause()
