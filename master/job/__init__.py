@@ -10,8 +10,9 @@
 Everything in this package is pure: no clock, no chance, no I/O.  `domain` has its words (events, effects, settings),
 `state` its value.  Parts: `dispatch` and `shards` (who trains what), `membership`, `trainers`, `departures`, `servers`
 (who is here), `declaring`, `checkpoint` with `cuts` and `commit_end` (the commit), `recovery` with `quorum`,
-`rollback` and `restoring` (take-over, roll-back), `table`, `moves`, `orders`, `resizing` and `placement` (servers that
-come and go), `skipping` and `quarantine`, `ownership` (without servers).  The shell around it is `master.runtime`.
+`rollback` and `restoring` (take-over, roll-back), `table`, `moves` with `admission` and `orders`, `resizing` and
+`placement` (servers that come and go), `skipping` and `quarantine`, `ownership` (without servers).  The shell around it
+is `master.runtime`.
 """
 
 from master.job.invariants import check_invariants

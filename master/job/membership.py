@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName
+from master.api.identities import NO_LINEAGE, Incarnation, Lineage, MemberName, ServerPlace
 from master.api.messages import RegisterServer, RegisterTrainer
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain import Instant, MemberKey
@@ -131,6 +131,12 @@ def trainer_of(said: RegisterTrainer, before: Trainer | None) -> Trainer:
 def server_of(said: RegisterServer) -> Server:
     key = MemberKey(name=said.name, incarnation=said.incarnation)
     return Server(key=key, ordinal=said.ordinal, address=said.address, lineage=said.lineage, is_leaving=said.is_leaving)
+
+
+def place_of(server: Server) -> ServerPlace:
+    """As the table names it."""
+    key = server.key
+    return ServerPlace(name=key.name, incarnation=key.incarnation, address=server.address, ordinal=server.ordinal)
 
 
 def rank_changes(members: Members) -> tuple[Trainer, ...]:

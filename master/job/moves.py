@@ -4,31 +4,22 @@
                             `-- lost, late, given up -> UNDO -> ACTIVATE, FORGET    stays, at the next version
 
 The table in the store is the truth (`table`); what is kept here beside it is what has been heard since, and is asked
-again (`orders`).  Nothing in it waits for a cut, and no cut for it, but for pace (rule 59): a due commit goes first,
-and no bucket begins to move under an open cut unless its server has to go.
+again (`orders`).  Nothing in it waits for a cut, and no cut for it, but for pace (rule 59).
 
-Not here: where buckets should be (`placement`, asked by `resizing`), what takes too long (`lateness`), the loss of a
-server (`servers`), new masters (`recovery`).
+Not here: where buckets should be (`placement`, asked by `resizing`), which moves begin (`admission`), what takes too
+long (`lateness`), the loss of a server (`servers`), new masters (`recovery`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
-from master.api.identities import BucketId, ServerPlace
 from master.api.messages import Activated, Installed
-from master.api.positions import PositionSet
-from master.job import lateness, orders, resizing, skipping, succession, table
-from master.job.domain import ChangeTable, Intent, MemberKey, Persist, Table
+from master.job import admission, lateness, orders, resizing, skipping, succession, table
+from master.job.domain import ChangeTable, MemberKey, Persist, Table
 from master.job.frozen_map import FrozenMap
 from master.job.membership import Server
-from master.job.pace import Pace
-from master.job.placement import Move
-from master.job.state import JobState, Phase, Stage, Turn
-
-LOOK_AHEAD: Final = 64
-"""Waiting moves that are looked at with each event; sources take turns in them, so these name all that are free."""
+from master.job.state import JobState, Stage, Turn
 
 # ---- what can go on -------------------------------------------------------------------------------------------------
 
@@ -41,7 +32,7 @@ def advance(turn: Turn) -> None:
     before = state.table
     if before is not None and (state.moves.intents or state.moves.waiting or before.backups):
         ended = succession.settled(state, _ended(state, before))
-        after = _begun(turn, ended)
+        after = admission.admitted(turn, ended)
         if after != before:
             _write(turn, before, after)
 
@@ -82,103 +73,6 @@ def _ended(state: JobState, now: Table) -> Table:
             source = state.members.try_server(intent.source)
             now = table.flipped(now, intent, source_stays=source is not None and not state.is_going(source))
     return now
-
-
-def _begun(turn: Turn, now: Table) -> Table:
-    """INTENT for as many as may be on their way together (rule 41)."""
-    state, waiting = turn.state, turn.state.moves.waiting
-    is_urgent = any(server.is_leaving for server in state.members.servers.values())
-    if not waiting or (is_paced(state) and not is_urgent):
-        return now
-    beginning = _Beginning(state, now)
-    rest = [move for move in waiting[:LOOK_AHEAD] if not beginning.deals_with(move)]
-    rest += waiting[LOOK_AHEAD:]
-    if len(rest) < len(waiting):
-        turn.change(moves=replace(state.moves, waiting=tuple(rest)))
-    after = beginning.table()
-    if not rest and after == now and not now.intents:
-        resizing.plan_for_those_who_go(turn)
-    return after
-
-
-class _Beginning:
-    """The moves that begin with one change of the table."""
-
-    def __init__(self, state: JobState, now: Table) -> None:
-        assert state.table is not None
-        self._state, self._now = state, now
-        self._pace = Pace(state, now.intents)
-        self._busy = set(table.changed(state.table, now))  # these, and all that was looked at
-        self._intents: list[Intent] = []
-        self._places: list[ServerPlace] = []
-        self._for_backups: list[int] = []
-
-    def deals_with(self, move: Move) -> bool:
-        """False: it is looked at again with the next event."""
-        state, is_busy = self._state, move.bucket in self._busy
-        self._busy.add(move.bucket)
-        if is_busy or not self._pace.allows(move):
-            return False
-        source, target = _ends(state, move)
-        is_settled = _is_settled(state, move.bucket)
-        if source is None or target is None or (source == target and is_settled):
-            return True  # gone, or there already: planned anew when somebody comes or goes
-        if not is_settled or not _may_begin(state, source, target):
-            return False
-        if table.backup_of(self._now, move.bucket) != target.key:
-            self._begin(move, source, target)
-        elif not move.is_backup:
-            self._now = table.promoted(self._now, move.bucket)  # it has all of it: there is nothing to copy
-        return True
-
-    def table(self) -> Table:
-        return table.with_intents(self._now, self._intents, self._places, PositionSet.of(*self._for_backups))
-
-    def _begin(self, move: Move, source: Server, target: Server) -> None:
-        self._intents.append(_intent(self._state, move, source, target))
-        self._places.append(place_of(target))
-        self._for_backups += [move.bucket] * move.is_backup
-        self._pace.begin(move)
-
-
-def _ends(state: JobState, move: Move) -> tuple[Server | None, Server | None]:
-    """The owner by the table, and the target, if both are members."""
-    assert state.route is not None
-    owner = table.owner_of(state.route, move.bucket)
-    return state.members.try_server(owner), state.members.servers.get(move.target)
-
-
-def _is_settled(state: JobState, bucket: int) -> bool:
-    """No intent names it, and its owner has said that it is live at the table's version (rule 41)."""
-    is_named = any(intent.bucket == bucket for intent in state.moves.intents)
-    return not is_named and bucket not in state.moves.inactive
-
-
-def _may_begin(state: JobState, source: Server, target: Server) -> bool:
-    are_here = source.is_connected and target.is_connected and target.lineage == state.number
-    return are_here and not state.is_going(target) and (source.is_leaving or not is_paced(state))
-
-
-def is_paced(state: JobState) -> bool:
-    """A cut is open, or a commit is due and goes first: only what is in a hurry begins to move (rule 59)."""
-    return state.commit.phase in (Phase.HOLDING, Phase.WRITING) or state.is_commit_due
-
-
-def _intent(state: JobState, move: Move, source: Server, target: Server) -> Intent:
-    assert state.route is not None
-    return Intent(
-        bucket=BucketId(move.bucket),
-        lineage=state.number,
-        version=state.route.version[move.bucket],
-        source=source.key,
-        target=target.key,
-        reason=state.moves.reason,
-    )
-
-
-def place_of(server: Server) -> ServerPlace:
-    key = server.key
-    return ServerPlace(name=key.name, incarnation=key.incarnation, address=server.address, ordinal=server.ordinal)
 
 
 # ---- the table has changed ------------------------------------------------------------------------------------------

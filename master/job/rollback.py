@@ -16,12 +16,12 @@ from dataclasses import replace
 from master.api.identities import Lineage, Route, Version
 from master.api.messages import Fenced
 from master.api.positions import EMPTY
-from master.job import moves, quorum
+from master.job import quorum
 from master.job.backups import place_backups
 from master.job.commit_end import give_up
 from master.job.dispatch import void
 from master.job.domain import AfterLoss, Backups, LineageRecord, RaiseLineage
-from master.job.membership import put_trainer
+from master.job.membership import place_of, put_trainer
 from master.job.placement import NOBODY, place
 from master.job.state import JobState, Moves, Phase, Stage, Turn
 from master.job.table import owner_of
@@ -82,7 +82,7 @@ def _new_route(turn: Turn, number: Lineage) -> Route:
     return Route(
         revision=before.revision + 1 if before else 1,
         lineage=number,
-        servers=tuple(moves.place_of(one) for one in servers),
+        servers=tuple(place_of(one) for one in servers),
         owner=place(bucket_count, len(servers), held),
         version=(Version(0),) * bucket_count,
     )

@@ -10,12 +10,12 @@ from contextlib import ExitStack, contextmanager
 from typing import Final
 from unittest.mock import patch
 
-from master.job import cuts, moves
+from master.job import admission, cuts
 from tests.protocol.explore import Limits, Report, explore
 from tests.protocol.model import JobModel
 from tests.protocol.settings import Setting
 
-PATCHES: Final = ((cuts, "is_quiet", lambda state: True), (moves, "is_paced", lambda state: False))
+PATCHES: Final = ((cuts, "is_quiet", lambda state: True), (admission, "is_paced", lambda state: False))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from master.api.messages import Activate, Forget
 from master.api.positions import PositionSet
-from master.job import lateness, machine, moves, quorum, restoring, table
+from master.job import admission, lateness, machine, moves, quorum, restoring, table
 from master.job.domain import MovesExpired, Table
 from master.job.state import Moves, Turn
 from tests.protocol import masters
@@ -107,7 +107,7 @@ BREAKS: Final = (
     Break(
         name="intent-before-active",
         rule="41: only when the source has reported itself live at that version",
-        patches=((moves, "_is_settled", always),),
+        patches=((admission, "_is_settled", always),),
         setting=Setting(**ONE, faults=Faults(move=2, deadline=2)),
     ),
     Break(
