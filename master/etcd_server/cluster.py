@@ -128,8 +128,18 @@ class EtcdMember:
             writer.close()
 
     def _last_words(self) -> str:
-        lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
+        lines = without_stacks(self.log_file.read_text(errors="replace").splitlines())[-LOG_LINES:]
         return "\n".join([f"The end of {self.log_file}:", *lines])
+
+
+def without_stacks(lines: Sequence[str]) -> list[str]:
+    """Without the stacks that a panic ends with: the reason, such as a full disk, stands before them."""
+    kept, is_stack = [], False
+    for line in lines:
+        is_stack = line.startswith("goroutine ") or (is_stack and not line.startswith("{"))
+        if line and not is_stack:
+            kept.append(line)
+    return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
