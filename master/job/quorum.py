@@ -69,9 +69,12 @@ def note_successor(turn: Turn) -> None:
 
 
 def is_successor_expected(state: JobState) -> bool:
-    """While the job serves: a server was lost a short time ago, and not all that are wanted are here."""
+    """While the job serves: a server was lost a short time ago, and not all that are wanted are here.
+
+    Nobody comes to a job that is complete.
+    """
     are_all_here = state.members.servers.keys() >= set(range(state.scale.wanted))
-    return state.recovery.awaits_until is not None and not are_all_here
+    return state.recovery.awaits_until is not None and not are_all_here and not state.is_complete
 
 
 def handle_owners_awaited(turn: Turn, event: OwnersAwaited) -> None:

@@ -75,6 +75,20 @@ def test_it_does_not_wait_for_one_that_had_to_go_itself():
     assert to(driver, servers[1].key, Released)
 
 
+def test_it_waits_for_nobody_once_the_job_is_complete():
+    """Its servers are told to go, and the lost one is not started again."""
+    driver, servers = paired(CONFIG)
+    for request in range(1, 1000):
+        if not driver.state.dispatch.todo:
+            break
+        train(driver, servers, request)
+    run_servers(driver, servers)
+    lose(driver, servers, 0)
+    assert driver.state.is_complete
+    leave(driver, servers[1])
+    assert to(driver, servers[1].key, Released)
+
+
 def test_nobody_is_expected_once_all_are_here_again():
     """A loss is over then: it delays no later leave."""
     driver, servers = paired(CONFIG)
