@@ -64,6 +64,11 @@ class Life:
     stopped: int = 0  # how many roles of STOP_ORDER have been told to leave
 
     @property
+    def trains_on(self) -> bool:
+        """Now or once it is resumed: what is lost of its model is missed."""
+        return self.stage in _BEFORE_THE_END
+
+    @property
     def state(self) -> JobState:
         """What the planner is told."""
         match self.stage:

@@ -77,12 +77,14 @@ class Failures:
     def tell_end(self, job: KubeJob, raw: Raw) -> None:
         """A pod that was told to leave has ended: whether a server had the time to hand over what it held."""
         record, uid = self._records.of(job), uid_of(raw)
-        if role_of(raw) is not Role.SERVER or uid in record.judged or record.life.state is not JobState.ACTIVE:
+        if role_of(raw) is not Role.SERVER or uid in record.judged or not record.life.trains_on:
             return
         self._records.change(job, judged=record.judged | {uid})
         end = end_of(raw, record.told)
         assert end is not None, f"{key_of(raw)} has ended"
         lost = loss_of(end.code, end.story)
+        if not lost and record.life.state is not JobState.ACTIVE:
+            return  # it is suspended: they all leave
         self._ears.say(
             job,
             Note(

@@ -163,6 +163,19 @@ async def test_a_server_that_left_with_a_part_of_the_model_is_told(tmp_path, cod
         assert record(cluster).life.failures == 0
 
 
+async def test_a_server_that_had_no_time_to_commit_before_its_job_was_suspended_is_told(tmp_path):
+    """What it had is trained again once the job is resumed."""
+    obedient = template(
+        "sh", "-c", f"trap 'exit {EXIT_OWNING}' TERM; echo up; while :; do sleep 0.1; done", grace_s=60.0
+    )
+    async with running(tmp_path) as cluster:
+        await start(cluster, job(server=obedient))
+        log = cluster.recorder.folder.log_of("digits-server-0")
+        await wait_until(cluster, lambda: log.exists() and "up" in log.read_text(), "the trap")
+        cluster.suspend("digits", on=True)
+        await wait_until(cluster, lambda: events(cluster, "ServerLost"), "the word of it")
+
+
 async def test_a_number_that_holds_is_told_though_its_answer_came_too_late(tmp_path):
     """A busy master writes it and answers after the deadline: the user hears of it all the same, once."""
     told = []

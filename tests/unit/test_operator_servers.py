@@ -325,6 +325,23 @@ async def test_the_end_of_a_drained_server_is_told_from_a_crash(code, reason):
     assert "ServerFailed" not in scene.reasons()
 
 
+@pytest.mark.parametrize(("code", "told"), [(0, set()), (75, {"ServerLost"})])
+async def test_a_server_of_a_suspended_job_that_could_not_commit_is_told(code, told):
+    """What it had is trained again once the job is resumed; that the others have left is no news."""
+    scene = await grown()
+    scene.bench.edit(runPolicy={"suspend": True})
+    await scene.watch()
+    await scene.leading.jobs.look(JOB)
+    scene.bench.rest.end("team-a", "digits-server-1", code=code)
+    raw = scene.server.get(PODS, "team-a", "digits-server-1")
+    leaving = raw["metadata"] | {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 120}
+    scene.server.rewrite(PODS, raw, raw | {"metadata": leaving})
+    await scene.watch()
+    await scene.leading.jobs.look(JOB)
+    await scene.leading.events.write_all()
+    assert {"ServerLost", "ServerLeft"} & set(scene.reasons()) == told
+
+
 async def test_where_servers_stay_they_stay_at_the_minimum():
     term = Term(policy=CALM, job={"parameterServer": SERVERS})
     await term.step(12)

@@ -278,8 +278,8 @@ class Jobs:
         self.tell(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
 
     def _note_loss(self, record: JobRecord, gone: Gone) -> None:
-        """A server that was told to leave has ended; where its whole job goes, nobody asks what it held."""
-        goes_on = record.life.stage is lives.Stage.ACTIVE and any(
+        """A server that was told to leave has ended; where its job is over, nobody asks what it held."""
+        goes_on = record.life.trains_on and any(
             not pod.is_leaving for pod in self._table.job_pods(record.name, Role.MASTER)
         )
         lost = loss_of(gone.code, gone.story) if goes_on and gone.code is not None else ""
