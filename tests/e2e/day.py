@@ -144,8 +144,12 @@ class Day:
 
     def event_reasons(self) -> set[str]:
         """Of what was told about the job."""
-        told = self.kubectl("get", "events.events.k8s.io", "-o", "json")
-        return {each["reason"] for each in json.loads(told)["items"] if each["regarding"]["kind"] == "TrainingJob"}
+        return {reason for reason, _ in self.events()}
+
+    def events(self) -> set[tuple[str, str]]:
+        """What was told about the job: reason and words."""
+        told = json.loads(self.kubectl("get", "events.events.k8s.io", "-o", "json"))["items"]
+        return {(each["reason"], each["note"]) for each in told if each["regarding"]["kind"] == "TrainingJob"}
 
     def job(self) -> dict[str, Any]:
         """Empty before there is one."""
@@ -172,16 +176,16 @@ class Day:
 
 
 def job_manifest(
-    *, epochs: int, most: int, least: int = 2, most_servers: int = 3, server: str = SMALL
+    *, epochs: int, most: int, least: int = 2, most_servers: int = 3, server: str = SMALL, copies: int = 1
 ) -> dict[str, Any]:
     """The example's job, with a seat's amounts; it counts in the model how often each digit was trained.
 
-    `server`: what a server asks for.
+    `server`: what a server asks for; `copies`: of each part of the model.
     """
     job: dict[str, Any] = yaml.safe_load((EXAMPLES / "digits.yaml").read_text())
     spec = job["spec"]
     spec["trainer"] |= {"minReplicas": least, "maxReplicas": most}
-    spec["parameterServer"]["maxReplicas"] = most_servers
+    spec["parameterServer"] |= {"maxReplicas": most_servers, "copies": copies}
     for role, cpu in (("trainer", SEAT), ("parameterServer", server), ("master", SMALL)):
         (container,) = spec[role]["template"]["spec"]["containers"]
         container["resources"] = {"requests": {"cpu": cpu, "memory": MEMORY}}

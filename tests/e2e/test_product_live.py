@@ -154,6 +154,39 @@ def test_both_roles_grow_and_shrink_while_it_trains(day, real_cluster, edl):
     day.end()
 
 
+def test_a_killed_server_costs_no_work_where_another_has_second_copies(day, real_cluster):
+    """One on each node; the other one goes on at once, and what comes in the lost one's place gets second copies."""
+    day.begin(epochs=3 * EPOCHS // 2, trainers=MOST, web=WEB, copies=2)
+    day.wait_trainers(MOST)
+    day.wait_servers(2)
+    day.wait("two copies of each bucket", lambda: copies(day) == (2, 0))
+    assert sorted(server_nodes(day).values()) == sorted(NODES)
+    lineage = day.status("progress", "lineage")
+
+    killed = uid(day.pods("server")["digits-server-1"])
+    real_cluster.kill(day.namespace, "digits-server-1")
+    day.wait("the other goes on", lambda: any(is_promotion(event, to="digits-server-0") for event in day.events()))
+    day.wait_told("ServerFailed", by="failure", role="server")
+    day.wait("another server in its place", lambda: killed not in map(uid, day.pods("server").values()))
+    day.wait_servers(2)
+    day.wait("two copies again", lambda: copies(day) == (2, 0))
+    assert sorted(server_nodes(day).values()) == sorted(NODES)
+    assert day.status("progress", "lineage") == lineage, "a loss with a second copy has rolled the job back"
+    assert "SetBack" not in day.event_reasons()
+    assert not day.is_over(), "the day was too short for its loss"
+    day.end()
+
+
+def copies(day):
+    """How many are wanted, and how many buckets have one."""
+    return day.status("servers", "copies"), day.status("servers", "alone")
+
+
+def is_promotion(event, *, to):
+    reason, words = event
+    return reason == "ServerLost" and to in words and "second copies" in words
+
+
 @pytest.fixture
 def moving_servers(product):
     """Operators that move servers; those of other tests leave them where they stand, as they do by default."""
