@@ -8,11 +8,10 @@ lock with the new state, so that parameters and marks change as one.  Cuts are i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from master.api.identities import ServerPlace, Version
+from master.api.identities import Incarnation, ServerPlace, Version
 from master.api.messages import (
     Activate,
     AskMarks,
@@ -87,10 +86,10 @@ def push_as_backup(state: ServerState, event: Push) -> PushStep:
 def said_of(one: PassOn, answer: PushAnswer) -> tuple[BackupSaid, ...]:
     """What a backup's answer says of the versions at which it was asked."""
     return tuple(
-        BackupSaid(backup=one.to.incarnation, version=target.version, ruling=replace(ruling, buckets=common))
+        BackupSaid(backup=one.to.incarnation, version=target.version, ruling=inside)
         for target in one.targets
         for ruling in answer.rulings
-        if (common := target.buckets & ruling.buckets)
+        if (inside := _within(ruling, target.buckets)) is not None
     )
 
 
@@ -200,7 +199,7 @@ class _Judged:
         self._rulings: list[Ruling] = []
         self.live = EMPTY
         self.both = EMPTY
-        self.passes: dict[tuple[ServerPlace, Version], PositionSet] = {}
+        self.passes: dict[Incarnation, tuple[ServerPlace, dict[Version, PositionSet]]] = {}
 
     def take(self, target: Target, groups: tuple[Group, ...]) -> tuple[Group, ...]:
         """Judges the target's buckets; returns all groups as they are afterwards, split where they now differ."""
@@ -233,37 +232,38 @@ class _Judged:
         return tuple(self._rulings)
 
     def passed(self) -> tuple[PassOn, ...]:
-        places = dict.fromkeys(place for place, _ in self.passes)
-        return tuple(PassOn(to=place, targets=self._targets(place)) for place in places)
+        return tuple(
+            PassOn(to=place, targets=tuple([Target(buckets=b, version=v) for v, b in asked.items()]))
+            for place, asked in self.passes.values()
+        )
 
-    def _targets(self, place: ServerPlace) -> tuple[Target, ...]:
-        return tuple(Target(buckets=b, version=v) for (to, v), b in self.passes.items() if to == place)
-
-    def _judge_backed(self, group: Group, buckets: PositionSet) -> Iterator[Group]:
+    def _judge_backed(self, group: Group, buckets: PositionSet) -> tuple[Group, ...]:
         """As `_judge`, where what is to be applied is applied as far as the backup has it (rule 61)."""
+        if group.backup is None:
+            return (self._judge(group, buckets),)
         is_holding = bool(self._held) and not buckets.isdisjoint(self._held)
-        if group.backup is None or judge(group, self._positions, is_holding=is_holding)[0] is not Verdict.APPLIED:
-            yield self._judge(group, buckets)
-            return
+        if judge(group, self._positions, is_holding=is_holding)[0] is not Verdict.APPLIED:
+            return (self._judge(group, buckets),)
         confirmed = self._confirmed(group, group.backup, buckets)
-        if confirmed:
-            yield self._judge(group, confirmed)
-        if rest := buckets - confirmed:
-            yield replace(group, buckets=rest)
+        if not confirmed:
+            return (_part(group, buckets),)
+        judged, rest = self._judge(group, confirmed), buckets - confirmed
+        return (judged, _part(group, rest)) if rest else (judged,)
 
     def _confirmed(self, group: Group, backup: ServerPlace, buckets: PositionSet) -> PositionSet:
         """Those that their backup has; of the others it is said what the trainer is to do, or they are passed on."""
         if self._said is None:
-            asked = (backup, group.version)
-            self.passes[asked] = self.passes.get(asked, EMPTY) | buckets
+            _, asked = self.passes.setdefault(backup.incarnation, (backup, {}))
+            before = asked.get(group.version)
+            asked[group.version] = buckets if before is None else before | buckets
             return EMPTY
         confirmed, rest = EMPTY, buckets
         for said in self._said:
             if (said.backup, said.version) != (backup.incarnation, group.version):
                 continue
-            inside = rest & said.ruling.buckets
+            inside = _common(said.ruling.buckets, rest)
             if inside and said.ruling.verdict in CONFIRMED:
-                confirmed |= inside
+                confirmed = confirmed | inside if confirmed else inside
                 rest -= inside
             elif inside and said.ruling.verdict is Verdict.OVERLAP:
                 self._rule(inside, Verdict.SPLIT, self._positions - said.ruling.positions)  # what it is ahead by
@@ -277,7 +277,7 @@ class _Judged:
         verdict, named = judge(group, self._positions, is_holding=bool(is_holding))
         self._rule(buckets, verdict, named)
         if verdict is not Verdict.APPLIED:
-            return replace(group, buckets=buckets)
+            return _part(group, buckets)
         if group.fork is not None and not self._positions.isdisjoint(group.fork.wanted):
             self.both = joined(self.both, buckets) if self.both else buckets
             forked: ForkMarks | None = fork.marked(group.fork, self._positions)
@@ -323,6 +323,19 @@ def judge(group: Group, positions: PositionSet, *, is_holding: bool) -> tuple[Ve
     if group.fork is not None and (inside := group.fork.wanted & positions) and inside != positions:
         return Verdict.SPLIT, inside
     return Verdict.APPLIED, EMPTY
+
+
+def _part(group: Group, buckets: PositionSet) -> Group:
+    """These buckets of the group, which are nearly always all of it."""
+    return group if buckets == group.buckets else replace(group, buckets=buckets)
+
+
+def _within(ruling: Ruling, buckets: PositionSet) -> Ruling | None:
+    """What it says of these buckets; None: nothing."""
+    if ruling.buckets == buckets:
+        return ruling
+    common = ruling.buckets & buckets
+    return replace(ruling, buckets=common) if common else None
 
 
 def _common(held: PositionSet, asked: PositionSet) -> PositionSet:

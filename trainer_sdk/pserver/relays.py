@@ -9,7 +9,6 @@ backup is silent, ends the wait by PROMOTE or ALONE (rule 62).  An owner never g
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -25,6 +24,7 @@ from trainer_sdk.pserver.handshake import Role
 from trainer_sdk.pserver.messages import BackupSaid, PassOn, Push, PushAnswer
 from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.silence import Silence, failed
 from trainer_sdk.pserver.wire import Channel, Frame, Kind, WireLimits
 from trainer_sdk.pserver.wire_copies import encode_pass
 from trainer_sdk.pserver.wire_messages import PushHead, decode_push_answer
@@ -40,9 +40,6 @@ SLOWEST_BYTES_PER_S: Final = 50e6
 MOST_MORE_S: Final = 6.0
 """A large push is waited for so much longer at most: its trainer waits 10 s for the owner."""
 
-TELL_EVERY_S: Final = 1.0
-"""The master is told of a backup's silence at most so often."""
-
 _MAX_TEXT: Final = 4096
 
 
@@ -57,7 +54,7 @@ class Relays:
         self._patience = Patience()
         self._lock = threading.Lock()
         self._idle: dict[Incarnation, list[Connection]] = {}
-        self._silent: dict[Incarnation, tuple[float, float]] = {}  # since when, and when that was told last
+        self._silent: dict[Incarnation, Silence] = {}
 
     def pass_on(
         self, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body: memoryview
@@ -83,7 +80,7 @@ class Relays:
         with self._lock:
             gone = [one for backup, idle in self._idle.items() if backup not in backups for one in idle]
             self._idle = {backup: idle for backup, idle in self._idle.items() if backup in backups}
-            self._silent = {backup: times for backup, times in self._silent.items() if backup in backups}
+            self._silent = {backup: silence for backup, silence in self._silent.items() if backup in backups}
         for connection in gone:
             connection.close()
 
@@ -105,7 +102,7 @@ class Relays:
             connection = Connection(
                 one.to, self._security, self._settings, context, self._patience, is_outdated=lambda: True
             )
-        passed = head._replace(push=_addressed(head, one))
+        passed = PushHead(_addressed(head, one), head.layout, head.sections)
         try:
             connection.channel(time.monotonic() + IO_S).send(Kind.PASS, encode_pass(passed, pushed), [body])
             log.debug("%s", one)
@@ -128,11 +125,10 @@ class Relays:
     def _tell_silent(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
         now_s = time.monotonic()
         with self._lock:
-            since_s, told_s = self._silent.get(backup, (begun_s, -math.inf))
-            if now_s - told_s < TELL_EVERY_S:
-                return
-            self._silent[backup] = (since_s, now_s)
-        self._tell(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - since_s))
+            silence = failed(self._silent.get(backup), begun_s, now_s)
+            self._silent[backup] = silence.told() if silence.is_due else silence
+        if silence.is_due:
+            self._tell(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - silence.since_s))
 
     def _give_up(self, connection: Connection, error: Exception) -> None:
         """That process may be over: its other connections are worth no more."""

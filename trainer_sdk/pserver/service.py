@@ -10,8 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from master.api.identities import Incarnation, Lineage, MemberName
 from master.api.messages import Activate, Forget, Freeze, Restore
@@ -43,8 +42,7 @@ from trainer_sdk.pserver.wire_messages import PullAnswer, PullHead, PullStatus, 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Passed:
+class _Passed(NamedTuple):
     """What is to go to backups first, and what they have `said`.
 
     `gradients` were checked against the tables, which are the same as long as the push's lineage is this server's.
@@ -127,7 +125,7 @@ class Service:
         if isinstance(taken, PushAnswer):
             return taken
         said = self._relays.pass_on(head, taken.passes, pushed, body)
-        answer = self._take(head, body, pushed, replace(taken, said=said))
+        answer = self._take(head, body, pushed, _Passed(taken.passes, taken.gradients, said))
         assert isinstance(answer, PushAnswer), "what backups have said, they are not asked again"
         return answer
 
@@ -152,7 +150,7 @@ class Service:
             while True:
                 step = bucket.push(shell.state, head.push, passed.said if passed else None)
                 if step.passes:
-                    return _Passed(passes=step.passes, gradients=self._checked(head, body, pushed))
+                    return _Passed(step.passes, self._checked(head, body, pushed))
                 if step.effects:
                     self._keep(step, passed.gradients if passed else self._checked(head, body, pushed), pushed)
                     return step.answer

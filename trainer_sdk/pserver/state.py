@@ -144,13 +144,13 @@ def merged(groups: Iterable[Group]) -> tuple[Group, ...]:
     """The same buckets in as few groups as possible."""
     found: dict[tuple[object, ...], Group] = {}
     for group in groups:
-        key = (
+        key = (  # of plain numbers: they are hashed at once, and this is the path of every push
             group.version,
-            group.applied,
-            group.skipped,
+            group.applied.bounds,
+            group.skipped.bounds,
             group.fork,
             group.is_frozen,
-            group.backup,
+            group.backup and group.backup.incarnation,
             group.is_backup,
         )
         equal = found.get(key)

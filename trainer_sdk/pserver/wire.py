@@ -112,10 +112,12 @@ class Channel:
             return True
         if isinstance(self._sock, ssl.SSLSocket):
             return self._sock.pending() > 0 or bool(self._arrivals.poll(0))
+        self._start = self._stop = 0
         try:
-            return self._read_ahead(socket.MSG_DONTWAIT) > 0
-        except TimeoutError:
+            self._stop = self._sock.recv_into(self._ahead, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
             return False
+        return self._stop > 0
 
     def wait(self) -> Frame | None:
         """The next frame's start, however long it takes to begin, up to `idle_s`; None: the peer has closed."""
@@ -198,12 +200,12 @@ class Channel:
             if time.monotonic() > until_s:
                 raise TimeoutError(f"no hello within {self._limits.hello_s} s")
 
-    def _read_ahead(self, flags: int = 0) -> int:
+    def _read_ahead(self) -> int:
         """How many bytes came; none: the peer has closed."""
         if self._start == self._stop:
             self._start = self._stop = 0
         try:
-            got = self._sock.recv_into(self._ahead[self._stop :], 0, flags)
+            got = self._sock.recv_into(self._ahead[self._stop :])
         except BlockingIOError as error:
             raise TimeoutError(f"nothing came for {self._limits.io_s} s") from error
         self._stop += got

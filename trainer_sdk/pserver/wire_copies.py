@@ -16,7 +16,16 @@ from master.api.identities import BucketId, Incarnation, Lineage, Version
 from master.api.positions import PositionSet
 from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.messages import CopyHead
-from trainer_sdk.pserver.wire_messages import PushHead, Reader, decode_push, encode_push, positions_in, sized
+from trainer_sdk.pserver.wire_messages import (
+    PushHead,
+    Reader,
+    buckets_in,
+    decode_push,
+    encode_push,
+    encoded_buckets,
+    positions_in,
+    sized,
+)
 
 _COPY: Final = struct.Struct("<qqqB")  # lineage, bucket, version, is_final
 _STATUS: Final = struct.Struct("<B")
@@ -57,13 +66,13 @@ def decode_copy(data: bytes) -> CopyHead:
 
 def encode_pass(head: PushHead, pushed: PositionSet) -> bytes:
     """A push that is passed on (rule 61).  Its body is still that of all the buckets that the trainer `pushed`."""
-    return sized(pushed.encode()) + encode_push(head)
+    return encoded_buckets(pushed) + encode_push(head)
 
 
 def decode_pass(data: bytes) -> tuple[PushHead, PositionSet]:
     """Raises WireError."""
     reader = Reader(data)
-    pushed = positions_in(reader.sized())
+    pushed = buckets_in(reader.sized())
     return decode_push(reader.rest()), pushed
 
 

@@ -115,7 +115,7 @@ def _token(data: bytes) -> LeaseToken | None:
 def _encoded_address(targets: tuple[Target, ...], layout: bytes, section_count: int) -> bytes:
     out = [_ADDRESS.pack(layout, len(targets), section_count)]
     for target in targets:
-        out += [_TARGET.pack(target.version), _encoded_buckets(target.buckets)]
+        out += [_TARGET.pack(target.version), encoded_buckets(target.buckets)]
     return b"".join(out)
 
 
@@ -125,7 +125,8 @@ def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...
     reader = Reader(data)
     layout, target_count, section_count = reader.take(_ADDRESS)
     targets = tuple(
-        Target(version=Version(reader.take(_TARGET)[0]), buckets=_buckets(reader.sized())) for _ in range(target_count)
+        Target(version=Version(reader.take(_TARGET)[0]), buckets=buckets_in(reader.sized()))
+        for _ in range(target_count)
     )
     sections = _sections(reader, section_count)
     reader.end()
@@ -136,7 +137,7 @@ def _address(data: bytes) -> tuple[tuple[Target, ...], bytes, tuple[Section, ...
 def encode_push_answer(answer: PushAnswer) -> bytes:
     out = [_ANSWER.pack(answer.lineage, len(answer.rulings))]
     for ruling in answer.rulings:
-        out += [_RULING.pack(_NUMBER_OF[ruling.verdict]), _encoded_buckets(ruling.buckets)]
+        out += [_RULING.pack(_NUMBER_OF[ruling.verdict]), encoded_buckets(ruling.buckets)]
         out.append(sized(ruling.positions.encode()))
     return b"".join(out)
 
@@ -150,7 +151,7 @@ def decode_push_answer(data: bytes) -> PushAnswer:
         (number,) = reader.take(_RULING)
         if number >= len(_VERDICTS):
             raise WireError(f"verdict {number} is unknown: another version of EDL?")
-        buckets, positions = _buckets(reader.sized()), reader.sized()
+        buckets, positions = buckets_in(reader.sized()), reader.sized()
         rulings.append(Ruling(verdict=_VERDICTS[number], buckets=buckets, positions=positions_in(positions)))
     reader.end()
     return PushAnswer(lineage=Lineage(lineage), rulings=tuple(rulings))
@@ -158,7 +159,7 @@ def decode_push_answer(data: bytes) -> PushAnswer:
 
 @lru_cache(maxsize=256)
 def encode_pull(head: PullHead) -> bytes:
-    out = [_PULL.pack(head.layout, len(head.sections)), _encoded_buckets(head.buckets)]
+    out = [_PULL.pack(head.layout, len(head.sections)), encoded_buckets(head.buckets)]
     out += [_SECTION.pack(*section) for section in head.sections]
     return b"".join(out)
 
@@ -167,7 +168,7 @@ def encode_pull(head: PullHead) -> bytes:
 def decode_pull(data: bytes) -> PullHead:
     reader = Reader(data)
     layout, section_count = reader.take(_PULL)
-    buckets = _buckets(reader.sized())
+    buckets = buckets_in(reader.sized())
     head = PullHead(layout=layout, buckets=buckets, sections=_sections(reader, section_count))
     reader.end()
     return head
@@ -250,11 +251,11 @@ def _named(words: _Named, number: int) -> _Named:
 
 
 @lru_cache(maxsize=256)
-def _buckets(data: bytes) -> PositionSet:
+def buckets_in(data: bytes) -> PositionSet:
     """Bucket sets are nearly always the same few."""
     return positions_in(data)
 
 
 @lru_cache(maxsize=256)
-def _encoded_buckets(buckets: PositionSet) -> bytes:
+def encoded_buckets(buckets: PositionSet) -> bytes:
     return sized(buckets.encode())
