@@ -1,9 +1,10 @@
 """Servers that hold second copies of one another's part of the model rather stand on different nodes.
 
 With two copies (ADR 0318) a lost server costs a promotion; a lost node on which both copies stand costs the work since
-the last checkpoint.  So a node on which servers of the same job stand costs a little more for another one (`waste`):
-where it makes hardly a difference to trainers servers are spread, and nothing else is given up for it.  Where there is
-no other room they stand side by side.  A voluntary move brings none beside another (`better_places`).
+the last checkpoint.  So a node on which servers of the same job stand costs one trainer more for another one (`waste`):
+who asks for two copies pays twice the memory to lose nothing, and should not lose it all with a node.  No minimum is
+given up for it, and where there is no other room they stand side by side.  A voluntary move brings none beside another
+(`better_places`).
 
 Which servers hold the same bucket is the job's master's business, and it knows no nodes: what counts here is how many
 stand together.  The planner names the node of every server that EDL creates, so nothing is left to kube-scheduler.
@@ -20,8 +21,8 @@ from autoscaler.planner.draft import Draft
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.waste import NOBODY, Crowd
 
-APART_GRAINS: Final = 100.0
-"""What each server that is there already adds to a node's cost: a tenth of the largest pod that is wanted."""
+APART_GRAINS: Final = 1000.0
+"""What each server that is there already adds to a node's cost: the largest pod that is wanted."""
 
 
 def crowd_for(draft: Draft, job: JobDraft, role: Role, beside: Iterable[int] = ()) -> Crowd:

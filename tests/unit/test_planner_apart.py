@@ -1,4 +1,4 @@
-"""Servers of a job with two copies of its model: on different nodes where that costs no trainer (ADR 0318)."""
+"""Servers of a job with two copies of its model: on different nodes where that costs a trainer at most (ADR 0318)."""
 
 from collections import Counter
 from dataclasses import replace
@@ -53,11 +53,19 @@ def test_they_stand_side_by_side_where_there_is_no_other_room():
     assert standing(driver, Role.SERVER) == ["a", "a"]
 
 
-def test_a_trainer_is_worth_more():
-    """Two servers of 2 take the place of one trainer of 4; on two nodes they would take two."""
+def test_a_trainer_of_surplus_is_given_for_it():
+    """Two servers of 2 take the place of one trainer of 4; on two nodes they take two."""
     nodes = [node(name, 8_000) for name in "ab"]
     driver = settled(nodes, with_servers(trainer_milli=4_000, server_milli=2_000))
-    assert standing(driver, Role.SERVER) == ["a", "a"]
+    assert standing(driver, Role.SERVER) == ["a", "b"]
+    assert len(standing(driver, Role.TRAINER)) == 2
+
+
+def test_no_minimum_is_given_for_it():
+    """As above, but the job needs three trainers to begin."""
+    nodes = [node(name, 8_000) for name in "ab"]
+    driver = settled(nodes, with_servers(trainer_milli=4_000, server_milli=2_000, low=3))
+    assert len(set(standing(driver, Role.SERVER))) == 1
     assert len(standing(driver, Role.TRAINER)) == 3
 
 
