@@ -1,8 +1,10 @@
 """What a second copy of each bucket costs, and what it saves: pushes with one copy and with two, and a killed server.
 
-Real processes on one machine, all on the loopback: a master, two servers, two trainers.  Rates are taken in turns of
-two jobs that stand beside each other, one of which sleeps, so both see the same machine; what is compared is two turns
-in a row.  After the SIGKILL a successor is started at once, as in `bench_loss`.
+Real processes on one machine: a master, two servers, two trainers.  Rates are taken in turns of two jobs that stand
+beside each other, one of which sleeps, so both see the same machine; what is compared is two turns in a row.  They are
+taken on the loopback, where the processors bind, and with each process behind a link of 1 Gbit/s (`nodes`), where a
+second copy takes room that the first one's pushes want.  After the SIGKILL a successor is started at once, as in
+`bench_loss`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
+import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from bench.jobs import PROGRAM, WIDTH, Job, batch_ends, job
+from bench.nodes import BEHIND_LINKS, HERE, LINKS, Node, Nodes, run_behind_links
 from bench.rows import Row, print_rows
 
 PUSHING: Final = PROGRAM.with_name("pushing.py")
@@ -32,12 +37,16 @@ WORK_S: Final = 3.0
 
 
 def main() -> None:
-    print_rows(asyncio.run(rows()))
+    if sys.argv[1:] == [BEHIND_LINKS]:
+        with Nodes() as nodes:
+            print_rows(asyncio.run(pushed(LINKS, nodes.add)))
+        return
+    why = run_behind_links("bench.bench_copies")
+    print_rows(asyncio.run(rows(why)))
 
 
-async def rows() -> list[Row]:
-    load = f"load of the machine before: {os.getloadavg()[0]:.1f}"
-    found = await pushed(load)
+async def rows(why: str) -> list[Row]:
+    found = await pushed("loopback", lambda: HERE, why)
     killed = [await lose_one() for _ in range(KILLS)]
     return [*found, *saved(killed)]
 
@@ -45,21 +54,22 @@ async def rows() -> list[Row]:
 # ---- what it costs --------------------------------------------------------------------------------------------------
 
 
-async def pushed(load: str) -> list[Row]:
+async def pushed(where: str, new_node: Callable[[], Node], why: str = "") -> list[Row]:
+    load = f"load of the machine before: {os.getloadavg()[0]:.1f}{why}"
     with TemporaryDirectory() as folder:
         turns = [Path(folder) / f"turn-{copies}" for copies in (1, 2)]
-        async with pushing(1, turns[0]) as one, pushing(2, turns[1]) as two:
+        async with pushing(1, turns[0], new_node) as one, pushing(2, turns[1], new_node) as two:
             await two.until(lambda p: p.alone == 0 and p.copies > 1, "two copies of all buckets")
             return [
-                compared(kind, trainers, await take_turns(f"{kind} {trainers}", (one, two), turns), load)
-                for kind in KINDS
+                compared(f"{where}: {kind}", trainers, await take_turns(f"{word} {trainers}", (one, two), turns), load)
+                for word, kind in KINDS.items()
                 for trainers in (1, 2)
             ]
 
 
-def pushing(copies: int, turn: Path) -> AbstractAsyncContextManager[Job]:
+def pushing(copies: int, turn: Path, new_node: Callable[[], Node]) -> AbstractAsyncContextManager[Job]:
     """Nobody takes away what a trainer holds that waits for its turn: pushes of that would end at once."""
-    return job(PUSHING, EDL_COPIES=str(copies), EDL_LEASE_FLOOR_S="3600", TURN=str(turn))
+    return job(PUSHING, new_node, EDL_COPIES=str(copies), EDL_LEASE_FLOOR_S="3600", TURN=str(turn))
 
 
 async def take_turns(turn: str, jobs: tuple[Job, Job], turns: list[Path]) -> list[tuple[float, float]]:
@@ -89,13 +99,13 @@ def give(place: Path, turn: str) -> None:
     fresh.rename(place)
 
 
-def compared(kind: str, trainers: int, rates: list[tuple[float, float]], load: str) -> Row:
+def compared(what: str, trainers: int, rates: list[tuple[float, float]], load: str) -> Row:
     """The goal is that of the issue."""
     one, two = (statistics.median(found) for found in zip(*rates, strict=True))
     ratios = sorted(b / a for a, b in rates)
     spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {len(ratios)} pairs of turns"
     return Row(
-        name=f"push rate with two copies / with one, {KINDS[kind]}, {trainers} trainer{'s' * (trainers > 1)}",
+        name=f"push rate with two copies / with one, {what}, {trainers} trainer{'s' * (trainers > 1)}",
         value=round(statistics.median(ratios), 2),
         unit="",
         goal=">= 0.6",

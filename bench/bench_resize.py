@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,13 +23,11 @@ from typing import Final
 from autoscaler.jobs.progress import JobProgress
 from bench.jobs import BUCKETS, ROWS, WIDTH, Job, batch_ends, job
 from bench.link import link_bytes_per_s
-from bench.nodes import HERE, Node, Nodes, NoNodesError, within_switch
+from bench.nodes import BEHIND_LINKS, HERE, LINKS, Node, Nodes, run_behind_links
 from bench.rows import Row, print_rows
 
 QUIET_S: Final = 12.0  # before a resize: what it is compared with; servers say every 10 s what their buckets weigh
-LINK_BYTES_PER_S: Final = 125_000_000  # of a node, each way: what these processors can fill beside everything else
 BATCH_BYTES: Final = 4096 * (4 * WIDTH + 8) + 4 * 65_536  # of `programs/embedding`: rows with their ids, and `w`
-BEHIND_LINKS: Final = "behind-links"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +42,10 @@ class Resize:
 
 def main() -> None:
     if sys.argv[1:] == [BEHIND_LINKS]:
-        with Nodes(LINK_BYTES_PER_S) as nodes:
-            print_rows(asyncio.run(rows("1 Gbit/s a node", nodes.add, 64 << 20)))
+        with Nodes() as nodes:
+            print_rows(asyncio.run(rows(LINKS, nodes.add, 64 << 20)))
         return
-    try:
-        subprocess.run(within_switch([sys.executable, "-m", "bench.bench_resize", BEHIND_LINKS]), check=True)
-        why = ""
-    except NoNodesError as error:
-        why = f"; no links of nodes were measured: {error}"
+    why = run_behind_links("bench.bench_resize")
     print_rows(asyncio.run(rows("loopback", lambda: HERE, 256 << 20, why)))
 
 

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+BEHIND_LINKS: Final = "behind-links"
+LINK_BYTES_PER_S: Final = 125_000_000  # of a node, each way: what two processors can fill beside everything else
+LINKS: Final = "1 Gbit/s a node"
 TOOLS: Final = ("unshare", "nsenter", "ip", "tc")
 QUEUE_BYTES: Final = 1 << 20  # of a port of the switch, and of a node's card
 BURST_BYTES: Final = 128 << 10  # at least one segment as the kernel hands it to a card
@@ -40,7 +44,16 @@ class NoNodesError(Exception):
     """This machine lets us make no networks, and says why."""
 
 
-def within_switch(argv: Sequence[str]) -> list[str]:
+def run_behind_links(module: str) -> str:
+    """`python -m MODULE behind-links` in a network of its own; why not, where this machine makes none."""
+    try:
+        subprocess.run(_within_switch([sys.executable, "-m", module, BEHIND_LINKS]), check=True)
+    except NoNodesError as error:
+        return f"; no links of nodes were measured: {error}"
+    return ""
+
+
+def _within_switch(argv: Sequence[str]) -> list[str]:
     """The command that runs `argv` in a network of its own, in which `Nodes` may be made.  Raises NoNodesError."""
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         raise NoNodesError(f"not installed: {', '.join(missing)}")
@@ -54,9 +67,8 @@ def within_switch(argv: Sequence[str]) -> list[str]:
 class Nodes:
     """This process is at the switch, and reaches all nodes over no link that is slow."""
 
-    def __init__(self, bytes_per_s: int) -> None:
-        """`bytes_per_s`: of each link in each direction, on the wire."""
-        self._rate = f"{8 * bytes_per_s}bit"
+    def __init__(self) -> None:
+        self._rate = f"{8 * LINK_BYTES_PER_S}bit"
         self._count = 0
         self._alive = ExitStack()
         _run("ip", "link", "set", "lo", "up")
