@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from master.api.identities import Version
@@ -11,7 +12,7 @@ from master.api.positions import PositionSet
 from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, TABLES, span, verdicts
 from trainer_sdk.errors import WireError
-from trainer_sdk.pserver import relays
+from trainer_sdk.pserver import relays, service
 from trainer_sdk.pserver.connection import ClientSettings, Connection
 from trainer_sdk.pserver.exchange import Request, exchange
 from trainer_sdk.pserver.layout import Layout
@@ -20,9 +21,15 @@ from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Kind
 from trainer_sdk.pserver.wire_copies import encode_pass
-from trainer_sdk.pserver.wire_messages import PushHead
+from trainer_sdk.pserver.wire_messages import PushHead, Section, Shape, encode_push
 
 ALL = PositionSet.span(0, BUCKETS)
+
+
+@pytest.fixture(autouse=True, params=[64, service.PIECE_BYTES], ids=["in pieces", "whole"])
+def pieces(request, monkeypatch):
+    """The pushes of these tests are small: they are passed on as they come, or once they are there."""
+    monkeypatch.setattr(service, "PIECE_BYTES", request.param)
 
 
 def paired(job):
@@ -103,7 +110,7 @@ def test_an_owner_applies_nothing_without_its_backup_until_it_is_told_to(new_job
 
     def push(version):
         head = head_of(job, mine, span(4, 8), version)
-        return verdicts(job.servers[0].service.push(head, memoryview(b"")))
+        return verdicts(job.servers[0].service.push(head, memoryview(b""), lambda _, size: size))
 
     assert push(0) == {("not-yet", str(mine))}
     activate(job, 0, mine)
@@ -164,12 +171,55 @@ def test_a_promoted_backup_goes_on_where_its_owner_ended_and_takes_nothing_more_
     late = PushHead(
         Push(lineage=job.lineage, positions=span(8, 12), targets=targets), Layout.of(TABLES, BUCKETS).digest, ()
     )
-    assert verdicts(first.service.push(late, memoryview(b""))) == {("not-yet", str(lost))}
+    assert verdicts(first.service.push(late, memoryview(b""), lambda _, size: size)) == {("not-yet", str(lost))}
     first.close()
     job.client.set_route(job.route, TABLES, BUCKETS)
     assert verdicts(job.push(8, 24)) == {("applied", str(ALL))}
     assert job.counts() == [1] * 24
     job.servers = [second]
+
+
+def by_hand(job, *, short_by=0):
+    """A push of all counters to the first server: its connection, its head, its body."""
+    buckets, layout = job.orders[0].buckets, Layout.of(TABLES, BUCKETS)
+    at = layout.index_of("c")
+    count = layout.dense[at].count(buckets)
+    sections = (Section(at, Shape.DENSE, count - short_by),)
+    head = encode_push(head_of(job, buckets, span(0, 24))._replace(sections=sections))
+    connection = Connection(job.servers[0].place, job.security, ClientSettings(), None, Patience())
+    return connection, head, memoryview(np.ones(count, dtype=np.int64)).cast("B")
+
+
+def goes_on(job, before):
+    """Both servers have what they had, and a push of all is applied once on both."""
+    assert [contents(server) for server in job.servers] == before
+    assert verdicts(job.push(0, 24)) == {("applied", str(ALL))}
+    one, other = (contents(server) for server in job.servers)
+    assert one == other
+    assert job.counts() == [1] * 24
+
+
+def test_a_trainer_that_breaks_off_in_the_middle_leaves_nothing_on_either_server(new_job):
+    """What was passed on of it already is dropped with the connection."""
+    job = paired(new_job(2))
+    before = [contents(server) for server in job.servers]
+    connection, head, body = by_hand(job)
+    assert body.nbytes > 80
+    channel = connection.channel(time.monotonic() + 5.0)
+    channel.begin(Kind.PUSH, head, body.nbytes)
+    channel.go_on(body[:80])
+    connection.close()
+    goes_on(job, before)
+
+
+def test_a_push_that_is_refused_leaves_nothing_on_either_server(new_job):
+    """Its body is not what its head says, which shows once all of it has come."""
+    job = paired(new_job(2))
+    before = [contents(server) for server in job.servers]
+    connection, head, body = by_hand(job, short_by=1)
+    with pytest.raises(WireError, match="refuses"):
+        exchange([connection], [(Request(Kind.PUSH, head, (body,)),)], 5.0)
+    goes_on(job, before)
 
 
 def test_trainers_cannot_pass_anything_on(new_job):

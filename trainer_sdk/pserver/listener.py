@@ -101,32 +101,35 @@ class Listener:
     def _converse(self, channel: Channel, role: Role) -> None:
         scratch = Scratch()
         while (frame := channel.wait()) is not None:
+            arriving = _Arriving(channel, frame.body_bytes)
             try:
                 if frame.kind is Kind.COPY:
-                    self._take_copy(channel, frame, role)
+                    self._take_copy(arriving, frame, role)
                 else:
-                    body = scratch.view(_BODY_SLOT, frame.body_bytes)
-                    channel.receive_into([body])
-                    self._answer(channel, frame, body, scratch, role)
+                    self._answer(arriving, frame, scratch, role)
             except (WireError, TableError) as error:
+                arriving.skip()  # who still sends does not read why
                 channel.send(Kind.REFUSED, str(error).encode())
                 raise WireError(str(error)) from error
 
-    def _answer(self, channel: Channel, frame: Frame, body: memoryview, scratch: Scratch, role: Role) -> None:
+    def _answer(self, arriving: _Arriving, frame: Frame, scratch: Scratch, role: Role) -> None:
+        channel, body = arriving.channel, scratch.view(_BODY_SLOT, frame.body_bytes)
         match frame.kind:
             case Kind.PUSH:
-                answer = self._service.push(decode_push(frame.head), body)
+                answer = self._service.push(decode_push(frame.head), body, arriving.receive)
                 channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer), more=channel.has_input())  # a pull follows
             case Kind.PULL:
+                arriving.receive(body, body.nbytes)
                 pulled, pieces = self._service.pull(decode_pull(frame.head), body, scratch)
                 channel.send(Kind.PULL_ANSWER, encode_pull_answer(pulled), pieces)
             case Kind.PASS if role is Role.SERVER:
+                arriving.receive(body, body.nbytes)
                 answer = self._service.push_as_backup(*decode_pass(frame.head), body)
                 channel.send(Kind.PUSH_ANSWER, encode_push_answer(answer))
             case _:
                 raise WireError(f"{frame.kind.name} where a question was due")
 
-    def _take_copy(self, channel: Channel, frame: Frame, role: Role) -> None:
+    def _take_copy(self, arriving: _Arriving, frame: Frame, role: Role) -> None:
         """Nothing is allocated for the body before the head is one of a bucket that may come here now."""
         if role is not Role.SERVER:
             raise WireError("a bucket, from one who is no parameter server")
@@ -134,8 +137,27 @@ class Listener:
         status = self._service.copies.judge(head)
         if status is None:
             body = self._service.copies.body(frame.body_bytes)
-            channel.receive_into([body])
+            arriving.receive(body, body.nbytes)
             status = self._service.copies.take(head, body)
         else:
-            channel.skip(frame.body_bytes)
-        channel.send(Kind.COPY_ANSWER, encode_copy_answer(status))
+            arriving.skip()
+        arriving.channel.send(Kind.COPY_ANSWER, encode_copy_answer(status))
+
+
+class _Arriving:
+    """A body that is not, or not wholly, received yet."""
+
+    def __init__(self, channel: Channel, size: int) -> None:
+        self.channel = channel
+        self._left = size
+
+    def receive(self, view: memoryview, least: int) -> int:
+        """Fills it with the next bytes, with so many at least, and returns how many those are."""
+        got = self.channel.receive_some_of(view, least)
+        self._left -= got
+        return got
+
+    def skip(self) -> None:
+        """Takes what is left, which nobody wants."""
+        self.channel.skip(self._left)
+        self._left = 0

@@ -1,9 +1,10 @@
 """What trainers push goes to the backup first: the same bytes, once more, on connections between servers (rule 61).
 
-An owner's thread that has received a push sends it on as it came, without the lock, and waits for the answer; the next
-trainer's push goes on beside it, on a connection of its own.  Whatever fails here is said to nobody: what a backup has
-not confirmed is NOT_YET for the trainer, which sends the same gradient again, and the master, which is told that the
-backup is silent, ends the wait by PROMOTE or ALONE (rule 62).  An owner never goes on without its backup by itself.
+An owner's thread that receives a push sends it on as it comes, piece by piece and without the lock, and waits for the
+answer; the next trainer's push goes on beside it, on a connection of its own.  Whatever fails here is said to nobody:
+what a backup has not confirmed is NOT_YET for the trainer, which sends the same gradient again, and the master, which
+is told that the backup is silent, ends the wait by PROMOTE or ALONE (rule 62).  An owner never goes on without its
+backup by itself.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ MOST_MORE_S: Final = 6.0
 """A large push is waited for so much longer at most: its trainer waits 10 s for the owner."""
 
 _MAX_TEXT: Final = 4096
+_FAILURES: Final = (OSError, TemporaryError, WireError, AuthenticationError)
 
 
 class Relays:
@@ -56,24 +58,9 @@ class Relays:
         self._idle: dict[Incarnation, list[Connection]] = {}
         self._silent: dict[Incarnation, Silence] = {}
 
-    def pass_on(
-        self, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body: memoryview
-    ) -> tuple[BackupSaid, ...]:
-        """What the backups have said; nothing of one that did not answer.  All are asked before any answer is read."""
-        begun_s = time.monotonic()
-        asked = [(one, connection) for one in passes if (connection := self._try_send(one, head, pushed, body))]
-        asked_s, said = time.monotonic(), list[BackupSaid]()
-        silent = {one.to.incarnation for one in passes}
-        for one, connection in asked:
-            if answer := self._try_receive(connection, asked_s + min(MOST_MORE_S, body.nbytes / SLOWEST_BYTES_PER_S)):
-                said += bucket.said_of(one, answer)
-                silent.discard(one.to.incarnation)
-                with self._lock:
-                    self._silent.pop(one.to.incarnation, None)
-                    self._idle.setdefault(one.to.incarnation, []).append(connection)
-        for backup in silent:
-            self._tell_silent(backup, head.push.lineage, begun_s)
-        return tuple(said)
+    def begin(self, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body_bytes: int) -> Passage:
+        """A push whose body is still to come, on its way to its backups."""
+        return Passage(self, head, passes, pushed, body_bytes)
 
     def keep(self, backups: Collection[Incarnation]) -> None:
         """Nothing is passed on to any other: its connections are closed, and its silence is over."""
@@ -93,7 +80,8 @@ class Relays:
         for connection in idle:
             connection.close()
 
-    def _try_send(self, one: PassOn, head: PushHead, pushed: PositionSet, body: memoryview) -> Connection | None:
+    def connection(self, one: PassOn) -> Connection:
+        """One that nobody uses, until it is given back or closed."""
         with self._lock:
             idle = self._idle.get(one.to.incarnation)
             connection = idle.pop() if idle else None
@@ -102,27 +90,17 @@ class Relays:
             connection = Connection(
                 one.to, self._security, self._settings, context, self._patience, is_outdated=lambda: True
             )
-        passed = PushHead(_addressed(head, one), head.layout, head.sections)
-        try:
-            connection.channel(time.monotonic() + IO_S).send(Kind.PASS, encode_pass(passed, pushed), [body])
-            log.debug("%s", one)
-        except (OSError, TemporaryError, WireError, AuthenticationError) as error:
-            self._give_up(connection, error)
-            return None
         return connection
 
-    def _try_receive(self, connection: Connection, until_s: float) -> PushAnswer | None:
-        """None: it has said nothing for `IO_S`, nor until then."""
-        try:
-            frame = _received(connection.channel(0.0), until_s)
-            if frame.kind is not Kind.PUSH_ANSWER:
-                raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")  # noqa: TRY301
-            return decode_push_answer(frame.head)
-        except (OSError, TemporaryError, WireError) as error:
-            self._give_up(connection, error)
-            return None
+    def give_back(self, connection: Connection) -> None:
+        """Its backup has answered, and owes nothing."""
+        backup = connection.place.incarnation
+        with self._lock:
+            self._silent.pop(backup, None)
+            self._idle.setdefault(backup, []).append(connection)
 
-    def _tell_silent(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
+    def tell_silent(self, backup: Incarnation, lineage: Lineage, begun_s: float) -> None:
+        """An attempt that began then has just failed."""
         now_s = time.monotonic()
         with self._lock:
             silence = failed(self._silent.get(backup), begun_s, now_s)
@@ -130,13 +108,83 @@ class Relays:
         if silence.is_due:
             self._tell(BackupSilent(lineage=lineage, backup=backup, silent_s=now_s - silence.since_s))
 
-    def _give_up(self, connection: Connection, error: Exception) -> None:
-        """That process may be over: its other connections are worth no more."""
-        log.info("nothing can be passed on to %s: %s", connection.place.name, error)
+    def drop(self, backup: Incarnation) -> None:
+        """Its idle connections are closed."""
         with self._lock:
-            idle = self._idle.pop(connection.place.incarnation, [])
-        for one in (connection, *idle):
-            one.close()
+            idle = self._idle.pop(backup, [])
+        for connection in idle:
+            connection.close()
+
+
+class Passage:
+    """One push on its way to its backups: `go_on` with each piece of its body, then `said`; or else `abandon`.
+
+    Of one thread.  All are sent everything before any answer is read.  The master is told of who takes or says nothing;
+    the time in which a trainer sends its push slowly is nobody's silence.
+    """
+
+    def __init__(
+        self, relays: Relays, head: PushHead, passes: Sequence[PassOn], pushed: PositionSet, body_bytes: int
+    ) -> None:
+        self._relays = relays
+        self._lineage = head.push.lineage
+        self._body_bytes = body_bytes
+        self._sent = list[tuple[PassOn, Connection]]()  # to whom all went that has come so far
+        for one in passes:
+            begun_s = time.monotonic()
+            connection = relays.connection(one)
+            told = encode_pass(PushHead(_addressed(head, one), head.layout, head.sections), pushed)
+            try:
+                connection.channel(begun_s + IO_S).begin(Kind.PASS, told, body_bytes)
+            except _FAILURES as error:
+                self._fail(connection, error, begun_s)
+            else:
+                self._sent.append((one, connection))
+
+    def go_on(self, piece: memoryview) -> None:
+        """The next bytes of the body, in order."""
+        for one, connection in tuple(self._sent):
+            begun_s = time.monotonic()
+            try:
+                connection.channel(0.0).go_on(piece)
+            except _FAILURES as error:
+                self._sent.remove((one, connection))
+                self._fail(connection, error, begun_s)
+
+    def said(self) -> tuple[BackupSaid, ...]:
+        """What the backups have said of all of it; nothing of one that did not take it or did not answer."""
+        begun_s = time.monotonic()
+        until_s = begun_s + min(MOST_MORE_S, self._body_bytes / SLOWEST_BYTES_PER_S)
+        said = list[BackupSaid]()
+        for one, connection in self._sent:
+            log.debug("%s", one)
+            try:
+                said += bucket.said_of(one, _answer(connection, until_s))
+            except _FAILURES as error:
+                self._fail(connection, error, begun_s)
+            else:
+                self._relays.give_back(connection)
+        return tuple(said)
+
+    def abandon(self) -> None:
+        """Its body does not come whole: backups drop what they have of it with the connection."""
+        for _, connection in self._sent:
+            connection.close()
+
+    def _fail(self, connection: Connection, error: Exception, begun_s: float) -> None:
+        """An attempt that began then has failed; its process may be over: its other connections are worth no more."""
+        log.info("nothing can be passed on to %s: %s", connection.place.name, error)
+        connection.close()
+        self._relays.drop(connection.place.incarnation)
+        self._relays.tell_silent(connection.place.incarnation, self._lineage, begun_s)
+
+
+def _answer(connection: Connection, until_s: float) -> PushAnswer:
+    """Raises TimeoutError when it has said nothing for `IO_S`, nor until then."""
+    frame = _received(connection.channel(0.0), until_s)
+    if frame.kind is not Kind.PUSH_ANSWER:
+        raise WireError(f"refused: {frame.head[:_MAX_TEXT].decode(errors='replace')}")
+    return decode_push_answer(frame.head)
 
 
 def _received(channel: Channel, until_s: float) -> Frame:

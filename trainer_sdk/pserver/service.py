@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, assert_never
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, assert_never
 
 from master.api.identities import Incarnation, Lineage, MemberName
 from master.api.messages import Activate, Forget, Freeze, Restore
@@ -32,7 +32,7 @@ from trainer_sdk.pserver.messages import (
     Verdict,
     WriteFork,
 )
-from trainer_sdk.pserver.relays import Relays
+from trainer_sdk.pserver.relays import Passage, Relays
 from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.shell import Errand, Outside, Shell
 from trainer_sdk.pserver.state import Limits, joined
@@ -42,15 +42,28 @@ from trainer_sdk.pserver.wire_messages import PullAnswer, PullHead, PullStatus, 
 log = logging.getLogger(__name__)
 
 
-class _Passed(NamedTuple):
-    """What is to go to backups first, and what they have `said`.
+Receive = Callable[[memoryview, int], int]
+"""Fills what it is given with the next bytes of a body, with so many at least, and returns how many those are."""
+
+PIECE_BYTES: Final = 128 * 1024
+"""At least, of a push that is passed on as it comes: small beside what links hold, large beside what a call costs."""
+
+
+class _ToPass(NamedTuple):
+    """What is to go to backups first.
 
     `gradients` were checked against the tables, which are the same as long as the push's lineage is this server's.
     """
 
     passes: tuple[PassOn, ...]
     gradients: list[Gradient]
-    said: tuple[BackupSaid, ...] | None = None
+
+
+class _Passed(NamedTuple):
+    """What backups have `said` of it."""
+
+    gradients: list[Gradient]
+    said: tuple[BackupSaid, ...]
 
 
 class Service:
@@ -118,16 +131,50 @@ class Service:
 
     # ---- trainers ---------------------------------------------------------------------------------------------------
 
-    def push(self, head: PushHead, body: memoryview) -> PushAnswer:
-        """Judges, applies and marks as one step.  Raises WireError or TableError, and nothing has changed."""
+    def push(self, head: PushHead, body: memoryview, receive: Receive) -> PushAnswer:
+        """Judges, applies and marks as one step.  Raises WireError or TableError, and nothing has changed.
+
+        `receive` fills `body`, or piece after piece of it: what has a backup goes there as it comes, if it is large.
+        """
         pushed = joined(*[target.buckets for target in head.push.targets])
-        taken = self._take(head, body, pushed)
-        if isinstance(taken, PushAnswer):
-            return taken
-        said = self._relays.pass_on(head, taken.passes, pushed, body)
-        answer = self._take(head, body, pushed, _Passed(taken.passes, taken.gradients, said))
+        early = self._passes(head) if body.nbytes > PIECE_BYTES else ()
+        passage = self._relays.begin(head, early, pushed, body.nbytes) if early else None
+        if passage is None:
+            receive(body, body.nbytes)
+            taken = self._take(head, body, pushed)
+            if isinstance(taken, PushAnswer):
+                return taken
+            passage = self._relays.begin(head, taken.passes, pushed, body.nbytes)
+            passage.go_on(body)
+            gradients = taken.gradients
+        else:
+            gradients = self._received(head, body, pushed, receive, passage)
+        answer = self._take(head, body, pushed, _Passed(gradients, passage.said()))
         assert isinstance(answer, PushAnswer), "what backups have said, they are not asked again"
         return answer
+
+    def _passes(self, head: PushHead) -> tuple[PassOn, ...]:
+        """To whom this push goes first, as far as its head tells; none also where it is to be refused."""
+        shell = self._shell
+        with shell.lock:
+            is_of_this_model = shell.model is not None and shell.model.layout.digest == head.layout
+            return bucket.push(shell.state, head.push, None).passes if is_of_this_model else ()
+
+    def _received(
+        self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive, passage: Passage
+    ) -> list[Gradient]:
+        """The body, which is on its way to the backups as well."""
+        try:
+            at = 0
+            while at < body.nbytes:
+                stop = at + receive(body[at:], PIECE_BYTES)
+                passage.go_on(body[at:stop])
+                at = stop
+            with self._shell.lock:
+                return self._checked(head, body, pushed)
+        except BaseException:
+            passage.abandon()
+            raise
 
     def push_as_backup(self, head: PushHead, pushed: PositionSet, body: memoryview) -> PushAnswer:
         """What an owner passes on: some of the buckets that a trainer has `pushed` (rule 61).  Raises as `push`."""
@@ -141,7 +188,7 @@ class Service:
 
     def _take(
         self, head: PushHead, body: memoryview, pushed: PositionSet, passed: _Passed | None = None
-    ) -> PushAnswer | _Passed:
+    ) -> PushAnswer | _ToPass:
         """The answer, with all that it says carried out; or what is to be passed on first, and nothing has changed."""
         begun = time.monotonic()
         shell = self._shell
@@ -150,7 +197,7 @@ class Service:
             while True:
                 step = bucket.push(shell.state, head.push, passed.said if passed else None)
                 if step.passes:
-                    return _Passed(step.passes, self._checked(head, body, pushed))
+                    return _ToPass(step.passes, self._checked(head, body, pushed))
                 if step.effects:
                     self._keep(step, passed.gradients if passed else self._checked(head, body, pushed), pushed)
                     return step.answer

@@ -98,13 +98,25 @@ class Channel:
         size = 0
         for piece in body:
             size += piece.nbytes
-        if size > self._limits.frame_bytes:
-            raise FrameTooLargeError(f"{kind.name} to be sent", size_bytes=size, limit_bytes=self._limits.frame_bytes)
-        self._leaving.append(_HEADER.pack(MAGIC, kind, len(head), size) + head)
+        self.begin(kind, head, size)
         self._leaving += body
-        self._leaving_bytes += _HEADER.size + len(head) + size
+        self._leaving_bytes += size
         if not more:
             self._flush()
+
+    def begin(self, kind: Kind, head: bytes, body_bytes: int) -> None:
+        """A frame whose body follows by `go_on`, all of it, before anything else is sent."""
+        if body_bytes > self._limits.frame_bytes:
+            told = f"{kind.name} to be sent"
+            raise FrameTooLargeError(told, size_bytes=body_bytes, limit_bytes=self._limits.frame_bytes)
+        self._leaving.append(_HEADER.pack(MAGIC, kind, len(head), body_bytes) + head)
+        self._leaving_bytes += _HEADER.size + len(head)
+
+    def go_on(self, piece: memoryview) -> None:
+        """Has handed this piece of a body to the system when it returns, and whatever was before it."""
+        self._leaving.append(piece)
+        self._leaving_bytes += piece.nbytes
+        self._flush()
 
     def has_input(self) -> bool:
         """Whether the peer has sent something that is here already."""
@@ -170,6 +182,17 @@ class Channel:
                 if not got:
                     raise _broken_off()
                 at += got
+
+    def receive_some_of(self, view: memoryview, least: int) -> int:
+        """How many bytes have been filled in: as many as that, and then whatever is here already."""
+        least = min(least, view.nbytes)
+        self.receive_into([view[:least]])
+        if least == view.nbytes or self._start < self._stop or self._is_tls:
+            return least
+        try:
+            return least + self._sock.recv_into(view[least:], 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return least
 
     def skip(self, size: int) -> None:
         """Takes a body that nobody wants."""
