@@ -212,6 +212,21 @@ def test_a_trainer_that_breaks_off_in_the_middle_leaves_nothing_on_either_server
     goes_on(job, before)
 
 
+def test_a_trainer_that_sends_slowly_is_no_silence_of_a_backup(new_job):
+    """Half of a push, a pause, the end of its backup, the rest: the master is told of what failed, not of the pause."""
+    job = paired(new_job(2))
+    connection, head, body = by_hand(job)
+    channel = connection.channel(time.monotonic() + 5.0)
+    channel.begin(Kind.PUSH, head, body.nbytes)
+    channel.go_on(body[:80])
+    time.sleep(1.0)
+    job.servers[1].close()
+    channel.go_on(body[80:])
+    assert channel.receive().kind is Kind.PUSH_ANSWER
+    connection.close()
+    assert job.servers[0].wait_for(BackupSilent).silent_s < 1.0
+
+
 def test_a_push_that_is_refused_leaves_nothing_on_either_server(new_job):
     """Its body is not what its head says, which shows once all of it has come."""
     job = paired(new_job(2))
