@@ -26,9 +26,11 @@ from tests.chaos.moves.plans import Plan
 from tests.chaos.moves.points import Points
 from tests.chaos.moves.truth import Book
 from tests.chaos.quorum import Quorum
+from trainer_sdk.pserver.service import PIECE_BYTES
 
 PATIENT_S = 8.0  # servers are waited for under a new master where one loss must take nothing back
 RESIZES_EACH = 12  # of a job: so every kind has its share
+PIECES = (64, PIECE_BYTES)  # its pushes are small: they are passed on as they come, or once they are there
 
 
 def shaped(shape: Shape, kind: JobKind) -> Shape:
@@ -75,8 +77,10 @@ class Campaign:
             if self.is_over:
                 break
             batch_size, every_s = self._rng.choice((5, 8, 12)), self._rng.choice((0.3, 0.8, 2.0))
-            job = f"moves-{self.report.jobs + 1}"
-            await self.play(job, shaped(replace(shape, batch_size=batch_size, checkpoint_every_s=every_s), kind))
+            of_job = replace(shape, batch_size=batch_size, checkpoint_every_s=every_s)
+            if kind.copies > 1:
+                of_job = replace(of_job, piece_bytes=self._rng.choice(PIECES))
+            await self.play(f"moves-{self.report.jobs + 1}", shaped(of_job, kind))
         return self.report
 
     async def play(self, job: str, shape: Shape) -> None:
@@ -90,6 +94,8 @@ class Campaign:
         cast = Cast(job, shape, folder=folder, etcd=self._etcd.endpoints, points=points.folder)
         watch = HeadWatch(cast.checkpoint_uri)
         told = f"batches of {shape.batch_size}, a checkpoint every {shape.checkpoint_every_s:g} s"
+        if shape.piece_bytes != PIECE_BYTES:
+            told += f", pushes passed on in pieces of {shape.piece_bytes} bytes"
         self._say(f"     {job} ({shape.kind}): {told}")
         try:
             async with _following(cast, watch), _book(self._etcd, job) as book:

@@ -26,6 +26,7 @@ from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.points import HOOK
 from tests.chaos.shape import LedgerShape
 from trainer_sdk.pserver.__main__ import EXIT_OWNING
+from trainer_sdk.pserver.service import PIECE_BYTES
 
 ROOT = Path(__file__).resolve().parents[3]
 RESTART_AFTER_S = 0.2
@@ -49,6 +50,7 @@ class Shape(LedgerShape):
     reconnect_s: float = 1.0
     server_pause_s: float = 1.0  # about so long a server is stopped
     grace_s: float = 20.0
+    piece_bytes: int = PIECE_BYTES  # from which on a push is passed on to its backup as it comes
 
 
 class Cast:
@@ -207,6 +209,7 @@ class Cast:
             "PYTHONUNBUFFERED": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "CHAOS_POINTS": str(self._points),
+            "CHAOS_PIECE_BYTES": str(shape.piece_bytes),
             "EDL_JOB": self.job,
             "EDL_ROLE": part,
             "EDL_NAME": f"{self.job}-{part}-{ordinal}",

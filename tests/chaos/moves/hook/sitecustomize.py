@@ -11,6 +11,7 @@ What the harness does with it then is in `tests.chaos.moves.points`.
 import logging
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +33,7 @@ TAKEN = {
     "PassOn": "PASS",
     "Push": "PASSED",
 }
+PIECE_BYTES = int(os.environ.get("CHAOS_PIECE_BYTES", "0"))  # set before the first push: a model is logged earlier
 AHEAD = set()  # buckets of this process whose rows have set out, and that are not frozen yet
 
 
@@ -106,6 +108,8 @@ class Stops(logging.Filter):
         self.folder = folder
 
     def filter(self, record):
+        if PIECE_BYTES and (service := sys.modules.get("trainer_sdk.pserver.service")):
+            service.PIECE_BYTES = PIECE_BYTES
         if record.levelno > logging.DEBUG:
             return True
         for step in steps_of(record.args[0]) if isinstance(record.args, tuple) and record.args else ():
