@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from master.api.identities import Version
+from master.api.identities import Lineage, Version
 from master.api.messages import Activate, Activated, Backed, BackupSilent
 from master.api.positions import PositionSet
 from tests.integration.certificates import Authority
@@ -21,7 +21,7 @@ from trainer_sdk.pserver.patience import Patience
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Kind
 from trainer_sdk.pserver.wire_copies import encode_pass
-from trainer_sdk.pserver.wire_messages import PushHead, Section, Shape, encode_push
+from trainer_sdk.pserver.wire_messages import PushHead, Section, Shape, decode_push_answer, encode_push
 
 ALL = PositionSet.span(0, BUCKETS)
 
@@ -225,6 +225,22 @@ def test_a_trainer_that_sends_slowly_is_no_silence_of_a_backup(new_job):
     assert channel.receive().kind is Kind.PUSH_ANSWER
     connection.close()
     assert job.servers[0].wait_for(BackupSilent).silent_s < 1.0
+
+
+def test_a_push_whose_lineage_ends_while_it_comes_is_judged_by_its_head(new_job):
+    """RESTORE between its halves: the owner has no model to hold the gradients against."""
+    job = paired(new_job(2))
+    connection, head, body = by_hand(job)
+    channel = connection.channel(time.monotonic() + 5.0)
+    channel.begin(Kind.PUSH, head, body.nbytes)
+    channel.go_on(body[:80])
+    time.sleep(0.5)  # its first piece has gone on
+    owner = job.servers[0].service
+    owner._errands.load = lambda _: None  # it takes long
+    owner.control(replace(job.orders[0], lineage=Lineage(2)))
+    channel.go_on(body[80:])
+    assert verdicts(decode_push_answer(channel.receive().head)) == {("not-ready", str(job.orders[0].buckets))}
+    connection.close()
 
 
 def test_a_push_that_is_refused_leaves_nothing_on_either_server(new_job):

@@ -130,16 +130,22 @@ class Passage:
         self._lineage = head.push.lineage
         self._body_bytes = body_bytes
         self._sent = list[tuple[PassOn, Connection]]()  # to whom all went that has come so far
-        for one in passes:
-            begun_s = time.monotonic()
-            connection = relays.connection(one)
-            told = encode_pass(PushHead(_addressed(head, one), head.layout, head.sections), pushed)
-            try:
-                connection.channel(begun_s + IO_S).begin(Kind.PASS, told, body_bytes)
-            except _FAILURES as error:
-                self._fail(connection, error, begun_s)
-            else:
-                self._sent.append((one, connection))
+        try:
+            for one in passes:
+                self._begin(one, PushHead(_addressed(head, one), head.layout, head.sections), pushed)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _begin(self, one: PassOn, head: PushHead, pushed: PositionSet) -> None:
+        begun_s = time.monotonic()
+        connection = self._relays.connection(one)
+        try:
+            connection.channel(begun_s + IO_S).begin(Kind.PASS, encode_pass(head, pushed), self._body_bytes)
+        except _FAILURES as error:
+            self._fail(connection, error, begun_s)
+        else:
+            self._sent.append((one, connection))
 
     def go_on(self, piece: memoryview) -> None:
         """The next bytes of the body, in order."""

@@ -32,7 +32,7 @@ from trainer_sdk.pserver.messages import (
     Verdict,
     WriteFork,
 )
-from trainer_sdk.pserver.relays import Passage, Relays
+from trainer_sdk.pserver.relays import Relays
 from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.shell import Errand, Outside, Shell
 from trainer_sdk.pserver.state import Limits, joined
@@ -137,33 +137,22 @@ class Service:
         `receive` fills `body`, or piece after piece of it: what has a backup goes there as it comes, if it is large.
         """
         pushed = joined(*[target.buckets for target in head.push.targets])
-        early = self._passes(head) if body.nbytes > PIECE_BYTES else ()
-        passage = self._relays.begin(head, early, pushed, body.nbytes) if early else None
-        if passage is None:
-            receive(body, body.nbytes)
-            taken = self._take(head, body, pushed)
-            if isinstance(taken, PushAnswer):
-                return taken
-            passage = self._relays.begin(head, taken.passes, pushed, body.nbytes)
-            passage.go_on(body)
-            gradients = taken.gradients
-        else:
-            gradients = self._received(head, body, pushed, receive, passage)
-        answer = self._take(head, body, pushed, _Passed(gradients, passage.said()))
+        taken = self._take(head, body, pushed, self._received(head, body, pushed, receive))
+        if isinstance(taken, PushAnswer):
+            return taken
+        passage = self._relays.begin(head, taken.passes, pushed, body.nbytes)
+        passage.go_on(body)
+        answer = self._take(head, body, pushed, _Passed(taken.gradients, passage.said()))
         assert isinstance(answer, PushAnswer), "what backups have said, they are not asked again"
         return answer
 
-    def _passes(self, head: PushHead) -> tuple[PassOn, ...]:
-        """To whom this push goes first, as far as its head tells; none also where it is to be refused."""
-        shell = self._shell
-        with shell.lock:
-            is_of_this_model = shell.model is not None and shell.model.layout.digest == head.layout
-            return bucket.push(shell.state, head.push, None).passes if is_of_this_model else ()
-
-    def _received(
-        self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive, passage: Passage
-    ) -> list[Gradient]:
-        """The body, which is on its way to the backups as well."""
+    def _received(self, head: PushHead, body: memoryview, pushed: PositionSet, receive: Receive) -> _Passed | None:
+        """The body is here; and if it went on to its backups as it came, what they have said of it."""
+        passes = self._passes(head) if body.nbytes > PIECE_BYTES else ()
+        if not passes:
+            receive(body, body.nbytes)
+            return None
+        passage = self._relays.begin(head, passes, pushed, body.nbytes)
         try:
             at = 0
             while at < body.nbytes:
@@ -171,10 +160,23 @@ class Service:
                 passage.go_on(body[at:stop])
                 at = stop
             with self._shell.lock:
-                return self._checked(head, body, pushed)
+                gradients = self._checked(head, body, pushed) if self._is_of_this_model(head) else None
         except BaseException:
             passage.abandon()
             raise
+        if gradients is None:  # another lineage came meanwhile: it is judged by its head
+            passage.abandon()
+            return None
+        return _Passed(gradients, passage.said())
+
+    def _passes(self, head: PushHead) -> tuple[PassOn, ...]:
+        """To whom this push goes first, as far as its head tells; none also where it is to be refused."""
+        with self._shell.lock:
+            return bucket.push(self._shell.state, head.push, None).passes if self._is_of_this_model(head) else ()
+
+    def _is_of_this_model(self, head: PushHead) -> bool:
+        model = self._shell.model
+        return model is not None and model.layout.digest == head.layout
 
     def push_as_backup(self, head: PushHead, pushed: PositionSet, body: memoryview) -> PushAnswer:
         """What an owner passes on: some of the buckets that a trainer has `pushed` (rule 61).  Raises as `push`."""
