@@ -190,6 +190,16 @@ def by_hand(job, *, short_by=0):
     return connection, head, memoryview(np.ones(count, dtype=np.int64)).cast("B")
 
 
+def half_sent(job):
+    """The first piece of such a push, and more: its connection, its channel, the rest of its body."""
+    connection, head, body = by_hand(job)
+    assert body.nbytes > 80
+    channel = connection.channel(time.monotonic() + 5.0)
+    channel.begin(Kind.PUSH, head, body.nbytes)
+    channel.go_on(body[:80])
+    return connection, channel, body[80:]
+
+
 def goes_on(job, before):
     """Both servers have what they had, and a push of all is applied once on both."""
     assert [contents(server) for server in job.servers] == before
@@ -203,11 +213,7 @@ def test_a_trainer_that_breaks_off_in_the_middle_leaves_nothing_on_either_server
     """What was passed on of it already is dropped with the connection."""
     job = paired(new_job(2))
     before = [contents(server) for server in job.servers]
-    connection, head, body = by_hand(job)
-    assert body.nbytes > 80
-    channel = connection.channel(time.monotonic() + 5.0)
-    channel.begin(Kind.PUSH, head, body.nbytes)
-    channel.go_on(body[:80])
+    connection, _, _ = half_sent(job)
     connection.close()
     goes_on(job, before)
 
@@ -215,13 +221,10 @@ def test_a_trainer_that_breaks_off_in_the_middle_leaves_nothing_on_either_server
 def test_a_trainer_that_sends_slowly_is_no_silence_of_a_backup(new_job):
     """Half of a push, a pause, the end of its backup, the rest: the master is told of what failed, not of the pause."""
     job = paired(new_job(2))
-    connection, head, body = by_hand(job)
-    channel = connection.channel(time.monotonic() + 5.0)
-    channel.begin(Kind.PUSH, head, body.nbytes)
-    channel.go_on(body[:80])
+    connection, channel, rest = half_sent(job)
     time.sleep(1.0)
     job.servers[1].close()
-    channel.go_on(body[80:])
+    channel.go_on(rest)
     assert channel.receive().kind is Kind.PUSH_ANSWER
     connection.close()
     assert job.servers[0].wait_for(BackupSilent).silent_s < 1.0
@@ -230,15 +233,12 @@ def test_a_trainer_that_sends_slowly_is_no_silence_of_a_backup(new_job):
 def test_a_push_whose_lineage_ends_while_it_comes_is_judged_by_its_head(new_job):
     """RESTORE between its halves: the owner has no model to hold the gradients against."""
     job = paired(new_job(2))
-    connection, head, body = by_hand(job)
-    channel = connection.channel(time.monotonic() + 5.0)
-    channel.begin(Kind.PUSH, head, body.nbytes)
-    channel.go_on(body[:80])
+    connection, channel, rest = half_sent(job)
     time.sleep(0.5)  # its first piece has gone on
     owner = job.servers[0].service
     owner._errands.load = lambda _: None  # it takes long
     owner.control(replace(job.orders[0], lineage=Lineage(2)))
-    channel.go_on(body[80:])
+    channel.go_on(rest)
     assert verdicts(decode_push_answer(channel.receive().head)) == {("not-ready", str(job.orders[0].buckets))}
     connection.close()
 

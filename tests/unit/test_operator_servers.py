@@ -311,9 +311,8 @@ async def test_the_budget_counts_servers_that_stand():
     assert await budget(scene) == trainers + 1 + master - 1
 
 
-@pytest.mark.parametrize(("code", "reason"), [(0, "ServerLeft"), (75, "ServerLost"), (137, "ServerLost")])
-async def test_the_end_of_a_drained_server_is_told_from_a_crash(code, reason):
-    scene = await grown()
+async def end_while_leaving(scene, code):
+    """The second server was told to leave, and has ended."""
     scene.bench.rest.end("team-a", "digits-server-1", code=code)
     raw = scene.server.get(PODS, "team-a", "digits-server-1")
     leaving = raw["metadata"] | {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 120}
@@ -321,6 +320,12 @@ async def test_the_end_of_a_drained_server_is_told_from_a_crash(code, reason):
     await scene.watch()
     await scene.leading.jobs.look(JOB)
     await scene.leading.events.write_all()
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "ServerLeft"), (75, "ServerLost"), (137, "ServerLost")])
+async def test_the_end_of_a_drained_server_is_told_from_a_crash(code, reason):
+    scene = await grown()
+    await end_while_leaving(scene, code)
     assert reason in scene.reasons()
     assert "ServerFailed" not in scene.reasons()
 
@@ -332,13 +337,7 @@ async def test_a_server_of_a_suspended_job_that_could_not_commit_is_told(code, t
     scene.bench.edit(runPolicy={"suspend": True})
     await scene.watch()
     await scene.leading.jobs.look(JOB)
-    scene.bench.rest.end("team-a", "digits-server-1", code=code)
-    raw = scene.server.get(PODS, "team-a", "digits-server-1")
-    leaving = raw["metadata"] | {"deletionTimestamp": "2026-01-02T03:04:05Z", "deletionGracePeriodSeconds": 120}
-    scene.server.rewrite(PODS, raw, raw | {"metadata": leaving})
-    await scene.watch()
-    await scene.leading.jobs.look(JOB)
-    await scene.leading.events.write_all()
+    await end_while_leaving(scene, code)
     assert {"ServerLost", "ServerLeft"} & set(scene.reasons()) == told
 
 

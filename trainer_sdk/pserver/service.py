@@ -171,8 +171,11 @@ class Service:
 
     def _passes(self, head: PushHead) -> tuple[PassOn, ...]:
         """To whom this push goes first, as far as its head tells; none also where it is to be refused."""
-        with self._shell.lock:
-            return bucket.push(self._shell.state, head.push, None).passes if self._is_of_this_model(head) else ()
+        shell = self._shell
+        with shell.lock:
+            has_backups = any(group.backup for group in shell.state.groups)  # else it need not be judged twice
+            is_early = has_backups and self._is_of_this_model(head)
+            return bucket.push(shell.state, head.push, None).passes if is_early else ()
 
     def _is_of_this_model(self, head: PushHead) -> bool:
         model = self._shell.model
