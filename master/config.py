@@ -14,7 +14,7 @@
 | EDL_MAX_SERVERS        | servers that there may be later (SetServers)                         | EDL_SERVERS       |
 | EDL_COPIES             | of every bucket; 2: a lost server costs a promotion (ADR 0318)       | 1                 |
 | EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have          | RollBack          |
-| EDL_BUCKETS            | buckets of a new job's tables                                        | 256               |
+| EDL_BUCKETS            | buckets of a new job's tables, 4,096 at most                         | 256               |
 | EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
 | EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
 | EDL_LEASE_FLOOR_S      | a trainer without progress keeps its leases at least so long         | 10                |
@@ -44,6 +44,8 @@ from master.store.keys import JobKeys
 ENV_VERSION: Final = 1
 MOST: Final = 2**31 - 1  # of a whole number, as in a job's YAML
 MOST_COPIES: Final = 2
+MOST_BUCKETS: Final = 4096
+"""The route and the second copies of so many take about 130 KiB of the 512 KiB that one value of the store may have."""
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -99,7 +101,7 @@ class Settings:
                 servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
                 max_servers=_max_servers(environ),
                 copies=_copies(environ),
-                bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1),
+                bucket_count=_whole(environ, "EDL_BUCKETS", default=256, least=1, most=MOST_BUCKETS),
                 after_loss=_after_loss(environ),
                 checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
                 reconnect_window_ns=int(_seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
@@ -208,11 +210,11 @@ def _required(environ: Mapping[str, str], variable: str, *, hint: str) -> str:
     return value
 
 
-def _whole(environ: Mapping[str, str], variable: str, *, default: int, least: int) -> int:
+def _whole(environ: Mapping[str, str], variable: str, *, default: int, least: int, most: int = MOST) -> int:
     text = environ.get(variable) or str(default)
     is_whole = text.isascii() and text.isdigit() and len(text) <= len(str(MOST))
-    if not (is_whole and least <= int(text) <= MOST):
-        problem = f"{text[:40]!r} is no whole number from {least} to {MOST}"
+    if not (is_whole and least <= int(text) <= most):
+        problem = f"{text[:40]!r} is no whole number from {least} to {most}"
         raise InvalidSettingError(variable, problem, hint="Write digits only")
     return int(text)
 

@@ -17,8 +17,8 @@ from typing import Final, assert_never
 from master.api.identities import Term
 from master.errors import FencedError, InvariantViolationError, StoreUnavailableError
 from master.job.domain import Persist, Persisted, PersistRefused, Write
-from master.records import transaction_of
-from master.store.port import Committed, Conflict, Store, Unknown
+from master.records import number_key, transaction_of
+from master.store.port import Committed, Conflict, Store, Transaction, Unknown
 from master.store.settlement import settle
 
 log: Final = logging.getLogger(__name__)
@@ -57,9 +57,10 @@ class Persistence:
             self._answer(settled)
 
     async def _settle(self, write: Write) -> Persisted | PersistRefused:
-        transaction = transaction_of(write, self._store.keys, self._term)
+        transaction: Transaction | None = None  # made once: all attempts at a write compare the same
         while True:
             try:
+                transaction = transaction or await self._transaction(write)
                 outcome = await settle(self._store, transaction, budget_s=SETTLE_BUDGET_S)
             except FencedError as error:
                 return PersistRefused(write=write, reason=str(error))
@@ -76,6 +77,12 @@ class Persistence:
                     self._note_wait(write, outcome.reason)
                 case _:
                     assert_never(outcome)
+
+    async def _transaction(self, write: Write) -> Transaction:
+        """The writes before this one are settled, so what stands now is what it replaces."""
+        key = number_key(write, self._store.keys)
+        number = (await self._store.read([key])).entries.get(key) if key else None
+        return transaction_of(write, self._store.keys, self._term, number=number)
 
     def _note_wait(self, write: Write, reason: str) -> None:
         log.warning("%s waits for the store: %s", type(write).__name__, reason)

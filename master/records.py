@@ -2,7 +2,8 @@
 
 The problem: what a new master believes is what these eight values say together, so each write of the core becomes one
 transaction that compares what the core built on and changes it in one step.  A value that is compared changes and
-never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.
+never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A
+plain number may come back (4 servers, 2, 4 again): of it the revision is compared (`number_key`).
 
 Pure.  Keys carry the version of these forms (`/edl/v1/...`): any change of a field is a new prefix.
 """
@@ -34,7 +35,17 @@ from master.job.domain import (
     Write,
 )
 from master.store.keys import JobKeys, Key
-from master.store.port import Absent, Comparison, Delete, Put, Snapshot, Transaction, ValueIs
+from master.store.port import (
+    Absent,
+    Comparison,
+    Delete,
+    Entry,
+    Put,
+    Snapshot,
+    Transaction,
+    UnchangedSince,
+    ValueIs,
+)
 
 _T = TypeVar("_T")
 
@@ -66,8 +77,23 @@ def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None) -> D
     )
 
 
-def transaction_of(write: Write, keys: JobKeys, term: Term) -> Transaction:
-    """The write with all that it requires; that `term` leads is the transaction's own requirement."""
+def number_key(write: Write, keys: JobKeys) -> Key | None:
+    """The key of the plain number that the write replaces, to be read before; None: the write says what it replaces."""
+    match write:
+        case ReserveHighWater():
+            return keys.high_water
+        case RecordServers():
+            return keys.servers
+        case _:
+            return None
+
+
+def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | None = None) -> Transaction:
+    """The write with all that it requires; that `term` leads is the transaction's own requirement.
+
+    `number`: what stands under `number_key` (None: nothing).  An attempt that lands after a newer number has been
+    written changes nothing.
+    """
     match write:
         case SwapHead():
             return Transaction(
@@ -109,9 +135,9 @@ def transaction_of(write: Write, keys: JobKeys, term: Term) -> Transaction:
                 require=(Absent(keys.dataset),),
             )
         case ReserveHighWater():
-            return Transaction(term=term, writes=(Put(keys.high_water, str(write.below).encode()),))
+            return _with_number(write.below, keys.high_water, term, number)
         case RecordServers():
-            return Transaction(term=term, writes=(Put(keys.servers, str(write.count).encode()),))
+            return _with_number(write.count, keys.servers, term, number)
         case _:
             assert_never(write)
 
@@ -139,6 +165,11 @@ def refounding(head: Manifest, known: Iterable[Manifest], keys: JobKeys, term: T
         ),
         require=tuple(Absent(key) for key in durable_keys(keys)),
     )
+
+
+def _with_number(count: int, key: Key, term: Term, before: Entry | None) -> Transaction:
+    is_as_read = Absent(key) if before is None else UnchangedSince(key, before.mod_revision)
+    return Transaction(term=term, writes=(Put(key, str(count).encode()),), require=(is_as_read,))
 
 
 def _backups(backups: Backups | None, keys: JobKeys) -> Put | Delete:

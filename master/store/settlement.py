@@ -4,8 +4,7 @@ Reading that it has *not* happened proves little: it may still be under way, in 
 the same transaction again is safe, because its comparisons exclude that both attempts write.  So: read; done if the
 writes are there; lost if a comparison fails; else send it again, until the budget is spent.
 
-Safe for transactions that change something they compare (head, lineage: values never come back), and for writes that
-may as well be made twice.
+Safe for transactions that change something they compare: a value that never comes back (head, lineage), or a revision.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from master.store.port import (
     Snapshot,
     Store,
     Transaction,
+    UnchangedSince,
     Unknown,
     fenced,
     holds,
@@ -77,13 +77,17 @@ def judge(transaction: Transaction, current: Snapshot) -> Committed | Conflict |
 
 
 def _is_written(transaction: Transaction, current: Snapshot) -> bool:
-    """Whether every write shows.  A transaction is one revision, so all of its puts must bear the same."""
+    """Whether every write shows.  A transaction is one revision, so all of its puts must bear the same.
+
+    A value that stood before at the revision that is compared shows nothing.
+    """
     revisions: set[Revision] = set()
+    before = {part.key: part.mod_revision for part in transaction.require if isinstance(part, UnchangedSince)}
     for write in transaction.writes:
         entry = current.entries.get(write.key)
         match write:
             case Put(_, value):
-                if entry is None or entry.value != value:
+                if entry is None or entry.value != value or entry.mod_revision == before.get(write.key):
                     return False
                 revisions.add(entry.mod_revision)
             case Delete():

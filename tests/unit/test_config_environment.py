@@ -83,6 +83,7 @@ def test_everything_can_be_said(tmp_path):
         ("EDL_SERVERS", "two"),
         ("EDL_AFTER_LOSS", "keep"),
         ("EDL_BUCKETS", "0"),
+        ("EDL_BUCKETS", "4097"),
         ("EDL_BUCKETS", "2147483648"),
         ("EDL_SERVERS", "9" * 5000),
         ("EDL_BACKOFF_LIMIT", "1.5"),

@@ -23,7 +23,7 @@ from master.job.domain import (
     SwapHead,
     Table,
 )
-from master.records import durable_keys, head_id, is_empty, parse_durable, refounding, transaction_of
+from master.records import durable_keys, head_id, is_empty, number_key, parse_durable, refounding, transaction_of
 from master.store.memory import MemoryCluster
 from master.store.port import Committed, Conflict, Put, Transaction
 from tests.unit.test_manifest_codec import MANIFEST
@@ -46,7 +46,9 @@ async def leader():
         term = leadership.term
 
         async def write(self, write):
-            return await store.commit(transaction_of(write, store.keys, leadership.term))
+            key = number_key(write, store.keys)
+            number = (await store.read([key])).entries.get(key) if key else None
+            return await store.commit(transaction_of(write, store.keys, leadership.term, number=number))
 
         async def commit(self, transaction):
             return await store.commit(transaction)
@@ -103,6 +105,25 @@ async def test_a_write_built_on_something_else_does_not_happen(leader, write):
     before = await leader.snapshot()
     assert isinstance(await leader.write(write), Conflict)
     assert (await leader.snapshot()).entries == before.entries
+
+
+async def test_no_write_can_happen_twice(leader):
+    """Each compares something that it changes for good, so that an attempt that lands late does nothing (rule 23)."""
+    begun, _ = moving(ROUTE)
+    for write in (
+        RecordDataset(record=DATASET),
+        RaiseLineage(old=None, new=FIRST, route=ROUTE),
+        ReserveHighWater(below=4096),
+        RecordServers(count=4),
+        ChangeTable(old=Table(route=ROUTE), new=begun),
+        SwapHead(parent=None, lineage=FIRST, manifest=MANIFEST.id),
+        RecordQuarantine(old=FIRST, new=replace(FIRST, quarantine=PositionSet.of(950))),
+    ):
+        key = number_key(write, leader.keys)
+        number = (await leader.snapshot()).entries.get(key)
+        transaction = transaction_of(write, leader.keys, leader.term, number=number)
+        assert isinstance(await leader.commit(transaction), Committed), write
+        assert isinstance(await leader.commit(transaction), Conflict), write
 
 
 def moving(route):
