@@ -55,6 +55,14 @@ async def hang(request):
     await asyncio.sleep(10)
 
 
+def slowly(answer, after_s):
+    async def give(request):
+        await asyncio.sleep(after_s)
+        return web.json_response(answer, status=answer.get("code", 200))
+
+    return give
+
+
 async def cut(request):
     request.transport.abort()
     return web.Response()
@@ -179,6 +187,30 @@ async def test_throttled_write_is_sent_again_after_what_the_server_asks_for(api,
     server.script = [refusal(429, details={"retryAfterSeconds": 0.01}), OBJECT]
     await create(api)
     assert len(server.requests) == 2
+
+
+async def test_a_write_answered_401_goes_out_again_within_its_first_deadline(api, server):
+    """The fence lets go of the Lease one deadline after a write has begun: nothing may stand later than that (A9)."""
+    server.script = [slowly(refusal(401), 0.6), slowly(OBJECT, 0.6)]
+    began_s = time.monotonic()
+    with pytest.raises(UnavailableError):
+        await create(api)
+    assert time.monotonic() - began_s < POLICY.request_timeout_s + 0.3
+    first, again = (float(request.query["timeout"].removesuffix("s")) for request in server.requests)
+    assert again <= first - 0.6
+
+
+async def test_a_write_answered_401_at_its_deadline_is_not_sent_again(api, server, monkeypatch):
+    """Credentials that take long to be read again leave no time for another attempt."""
+
+    async def read_slowly(_configuration):
+        await asyncio.sleep(1.5 * POLICY.request_timeout_s)
+
+    monkeypatch.setattr(api._connection, "_load", read_slowly)
+    server.script = [refusal(401), OBJECT]
+    with pytest.raises(UnavailableError):
+        await create(api)
+    assert len(server.requests) == 1
 
 
 async def test_all_attempts_of_a_write_end_with_one_deadline(api, server):

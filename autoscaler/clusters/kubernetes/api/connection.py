@@ -5,7 +5,7 @@ connections; its typed objects cost five times the time and memory (ADR 0150).  
 
 - a deadline.  A write has one for all its attempts together, told to the server too: a write that was let through
   (`fenced`) stands or is given up by then, also when this process was stopped between two attempts;
-- the credentials read again after a 401, once;
+- the credentials read again after a 401, once; a write goes out again within what is left of its one deadline;
 - further attempts where trying twice is the same as trying once: reads, and what the server plainly has not begun.
   A write whose answer was lost is never repeated; `UnavailableError.may_have_happened` leaves that to the caller;
 - probes of the idle connection, so that a peer that vanished is known in seconds.
@@ -15,12 +15,14 @@ What is asked stands in `client`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode
@@ -50,6 +52,8 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 
 Load: TypeAlias = Callable[[Configuration], Awaitable[None]]
+Sending: TypeAlias = Callable[[], tuple["Request", aiohttp.ClientTimeout]]
+"""What may be sent now, and how long its answer may take; raises UnavailableError when no time is left for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,7 @@ class Connection:
     async def ask(self, request: Request, *, timeout_s: float | None = None) -> Any:
         """Return the decoded answer; attempts, deadlines and errors as the module says."""
         limit_s = timeout_s or self.policy.request_timeout_s
+        ends_s = time.monotonic() + limit_s
         last = stop_before_delay(limit_s) if request.is_write else stop_after_delay(self.policy.budget_s)
         retrying = AsyncRetrying(
             retry=retry_if_exception(self._is_worth_another),
@@ -123,9 +128,9 @@ class Connection:
             wait=_Patience(self.policy.longest_wait_s),
             reraise=True,
         )
-        if request.is_write:
-            return await retrying(self._write_once, request, limit_s, time.monotonic())
-        return await retrying(self._ask_once, request, limit_s)
+        whole = (request, aiohttp.ClientTimeout(total=limit_s))
+        sending = partial(_within, request, ends_s) if request.is_write else lambda: whole
+        return await retrying(self._ask_once, request, sending)
 
     @asynccontextmanager
     async def stream(
@@ -134,7 +139,7 @@ class Connection:
         """The answer's body as it comes.  UnavailableError after `total_s`, or `silence_s` without a byte."""
         connect_s = self.policy.request_timeout_s
         limits = aiohttp.ClientTimeout(total=total_s, connect=connect_s, sock_read=silence_s)
-        async with self._answer(request, limits) as answer:
+        async with self._answer(lambda: (request, limits)) as answer:
             try:
                 yield answer.content.iter_any()
             finally:  # a stream left before its end takes its connection along, without the farewells of TLS
@@ -145,15 +150,8 @@ class Connection:
         """Let go of every connection."""
         await self._pool.close()
 
-    async def _write_once(self, request: Request, limit_s: float, began_s: float) -> Any:
-        left_s = round(limit_s - (time.monotonic() - began_s), 2)
-        if left_s <= 0:
-            raise UnavailableError(f"{request.doing}: no time left for it", may_have_happened=False)
-        deadline = {"timeout": f"{left_s:g}s"}
-        return await self._ask_once(replace(request, query={**request.query, **deadline}), left_s)
-
-    async def _ask_once(self, request: Request, timeout_s: float) -> Any:
-        async with self._answer(request, aiohttp.ClientTimeout(total=timeout_s)) as answer:
+    async def _ask_once(self, request: Request, sending: Sending) -> Any:
+        async with self._answer(sending) as answer:
             said = await answer.read()
         try:
             return json.loads(said)
@@ -170,14 +168,16 @@ class Connection:
                 return False
 
     @asynccontextmanager
-    async def _answer(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _answer(self, sending: Sending) -> AsyncIterator[aiohttp.ClientResponse]:
         """A 2xx answer, its body still to be read; what goes wrong until the end of the block is one of our errors."""
+        request, limits = sending()
         try:
             answer = await self._send(request, limits)
             if answer.status == 401:  # nothing was done; the token file may hold a newer one
                 answer.release()
-                await self._load(self._configuration)
-                answer = await self._send(request, limits)
+                async with asyncio.timeout(limits.total):
+                    await self._load(self._configuration)
+                answer = await self._send(*sending())
             async with answer:
                 if answer.status >= 300:
                     await _refuse(request, answer)
@@ -199,6 +199,15 @@ class Connection:
             body=request.body,
             limits=limits,
         )
+
+
+def _within(request: Request, ends_s: float) -> tuple[Request, aiohttp.ClientTimeout]:
+    """The write, which this process and the server both give up at `ends_s`."""
+    left_s = round(ends_s - time.monotonic(), 2)
+    if left_s <= 0:
+        raise UnavailableError(f"{request.doing}: no time left for it", may_have_happened=False)
+    told = replace(request, query={**request.query, "timeout": f"{left_s:g}s"})
+    return told, aiohttp.ClientTimeout(total=left_s)
 
 
 async def _refuse(request: Request, answer: aiohttp.ClientResponse) -> None:
