@@ -1,0 +1,66 @@
+"""kubectl and helm take the lines that the pages show: they fail for want of a cluster, and of nothing else."""
+
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.documentation.shown import ROOT, shown_commands
+
+COMMANDS = [command for command in shown_commands() if command.program in {"kubectl", "helm"}]
+NO_CLUSTER = re.compile(r"connection refused|was refused|cluster unreachable|dial tcp", re.IGNORECASE)
+
+
+@pytest.fixture
+def ask(cluster_tools, tmp_path):
+    """`ask("kubectl", ...)`: what the program says to these words where no API server answers."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: none\n"
+        "contexts: [{name: none, context: {cluster: none, user: none}}]\n"
+        'clusters: [{name: none, cluster: {server: "http://127.0.0.1:9"}}]\nusers: [{name: none, user: {}}]\n'
+    )
+    for name in ("examples", "charts"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "job.yaml").symlink_to(ROOT / "examples" / "digits.yaml")
+
+    def asked(program, *words):
+        environ = {"PATH": os.defpath, "HOME": str(tmp_path), "KUBECONFIG": str(kubeconfig), "EDITOR": "true"}
+        return subprocess.run(
+            [str(cluster_tools[program]), *words],
+            cwd=tmp_path,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return asked
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if len(c.words) > 2 and c.words[1] != "edl"], ids=str)
+def test_only_the_cluster_is_missing(ask, command):
+    """A command, flag or file that they do not know is said before they look for one."""
+    told = ask(*command.words)
+    said = told.stdout + told.stderr
+    assert told.returncode != 0
+    assert NO_CLUSTER.search(said), said
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if c.words[:2] in {("helm", "install"), ("helm", "upgrade")}], ids=str
+)
+def test_the_chart_takes_the_values_that_are_shown(ask, command):
+    """Rendered as that line would install it."""
+    if len(command.words) > 2:
+        words = [word for word in command.words[2:] if word != "--reuse-values"]
+        told = ask("helm", "template", *words)
+        assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if len(c.words) == 2], ids=str)
+def test_a_mention_is_a_command(ask, command):
+    if command.words[1] != "edl":  # the plug-in
+        assert ask(command.program, command.words[1], "--help").returncode == 0
