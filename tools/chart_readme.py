@@ -1,7 +1,9 @@
-"""Writes the table of values in charts/edl/README.md out of values.yaml: `python tools/chart_readme.py`.
+"""Writes the table of values in charts/edl/README.md and the descriptions in values.schema.json out of values.yaml.
 
-A comment that begins with `# --` describes the value below it.  `--check` writes nothing and ends with 1 when the page
-is not that of values.yaml; a value without a description ends it too.
+A comment that begins with `# --` describes the value below it.  `python tools/chart_readme.py --check` writes nothing
+and ends with 1 when a file is not what values.yaml says; a value without a description ends it too.  What values.yaml
+does not name (groups of values, shared definitions, settings with the planner's own defaults) is described in the
+schema itself.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
@@ -25,10 +27,36 @@ def make_page(page: str, values: str) -> str:
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     lines = values.splitlines()
-    rows = [f"| `{path}` | {_description(path, lines, line)} | {default} |" for path, line, default in _values(values)]
+    rows = [f"| `{path}` | {_cell(path, lines, line)} | {default} |" for path, line, default in _values(values)]
     return "\n".join(
         [f"{before}{BEGIN}", "", "| value | meaning | default |", "|---|---|---|", *rows, "", f"{END}{after}"]
     )
+
+
+def _cell(path: str, lines: list[str], line: int) -> str:
+    return _description(path, lines, line).replace("|", r"\|")
+
+
+def make_schema(schema: str, values: str) -> str:
+    """`schema` with the descriptions of `values`."""
+    document = json.loads(schema)
+    lines = values.splitlines()
+    for path, line, _ in _values(values):
+        node = _find(document, path)
+        if node is not None:
+            rest = {key: value for key, value in node.items() if key != "description"}
+            node.clear()
+            node.update({"description": _description(path, lines, line), **rest})
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _find(node: dict[str, Any], path: str) -> dict[str, Any] | None:
+    """The field of that path; None inside a definition that several values share."""
+    for name in path.split("."):
+        if "$ref" in node:
+            return None
+        node = node["properties"][name]
+    return node
 
 
 def _values(text: str) -> Iterator[tuple[str, int, str]]:
@@ -63,24 +91,29 @@ def _description(path: str, lines: list[str], line: int) -> str:
         if not text.startswith("#"):
             break
         if text.startswith(MARK):
-            return " ".join([text.removeprefix(MARK).strip(), *words]).replace("|", r"\|")
+            return " ".join([text.removeprefix(MARK).strip(), *words])
         words.insert(0, text.removeprefix("#").strip())
     raise SystemExit(f"values.yaml: {path} has no description: write `{MARK} ...` above it")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only compare with the committed page")
+    parser.add_argument("--check", action="store_true", help="only compare with the committed files")
     check_only: bool = parser.parse_args().check
-    readme = CHART / "README.md"
-    there = readme.read_text(encoding="utf-8")
-    page = make_page(there, (CHART / "values.yaml").read_text(encoding="utf-8"))
-    if check_only and page != there:
-        raise SystemExit("charts/edl/README.md is not what values.yaml says: run python tools/chart_readme.py")
-    if not check_only:
-        readme.write_text(page, encoding="utf-8")
-        print(f"wrote {readme}")
+    values = (CHART / "values.yaml").read_text(encoding="utf-8")
+    for name, make in MADE.items():
+        path = CHART / name
+        there = path.read_text(encoding="utf-8")
+        made = make(there, values)
+        if check_only and made != there:
+            raise SystemExit(f"charts/edl/{name} is not what values.yaml says: run python tools/chart_readme.py")
+        if not check_only:
+            path.write_text(made, encoding="utf-8")
+            print(f"wrote {path}")
 
+
+MADE: Final = {"README.md": make_page, "values.schema.json": make_schema}
+"""By the file's name: what makes it, out of what it is and values.yaml."""
 
 if __name__ == "__main__":
     main()

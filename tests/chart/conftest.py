@@ -2,7 +2,13 @@
 
 import pytest
 
-NEEDS_NO_HELM = {"test_crd_schema", "test_readme_fresh", "test_images_pinned", "test_examples_parse"}
+NEEDS_NO_HELM = {
+    "test_fields_described",
+    "test_crd_schema",
+    "test_readme_fresh",
+    "test_images_pinned",
+    "test_examples_parse",
+}
 
 
 def pytest_collection_modifyitems(items):

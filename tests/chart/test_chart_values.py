@@ -93,13 +93,13 @@ def test_every_value_is_in_the_schema_and_the_other_way_round():
 
 def test_policy_has_the_settings_of_the_planner():
     known = {public_name(field.name) for field in dataclasses.fields(Policy)}
-    assert set(SCHEMA["definitions"]["policy"]["properties"]) == known
+    assert set(SCHEMA["properties"]["policy"]["properties"]) == known
 
 
 def test_settings_of_policy_have_the_planners_types():
     wanted = {bool: "boolean", int: "integer", float: "number", tuple: "array"}
     for field in dataclasses.fields(Policy):
-        given = SCHEMA["definitions"]["policy"]["properties"][public_name(field.name)]["type"]
+        given = SCHEMA["properties"]["policy"]["properties"][public_name(field.name)]["type"]
         assert given == wanted.get(type(field.default), "string"), field.name
 
 
@@ -113,7 +113,7 @@ def test_the_operator_reads_the_policy_that_the_chart_writes(name):
 @pytest.mark.parametrize("name", ["reclaim", "admission", "fairness"])
 def test_choices_of_policy_are_the_planners(name):
     values = {field.name: field.default for field in dataclasses.fields(Policy)}
-    assert set(SCHEMA["definitions"]["policy"]["properties"][name]["enum"]) == set(type(values[name]))
+    assert set(SCHEMA["properties"]["policy"]["properties"][name]["enum"]) == set(type(values[name]))
 
 
 def _objects(node, path):
@@ -135,6 +135,6 @@ def _leaves(values, node):
         return set()
     known = node["properties"]
     wrong = set(values) ^ set(known) - {"global"}
-    if known is SCHEMA["definitions"]["policy"]["properties"] or set(known) <= {"requests", "limits", "claims"}:
+    if known is SCHEMA["properties"]["policy"]["properties"] or set(known) <= {"requests", "limits", "claims"}:
         wrong = set(values) - set(known)
     return wrong.union(*(_leaves(values[name], known[name]) for name in values if name in known))
