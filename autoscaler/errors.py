@@ -15,6 +15,11 @@ Refusals that are part of normal life (the room was taken, the pod is gone) are 
 
 from __future__ import annotations
 
+from typing import Final
+
+LONGEST_TEXT: Final = 400
+"""Characters of each text in a refusal: what stands in a user's document may be as long as etcd lets it be."""
+
 
 class AutoscalerError(Exception):
     """Root of the tree; the command line turns it into one line and an exit code."""
@@ -25,9 +30,13 @@ class InvalidViewError(AutoscalerError):
 
 
 class InvalidSpecError(AutoscalerError):
-    """A user's document is wrong.  `path` is the field (`spec.trainer.minReplicas`), `hint` what to write instead."""
+    """A user's document is wrong.  `path` is the field (`spec.trainer.minReplicas`), `hint` what to write instead.
+
+    Path and problem are cut to `LONGEST_TEXT`.
+    """
 
     def __init__(self, path: str, problem: str, hint: str = "") -> None:
+        path, problem = _cut(path), _cut(problem)
         super().__init__(f"{path}: {problem}" + (f" ({hint})" if hint else ""))
         self.path = path
         self.problem = problem
@@ -52,3 +61,7 @@ class PermanentError(ClusterError):
 
 class InvariantViolationError(AutoscalerError):
     """A promise of EDL itself is broken.  The message carries the story."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 4]} ..."

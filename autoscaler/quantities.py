@@ -18,6 +18,8 @@ _GRAMMAR: Final = re.compile(
 _DECIMAL: Final = {"n": -3, "u": -2, "m": -1, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _BINARY: Final = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _LARGEST_EXPONENT: Final = 30  # a bound on the size of the number, not on what a machine may have
+_LONGEST: Final = 64  # characters: what Kubernetes itself writes has at most 22, and Python refuses 4,300 digits
+_SHOWN: Final = 40  # characters of a text that is too long
 _LARGEST: Final = 2**63 - 1  # what the API server can hold
 
 
@@ -27,7 +29,7 @@ class QuantityError(ValueError):
 
 def parse_quantity(value: str | float) -> Fraction:
     """The exact number that Kubernetes reads, YAML's bare numbers included.  Raises QuantityError."""
-    text = str(value).strip() if not isinstance(value, bool) else ""
+    text = _text_of(value)
     match = _GRAMMAR.fullmatch(text)
     if match is None:
         raise QuantityError(f"{value!r} is no quantity; write a number with an optional unit, such as 500m, 2, 512Mi")
@@ -69,6 +71,19 @@ def format_memory(memory_bytes: int) -> str:
         if memory_bytes and memory_bytes % 1024**power == 0:
             return f"{memory_bytes // 1024**power}{suffix}"
     return str(memory_bytes)
+
+
+def _text_of(value: str | float) -> str:
+    """The value as it is written; its length is bounded before anything is counted."""
+    if isinstance(value, bool):
+        return ""
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise QuantityError("a number of more than 2^63 - 1 is out of range, which is as far as Kubernetes counts")
+    text = str(value).strip()
+    if len(text) > _LONGEST:
+        problem = f"{text[:_SHOWN]!r}... is no quantity: it has {len(text):,} characters, and {_LONGEST} is the most"
+        raise QuantityError(f"{problem}; write a number with an optional unit, such as 500m, 2, 512Mi")
+    return text
 
 
 def _power(base: int, exponent: int) -> Fraction:

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import grpc
 import grpc.aio
 
-from autoscaler.jobs.progress import JobProgress, progress_of
+from autoscaler.jobs.progress import JobProgress, progress_of, shortened
 from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import encode_hello
-from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
 from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello
-from master.api.scaling import ServersAnswer
+from master.api.scaling import ServersAnswer, decode_answer
 from master.api.status import decode_status
 
 if TYPE_CHECKING:
     from master.api.edl.master.v1.master_pb2_grpc import MasterAsyncStub  # exists for type checkers alone
 
 _DEADLINE_S: Final = 1.0
+_MOST_BYTES: Final = 4 << 20
+"""Of one answer: that of a job of 10,000 members.  A master may be any program of the job's owner (A11)."""
+_LONG_BYTES: Final = 64 << 10  # longer ones are decoded in a thread, for they keep the loop waiting
+_OPTIONS: Final = tuple((dict(CLIENT_OPTIONS) | {"grpc.max_receive_message_length": _MOST_BYTES}).items())
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +58,17 @@ class NoProgress(StrEnum):
     """Why there is nothing to tell of a job's progress."""
 
     SILENT = "no answer"  # it starts, has ended, is cut off, stands still or hangs
-    REFUSED = "an answer, but no status"  # it does not lead, or speaks another version
+    REFUSED = "an answer, but no status"  # it does not lead
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MalformedAnswer:
+    """An answer that this version does not read, or with a value that cannot be.  `problem` names the field."""
+
+    problem: str
+
+
+NoAnswer: TypeAlias = NoProgress | MalformedAnswer
 
 
 class Masters:
@@ -66,6 +80,7 @@ class Masters:
 
     def __init__(self) -> None:
         self._channels: dict[str, dict[str, tuple[Door, grpc.aio.Channel]]] = {}  # by job, then by address
+        self._malformed: dict[str, str] = {}  # by job, as it was logged last
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,13 +96,13 @@ class Masters:
         answer = await self.ask(door)
         return answer if isinstance(answer, JobProgress) else None
 
-    async def ask(self, door: Door) -> JobProgress | NoProgress:
-        """What the master behind the door says, within a second."""
+    async def ask(self, door: Door) -> JobProgress | NoAnswer:
+        """What the master behind the door says, within a second; numbers are in their ranges, texts have lengths."""
         stub: MasterAsyncStub = MasterStub(await self._channel(door))
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=door.job, software="edl")))
         try:
             reply = await stub.Status(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
-            return progress_of(decode_status(reply.job_status_json))
+            return await _progress_in(reply.job_status_json)
         except grpc.aio.AioRpcError as error:
             if _has_answered(error):
                 return NoProgress.REFUSED
@@ -95,10 +110,9 @@ class Masters:
                 await self._hang_up(door.job, door.address)
             return NoProgress.SILENT
         except ContractError as error:
-            log.warning("the master of %s answers what this version does not read: %s", door.job, error)
-            return NoProgress.REFUSED
+            return self._note_malformed(door.job, error)
 
-    async def set_servers(self, door: Door, count: int) -> ServersAnswer | NoProgress:
+    async def set_servers(self, door: Door, count: int) -> ServersAnswer | NoAnswer:
         """From now on the job is to have so many servers; the answer says how many hold, durably, within a second.
 
         May be said again at any time: the newest number holds.  What cannot be is `refused`, with field and reason.
@@ -108,23 +122,31 @@ class Masters:
         request = master_pb2.SetServersRequest(hello=hello, count=count)
         try:
             reply = await stub.SetServers(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
-            return decode_document(ServersAnswer, reply.answer_json)
+            return decode_answer(reply.answer_json)
         except grpc.aio.AioRpcError as error:
             return NoProgress.REFUSED if _has_answered(error) else NoProgress.SILENT
         except ContractError as error:
-            log.warning("the master of %s answers what this version does not read: %s", door.job, error)
-            return NoProgress.REFUSED
+            return self._note_malformed(door.job, error)
 
     async def keep_only(self, job: str, addresses: frozenset[str]) -> None:
         """Close the channels to masters of the job that are no more."""
         for address in [address for address in self._channels.get(job, ()) if address not in addresses]:
             await self._hang_up(job, address)
 
+    def _note_malformed(self, job: str, error: ContractError) -> MalformedAnswer:
+        """Logged when it is another one than before, however often it is asked."""
+        problem = shortened(str(error))
+        if self._malformed.get(job) != problem:
+            log.warning("the master of %s answers what cannot be: %s", job, problem)
+        self._malformed[job] = problem
+        return MalformedAnswer(problem=problem)
+
     async def _hang_up(self, job: str, address: str) -> None:
         known = self._channels.get(job, {})
         if (found := known.pop(address, None)) is not None:
             if not known:
                 del self._channels[job]
+                self._malformed.pop(job, None)
             await found[1].close(_DEADLINE_S)  # whoever else asks there has their answer first
 
     async def _channel(self, door: Door) -> grpc.aio.Channel:
@@ -138,15 +160,21 @@ class Masters:
         return channel
 
 
+async def _progress_in(answer: bytes) -> JobProgress:
+    if len(answer) <= _LONG_BYTES:
+        return progress_of(decode_status(answer))
+    return await asyncio.to_thread(lambda: progress_of(decode_status(answer)))
+
+
 def _has_answered(error: grpc.aio.AioRpcError) -> bool:
     return any(key == ANSWERED_METADATA_KEY for key, _ in error.trailing_metadata() or ())
 
 
 def _open(door: Door) -> grpc.aio.Channel:
     if door.tls is None:
-        return grpc.aio.insecure_channel(door.address, options=CLIENT_OPTIONS)
+        return grpc.aio.insecure_channel(door.address, options=_OPTIONS)
     credentials = grpc.ssl_channel_credentials(
         root_certificates=door.tls.authority, private_key=door.tls.key, certificate_chain=door.tls.certificate
     )
     name = ("grpc.ssl_target_name_override", door.tls.host)
-    return grpc.aio.secure_channel(door.address, credentials, options=(*CLIENT_OPTIONS, name))
+    return grpc.aio.secure_channel(door.address, credentials, options=(*_OPTIONS, name))

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from master.api.identities import Role
 from master.api.status import JobPhase, JobStatus, MemberStatus
+
+LONGEST_PROBLEM: Final = 1000
+"""Characters of what a master says is wrong, and of why it refuses: what a condition and an event can hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ def progress_of(status: JobStatus) -> JobProgress:
     counts = status.positions
     return JobProgress(
         phase=status.phase,
-        problem=status.problem,
+        problem=shortened(status.problem),
         total=counts.total,
         done=counts.done + counts.committed,
         committed=counts.committed,
@@ -97,6 +101,12 @@ def progress_of(status: JobStatus) -> JobProgress:
         waiting_share=_mean_waiting(status.members),
         metrics=tuple(sorted(_mean_metrics(status.members).items())),
     )
+
+
+def shortened(words: str) -> str:
+    """What a job's own program says, for people: LONGEST_PROBLEM characters at most, none of which moves a terminal."""
+    cut = words if len(words) <= LONGEST_PROBLEM else f"{words[: LONGEST_PROBLEM - 4]} ..."
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in cut)
 
 
 def follow(before: JobProgress | None, now: JobProgress) -> JobProgress:
@@ -184,7 +194,7 @@ def _mean_metrics(members: Iterable[MemberStatus]) -> Mapping[str, float]:
     for member in members:
         for name, value in member.metrics.items():
             values.setdefault(name, []).append(value)
-    return {name: sum(found) / len(found) for name, found in values.items()}
+    return {name: sum(value / len(found) for value in found) for name, found in values.items()}  # stays finite
 
 
 def why_too_soon(progress: JobProgress | None, *, has_servers: bool) -> str:

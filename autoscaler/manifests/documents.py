@@ -94,7 +94,7 @@ def read_documents(path: Path) -> tuple[tuple[Document, ...], tuple[Refusal, ...
         return (), (_refuse_file(file, line, f"is no YAML: {error.problem}", hint=_yaml_hint(str(error.problem))),)
     except RecursionError:
         return (), (_refuse_file(file, 1, "is nested without end"),)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of 5,000 digits, a 13th month
         return (), (_refuse_file(file, 1, f"is no YAML that EDL reads: {' '.join(str(error).split())}"),)
 
 

@@ -14,7 +14,7 @@ from autoscaler.clusters.kubernetes.building.names import master_host, store_nam
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.errors import ClusterError
-from autoscaler.jobs.masters import Door, DoorTls, Masters, NoProgress
+from autoscaler.jobs.masters import Door, DoorTls, MalformedAnswer, Masters, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress
 from master.api.scaling import ServersAnswer
 
@@ -26,17 +26,17 @@ class Asking:
         self._masters = masters
         self._identity_of = identity_of
 
-    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoProgress:
+    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoAnswer:
         """The pod that leads and what it says; REFUSED when some answer and none leads, as while etcd is away."""
         addresses = {text(raw, "metadata", "name"): address for raw in masters if (address := _address(raw))}
         await self._masters.keep_only(_store_name(job), frozenset(addresses.values()))
-        heard = NoProgress.SILENT
+        heard: NoAnswer = NoProgress.SILENT
         for name, address in addresses.items():
             door = await self._door(job, address)
             answer = NoProgress.SILENT if door is None else await self._masters.ask(door)
             if isinstance(answer, JobProgress):
                 return name, answer
-            if answer is NoProgress.REFUSED:
+            if isinstance(answer, MalformedAnswer) or heard is NoProgress.SILENT:
                 heard = answer
         return heard
 

@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
-from autoscaler.jobs.masters import NoProgress
+from autoscaler.jobs.masters import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of
 from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.manifests.values import Mode
@@ -42,7 +42,7 @@ TICK_S: Final = 0.5
 AGAIN_S: Final = 5.0  # a deletion that has not shown by then is told once more
 AT_ONCE: Final = 16  # pods told to leave at the same time
 
-Ask: TypeAlias = Callable[[KubeJob, Sequence[Raw]], Awaitable[tuple[str, JobProgress] | NoProgress]]
+Ask: TypeAlias = Callable[[KubeJob, Sequence[Raw]], Awaitable[tuple[str, JobProgress] | NoAnswer]]
 
 log = logging.getLogger(__name__)
 
@@ -148,9 +148,8 @@ class Jobs:
         record = self._records.find(job)
         if record is None:
             return False
-        if isinstance(answer, NoProgress):
-            if answer is NoProgress.REFUSED:
-                self._records.change(job, refused_at_s=self._clock())
+        if not isinstance(answer, tuple):
+            self._take_no_answer(record, answer)
             return False
         leader, progress = answer
         before = record.progress
@@ -162,6 +161,7 @@ class Jobs:
         self._records.change(
             job,
             progress=progress,
+            malformed="",
             progress_at_s=self._clock(),
             leader=leader,
             spared=spared,
@@ -177,6 +177,18 @@ class Jobs:
             self._records.tell(job, lives.EndReached(quarantined=progress.quarantined))
         self._ears.changed(job.key)
         return True
+
+    def _take_no_answer(self, record: JobRecord, answer: NoAnswer) -> None:
+        """What is known of its progress stays; that its master answers what cannot be is told once."""
+        if answer is NoProgress.SILENT:
+            return
+        problem = answer.problem if isinstance(answer, MalformedAnswer) else ""
+        self._records.change(record.job, refused_at_s=self._clock(), malformed=problem)
+        if problem != record.malformed:
+            self._ears.changed(record.job.key)
+        if problem and problem != record.malformed:
+            told = f"its master's answer is not taken: {problem}"
+            self._ears.say(record.job, Note(reason="MalformedAnswer", message=told, is_warning=True))
 
     def _measure(self, record: JobRecord, progress: JobProgress) -> Ratio:
         """How many trainers one of its servers is to serve from now on."""

@@ -25,6 +25,7 @@ from master.api.status import JobPhase
 RESYNC_S: Final = 30.0  # a job of which nothing is heard is looked at that often
 SOON_S: Final = 1.0  # one that is on its way somewhere
 SHORTEST_AGE_S: Final = 5.0
+LONGEST_S: Final = 1e9  # thirty years: whoever says less of a rate says nothing
 WAITING_STEPS: Final = 20  # shares of time are told in so many parts of one
 
 
@@ -42,6 +43,7 @@ class JobRecord:
     progress: JobProgress | None = None
     progress_at_s: float = -inf
     refused_at_s: float = -inf  # a master answered, and had no status to tell: none leads
+    malformed: str = ""  # what its master says that cannot be, with the field; empty: its last answer was read
     ratio: Ratio = field(default_factory=Ratio)  # where it is measured
     leader: str = ""  # the master's pod that answered last
     server_failures: int = 0  # of servers, in a row
@@ -137,5 +139,5 @@ def _remaining_s(progress: JobProgress) -> float | None:
     left = progress.total - progress.done - progress.quarantined
     if progress.samples_per_s <= 0 or progress.total <= 0:
         return None
-    seconds = max(0.0, left / progress.samples_per_s)
+    seconds = min(max(0.0, left / progress.samples_per_s), LONGEST_S)
     return float(f"{seconds:.1g}")

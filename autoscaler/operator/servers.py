@@ -23,8 +23,8 @@ from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import key_of, text
 from autoscaler.clusters.kubernetes.reading.successors import replaced_by
 from autoscaler.domain import Action, Cause, DeletePod, JobName, JobState, PodName, Role
-from autoscaler.jobs.masters import NoProgress
-from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.masters import NoAnswer
+from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.jobs.servers import SPARE_ORDINALS, servers_wanted
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from autoscaler.manifests.values import Replicas
@@ -156,10 +156,10 @@ class Servers:
 
     # ---- what the master is told --------------------------------------------------------------------------------
 
-    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoProgress:
+    async def ask(self, job: KubeJob, masters: Sequence[Raw]) -> tuple[str, JobProgress] | NoAnswer:
         """As `Asking.ask`; the master that answers is told of another number than it counts on."""
         answer = await self._asking.ask(job, masters)
-        if isinstance(answer, NoProgress):
+        if not isinstance(answer, tuple):
             return answer
         leader, progress = answer
         count = self._count(job, progress)
@@ -195,7 +195,7 @@ class Servers:
         answer = await self._asking.set_servers(job, leader, count)
         if answer is None:
             return progress  # said again with the next question
-        refused = "" if answer.refused is None else f"{answer.refused.field} {answer.refused.message}"
+        refused = "" if answer.refused is None else shortened(f"{answer.refused.field} {answer.refused.message}")
         if refused and refused != self._refused.get(job.key):
             told = f"its master does not take {count} parameter servers: {refused}"
             self._say(job, Note(reason="ServersRefused", message=told, is_warning=True))

@@ -100,6 +100,9 @@ def _progressing(seen: Seen) -> Condition:
         return is_false(Kind.PROGRESSING, "NotActive")
     if not has_started(seen):
         return is_false(Kind.PROGRESSING, "Waiting", "it waits for its minimum")
+    if seen.record.malformed:
+        told = f"its master's answer is not taken: {seen.record.malformed}"
+        return is_unknown(Kind.PROGRESSING, "MalformedAnswer", told)
     if progress is None:
         return is_unknown(Kind.PROGRESSING, "NoAnswer", "its master has not answered yet")
     if progress.problem:

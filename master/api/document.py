@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import pairwise
+from math import isfinite
 from typing import Any, Final, TypeVar, assert_never
 
 from master.api.errors import DocumentError
@@ -17,6 +18,9 @@ from master.api.positions import MAX_POSITION, PositionSet
 from master.api.shape import ByName, Fixed, Many, Optional, Positions, Record, Scalar, Shape, Word, record_of
 
 _T = TypeVar("_T")
+
+LARGEST_NUMBER: Final = 2**64 - 1
+"""Of whole numbers, to either side of 0; a float is finite, and a text is Unicode that can be written."""
 
 
 def to_plain(value: Any) -> Any:
@@ -43,9 +47,15 @@ def decode_document(cls: type[_T], data: bytes) -> _T:
 def parse_json(data: bytes) -> Any:
     """What the bytes say.  Raises DocumentError."""
     try:
-        return json.loads(data)
+        return json.loads(data, parse_constant=_refuse_constant)
     except ValueError as error:
         raise DocumentError("", f"is no JSON ({error}): cut short or altered?") from error
+    except RecursionError:
+        raise DocumentError("", "is nested without end") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise DocumentError("", f"has {name}, which is no number of JSON")
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -122,12 +132,27 @@ _NAMES: Final[dict[Any, str]] = {
 
 
 def _read_scalar(shape: Scalar, plain: Any) -> Any:
-    if shape.type is float and type(plain) is int:
-        return float(plain)
-    value = _expect(shape.type, plain)
+    value = plain if shape.type is float and type(plain) is int else _expect(shape.type, plain)
+    match value:
+        case bool():
+            pass
+        case int() if abs(value) > LARGEST_NUMBER:
+            raise DocumentError("", "is a number beyond 64 bits")
+        case float() if not isfinite(value):
+            raise DocumentError("", "is no finite number")
+        case str() if not _is_unicode(value):
+            raise DocumentError("", "is a text with half a character (a lone surrogate)")
     if shape.is_identity and not value:
         raise DocumentError("", "is empty")
-    return value
+    return float(value) if shape.type is float else value
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _read_word(shape: Word, plain: Any) -> str:

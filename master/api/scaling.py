@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from master.api.document import decode_document
+from master.api.errors import DocumentError
 from master.api.messages import Refused
+
+MOST_SERVERS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,3 +27,12 @@ class ServersAnswer:
     most: int
     replaces: str = ""
     refused: Refused | None = None  # what was asked cannot be; `count` is as before
+
+
+def decode_answer(data: bytes) -> ServersAnswer:
+    """What a master answers; each number is one of servers (A11).  Raises DocumentError, naming the field."""
+    answer = decode_document(ServersAnswer, data)
+    for name in ("count", "least", "most"):
+        if not 0 <= getattr(answer, name) <= MOST_SERVERS:
+            raise DocumentError(name, f"is out of range: 0 to {MOST_SERVERS}")
+    return answer

@@ -3,16 +3,20 @@
 Counts are positions (a record in an epoch); times are ages in seconds at the moment of the answer.  The six places of
 the positions add up to `total` (M4).  Skew rule: a reader takes its own version, and an older one that lacks only what
 has an honest answer for a master that does not know of it (`decode_status`); it refuses a newer one.
+
+A job's master may be any program of its owner (`spec.master.template`), so every number has a range here and every text
+but `problem` and a failure's message, which readers cut, a length (A11).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final
 
 from master.api.document import from_plain, parse_json
+from master.api.errors import DocumentError
 from master.api.identities import Lineage, ManifestId, MemberName, Role, Term
 from master.api.positions import PositionSet
 
@@ -100,15 +104,65 @@ class JobStatus:
     failures_in_a_row: int
 
 
-def decode_status(data: bytes) -> JobStatus:
-    """What a master says of itself, one of an older version too.  Raises DocumentError, naming the field.
+LARGEST_COUNT: Final = 2**63 - 1
+LARGEST_SMALL: Final = 2**31 - 1  # of servers, copies, buckets, ordinals: what a TrainingJob's status can hold
+LARGEST_MEASURE: Final = 1e12  # of a rate per second
+LONGEST_AGE_S: Final = 1e9  # thirty years
+LONGEST_NAME: Final = 1024
+MOST_MEMBERS: Final = 25_000  # twice 10,000, the most replicas of a role, and those that are leaving
 
-    Jobs go on under the master that they began with while the operator is upgraded.
+_SMALL: Final = frozenset(
+    {"ordinal", "buckets", "servers", "servers_wanted", "servers_max", "moving", "waiting_to_move", "copies", "alone"}
+)
+_MOST: Final = {"waiting_share": 1.0, "head_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
+_ANY_LENGTH: Final = frozenset({"problem", "message"})
+
+
+def decode_status(data: bytes) -> JobStatus:
+    """What a master says of itself, one of an older version too; every number is in its range.
+
+    Jobs go on under the master that they began with while the operator is upgraded.  Raises DocumentError, naming the
+    field.
     """
     plain = _filled(parse_json(data), _OF_OLD_MASTERS)
     if isinstance(plain, dict) and isinstance(plain.get("members"), list):
+        if len(plain["members"]) > MOST_MEMBERS:
+            raise DocumentError("members", f"has {len(plain['members']):,} of them, and {MOST_MEMBERS:,} is the most")
         plain["members"] = [_filled(member, _OF_OLD_MEMBERS) for member in plain["members"]]
-    return from_plain(JobStatus, plain)
+    status = from_plain(JobStatus, plain)
+    _check_ranges(status)
+    places = [getattr(status.positions, one.name) for one in fields(PositionCounts) if one.name != "total"]
+    if sum(places) > status.positions.total:
+        raise DocumentError(
+            "positions", f"add up to {sum(places)}, more than their total {status.positions.total} (M4)"
+        )
+    return status
+
+
+def _check_ranges(record: Any) -> None:
+    """Raise DocumentError for the first field of the dataclass, or of those in it, that is out of its range."""
+    for field in fields(record):
+        match getattr(record, field.name):
+            case bool():
+                pass
+            case int(number) | float(number):
+                _check_range(field.name, number)
+            case str(words) if len(words) > LONGEST_NAME and field.name not in _ANY_LENGTH:
+                raise DocumentError(field.name, f"has {len(words):,} characters, and {LONGEST_NAME:,} is the most")
+            case PositionCounts() as counts:
+                _check_ranges(counts)
+            case tuple(items):
+                for item in items:
+                    _check_ranges(item)
+            case _:
+                pass  # None, a word of a closed set, position sets and metrics, which are checked or finite by now
+
+
+def _check_range(name: str, number: float) -> None:
+    most = LARGEST_COUNT if isinstance(number, int) else _MOST.get(name, LARGEST_MEASURE)
+    most = LARGEST_SMALL if name in _SMALL else most
+    if not 0 <= number <= most:
+        raise DocumentError(name, f"is out of range: 0 to {most}")
 
 
 _OF_OLD_MASTERS: Final[dict[str, Any]] = {"copies": 1, "alone": 0}  # they have no second copies

@@ -374,3 +374,12 @@ def test_a_file_that_is_not_there_is_refused(tmp_path):
     """By its name."""
     with pytest.raises(RefusedInputError, match=r"nowhere\.yaml"):
         parse_files([tmp_path / "nowhere.yaml"])
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "2026-13-45"])
+def test_number_or_date_that_cannot_be_is_refused_by_its_file(tmp_path, value):
+    """YAML's own reading raised a ValueError there, which ended the command (A11)."""
+    file = tmp_path / "job.yaml"
+    file.write_text(f"kind: TrainingJob\nspec: {{weight: {value}}}\n")
+    with pytest.raises(RefusedInputError, match="is no YAML that EDL reads"):
+        parse_files([file])

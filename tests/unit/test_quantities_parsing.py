@@ -92,3 +92,11 @@ def test_memory_survives_writing_and_reading(size_bytes):
 def test_cpu_survives_writing_and_reading(cpu_m):
     """format and parse are inverse."""
     assert parse_cpu_m(format_cpu(cpu_m)) == cpu_m
+
+
+@pytest.mark.parametrize("value", ["9" * 5000, "1e" + "9" * 5000, "0." + "0" * 5000, "-" + "9" * 5000, 10**400])
+def test_quantity_of_thousands_of_digits_is_refused_before_it_is_counted(value):
+    """Python counts at most 4,300 digits in a text, and raised another error than this one (A11)."""
+    with pytest.raises(QuantityError) as refused:
+        parse_quantity(value)
+    assert len(str(refused.value)) < 200

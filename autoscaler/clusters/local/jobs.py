@@ -19,7 +19,7 @@ from autoscaler.clusters.local.standstill import Standstill
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
-from autoscaler.jobs.masters import NoProgress
+from autoscaler.jobs.masters import NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of, why_too_soon
 from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.jobs.servers import loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
@@ -57,8 +57,8 @@ class JobRecord:
         return self.ratio.trainers_per_server if server.is_ratio_measured else server.trainers_per_server
 
 
-LookAt = Callable[[JobRecord], Awaitable[JobProgress | NoProgress]]
-SetServers = Callable[[JobRecord, int], Awaitable[ServersAnswer | NoProgress]]
+LookAt = Callable[[JobRecord], Awaitable[JobProgress | NoAnswer]]
+SetServers = Callable[[JobRecord, int], Awaitable[ServersAnswer | NoAnswer]]
 
 
 def to_domain(record: JobRecord) -> Job:
@@ -194,7 +194,7 @@ class Jobs:
         answer = await self._look_at(record)
         self._note_silence(masters, servers, answer)
         record = self.records.get(name)
-        if record is not None and not isinstance(answer, NoProgress):
+        if record is not None and isinstance(answer, JobProgress):
             self._take(record, answer)
             await self._tell_servers(name, answer.servers_wanted)
 
@@ -229,11 +229,11 @@ class Jobs:
         self._said[name] = said
 
     def _note_silence(
-        self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | NoProgress
+        self, masters: Iterable[LocalPod], servers: Iterable[LocalPod], answer: JobProgress | NoAnswer
     ) -> None:
         for master in masters:
             self._standstill.note(master, is_heard=answer is not NoProgress.SILENT, lacking="no answer")
-        if isinstance(answer, NoProgress):
+        if not isinstance(answer, JobProgress):
             return  # nothing is known of its servers
         for server in servers:
             is_heard = server.name in answer.connected

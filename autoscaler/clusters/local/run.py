@@ -34,7 +34,7 @@ from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
 from autoscaler.domain import Node, NodeName, Policy, Role
 from autoscaler.jobs.life import STOP_ORDER, Ending
-from autoscaler.jobs.masters import Door, Masters, NoProgress
+from autoscaler.jobs.masters import Door, Masters, NoAnswer
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests
@@ -123,10 +123,10 @@ class LocalRun:
         def door_of(record: JobRecord) -> Door:
             return Door(job=record.name, address=record.place.master, token=token)
 
-        async def look_at(record: JobRecord) -> JobProgress | NoProgress:
+        async def look_at(record: JobRecord) -> JobProgress | NoAnswer:
             return await masters.ask(door_of(record))
 
-        async def set_servers(record: JobRecord, count: int) -> ServersAnswer | NoProgress:
+        async def set_servers(record: JobRecord, count: int) -> ServersAnswer | NoAnswer:
             return await masters.set_servers(door_of(record), count)
 
         self._launching = Launching(

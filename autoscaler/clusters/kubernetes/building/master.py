@@ -109,6 +109,6 @@ def _liveness() -> dict[str, Any]:
 
 
 def _ports(container: Raw) -> list[dict[str, Any]]:
-    taken = {port for _, port in _PORTS}
+    taken = [port for _, port in _PORTS]  # no set: what a template says need not be hashable
     own = [dict(port) for port in parts(container, "ports") if port.get("containerPort") not in taken]
     return [*own, *({"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _PORTS)]

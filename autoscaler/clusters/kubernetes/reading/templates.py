@@ -107,6 +107,8 @@ def _grace_s(spec: Raw, path: str, default_s: float) -> float:
 
 
 def _quantities(spec: Raw) -> Iterator[tuple[str, Any]]:
+    for name, value in part(spec, "overhead").items():
+        yield f"overhead.{name}", value
     for kind in ("requests", "limits"):
         for name, value in part(spec, "resources", kind).items():
             yield f"resources.{kind}.{name}", value
