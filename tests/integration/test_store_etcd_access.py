@@ -74,37 +74,6 @@ async def test_user_without_the_right_is_refused(guarded, open_store, credential
             await anext(events)
 
 
-async def test_a_role_for_the_prefix_is_all_that_masters_need(guarded, open_store):
-    """Leading, writing, renewing and following; another prefix is refused (ADR 0155)."""
-    root = open_store(guarded, credentials=ROOT)
-    own = open_store(guarded, credentials=Credentials(user="team-a", password="x"), job="team-a.digits")
-    await grant_prefix(root, user="team-a", prefix=b"/edl/v1/jobs/team-a.")
-    leadership = await own.try_lead(holder="a", ttl_s=30)
-    assert isinstance(await put(own, leadership.term, b"1"), Committed)
-    await own.renew(leadership)
-    async with asyncio.timeout(10), aclosing(own.watch(own.keys.head, after=leadership.term)) as events:
-        assert (await anext(events)).entry.value == b"1"
-    await own.resign(leadership)
-    other = open_store(guarded, credentials=Credentials(user="team-a", password="x"), job="team-b.digits")
-    with pytest.raises(StoreAccessError):
-        await other.try_lead(holder="a", ttl_s=5)
-
-
-async def grant_prefix(root, *, user, prefix):
-    """A user who may read and write below the prefix and nothing else."""
-
-    async def ask(name, request):
-        await root._channel.call(lambda channel: getattr(stubs.AuthStub(channel), name), request)
-
-    permission = rpc.AuthRoleGrantPermissionRequest(name=user)
-    permission.perm.permType = 2  # READWRITE
-    permission.perm.key, permission.perm.range_end = prefix, prefix[:-1] + bytes([prefix[-1] + 1])
-    await ask("UserAdd", rpc.AuthUserAddRequest(name=user, password="x"))
-    await ask("RoleAdd", rpc.AuthRoleAddRequest(name=user))
-    await ask("RoleGrantPermission", permission)
-    await ask("UserGrantRole", rpc.AuthUserGrantRoleRequest(user=user, role=user))
-
-
 def make_certificate(folder, name, issuer=None):
     """PEM files NAME.crt and NAME.key; without an issuer it signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())

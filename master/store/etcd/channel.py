@@ -8,9 +8,10 @@ gRPC's own retries are off: a transaction sent twice would find its own first at
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -42,14 +43,21 @@ TEMPORARY: Final = frozenset(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )
-STALE_TOKEN: Final = ("invalid auth token", "revision of auth store is old")
+EXPIRED: Final = "invalid auth token"
+OLD_REVISION: Final = "revision of auth store is old"
+"""Somebody's user or role was changed while the request was under way: nothing happened, and it may be sent again."""
+STALE_ATTEMPTS: Final = 8
+STALE_PAUSE_S: Final = 0.01
+"""At most, at random: where users change one after another, half of the requests meet a change (ADR 0165)."""
+JWT_DOTS: Final = 2
 REFUSED: Final = ("authentication failed", "permission denied", "user name is empty")
 
 Method: TypeAlias = Callable[[grpc.aio.Channel], Any]
+Answer = TypeVar("Answer")
 
 
 class StaleTokenError(StoreUnavailableError):
-    """The request was refused for its token, so nothing happened; the next one brings a new token."""
+    """The request was refused for its token, or for users that changed meanwhile: nothing happened, send it again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,15 +90,22 @@ class EtcdChannel:
     def forget_token(self) -> None:
         self._token = None
 
+    def take_stale(self, details: str) -> None:
+        """Forget the token unless it is still good.
+
+        A simple token outlives changes of other users; a JWT is bound to the revision at which it was made.  A new one
+        costs etcd a password hash, which it begins anew with every change of a user: under many changes it never ends.
+        """
+        is_bound = self._token is not None and self._token.count(".") == JWT_DOTS
+        if OLD_REVISION not in details or is_bound:
+            self.forget_token()
+
     async def call(self, method: Method, request: Any) -> Any:
-        """One attempt at one member within the call deadline; an expired token is renewed once.
+        """One attempt at one member within the call deadline, and again at once where only the token was refused.
 
         Raises StoreUnavailableError (the next call goes to the next member), StoreAccessError, LeaseLostError.
         """
-        try:
-            return await self._attempt(method, request)
-        except StaleTokenError:
-            return await self._attempt(method, request)
+        return await retry_stale(lambda: self._attempt(method, request))
 
     async def open_stream(self, member: Member, method: Method) -> Any:
         """A stream to that member.  Its errors go through `failed`."""
@@ -103,12 +118,20 @@ class EtcdChannel:
         """What the error means to the master.  The next call uses another member, or another token."""
         details = error.details() or ""
         if self._token is not None and is_stale_token(details):
-            self.forget_token()
-            return StaleTokenError("etcd: the token has expired", retry_after_s=0.0)
+            self.take_stale(details)
+            return StaleTokenError(f"etcd refused a token: {details}", retry_after_s=0.0)
         failure = translate(error)
         if isinstance(failure, StoreUnavailableError):
             self.leave(member)
         return failure
+
+    async def authenticate(self) -> None:
+        """Have a token: etcd knows our user and password.  Raises StoreAccessError, StoreUnavailableError."""
+        member = self.current
+        try:
+            await self._metadata(member)
+        except grpc.aio.AioRpcError as error:
+            raise self.failed(member, error) from error
 
     async def close(self) -> None:
         for member in self._members:
@@ -148,8 +171,18 @@ def translate(error: grpc.aio.AioRpcError) -> MasterError:
     return PermanentError(f"etcd refused a request: {code.name}, {details}")
 
 
+async def retry_stale(attempt: Callable[[], Awaitable[Answer]]) -> Answer:
+    """The attempt's answer; made again while etcd refuses it for its token alone.  Raises what the last one does."""
+    for _ in range(STALE_ATTEMPTS - 1):
+        try:
+            return await attempt()
+        except StaleTokenError:
+            await asyncio.sleep(random.uniform(0, STALE_PAUSE_S))  # noqa: S311  not a secret
+    return await attempt()
+
+
 def is_stale_token(details: str) -> bool:
-    return any(sign in details for sign in STALE_TOKEN)
+    return EXPIRED in details or OLD_REVISION in details
 
 
 def is_refusal(details: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import grpc.aio
 
 from master.errors import StoreAccessError, StoreUnavailableError
-from master.store.etcd.channel import EtcdChannel, is_refusal
+from master.store.etcd.channel import OLD_REVISION, EtcdChannel, StaleTokenError, is_refusal
 from master.store.etcd.requests import parse_change, prefix_end
 from master.store.etcd.stubs import rpc, stubs
 from master.store.keys import Key
@@ -32,7 +32,9 @@ async def watch(channel: EtcdChannel, prefix: Key, after: Revision) -> AsyncGene
                     yield event
                     if isinstance(event, Resync):
                         break
-        except StoreUnavailableError:
+        except StoreUnavailableError as error:
+            if isinstance(error, StaleTokenError):
+                channel.take_stale(str(error))
             await asyncio.sleep(RECONNECT_AFTER_S)
         except StoreAccessError:
             refusals += 1
@@ -62,6 +64,8 @@ def _parse(response: Any, after: Revision) -> list[WatchEvent]:
     if response.compact_revision:
         return [Resync(revision=response.compact_revision)]
     if response.canceled:
+        if OLD_REVISION in response.cancel_reason:
+            raise StaleTokenError(f"etcd ended the watch: {response.cancel_reason}")
         if is_refusal(response.cancel_reason):
             raise StoreAccessError(
                 f"etcd refused the watch: {response.cancel_reason}. Check EDL_ETCD_USER and its role."

@@ -1,0 +1,65 @@
+"""An etcd as the chart runs it: TLS, users, cheap password hashes; and who may do what there."""
+
+from contextlib import asynccontextmanager
+
+from master.etcd_server.cluster import start_etcd
+from master.store.etcd.accounts import EtcdAccounts
+from master.store.etcd.channel import EtcdChannel
+from master.store.etcd.config import Credentials, EtcdConfig, Tls
+from master.store.etcd.stubs import rpc, stubs
+from tests.integration.certificates import Authority
+
+ROOT = Credentials(user="root", password="a secret")
+
+
+@asynccontextmanager
+async def guarded_etcd(binary, folder, *options):
+    """The config of a cluster that asks everybody for a user; with root's credentials."""
+    identity = folder / "identity"
+    folder.mkdir(exist_ok=True)
+    Authority("etcd").issue(identity)
+    said = [f"--cert-file={identity}/tls.crt", f"--key-file={identity}/tls.key", "--bcrypt-cost=4", *options]
+    async with start_etcd(binary, folder / "etcd", scheme="https", options=said) as cluster:
+        config = EtcdConfig(
+            endpoints=cluster.endpoints, tls=Tls(ca=(identity / "ca.crt").read_bytes()), credentials=ROOT
+        )
+        await turn_users_on(config)
+        yield config
+
+
+async def turn_users_on(config):
+    """root has its password, and nobody is answered without a user."""
+    async with asking(config, credentials=None) as ask:
+        await ask("Auth", "UserAdd", rpc.AuthUserAddRequest(name=ROOT.user, password=ROOT.password))
+        await ask("Auth", "RoleAdd", rpc.AuthRoleAddRequest(name="root"))
+        await ask("Auth", "UserGrantRole", rpc.AuthUserGrantRoleRequest(user="root", role="root"))
+        await ask("Auth", "AuthEnable", rpc.AuthEnableRequest())
+
+
+def config_of(config, credentials):
+    """The same cluster as somebody else."""
+    return EtcdConfig(endpoints=config.endpoints, tls=config.tls, credentials=credentials, read_budget_s=2.0)
+
+
+@asynccontextmanager
+async def asking(config, *, credentials=ROOT):
+    """`await ask(service, method, request)`, raw."""
+    channel = EtcdChannel(config_of(config, credentials))
+
+    async def ask(service, method, request):
+        return await channel.call(lambda grpc: getattr(getattr(stubs, f"{service}Stub")(grpc), method), request)
+
+    try:
+        yield ask
+    finally:
+        await channel.close()
+
+
+@asynccontextmanager
+async def accounts_of(config, *, cluster="c1", is_separate=True):
+    """As the operator has them."""
+    accounts = EtcdAccounts(config, cluster=cluster, is_separate=is_separate)
+    try:
+        yield accounts
+    finally:
+        await accounts.close()
