@@ -1,7 +1,7 @@
 # syntax=docker/dockerfile:1
 # etcd and etcdctl for the chart's etcd, out of a Go module whose go.sum names every byte; a shell for the one script
 # that turns authentication on.
-#   docker build -f images/etcd.Dockerfile -t edl/etcd:0.1.0 --build-arg GO_DIGEST=sha256:... --build-arg DEBIAN_DIGEST=sha256:... .
+#   docker build -f images/etcd.Dockerfile -t registry.example/edl/etcd:0.1.0 --build-arg GO_DIGEST=sha256:... --build-arg DEBIAN_DIGEST=sha256:... .
 ARG GO_DIGEST
 ARG DEBIAN_DIGEST
 FROM golang:1.26-bookworm@${GO_DIGEST} AS build

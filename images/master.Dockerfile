@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The master of a job, and nothing that only the operator needs.
-#   docker build -f images/master.Dockerfile -t edl/master:0.1.0 --build-arg PYTHON_DIGEST=sha256:... .
+#   docker build -f images/master.Dockerfile -t registry.example/edl/master:0.1.0 --build-arg PYTHON_DIGEST=sha256:... .
 ARG PYTHON_DIGEST
 FROM python:3.12-slim-bookworm@${PYTHON_DIGEST} AS build
 COPY requirements/build.txt requirements/image-master.txt /requirements/

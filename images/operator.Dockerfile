@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 # The operator, and the default image of masters and parameter servers: everything of EDL.
-#   docker build -f images/operator.Dockerfile -t edl/operator:0.1.0 --build-arg PYTHON_DIGEST=sha256:... .
+#   docker build -f images/operator.Dockerfile -t registry.example/edl/operator:0.1.0 --build-arg PYTHON_DIGEST=sha256:... .
 ARG PYTHON_DIGEST
 FROM python:3.12-slim-bookworm@${PYTHON_DIGEST} AS build
 COPY requirements/build.txt requirements/image-operator.txt /requirements/

@@ -1,11 +1,11 @@
 # syntax=docker/dockerfile:1
 # What training scripts start from: the SDK, the parameter server, and the examples.  pip stays, for libraries of one's own:
-#   FROM edl/trainer:0.1.0
+#   FROM registry.example/edl/trainer:0.1.0
 #   USER 0
 #   RUN pip install --require-hashes -r requirements.txt
 #   USER 65532:65532
 #   COPY train.py /work/
-# docker build -f images/trainer.Dockerfile -t edl/trainer:0.1.0 --build-arg PYTHON_DIGEST=sha256:... .
+# docker build -f images/trainer.Dockerfile -t registry.example/edl/trainer:0.1.0 --build-arg PYTHON_DIGEST=sha256:... .
 ARG PYTHON_DIGEST
 FROM python:3.12-slim-bookworm@${PYTHON_DIGEST} AS build
 COPY requirements/build.txt requirements/image-trainer.txt /requirements/

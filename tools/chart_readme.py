@@ -1,4 +1,4 @@
-"""Writes the table of values in charts/edl/README.md and the descriptions in values.schema.json out of values.yaml.
+"""Writes out of values.yaml the table in charts/edl/README.md, and descriptions and `required` in values.schema.json.
 
 A comment that begins with `# --` describes the value below it.  `python tools/chart_readme.py --check` writes nothing
 and ends with 1 when a file is not what values.yaml says; a value without a description ends it too.  What values.yaml
@@ -38,25 +38,26 @@ def _cell(path: str, lines: list[str], line: int) -> str:
 
 
 def make_schema(schema: str, values: str) -> str:
-    """`schema` with the descriptions of `values`."""
-    document = json.loads(schema)
+    """`schema` with the descriptions of `values`, and each of them required: null takes a default away, unseen."""
+    document: dict[str, Any] = json.loads(schema)
     lines = values.splitlines()
+    _require(document, yaml.safe_load(values))
     for path, line, _ in _values(values):
-        node = _find(document, path)
-        if node is not None:
-            rest = {key: value for key, value in node.items() if key != "description"}
-            node.clear()
-            node.update({"description": _description(path, lines, line), **rest})
+        *groups, name = path.split(".")
+        node = document
+        for group in groups:
+            node = node.get("properties", {}).get(group, {})
+        if name in node.get("properties", {}):
+            described = {"description": _description(path, lines, line)}
+            node["properties"][name] = described | node["properties"][name] | described  # first, and new
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _find(node: dict[str, Any], path: str) -> dict[str, Any] | None:
-    """The field of that path; None inside a definition that several values share."""
-    for name in path.split("."):
-        if "$ref" in node:
-            return None
-        node = node["properties"][name]
-    return node
+def _require(node: dict[str, Any], values: dict[str, Any]) -> None:
+    node["required"] = list(values)
+    for name, value in values.items():
+        if isinstance(value, dict) and "properties" in node["properties"][name]:
+            _require(node["properties"][name], value)
 
 
 def _values(text: str) -> Iterator[tuple[str, int, str]]:

@@ -12,6 +12,7 @@ import yaml
 from tests.cluster.toolbox import find_tools
 
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "edl"
+IMAGES: Final = Path(__file__).resolve().parents[1] / "cluster" / "images.yaml"
 BUDGET_S: Final = 60.0
 
 VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
@@ -88,8 +89,9 @@ def render(values: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def render_text(values: dict[str, Any], *more: str) -> str:
-    """What `helm template` prints.  Raises RefusedValuesError."""
-    command = [str(helm()), "template", "edl", str(CHART), "--namespace", "edl-system", "--values", "-", *more]
+    """What `helm template` prints, with the tests' images unless `values` names others.  Raises RefusedValuesError."""
+    command = [str(helm()), "template", "edl", str(CHART), "--namespace", "edl-system"]
+    command += ["--values", str(IMAGES), "--values", "-", *more]
     done = subprocess.run(
         command, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=BUDGET_S
     )

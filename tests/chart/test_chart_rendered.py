@@ -43,6 +43,15 @@ def test_dns_is_open_on_the_ports_that_are_named_and_no_others():
         assert {(53, "UDP"), (53, "TCP"), (5353, "UDP"), (5353, "TCP")} <= dns
 
 
+def test_metrics_for_nobody_are_open_to_nobody():
+    """In a NetworkPolicy a rule whose `from` is empty lets everybody in."""
+    values = {"networkPolicy": {"metricsFrom": [], "jobNamespaces": ["research"]}, "etcd": {"enabled": True}}
+    policies = [thing["spec"] for thing in render(values) if thing["kind"] == "NetworkPolicy"]
+    rules = [rule for spec in policies for rule in spec.get("ingress", ())]
+    assert rules
+    assert all(rule["from"] for rule in rules)
+
+
 def test_with_namespaces_nothing_is_written_elsewhere():
     roles = [thing for thing in render_set("namespaced") if thing["kind"] == "ClusterRole"]
     (operator,) = (role for role in roles if role["metadata"]["name"] == "edl-operator")

@@ -9,6 +9,15 @@ import pytest
 import yaml
 
 IMAGES = sorted(Path("images").glob("*.Dockerfile"))
+PAGES = [
+    Path("README.md"),
+    *sorted(Path("docs").glob("*.md")),
+    *sorted(Path("images").glob("*.*")),
+    *sorted(Path("examples").rglob("*.yaml")),
+    *sorted(Path("charts").rglob("*.md")),
+    *sorted(Path("charts").rglob("*.tpl")),
+    *sorted(Path("charts").rglob("*.yaml")),
+]
 
 
 def instructions(path):
@@ -62,7 +71,21 @@ def test_the_requirements_of_images_are_fresh():
     assert done.returncode == 0, done.stderr
 
 
-def test_the_charts_images_are_built_here():
+def test_the_chart_has_no_image_of_its_own():
+    """What it would name by default somebody else could publish (ADR 0163)."""
     values = yaml.safe_load(Path("charts/edl/values.yaml").read_text())
-    built = {f"edl/{path.stem}" for path in IMAGES}
-    assert {values["image"]["repository"], values["etcd"]["image"]["repository"]} <= built
+    assert (values["image"]["repository"], values["etcd"]["image"]["repository"]) == ("", "")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=str)
+def test_no_page_names_an_image_of_ours_without_a_registry(path):
+    """`edl/operator` alone is a name in a public registry, which the project does not own."""
+    named = re.findall(
+        r"(?:image:|repository=|-t|push|FROM)\s*\"?([\w./-]*edl/(?:operator|master|trainer|etcd)\b)", path.read_text()
+    )
+    assert [image for image in named if not image.startswith(("REGISTRY/", "registry.example/"))] == []
+
+
+def test_the_pages_name_images():
+    """So that the test above cannot pass on nothing."""
+    assert sum("edl/trainer:" in path.read_text() for path in PAGES) >= 2

@@ -19,6 +19,8 @@ from tests.cluster.toolbox import Tools
 from tests.cluster.trainingjobs import make_job
 
 CHART: Final = CHECKOUT / "charts" / "edl"
+IMAGES: Final = ("--values", str(Path(__file__).with_name("images.yaml")))
+"""Options of helm: the chart has no images by default."""
 NAMESPACE: Final = "edl-system"
 LEASE: Final = f"{NAMESPACE}/edl-operator"
 ACCOUNT: Final = "edl"
@@ -43,7 +45,7 @@ def start_charted(
         for name in (NAMESPACE, *namespaces):
             plane.kubectl("create", "namespace", name)
         chosen = ",".join(("operator.replicas=1", *values))
-        plane.helm("install", "edl", str(CHART), "--namespace", NAMESPACE, "--set", chosen)
+        plane.helm("install", "edl", str(CHART), *IMAGES, "--namespace", NAMESPACE, "--set", chosen)
         plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
         yield plane
 

@@ -28,6 +28,7 @@ from master.etcd_server.build import CHECKOUT
 from master.etcd_server.cache import cache_folder
 from master.etcd_server.cluster import free_ports
 from tests.cluster.accounts import open_client, write_account_kubeconfig
+from tests.cluster.charted import ACCOUNT, CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.errors import ClusterError
 from tests.cluster.processes import Program
@@ -35,9 +36,6 @@ from tests.cluster.stand_ins import NodeShape, create_nodes
 from tests.cluster.toolbox import find_tools
 
 NODES: Final = {f"gpu-{number}": NodeShape(cpu="16", memory="64Gi", gpus=8) for number in range(1, 9)}
-CHART: Final = CHECKOUT / "charts" / "edl"
-NAMESPACE: Final = "edl-system"
-ACCOUNT: Final = "edl"
 TOKEN_LIFETIME_S: Final = 7 * 86_400
 OPERATOR_BUDGET_S: Final = 60.0
 NO_ETCD: Final = "http://etcd.invalid:2379"  # masters run in name alone
@@ -141,7 +139,9 @@ def install_edl(
     core: Any = client.CoreV1Api(api)
     core.create_persistent_volume(VOLUME)
     chart = ("install", "edl", str(CHART), "--namespace", NAMESPACE, "--create-namespace")
-    control_plane.helm(*chart, "--set", "operator.replicas=0", "--set", f"etcd.external.endpoints={{{NO_ETCD}}}")
+    control_plane.helm(
+        *chart, *IMAGES, "--set", "operator.replicas=0", "--set", f"etcd.external.endpoints={{{NO_ETCD}}}"
+    )
     kubeconfig = write_account_kubeconfig(
         folder / "operator.kubeconfig",
         api,
@@ -150,7 +150,7 @@ def install_edl(
         account=ACCOUNT,
         lifetime_s=TOKEN_LIFETIME_S,
     )
-    told = ("EDL_NAME=playground", "EDL_IMAGE=edl/master", f"EDL_ETCD_ENDPOINTS={NO_ETCD}")
+    told = ("EDL_NAME=playground", "EDL_IMAGE=registry.example/edl/operator", f"EDL_ETCD_ENDPOINTS={NO_ETCD}")
     edl = str(Path(sys.executable).with_name("edl"))
     flags = ("--lease", f"{NAMESPACE}/edl-operator", "--kubeconfig", str(kubeconfig), "--listen", f"127.0.0.1:{port}")
     operator = Program("operator", ["/usr/bin/env", *told, edl, "operator", *flags, *more], folder)

@@ -18,13 +18,12 @@ from cryptography import x509
 from kubernetes import client
 
 from tests.cluster.accounts import open_client, write_account_kubeconfig
+from tests.cluster.charted import CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import start_control_plane
 from tests.cluster.errors import ClusterError
 from tests.cluster.trainingjobs import make_job
 from tests.cluster.waiting import wait_for
 
-CHART = Path(__file__).resolve().parents[2] / "charts" / "edl"
-NAMESPACE = "edl-system"
 SURPLUS = {f"edl-surplus-{grade}": -grade for grade in range(1, 9)}
 
 
@@ -40,7 +39,7 @@ def helm(plane):
     """`helm("install", sets...)` on the release `edl`.  Afterwards nothing of it is left, the definition too."""
 
     def run(what, *more, chart=CHART):
-        place = () if what in {"uninstall", "rollback", "history"} else (str(chart),)
+        place = () if what in {"uninstall", "rollback", "history"} else (str(chart), *IMAGES)
         return plane.helm(what, "edl", *place, "--namespace", NAMESPACE, *more)
 
     yield run
@@ -155,7 +154,7 @@ def test_everything_in_the_chart_is_accepted_by_the_api_server(plane, helm):
     """Strictly: a field that it does not know would be refused."""
     plane.kubectl("create", "namespace", "research")
     sets = "etcd.enabled=true,namespaces={research},metrics.dashboards.enabled=true"
-    text = plane.helm("template", "edl", str(CHART), "--namespace", NAMESPACE, "--set", sets)
+    text = plane.helm("template", "edl", str(CHART), *IMAGES, "--namespace", NAMESPACE, "--set", sets)
     plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
     plane.kubectl("delete", "namespace", "research", "--wait=false")
 

@@ -6,9 +6,11 @@ import subprocess
 
 import pytest
 
+from tests.cluster.charted import IMAGES
 from tests.documentation.shown import ROOT, shown_commands
 
 COMMANDS = [command for command in shown_commands() if command.program in {"kubectl", "helm"}]
+REUSED = "--reset-then-reuse-values"  # of the installation, the images among them
 NO_CLUSTER = re.compile(r"connection refused|was refused|cluster unreachable|dial tcp", re.IGNORECASE)
 
 
@@ -55,8 +57,8 @@ def test_only_the_cluster_is_missing(ask, command):
 def test_the_chart_takes_the_values_that_are_shown(ask, command):
     """Rendered as that line would install it."""
     if len(command.words) > 2:
-        words = [word for word in command.words[2:] if word != "--reuse-values"]
-        told = ask("helm", "template", *words)
+        words = [word for word in command.words[2:] if word != REUSED]
+        told = ask("helm", "template", *words, *(IMAGES if REUSED in command.words else ()))
         assert told.returncode == 0, told.stderr
 
 

@@ -37,7 +37,7 @@ CHECKOUT: Final = Path(__file__).resolve().parents[2]
 VERSION: Final = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"]
 OWN: Final = ("operator", "master", "trainer")
 NAMES: Final[Mapping[str, str]] = {
-    **{name: f"docker.io/edl/{name}:{VERSION}" for name in (*OWN, "etcd")},
+    **{name: f"registry.example/edl/{name}:{VERSION}" for name in (*OWN, "etcd")},
     **{name: f"localhost/edl/{name}:e2e" for name in ("busybox", "nginx", "coredns")},
     "pause": PAUSE_IMAGE,
 }

@@ -12,13 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from tests.cluster.charted import CHART, IMAGES
 from tests.cluster.errors import ClusterError
 from tests.cluster.waiting import wait_for
-from tests.e2e.images import CHECKOUT
 from tests.e2e.real_cluster import RealCluster, apply
 from tests.e2e.storage import make_volume
 
-CHART: Final = CHECKOUT / "charts/edl"
 NAMESPACE: Final = "edl-system"
 RELEASE: Final = "edl"
 MEMBERS: Final = 3
@@ -49,7 +48,7 @@ class Product:
         """Afterwards an operator leads and etcd asks for passwords; the chart's notes."""
         values = self.cluster.control_plane.folder / "values.json"
         values.write_text(json.dumps(VALUES))
-        more = ("--create-namespace", "--values", str(values))
+        more = ("--create-namespace", *IMAGES, "--values", str(values))
         try:
             notes = self.cluster.control_plane.helm("install", RELEASE, str(CHART), *more, *_IN_NAMESPACE)
             self._wait_ready()
@@ -60,7 +59,7 @@ class Product:
 
     def upgrade(self, setting: str) -> None:
         """`helm upgrade` with one more setting; afterwards an operator that heeds it leads."""
-        more = ("--reuse-values", "--set", setting)
+        more = ("--reset-then-reuse-values", "--set", setting)
         self.cluster.control_plane.helm("upgrade", RELEASE, str(CHART), *more, *_IN_NAMESPACE)
         self._wait_ready()
 

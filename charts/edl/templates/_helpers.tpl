@@ -34,13 +34,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
-{{/* image: of {image: {repository, tag, digest}, root} */}}
+{{/*
+image: of {image: {repository, tag, digest}, of: path of the values, name: of the image, bases: what its build
+asks for, root}.  There is no default: a
+name without a registry is one of a public registry, where somebody else could publish under it (ADR 0163).
+*/}}
 {{- define "edl.image" -}}
+{{- if not .image.repository }}
+{{- fail (printf "%s.repository is not set: nobody publishes an image of EDL for you, so build one and push it to a registry of yours (images/README.md tells where the digests come from):\n\n  docker build -f images/%s.Dockerfile -t REGISTRY/edl/%s:%s %s .\n  docker push REGISTRY/edl/%s:%s\n\nand name it: --set %s.repository=REGISTRY/edl/%s" .of .name .name .root.Chart.AppVersion .bases .name .root.Chart.AppVersion .of .name) }}
+{{- end }}
 {{- if .image.digest }}
 {{- printf "%s@%s" .image.repository .image.digest }}
 {{- else }}
 {{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) }}
 {{- end }}
+{{- end }}
+
+{{- define "edl.operatorImage" -}}
+{{- include "edl.image" (dict "image" .Values.image "of" "image" "name" "operator" "bases" "--build-arg PYTHON_DIGEST=sha256:..." "root" .) }}
+{{- end }}
+
+{{- define "edl.etcdImage" -}}
+{{- include "edl.image" (dict "image" .Values.etcd.image "of" "etcd.image" "name" "etcd" "bases" "--build-arg GO_DIGEST=sha256:... --build-arg DEBIAN_DIGEST=sha256:..." "root" .) }}
 {{- end }}
 
 {{/* The restricted level of pod security, and a read-only root on top. */}}
