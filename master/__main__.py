@@ -20,7 +20,7 @@ from master.api.errors import ContractError
 from master.api.hello import Hello
 from master.api.status import JobStatus
 from master.api.storage import open_storage
-from master.config import Address, Settings
+from master.config import Address, Settings, SocketAddress
 from master.errors import InvalidSettingError, PermanentError
 from master.folder import CheckpointFolder
 from master.metrics import Counts, serve_metrics
@@ -115,7 +115,7 @@ def _open_store(settings: Settings) -> Store:
     return EtcdStore(settings.etcd, settings.job)
 
 
-def _announce(settings: Settings, address: Address) -> None:
+def _announce(settings: Settings, address: Address | SocketAddress) -> None:
     log.info("%s listens on %s: %s", settings.name, address, describe(settings))
     if settings.address_file is not None:
         temporary = settings.address_file.with_name(f".{settings.address_file.name}.{os.getpid()}")

@@ -5,7 +5,7 @@
 | EDL_ENV_VERSION        | version of this list                                                 | 1                 |
 | EDL_JOB                | name of the job                                                      | required          |
 | EDL_NAME               | name of this pod                                                     | `<job>-master-0`  |
-| EDL_LISTEN             | host:port for members; port 0: any                                   | 127.0.0.1:0       |
+| EDL_LISTEN             | host:port for members, port 0: any; or unix:PATH                     | 127.0.0.1:0       |
 | EDL_METRICS_LISTEN     | host:port for Prometheus; absent: no metrics                         |                   |
 | EDL_ADDRESS_FILE       | where the bound address is written                                   |                   |
 | EDL_CHECKPOINT_URI     | folder of manifests and checkpoint files                             | required          |
@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from master.api.sockets import SCHEME, is_socket_address, socket_path
 from master.errors import InvalidSettingError
 from master.job.domain import SECOND, AfterLoss, JobConfig
 from master.leadership import LeadershipTiming
@@ -59,6 +60,16 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SocketAddress:
+    """A Unix socket in a folder that is this user's alone."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """PEM bytes of the job's certificates: ours, its key, and the authority that members' certificates must have."""
 
@@ -71,7 +82,7 @@ class Identity:
 class Settings:
     job: str
     name: str
-    listen: Address
+    listen: Address | SocketAddress
     checkpoint_uri: str
     config: JobConfig
     timing: LeadershipTiming
@@ -95,7 +106,7 @@ class Settings:
         return cls(
             job=job,
             name=environ.get("EDL_NAME") or f"{job}-master-0",
-            listen=parse_address("EDL_LISTEN", environ.get("EDL_LISTEN") or "127.0.0.1:0"),
+            listen=_listen("EDL_LISTEN", environ.get("EDL_LISTEN") or "127.0.0.1:0"),
             checkpoint_uri=_required(environ, "EDL_CHECKPOINT_URI", hint="Name a folder, or a URI that fsspec knows"),
             config=JobConfig(
                 servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
@@ -128,6 +139,15 @@ def parse_address(variable: str, text: str) -> Address:
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InvalidSettingError(variable, f"{text!r} is no address", hint="Write host:port, as in 0.0.0.0:7164")
     return Address(host=host, port=int(port))
+
+
+def _listen(variable: str, text: str) -> Address | SocketAddress:
+    if not is_socket_address(text):
+        return parse_address(variable, text)
+    try:
+        return SocketAddress(path=socket_path(text))
+    except ValueError as error:
+        raise InvalidSettingError(variable, str(error), hint="Write unix:/a/path, short enough") from error
 
 
 def _check_version(environ: Mapping[str, str]) -> None:

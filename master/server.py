@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, NoReturn, TypeAlias
 
 import grpc
@@ -25,8 +27,9 @@ from master.api.document import encode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import WireError
 from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello, agreed_version
-from master.config import Address, Identity
-from master.errors import PortInUseError, TermEndedError
+from master.api.sockets import ForeignUserError, check_private
+from master.config import Address, Identity, SocketAddress
+from master.errors import InvalidSettingError, PortInUseError, TermEndedError
 from master.runtime import TermRuntime
 from master.streams import Stream
 
@@ -56,8 +59,10 @@ class MasterServer(master_pb2_grpc.MasterServicer):
     def term(self) -> TermRuntime | None:
         return self._term
 
-    async def start(self, listen: Address, tls: Identity | None) -> Address:
-        """Listens; the answer has the port that was taken.  Raises PortInUseError."""
+    async def start(self, listen: Address | SocketAddress, tls: Identity | None) -> Address | SocketAddress:
+        """Listens; the answer has the port that was taken.  Raises PortInUseError, InvalidSettingError."""
+        if isinstance(listen, SocketAddress):
+            _check_socket(listen)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         master_pb2_grpc.add_MasterServicer_to_server(self, server)
         try:
@@ -66,7 +71,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             raise PortInUseError(str(listen)) from error
         await server.start()
         self._server = server
-        return Address(host=listen.host, port=port)
+        return replace(listen, port=port) if isinstance(listen, Address) else listen
 
     async def stop(self, *, grace_s: float) -> None:
         """No stream is open afterwards."""
@@ -187,7 +192,21 @@ async def _refuse(context: _Context, code: grpc.StatusCode, text: str) -> NoRetu
     raise AssertionError("abort raises")
 
 
-def _add_secure_port(server: grpc.aio.Server, listen: Address, tls: Identity) -> int:
+def _check_socket(listen: SocketAddress) -> None:
+    """Only this user reaches it, and nobody serves there: gRPC would take the place of one that does.
+
+    Raises InvalidSettingError, PortInUseError.
+    """
+    try:
+        check_private(listen.path.parent)
+    except (ForeignUserError, OSError) as error:
+        raise InvalidSettingError("EDL_LISTEN", str(error), hint="Name a socket in a folder of mode 0700") from error
+    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
+        probe.connect(str(listen.path))
+        raise PortInUseError(str(listen))
+
+
+def _add_secure_port(server: grpc.aio.Server, listen: Address | SocketAddress, tls: Identity) -> int:
     credentials = grpc.ssl_server_credentials(
         [(tls.key, tls.certificate)], root_certificates=tls.ca, require_client_auth=True
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from master.api.sockets import SCHEME, is_socket_address, socket_path
 from trainer_sdk.errors import UsageError
 
 ENVIRONMENT_VERSION: Final = 1
@@ -66,7 +67,7 @@ VARIABLES: Final = (
     Variable(
         name="EDL_MASTER",
         readers="trainer, server",
-        meaning="where the job's master listens; a script without it starts a master of its own",
+        meaning="the job's master, host:port or unix:PATH; a script without it starts a master of its own",
         default="none",
         example="127.0.0.1:7070",
     ),
@@ -118,8 +119,11 @@ VARIABLES: Final = (
     Variable(
         name="EDL_LISTEN",
         readers="server, master",
-        meaning="host:port to listen at; port 0: any",
-        default="server 0.0.0.0:0, master 127.0.0.1:0",
+        meaning=(
+            "host:port to listen at, port 0: any; or unix:PATH in a folder of mode 0700, "
+            "where a server that is given the folder takes a name of its own"
+        ),
+        default="server: any port of the address that it uses towards the master, master 127.0.0.1:0",
         example="0.0.0.0:7071",
     ),
     Variable(
@@ -147,7 +151,7 @@ class Environment:
     role: str
     name: str
     ordinal: int
-    master: str  # host:port; empty: the script runs alone
+    master: str  # host:port or unix:PATH; empty: the script runs alone
     grace_s: float
     tier: str
     checkpoint_uri: str
@@ -219,10 +223,19 @@ def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") ->
 
 def _address(variables: Mapping[str, str], name: str) -> str:
     text = variables.get(name) or ""
+    if is_socket_address(text):
+        return _socket_address(name, text)
     host, _, port = text.rpartition(":")
     if text and not (host and _is_whole(port) and 0 < int(port) <= 65535):
         raise UsageError(f"{name}: {text!r} is no host:port")
     return text
+
+
+def _socket_address(name: str, text: str) -> str:
+    try:
+        return f"{SCHEME}{socket_path(text)}"
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}") from error
 
 
 def _whole(variables: Mapping[str, str], name: str, *, default: int) -> int:

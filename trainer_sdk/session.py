@@ -66,6 +66,7 @@ class Session:
 
     def __init__(self, environment: Environment, *, master_budget_s: float, server_budget_s: float) -> None:
         self.environment: Final = environment
+        self._joined = environment  # with what a master of our own has added to it
         self._budget_s = master_budget_s
         self._server_budget_s = server_budget_s
         self._owner = Owner(environment.name)
@@ -115,10 +116,14 @@ class Session:
         from trainer_sdk.tables import Tables  # noqa: PLC0415
 
         check_tables(specs)
-        security = Security(token=self.environment.token.encode(), tls_folder=self.environment.tls_folder)
+
+        def client(is_outdated: Callable[[], bool]) -> PserverClient:
+            security = Security(token=self._joined.token.encode(), tls_folder=self._joined.tls_folder)
+            return PserverClient(security, is_outdated=is_outdated)
+
         self._tables = Tables(
             specs,
-            client=lambda is_outdated: PserverClient(security, is_outdated=is_outdated),
+            client=client,
             start=self._start,
             check_use=self._owner.check,
             data=self._declared,
@@ -311,6 +316,7 @@ class Session:
         if not environment.master:
             self._standalone = Standalone(environment)
             environment = self._standalone.start(has_tables=self._tables is not None)
+        self._joined = environment
         if self._save is not None:
             save, restore = self._save
             self._own = OwnModel(

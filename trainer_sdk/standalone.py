@@ -1,12 +1,14 @@
 """`python script.py` without a cluster: a master, and a parameter server if there are tables, as its children.
 
 The same programs and the same wire as on a cluster, for debugging; the master keeps its records in memory, so nothing
-outlives the script but the checkpoints of a folder that EDL_CHECKPOINT_URI names.
+outlives the script but the checkpoints of a folder that EDL_CHECKPOINT_URI names.  They listen on Unix sockets that are
+this user's alone, and ask for a secret of their own (ADR 0170); with EDL_TLS_DIR on ports of loopback.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
+from master.api.sockets import SCHEME, make_socket_folder
 from trainer_sdk.environment import Environment
 from trainer_sdk.errors import ChildEndedError, MasterUnavailableError
 
@@ -34,6 +37,7 @@ class Standalone:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._folder = Path(tempfile.mkdtemp(prefix="edl-"))
+        self._sockets = make_socket_folder(self._folder / "s")
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, *, has_tables: bool) -> Environment:
@@ -43,13 +47,19 @@ class Standalone:
         """
         address_file = self._folder / "master.address"
         uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
-        common = {"EDL_JOB": self._environment.job, "EDL_CHECKPOINT_URI": uri, "EDL_ORDINAL": "0"}
+        told = replace(self._environment, checkpoint_uri=uri, token_file=self._environment.token_file or self._token())
+        common = {
+            "EDL_JOB": told.job,
+            "EDL_CHECKPOINT_URI": uri,
+            "EDL_ORDINAL": "0",
+            "EDL_TOKEN_FILE": told.token_file,
+        }
         self._spawn(
             "master",
             {
                 **common,
                 "EDL_NAME": f"{self._environment.job}-master-0",
-                "EDL_LISTEN": "127.0.0.1:0",
+                "EDL_LISTEN": "127.0.0.1:0" if told.tls_dir else f"{SCHEME}{self._sockets}/master",
                 "EDL_ADDRESS_FILE": str(address_file),
                 "EDL_SERVERS": str(int(has_tables)),
                 "EDL_ETCD_ENDPOINTS": "",
@@ -59,11 +69,12 @@ class Standalone:
         if has_tables:
             name = f"{self._environment.job}-server-0"
             # nobody else's business; and nobody else could take its buckets: it ends when told
-            here = {"EDL_MASTER": address, "EDL_LISTEN": "127.0.0.1:0", "EDL_GRACE_S": "0"}
+            listen = "127.0.0.1:0" if told.tls_dir else f"{SCHEME}{self._sockets}"
+            here = {"EDL_MASTER": address, "EDL_LISTEN": listen, "EDL_GRACE_S": "0"}
             self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
         what = "a master and a parameter server" if has_tables else "a master"
         _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
-        return replace(self._environment, master=address, checkpoint_uri=uri)
+        return replace(told, master=address)
 
     def check(self) -> None:
         """Raises ChildEndedError, with the end of its log, when a child has ended before its script."""
@@ -84,7 +95,14 @@ class Standalone:
                 with suppress(subprocess.TimeoutExpired):  # a signal handler that raised may have left its lock held
                     child.wait(STOP_S)
         self._children.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for folder in (self._sockets, self._folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _token(self) -> str:
+        """A secret that only these processes know."""
+        path = self._folder / "token"  # in a folder of mode 0700
+        path.write_text(secrets.token_hex(32), encoding="ascii")
+        return str(path)
 
     def _spawn(self, module: str, settings: Mapping[str, str]) -> None:
         role = "server" if module.endswith("pserver") else module

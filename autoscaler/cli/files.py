@@ -23,7 +23,7 @@ from autoscaler.cli.words import RUNS
 from autoscaler.clusters.local.folder import RunFolder, find_runs
 
 _SHOWN: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
-_NOT_BUNDLED: Final = frozenset({"token", "control.sock", "control.path", "etcd"})
+_NOT_BUNDLED: Final = frozenset({"tokens", "s", "s.path", "etcd"})
 """A secret, sockets, and a database that nobody reads."""
 
 

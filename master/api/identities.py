@@ -130,7 +130,7 @@ class ServerPlace:
 
     name: MemberName
     incarnation: Incarnation
-    address: str  # host:port of its data path
+    address: str  # host:port of its data path, or unix:PATH
     ordinal: int
 
 

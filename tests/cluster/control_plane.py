@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from master.etcd_server.cluster import free_ports
+from master.etcd_server.doors import free_ports
 from tests.cluster import commands
 from tests.cluster.accounts import write_certificate_kubeconfig
 from tests.cluster.certificates import Authority, make_signing_key

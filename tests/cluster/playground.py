@@ -26,7 +26,7 @@ from kubernetes import client
 
 from master.etcd_server.build import CHECKOUT
 from master.etcd_server.cache import cache_folder
-from master.etcd_server.cluster import free_ports
+from master.etcd_server.doors import free_ports
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.charted import ACCOUNT, CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import ControlPlane, start_control_plane

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from autoscaler.clusters.local.folder import RunFolder
+
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 EDL = str(Path(sys.executable).with_name("edl"))
 DEADLINE_S = 30.0
@@ -72,7 +74,7 @@ class Run:
         line = self.process.stdout.readline()
         assert line.startswith("run folder: "), line + self.process.stdout.read()
         self.folder = Path(line.removeprefix("run folder: ").strip())
-        wait_until((self.folder / "control.sock").exists, "the control socket")
+        wait_until(RunFolder(root=self.folder).control_socket().exists, "the control socket")
 
     def get(self, kind):
         return json.loads(edl("get", kind, "-o", "json", run=self.folder))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.clusters.local.folder import RunFolder
 from autoscaler.clusters.local.wire import WIRE_VERSION, encode
 from tests.integration.cli_stage import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
 
@@ -141,7 +142,7 @@ def test_the_socket_is_for_its_owner_alone_and_bounded(run):
     """0600; a line without end is cut off, and the run goes on."""
     import socket  # noqa: PLC0415
 
-    path = run.folder / "control.sock"
+    path = RunFolder(root=run.folder).control_socket()
     assert path.stat().st_mode & 0o777 == 0o600
     with socket.socket(socket.AF_UNIX) as rude:
         rude.connect(str(path))
@@ -162,7 +163,7 @@ def test_who_watched_and_went_away_takes_no_place(run):
     request = encode({"v": WIRE_VERSION, "do": "get", "type": "deployment", "watch": True})
     for _ in range(66):  # more than may ask at one time
         with socket.socket(socket.AF_UNIX) as watcher:
-            watcher.connect(str(run.folder / "control.sock"))
+            watcher.connect(str(RunFolder(root=run.folder).control_socket()))
             watcher.settimeout(DEADLINE_S)
             watcher.sendall(request)
             assert b'"ok": true' in watcher.recv(1 << 16)
@@ -178,15 +179,15 @@ def test_a_long_path_still_has_a_socket(tmp_path):
     argv = [EDL, "run", "job.yaml", "--json", "--no-etcd", "--stay"]
     with subprocess.Popen(argv, cwd=deep, stdout=subprocess.PIPE, text=True) as process:
         folder = Path(json.loads(process.stdout.readline())["run"])
-        wait_until((folder / "control.path").exists, "the short path")
-        wait_until(lambda: Path((folder / "control.path").read_text().strip()).exists(), "the socket")
+        wait_until((folder / "s.path").exists, "the short path")
+        wait_until(lambda: Path((folder / "s.path").read_text().strip()).exists(), "the socket")
         edl("wait", "--for=condition=Running", "tj/idle", "--timeout", "20s", run=folder)
         assert "idle" in edl("get", "tj", run=folder)
         process.send_signal(signal.SIGINT)
         lines = [json.loads(line) for line in process.stdout]
         assert process.wait(DEADLINE_S) == 130
     assert lines[-1]["jobs"] == {"idle": "Running"}
-    assert not Path((folder / "control.path").read_text().strip()).exists()
+    assert not Path((folder / "s.path").read_text().strip()).exists()
 
 
 def test_refused_files_start_nothing(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.clusters.local.folder import RunFolder
 from tests.integration.cli_stage import EDL, PROGRAMS, edl
 
 DEADLINE_S = 120.0
@@ -104,7 +105,7 @@ def pid_of(words):
 def wait_for(run, condition):
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        if (run / "control.sock").exists():
+        if RunFolder(root=run).control_socket().exists():
             job = json.loads(edl("get", "tj/rows", "-o", "json", run=run))
             if condition(job):
                 return job

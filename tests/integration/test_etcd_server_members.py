@@ -14,7 +14,8 @@ import pytest
 
 from master.errors import EtcdBuildError, EtcdStartError, PortInUseError, UnusableEtcdError
 from master.etcd_server.cache import exclusive
-from master.etcd_server.cluster import free_ports, start_etcd
+from master.etcd_server.cluster import start_etcd
+from master.etcd_server.doors import free_ports
 from master.etcd_server.finder import EtcdBinary, Origin, find_etcd
 from master.etcd_server.versions import DEMO
 

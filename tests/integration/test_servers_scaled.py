@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autoscaler.clusters.local.folder import RunFolder
 from tests.integration.cli_stage import EDL, PROGRAMS, edl
 
 DEADLINE_S = 120.0
@@ -42,7 +43,7 @@ spec:
 def wait_for(run, condition, what):
     deadline, last = time.monotonic() + DEADLINE_S, {}
     while time.monotonic() < deadline:
-        if any((run / name).exists() for name in ("control.sock", "control.path")):
+        if RunFolder(root=run).control_socket().exists():
             last = json.loads(edl("get", "tj/counted", "-o", "json", run=run))["status"]
             if last["progress"] and condition(last, last["progress"]):
                 return last

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from master.errors import StoreAccessError, StoreUnavailableError
 from master.etcd_server.cluster import start_etcd
+from master.etcd_server.doors import free_ports
 from master.store.etcd.config import Credentials, EtcdConfig, Tls
 from master.store.etcd.store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
@@ -111,7 +112,9 @@ async def test_tls_with_client_certificates(etcd_binary, tmp_path):
         f"--trusted-ca-file={tmp_path}/ca.crt",
         "--client-cert-auth",
     ]
-    async with start_etcd(etcd_binary, tmp_path / "etcd", scheme="https", options=options) as cluster:
+    async with start_etcd(
+        etcd_binary, tmp_path / "etcd", ports=free_ports(1), scheme="https", options=options
+    ) as cluster:
         known = Tls(ca=read("ca.crt"), certificate=read("client.crt"), key=read("client.key"))
         for tls, is_served in ((known, True), (Tls(ca=read("ca.crt")), False), (None, False)):
             store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints, tls=tls, read_budget_s=2.0), "digits")

@@ -3,6 +3,7 @@
 In the end every counter is exactly the number of epochs (the ledger); the final-save hook says so.
 """
 
+import os
 import sys
 import time
 
@@ -10,7 +11,7 @@ import numpy as np
 
 import trainer_sdk as edl
 
-SIZE, EPOCHS = 400, 12
+SIZE, EPOCHS = 400, int(os.environ.get("ROWS_EPOCHS", "12"))
 
 
 def check(weights: dict[str, np.ndarray]) -> None:

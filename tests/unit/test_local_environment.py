@@ -14,7 +14,12 @@ from master.config import Settings
 from master.job import domain
 
 PLACE = JobPlace(
-    master="127.0.0.1:7070", metrics="127.0.0.1:7071", etcd="", checkpoint_uri="/ck", token_file=Path("/nowhere")
+    master="unix:/run/s/m1",
+    servers="unix:/run/s",
+    etcd="",
+    checkpoint_uri="/ck",
+    token_file=Path("/nowhere"),
+    token="x",
 )
 
 

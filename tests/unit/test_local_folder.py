@@ -6,7 +6,14 @@ import pytest
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.words import find_run
-from autoscaler.clusters.local.folder import RUN_FORMAT, RunFolder, RunFolderError, find_runs, make_run_folder
+from autoscaler.clusters.local.folder import (
+    RUN_FORMAT,
+    RunFolder,
+    RunFolderError,
+    find_runs,
+    make_run_folder,
+    make_token,
+)
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.recorder import Recorder
 
@@ -16,8 +23,12 @@ def test_a_run_folder_is_its_owners_alone(tmp_path):
     folder = make_run_folder(tmp_path / "runs", "My Job!", described={"name": "x"})
     assert folder.root.name.endswith("-my-job")
     assert folder.root.stat().st_mode & 0o777 == 0o700
-    assert folder.token.stat().st_mode & 0o777 == 0o600
-    assert len(folder.token.read_text()) == 64
+    path, token = make_token(folder, "digits")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.read_text() == token
+    assert len(token) == 64
+    assert make_token(folder, "rows")[1] != token
+    assert folder.sockets.stat().st_mode & 0o777 == 0o700
     assert folder.read_manifest() == {"format": RUN_FORMAT, "name": "x"}
 
 

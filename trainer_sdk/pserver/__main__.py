@@ -12,7 +12,6 @@ import math
 import os
 import queue
 import signal
-import socket
 import sys
 import time
 import uuid
@@ -28,6 +27,7 @@ from trainer_sdk.environment import Environment, parse_environment
 from trainer_sdk.errors import PermanentError, UsageError
 from trainer_sdk.pserver.departure import Departure, Fact, Interrupted, Orphaned, Told, after, passed
 from trainer_sdk.pserver.listener import Listener
+from trainer_sdk.pserver.listening import listen
 from trainer_sdk.pserver.member import Member, Self
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.service import Service
@@ -73,12 +73,12 @@ def _run(variables: Mapping[str, str]) -> int:
     signal.signal(signal.SIGINT, lambda *_: facts.put(Interrupted()))
     incarnation = Incarnation(uuid.uuid4().hex[:12])
     security = Security.from_environment(variables)
-    listening = socket.create_server(_listen_address(variables), backlog=128)
+    listening, address = listen(variables, environment.master, incarnation)
     identity = Self(
         name=MemberName(environment.name),
         ordinal=environment.ordinal,
         incarnation=incarnation,
-        address=_advertised(variables, environment, listening),
+        address=address,
     )
     member = Member(identity, facts.put)
     storage = open_storage(environment.checkpoint_uri)
@@ -136,31 +136,6 @@ def _master(environment: Environment) -> Address:
         token=environment.token,
         tls_dir=environment.tls_dir,
     )
-
-
-def _listen_address(variables: Mapping[str, str]) -> tuple[str, int]:
-    text = variables.get("EDL_LISTEN", "0.0.0.0:0")
-    host, _, port = text.rpartition(":")
-    if not port.isdigit():
-        raise UsageError(f"EDL_LISTEN: {text!r} is no host:port")
-    return host.strip("[]"), int(port)
-
-
-def _advertised(variables: Mapping[str, str], environment: Environment, listening: socket.socket) -> str:
-    """Where trainers find this server: as told, as listened on, or this machine's address on the way to the master."""
-    host, port = listening.getsockname()[:2]
-    if told := variables.get("EDL_ADVERTISE"):
-        return f"{told}:{port}"
-    if host not in {"0.0.0.0", "::"}:  # noqa: S104
-        return f"{host}:{port}"
-    master_host, _, master_port = environment.master.rpartition(":")
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(master_host, int(master_port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)  # sends nothing
-            return f"{probe.getsockname()[0]}:{port}"
-    except OSError:
-        return f"{socket.gethostname()}:{port}"
 
 
 if __name__ == "__main__":

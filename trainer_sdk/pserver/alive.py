@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from master.api.sockets import SCHEME, is_socket_address
 from trainer_sdk.errors import EdlError
 from trainer_sdk.pserver.handshake import PROBE, greet_server
 from trainer_sdk.pserver.security import Security
@@ -34,9 +35,7 @@ def main() -> int:
 
 def _ask(variables: Mapping[str, str]) -> None:
     """Raises OSError when nobody listens or nothing comes."""
-    host, _, port = variables["EDL_LISTEN"].rpartition(":")
-    host = "127.0.0.1" if host in {"", "0.0.0.0", "[::]"} else host.strip("[]")  # noqa: S104 - connected to, not bound
-    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as raw:
+    with _dial(variables["EDL_LISTEN"]) as raw:
         try:
             security = Security.from_environment(variables)
             context = security.client_context()
@@ -46,6 +45,17 @@ def _ask(variables: Mapping[str, str]) -> None:
             raise
         except (EdlError, OSError) as error:
             sys.stderr.write(f"it answers: {error}\n")
+
+
+def _dial(listen: str) -> socket.socket:
+    if is_socket_address(listen):
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(LIMIT_S)
+        sock.connect(listen.removeprefix(SCHEME))
+        return sock
+    host, _, port = listen.rpartition(":")
+    host = "127.0.0.1" if host in {"", "0.0.0.0", "[::]"} else host.strip("[]")  # noqa: S104 - connected to, not bound
+    return socket.create_connection((host, int(port)), timeout=LIMIT_S)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from master.api.identities import ServerPlace
-from trainer_sdk.errors import ServerUnavailableError
+from master.api.sockets import ForeignUserError, check_peer, is_socket_address, socket_path
+from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.alarm import Alarm
 from trainer_sdk.pserver.handshake import Role, greet_server
 from trainer_sdk.pserver.patience import Patience
@@ -108,6 +109,8 @@ class Connection:
 
     def _dial(self, deadline_s: float) -> socket.socket:
         """What `socket.create_connection` does, with each socket known to our patience before it waits."""
+        if is_socket_address(self.place.address):
+            return self._dial_socket(deadline_s)
         host, _, port = self.place.address.rpartition(":")
         limit_s = max(0.05, min(self._settings.connect_s, deadline_s - time.monotonic()))
         problem = OSError("its name has no address")
@@ -121,6 +124,18 @@ class Connection:
                 self.close()
                 problem = error
         raise problem
+
+    def _dial_socket(self, deadline_s: float) -> socket.socket:
+        sock = self._hold(self._new_socket(socket.AF_UNIX, socket.SOCK_STREAM, 0))
+        try:
+            sock.settimeout(max(0.05, min(self._settings.connect_s, deadline_s - time.monotonic())))
+            sock.connect(str(socket_path(self.place.address)))
+            check_peer(sock)
+        except ValueError as error:
+            raise OSError(str(error)) from error
+        except ForeignUserError as error:
+            raise AuthenticationError(f"{self.place.name} at {self.place.address}: {error}") from error
+        return sock if self._context is None else self._encrypt(sock, self._context)
 
     def _encrypt(self, sock: socket.socket, context: ssl.SSLContext) -> socket.socket:
         encrypted = context.wrap_socket(sock, do_handshake_on_connect=False)  # takes the descriptor over

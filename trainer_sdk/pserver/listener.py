@@ -12,8 +12,10 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
+from master.api.sockets import ForeignUserError, check_peer
 from trainer_sdk.errors import AuthenticationError, TableError, WireError
 from trainer_sdk.pserver.handshake import PROBE, Role, welcome_client
 from trainer_sdk.pserver.scratch import Scratch
@@ -54,8 +56,12 @@ class Listener:
             for sock in (self._socket, *self._open):
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
+        is_named = self._socket.family == socket.AF_UNIX
+        path = str(self._socket.getsockname()) if is_named else ""
         self._socket.close()
         self._thread.join()
+        if is_named:
+            Path(path).unlink(missing_ok=True)
 
     def _accept(self) -> None:
         while True:
@@ -80,6 +86,7 @@ class Listener:
         try:
             sock.settimeout(self._limits.io_s)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            check_peer(sock)
             if self._context is not None:
                 sock = self._context.wrap_socket(sock, server_side=True)
                 with self._lock:
@@ -89,7 +96,7 @@ class Listener:
             name, role = welcome_client(channel, self._security, self._service.incarnation)
             log.log(logging.DEBUG if name == PROBE else logging.INFO, "%s connected", name)
             self._converse(channel, role)
-        except (WireError, AuthenticationError, OSError) as error:
+        except (WireError, AuthenticationError, ForeignUserError, OSError) as error:
             log.info("connection ended: %s", error)
         except Exception:
             log.exception("connection ended by an error of this server")

@@ -85,7 +85,8 @@ class Channel:
             deadline = struct.pack("@ll", int(limits.io_s), int(limits.io_s % 1 * 1e6))
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, deadline)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, deadline)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
         self._sock.close()

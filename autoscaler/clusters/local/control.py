@@ -56,9 +56,6 @@ class ControlServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
         await self._server.wait_closed()
         self._path.unlink(missing_ok=True)
-        if self._path.parent != self._run.folder.root:
-            with contextlib.suppress(OSError):
-                self._path.parent.rmdir()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

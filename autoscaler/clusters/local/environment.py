@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,13 +24,14 @@ _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlace:
-    """Where a job's parts meet.  Addresses are host:port; without `etcd` the master keeps its state in memory."""
+    """Where a job's parts meet: `unix:PATH`, of the servers a folder; without `etcd` masters keep state in memory."""
 
     master: str
-    metrics: str
+    servers: str
     etcd: str
     checkpoint_uri: str
     token_file: Path
+    token: str = field(repr=False)  # what the file holds
 
 
 def inherit(environment: Mapping[str, str], *, path_first: Path, cpu_milli: int) -> dict[str, str]:
@@ -66,7 +67,13 @@ def job_environment(pod: LocalPod, job: TrainingJob, place: JobPlace) -> dict[st
         "EDL_CHECKPOINT_EVERY_S": _number(job.checkpoint.every_s),
         "HOSTNAME": pod.name,
     } | _gpus(pod)
-    return told | (_master_environment(job, place) if pod.role is Role.MASTER else {})
+    match pod.role:
+        case Role.MASTER:
+            return told | _master_environment(job, place)
+        case Role.SERVER:
+            return told | {"EDL_LISTEN": place.servers}
+        case _:
+            return told
 
 
 def device_list(gpus: Sequence[int]) -> str:
@@ -80,7 +87,6 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
     return of_servers | {
         "EDL_ETCD_ENDPOINTS": place.etcd,
         "EDL_LISTEN": place.master,
-        "EDL_METRICS_LISTEN": place.metrics,
         "EDL_SERVERS": str(servers.minimum),
         "EDL_MAX_SERVERS": str(servers.maximum + SPARE_ORDINALS if servers.maximum else 0),
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),

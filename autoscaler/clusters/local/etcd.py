@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler.clusters.local.folder import RunFolder
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.processes import Command, Processes
 from autoscaler.errors import PermanentError
@@ -40,12 +41,13 @@ class EtcdRefusedError(EtcdUnavailableError):
 
 
 async def start_etcd(
-    processes: Processes, folder: Path, log: Path, environment: Mapping[str, str], *, say: Callable[[str], None]
+    processes: Processes, folder: RunFolder, log: Path, environment: Mapping[str, str], *, say: Callable[[str], None]
 ) -> str:
-    """Start it; its endpoints once it serves.  Raises EtcdUnavailableError."""
-    argv = (sys.executable, "-P", "-m", "master.etcd_server", "--serve", str(folder), "--demo")
+    """Start it; its endpoints, Unix sockets, once it serves.  Raises EtcdUnavailableError."""
+    program = (sys.executable, "-P", "-m", "master.etcd_server")
+    argv = (*program, "--serve", str(folder.etcd), "--sockets", str(folder.sockets), "--demo")
     offset = _size_of(log)
-    await processes.start(KEY, Command(argv=argv, env=environment, cwd=folder.parent, log=log))
+    await processes.start(KEY, Command(argv=argv, env=environment, cwd=folder.root, log=log))
     told = ""
     try:
         async with asyncio.timeout(_READY_DEADLINE_S):

@@ -5,7 +5,8 @@
       events.jsonl     what happened          decisions.jsonl  what was decided, and why
       samples.jsonl    sizes and progress over time
       logs/POD.log     output of every pod    checkpoints/JOB  checkpoints of jobs that name no place
-      control.sock     where `edl get` and the others ask (or control.path, naming a shorter place)
+      s/               sockets of the run's processes (or s.path, naming a place with a shorter path):
+      s/control        where `edl get` and the others ask
 
 As one archive it is a bug report (`edl bundle`).
 """
@@ -18,7 +19,6 @@ import os
 import re
 import secrets
 import socket
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,12 +26,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.errors import PermanentError
+from master.api.sockets import make_socket_folder
 
 RUN_FORMAT: Final = 1
 """Of run.json.  A newer `edl` reads older formats; an older one refuses a newer."""
-
-_LONGEST_SOCKET_PATH_BYTES: Final = 104
-"""AF_UNIX takes 107 bytes on Linux and 103 on other systems."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +55,9 @@ class RunFolder:
         return self.root / "etcd"
 
     @property
-    def token(self) -> Path:
-        """The secret that the run's processes share."""
-        return self.root / "token"
+    def tokens(self) -> Path:
+        """The secrets of the run's jobs, one each, which their processes share."""
+        return self.root / "tokens"
 
     @property
     def events(self) -> Path:
@@ -74,18 +72,23 @@ class RunFolder:
         return self.root / "samples.jsonl"
 
     @property
-    def socket_name(self) -> Path:
-        """Names the control socket when its path would be too long here."""
-        return self.root / "control.path"
+    def sockets_named(self) -> Path:
+        """Names the folder of the sockets when their paths would be too long here."""
+        return self.root / "s.path"
+
+    @property
+    def sockets(self) -> Path:
+        """Where the run's processes listen: its owner's alone."""
+        if self.sockets_named.exists():
+            return Path(self.sockets_named.read_text(encoding="utf-8").strip())
+        return self.root / "s"
 
     def log_of(self, pod: str) -> Path:
         return self.logs / f"{pod}.log"
 
     def control_socket(self) -> Path:
         """Where the run's control socket is."""
-        if self.socket_name.exists():
-            return Path(self.socket_name.read_text(encoding="utf-8").strip())
-        return self.root / "control.sock"
+        return self.sockets / "control"
 
     def is_live(self) -> bool:
         """Whether somebody answers at the control socket."""
@@ -112,7 +115,7 @@ class RunFolderError(PermanentError):
 
 
 def make_run_folder(parent: Path, name: str, *, described: Mapping[str, Any]) -> RunFolder:
-    """A new folder `parent`/time-name with its run.json, token and sub-folders, for the owner's eyes only.
+    """A new folder `parent`/time-name with its run.json and sub-folders, for the owner's eyes only.
 
     Raises RunFolderError.
     """
@@ -137,13 +140,21 @@ def _make_run_folder(parent: Path, name: str, described: Mapping[str, Any]) -> R
     folder = RunFolder(root=root)
     folder.logs.mkdir()
     folder.checkpoints.mkdir()
-    with os.fdopen(os.open(folder.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as token:
-        token.write(secrets.token_hex(32))
+    folder.tokens.mkdir(mode=0o700)
     write_manifest(folder, described)
-    if len(os.fsencode(root / "control.sock")) >= _LONGEST_SOCKET_PATH_BYTES:
-        short = Path(tempfile.mkdtemp(prefix="edl-")) / "control.sock"
-        folder.socket_name.write_text(f"{short}\n", encoding="utf-8")
+    sockets = make_socket_folder(root / "s")
+    if sockets.parent != root:
+        folder.sockets_named.write_text(f"{sockets}\n", encoding="utf-8")
     return folder
+
+
+def make_token(folder: RunFolder, job: str) -> tuple[Path, str]:
+    """A new secret of this job alone, and the file that holds it, for its owner's eyes only."""
+    token, path = secrets.token_hex(32), folder.tokens / job
+    path.unlink(missing_ok=True)  # of an earlier job of that name
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(token)
+    return path, token
 
 
 def write_manifest(folder: RunFolder, described: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import assert_never
 
 from autoscaler.clusters.local.environment import JobPlace, inherit, job_environment, web_environment
-from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.clusters.local.folder import RunFolder, make_token
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.pods import LocalPod
-from autoscaler.clusters.local.ports import HOST, Ports
+from autoscaler.clusters.local.ports import Ports
 from autoscaler.clusters.local.processes import Command
 from autoscaler.domain import Role
 from autoscaler.manifests.values import TrainingJob
+from master.api.sockets import SCHEME
 
 MASTER_PROGRAM = (sys.executable, "-P", "-m", "master")  # -P: a master.py in the user's folder is not ours
 SERVER_PROGRAM = (sys.executable, "-P", "-m", "trainer_sdk.pserver")
@@ -32,13 +34,18 @@ class Launching:
     ports: Ports = field(default_factory=Ports)
 
     def place_job(self, job: TrainingJob) -> JobPlace:
-        """Addresses that stay for the job's whole life, so that a restarted master is found where it was."""
+        """Addresses that stay for the job's whole life, so that a restarted master is found where it was.
+
+        Members listen on Unix sockets in the run's private folder, and know a secret of their job alone (ADR 0170).
+        """
+        token_file, token = make_token(self.folder, job.name)
         return JobPlace(
-            master=f"{HOST}:{self.ports.take()}",
-            metrics=f"{HOST}:{self.ports.take()}",
+            master=f"{SCHEME}{self.folder.sockets}/m{secrets.token_hex(6)}",
+            servers=f"{SCHEME}{self.folder.sockets}",
             etcd=self.etcd,
             checkpoint_uri=job.checkpoint.uri or str(self.folder.checkpoints / job.name),
-            token_file=self.folder.token,
+            token_file=token_file,
+            token=token,
         )
 
     def command_of(self, pod: LocalPod, record: JobRecord | None) -> Command:

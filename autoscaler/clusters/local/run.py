@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
@@ -115,13 +116,13 @@ class LocalRun:
         self.folder = await asyncio.to_thread(
             make_run_folder, settings.parent, settings.name, described=self._description()
         )
+        self._stack.callback(shutil.rmtree, self.folder.sockets, ignore_errors=True)
         self.recorder = self._stack.enter_context(Recorder(self.folder, clock=time.monotonic))
         self._claims = self._stack.enter_context(Claims(run=self.folder.root.name))
         masters = await self._stack.enter_async_context(Masters())
-        token = self.folder.token.read_text(encoding="utf-8").strip()
 
         def door_of(record: JobRecord) -> Door:
-            return Door(job=record.name, address=record.place.master, token=token)
+            return Door(job=record.name, address=record.place.master, token=record.place.token)
 
         async def look_at(record: JobRecord) -> JobProgress | NoAnswer:
             return await masters.ask(door_of(record))
@@ -161,7 +162,7 @@ class LocalRun:
     async def _start_etcd(self) -> None:
         self._launching.etcd = await start_etcd(
             self.cluster.runtime.processes,
-            self.folder.etcd,
+            self.folder,
             self.folder.log_of("etcd"),
             self.settings.environment,
             say=self._say,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from master.api.sockets import SCHEME, is_socket_address, socket_path
 from master.errors import InvalidSettingError
 
 DEFAULT_PORT: Final = 2379
@@ -40,7 +41,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdConfig:
-    """Endpoints as `host:port`, members of one cluster; deadlines of one attempt and of a whole read."""
+    """Endpoints as `host:port` or `unix:PATH`, members of one cluster; deadlines of one attempt and of a whole read."""
 
     endpoints: tuple[str, ...]
     tls: Tls | None = None
@@ -64,7 +65,7 @@ class EtcdConfig:
 
 
 def parse_endpoints(text: str) -> tuple[frozenset[str], tuple[str, ...]]:
-    """`http://h1:2379,h2` -> the schemes named, and `host:port` of each.  Raises InvalidSettingError."""
+    """`http://h1:2379,h2` -> the schemes named, and `host:port` or `unix:PATH` of each.  Raises InvalidSettingError."""
     parsed = [_parse_endpoint(part.strip()) for part in text.split(",")]
     schemes = frozenset(scheme for scheme, _ in parsed if scheme)
     if len(schemes) > 1:
@@ -73,6 +74,8 @@ def parse_endpoints(text: str) -> tuple[frozenset[str], tuple[str, ...]]:
 
 
 def _parse_endpoint(text: str) -> tuple[str, str]:
+    if is_socket_address(text):
+        return "", _parse_socket(text)
     scheme, separator, _ = text.rpartition("://")
     hint = "Write host:port or http(s)://host:port, with commas between"
     try:
@@ -87,8 +90,17 @@ def _parse_endpoint(text: str) -> tuple[str, str]:
     return scheme, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _parse_socket(text: str) -> str:
+    try:
+        return f"{SCHEME}{socket_path(text)}"
+    except ValueError as error:
+        raise InvalidSettingError(ENDPOINTS, str(error), hint="Write unix:/a/path, short enough") from None
+
+
 def grpc_target(endpoint: str) -> str:
-    """`127.0.0.1:2379` -> `ipv4:127.0.0.1:2379`; names are resolved at each connection."""
+    """`127.0.0.1:2379` -> `ipv4:127.0.0.1:2379`, a socket as it is; names are resolved at each connection."""
+    if is_socket_address(endpoint):
+        return endpoint
     host = endpoint.rpartition(":")[0].strip("[]")
     try:
         return f"ipv{ipaddress.ip_address(host).version}:{endpoint}"

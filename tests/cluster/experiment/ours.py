@@ -22,7 +22,7 @@ from autoscaler.domain import Policy
 from autoscaler.operator.policy_file import public_name
 from experiments.arms.ours import make_policy
 from experiments.arms.stage import Setting, Submission, make_physics
-from master.etcd_server.cluster import free_ports
+from master.etcd_server.doors import free_ports
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.experiment.bodies import training_job
 from tests.cluster.experiment.insisting import insist
