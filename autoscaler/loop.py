@@ -19,6 +19,8 @@ from typing import Final
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
 from autoscaler.domain import Action, AdmitGang, Decision, History, JobName, Plan, Policy
 from autoscaler.errors import TemporaryError
+from autoscaler.job_errors import JobErrors
+from autoscaler.job_errors import Step as JobStep
 from autoscaler.planner import Memo, plan, record_applied, still_valid
 from autoscaler.side_by_side import each
 
@@ -56,15 +58,24 @@ def ignore(_step: Step) -> None:
 class Loop:
     """Keeps one cluster as the policy wants it.
 
-    `listener` is called after each pass, on the loop's own task; it must not block.
+    `listener` is called after each pass, on the loop's own task; it must not block.  `errors` keeps what goes wrong
+    with single jobs: the others are planned and written meanwhile (A11).
     """
 
-    def __init__(self, cluster: Cluster, policy: Policy, *, listener: Callable[[Step], None] = ignore) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        policy: Policy,
+        *,
+        listener: Callable[[Step], None] = ignore,
+        errors: JobErrors | None = None,
+    ) -> None:
         self.policy = policy
         self.last_plan: Plan | None = None
         self.journal: deque[JournalEntry] = deque(maxlen=JOURNAL_LIMIT)
         self._cluster = cluster
         self._listener = listener
+        self._errors = errors or JobErrors(cluster.now)
         self._history = History(since_s=cluster.now())
         self._memo = Memo()
         self._last: dict[JobName, Decision] = {}
@@ -87,7 +98,9 @@ class Loop:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
             view = (await self._cluster.observe()).evolve(history=self._history)
-        decided = plan(view, self.policy, self._cluster.now(), memo=self._memo)
+        paused = self._errors.paused(JobStep.PLAN)
+        decided = plan(view, self.policy, self._cluster.now(), memo=self._memo, excluded=paused)
+        self._note_excluded(decided)
         self._remember(decided)
         applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
         done = Step(plan=decided, applied=applied)
@@ -109,14 +122,28 @@ class Loop:
         return tuple(applied)
 
     async def _apply(self, action: Action) -> tuple[Action, Outcome]:
+        if self._errors.is_paused(action.job, JobStep.WRITE):
+            return action, Outcome(verdict=Verdict.REFUSED, message=self._errors.problem(action.job))
+        outcome = None
         try:
             async with asyncio.timeout(CALL_LIMIT_S):
-                outcome = await self._cluster.apply(action)
+                with self._errors.around(action.job, JobStep.WRITE):
+                    outcome = await self._cluster.apply(action)
         except TimeoutError:
             return action, Outcome(verdict=Verdict.FAILED, message=f"no answer within {CALL_LIMIT_S:g} s")
+        if outcome is None:
+            return action, Outcome(verdict=Verdict.FAILED, message=self._errors.problem(action.job))
         if outcome.verdict is Verdict.DONE:
             self._history = record_applied(self._history, action, self._cluster.now())
         return action, outcome
+
+    def _note_excluded(self, decided: Plan) -> None:
+        """Keep with which jobs planning fails; who was tried again and planned is as before."""
+        excluded = {one.job for one in decided.excluded}
+        for one in decided.excluded:
+            if one.error is not None:
+                self._errors.note(one.job, JobStep.PLAN, one.error)
+        self._errors.keep_only(excluded, JobStep.PLAN)
 
     def _remember(self, decided: Plan) -> None:
         """Keep the plan, its memory, and the decisions that are news."""
@@ -133,6 +160,8 @@ class Loop:
         pause_s = RESYNC_S
         if step.plan.replan_at_s is not None:
             pause_s = min(pause_s, step.plan.replan_at_s - self._cluster.now())
+        for one in step.plan.excluded:
+            pause_s = min(pause_s, self._errors.again_at_s(one.job, JobStep.PLAN) - self._cluster.now())
         if any(outcome.verdict is Verdict.FAILED for _, outcome in step.applied):
             pause_s = min(pause_s, RETRY_S)
         return max(0.0, pause_s)

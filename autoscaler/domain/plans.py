@@ -21,6 +21,7 @@ class Reason(StrEnum):
     WAITING = "Waiting"  # a gang that cannot start yet
     STOPPED = "Stopped"
     STALE_VIEW = "StaleView"
+    EXCLUDED = "Excluded"  # its planning failed: it stays as it stands while the others are planned
 
 
 class Bottleneck(StrEnum):
@@ -41,6 +42,7 @@ class Bottleneck(StrEnum):
     BUDGET = "Budget"  # transfers per minute
     STALE_VIEW = "StaleView"
     NOT_ACTIVE = "NotActive"  # suspended, ending or over
+    PLANNING_FAILED = "PlanningFailed"  # by a fault of EDL with this job
 
 
 class Cause(StrEnum):
@@ -165,6 +167,15 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExcludedJob:
+    """A job with which planning failed, and that was left out (A11).  `error`: found in this pass, for the log."""
+
+    job: JobName
+    problem: str
+    error: Exception | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One answer of the planner.  `actions` in this order are safe at every prefix (A2)."""
 
@@ -175,4 +186,5 @@ class Plan:
     waits: tuple[Wait, ...] = ()
     demands: tuple[Demand, ...] = ()
     history: History = field(default_factory=History)  # before the actions: `planner.memory.record_applied` adds them
+    excluded: tuple[ExcludedJob, ...] = ()  # the plan was made without them
     replan_at_s: float | None = None  # the earliest instant at which time alone changes the answer

@@ -6,7 +6,7 @@ that has found its place meanwhile, and nothing is created into room that is gon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from autoscaler.domain import (
     Action,
@@ -25,6 +25,7 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.exclusion import MOST_FOUND, find_culprit, leave_out
 from autoscaler.planner.memo import Memo
 from autoscaler.planner.stale import why_stale
 
@@ -37,15 +38,32 @@ TAKEN_FOR_OTHERS = frozenset(
 def still_valid(plan: Plan, fresh: ClusterView, policy: Policy, *, memo: Memo | None = None) -> tuple[Action, ...]:
     """Return the actions that hold on `fresh`, in the plan's order; together they keep its capacity (A2).
 
-    None hold on a view on which nothing may be planned (A7).
+    None hold on a view on which nothing may be planned (A7), and none of a job with which asking fails (A11).
     """
     if fresh.revision == plan.revision and fresh.is_synced:
         return plan.actions
     memo = Memo() if memo is None else memo
+    excluded = [one.job for one in plan.excluded]
+    for _ in range(MOST_FOUND):
+        try:
+            return held_actions(plan, fresh, policy, memo, excluded)
+        except Exception as error:
+            name = find_culprit(error)
+            if name is None or name in excluded:
+                raise
+            excluded.append(name)
+    return ()  # the next plan tells of these jobs
+
+
+def held_actions(
+    plan: Plan, fresh: ClusterView, policy: Policy, memo: Memo, excluded: Collection[JobName]
+) -> tuple[Action, ...]:
+    """As `still_valid`, for the jobs that are not excluded."""
+    fresh = leave_out(fresh, excluded) if excluded else fresh
     draft = memo.begin(fresh, policy, plan.planned_at_s)
     pods = {pod.name: pod for pod in fresh.pods} if any(isinstance(a, DeletePod) for a in plan.actions) else {}
     actions = () if why_stale(draft) else plan.actions
-    held = tuple(action for action in actions if holds(draft, pods, action))
+    held = tuple(action for action in actions if action.job not in excluded and holds(draft, pods, action))
     memo.end(draft)
     return held
 

@@ -1,0 +1,174 @@
+"""The wall around each job: what goes wrong with one is noted on it, and nobody else's work stops (A11, ADR 0157).
+
+The problem: the loops of the cluster side go over all jobs, and what a job's owner writes, or its master answers, may
+meet a fault of EDL.  So every step that is taken for one job is taken inside `around`: an exception that nobody
+expected is kept with the job's name and step, told (log, event, metric, status: `Listener`), and the step is not taken
+again for that job before a pause that doubles with each failure.  A step that succeeds forgets its failures.
+
+What passes through: errors of the cluster (ClusterError, the fence's among them), which the callers know how to wait
+out, and what is no Exception (a cancelled task, a signal).  A fault that is no job's ends the term as before.
+
+Objects that are no job's (a Deployment, a quota, somebody's pod) stand under their namespace: `of_namespace`.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import Final, Protocol
+
+from autoscaler.domain import JobName
+from autoscaler.errors import ClusterError, in_words
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 300.0
+LONGEST_STORY: Final = 8_000  # characters of a traceback, its end
+
+log = logging.getLogger(__name__)
+
+
+class Step(StrEnum):
+    """What was being done for the job."""
+
+    READ = "read"  # its object, its pods, what its namespace adds
+    PLAN = "plan"
+    WRITE = "write"  # an action of the planner
+    START = "start"  # its gang, once it is bound
+    LIFE = "life"  # what stands of it, and what its life asks for
+    ASK = "ask"  # its master
+    JUDGE = "judge"  # a pod that ended
+    OBJECTS = "objects"  # Secrets, Service, budget
+    REPORT = "report"  # a decision or a write, for its status
+    STATUS = "status"
+    WRITE_STATUS = "write status"
+    EVENT = "event"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobError:
+    """The last failure of one step of one job.  `again_at_s`: not before, on the clock of `JobErrors`."""
+
+    step: Step
+    problem: str
+    failures: int  # in a row
+    again_at_s: float
+
+
+class Listener(Protocol):
+    """Who hears of failures.  None of it may raise or block."""
+
+    def failed(self, job: JobName, error: JobError, *, is_news: bool) -> None:
+        """A step of the job has failed.  `is_news`: it had not before, or otherwise."""
+        ...
+
+    def mended(self, job: JobName) -> None:
+        """A step that had failed has succeeded."""
+        ...
+
+
+class JobErrors:
+    """What has gone wrong, by job and step.  `clock` is the cluster's; `listener` may be put in later."""
+
+    def __init__(self, clock: Callable[[], float], listener: Listener | None = None) -> None:
+        self.listener = listener
+        self._clock = clock
+        self._errors: dict[JobName, dict[Step, JobError]] = {}
+
+    def around(self, job: JobName, step: Step) -> Wall:
+        """A context in which the step is taken.  What it raises beside ClusterError is noted, and goes no further."""
+        return Wall(self, job, step)
+
+    def is_paused(self, job: JobName, step: Step) -> bool:
+        """Whether the step has failed so lately that it is not to be taken yet."""
+        return bool(self._errors) and self._clock() < self.again_at_s(job, step)
+
+    def again_at_s(self, job: JobName, step: Step) -> float:
+        """When the step may be taken again; 0: at any time."""
+        error = self._errors.get(job, {}).get(step)
+        return 0.0 if error is None else error.again_at_s
+
+    def paused(self, step: Step) -> Mapping[JobName, str]:
+        """The jobs for which the step is not to be taken yet, and why."""
+        now_s = self._clock()
+        return {
+            job: errors[step].problem
+            for job, errors in self._errors.items()
+            if step in errors and now_s < errors[step].again_at_s
+        }
+
+    def problem(self, job: JobName) -> str:
+        """What is wrong, in words for the job's owner; empty: nothing."""
+        if not (errors := self._errors.get(job)):
+            return ""
+        told = "; ".join(f"{error.step}: {error.problem}" for _, error in sorted(errors.items()))
+        return f"EDL fails at a step of this job and tries again; other jobs go on ({told})"
+
+    def note(self, job: JobName, step: Step, error: Exception) -> None:
+        """The step has failed."""
+        before = self._errors.setdefault(job, {}).get(step)
+        failures = 1 if before is None else before.failures + 1
+        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
+        now = JobError(step=step, problem=in_words(error), failures=failures, again_at_s=self._clock() + pause_s)
+        self._errors[job][step] = now
+        is_news = before is None or before.problem != now.problem
+        story = f"\n{story_of(error)}" if is_news else ""
+        log.error("job %s: %s failed, %s; again in %g s%s", job, step, now.problem, pause_s, story)
+        if self.listener is not None:
+            self.listener.failed(job, now, is_news=is_news)
+
+    def clear(self, job: JobName, step: Step) -> None:
+        """The step has succeeded."""
+        errors = self._errors.get(job)
+        if errors is None or errors.pop(step, None) is None:
+            return
+        if not errors:
+            del self._errors[job]
+        if self.listener is not None:
+            self.listener.mended(job)
+
+    def forget(self, job: JobName) -> None:
+        """The job is gone."""
+        self._errors.pop(job, None)
+
+    def keep_only(self, jobs: Collection[JobName], step: Step) -> None:
+        """Forget the failures of this step of jobs that are gone."""
+        for job in [job for job, errors in self._errors.items() if step in errors and job not in jobs]:
+            self.clear(job, step)
+
+
+class Wall:
+    """One step of one job."""
+
+    __slots__ = ("_errors", "_job", "_step")
+
+    def __init__(self, errors: JobErrors, job: JobName, step: Step) -> None:
+        self._errors = errors
+        self._job = job
+        self._step = step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self._errors.clear(self._job, self._step)
+        if not isinstance(error, Exception) or isinstance(error, ClusterError):
+            return False
+        self._errors.note(self._job, self._step, error)
+        return True
+
+
+def of_namespace(namespace: str) -> JobName:
+    """The name under which stands what is wrong with an object of the namespace that is no job's."""
+    return JobName(f"{namespace}/")
+
+
+def story_of(error: Exception) -> str:
+    """Its traceback, bounded: the end says most."""
+    return "".join(traceback.format_exception(error))[-LONGEST_STORY:]

@@ -1,0 +1,124 @@
+"""The wall around each job: what one step of one job raises is that job's alone (A11)."""
+
+import asyncio
+import logging
+
+import pytest
+
+from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
+from autoscaler.errors import ClusterError, TemporaryError
+from autoscaler.job_errors import LONGEST_PAUSE_S, LONGEST_STORY, JobErrors, Step
+
+JOB, OTHER = "team-a/digits", "team-b/letters"
+
+
+class Heard:
+    def __init__(self):
+        self.failed_steps, self.mended_jobs = [], []
+
+    def failed(self, job, error, *, is_news):
+        self.failed_steps.append((job, error.step, error.failures, is_news))
+
+    def mended(self, job):
+        self.mended_jobs.append(job)
+
+
+@pytest.fixture
+def now():
+    return [1_000.0]
+
+
+@pytest.fixture
+def heard():
+    return Heard()
+
+
+@pytest.fixture
+def errors(now, heard):
+    return JobErrors(lambda: now[0], heard)
+
+
+def fail(errors, error, job=JOB, step=Step.LIFE):
+    with errors.around(job, step):
+        raise error
+
+
+def test_error_is_noted_on_its_job_and_step_alone(errors):
+    """The other steps of the job, and other jobs, are taken as before."""
+    fail(errors, ValueError("of\nthe job"))
+    assert errors.is_paused(JOB, Step.LIFE)
+    assert not errors.is_paused(JOB, Step.STATUS)
+    assert not errors.is_paused(OTHER, Step.LIFE)
+    assert errors.problem(OTHER) == ""
+    assert "life: ValueError: of the job" in errors.problem(JOB)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ClusterError("no"),
+        TemporaryError("later", retry_after_s=1.0),
+        NotLeadingError("no longer"),
+        asyncio.CancelledError(),
+        KeyboardInterrupt(),
+        SystemExit(1),
+    ],
+)
+def test_errors_of_the_cluster_and_ends_of_tasks_pass_through(errors, error):
+    """The fence's among them: a deposed leader goes on with nothing."""
+    with pytest.raises(type(error)):
+        fail(errors, error)
+    assert errors.problem(JOB) == ""
+
+
+def test_pause_doubles_up_to_its_bound(errors, now):
+    """1, 2, 4 s ... 5 min: a job at fault costs less and less."""
+    pauses = []
+    for _ in range(12):
+        fail(errors, ValueError("again"))
+        pauses.append(errors.again_at_s(JOB, Step.LIFE) - now[0])
+        now[0] += pauses[-1]
+        assert not errors.is_paused(JOB, Step.LIFE)
+    assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
+    assert pauses[-1] == LONGEST_PAUSE_S
+
+
+def test_success_forgets_and_says_so_once(errors, heard):
+    """The next failure is a first one again."""
+    fail(errors, ValueError("once"))
+    for _ in range(2):
+        with errors.around(JOB, Step.LIFE):
+            pass
+    assert heard.mended_jobs == [JOB]
+    fail(errors, ValueError("once"))
+    assert heard.failed_steps == [(JOB, Step.LIFE, 1, True), (JOB, Step.LIFE, 1, True)]
+
+
+def test_success_of_another_step_mends_nothing(errors, heard):
+    """A job that is written to can still not be planned."""
+    fail(errors, ValueError("once"), step=Step.PLAN)
+    with errors.around(JOB, Step.LIFE):
+        pass
+    assert heard.mended_jobs == []
+    assert errors.paused(Step.PLAN) == {JOB: "ValueError: once"}
+
+
+def test_traceback_is_logged_with_the_jobs_name_once_for_each_error(errors, caplog):
+    """Bounded, and not at every try."""
+    for problem in ("long " * 100_000, "long " * 100_000, "another"):
+        fail(errors, ValueError(problem))
+    stories = [record.getMessage() for record in caplog.records]
+    assert all(record.levelno == logging.ERROR and JOB in record.getMessage() for record in caplog.records)
+    assert ["\n" in story for story in stories] == [True, False, True]
+    assert max(map(len, stories)) < LONGEST_STORY + 1_000
+    assert "ValueError: another" in stories[-1]
+
+
+def test_failures_of_jobs_that_are_gone_are_forgotten(errors):
+    """Nothing is kept of them."""
+    fail(errors, ValueError("once"), step=Step.PLAN)
+    fail(errors, ValueError("once"))
+    errors.keep_only({OTHER}, Step.PLAN)
+    assert errors.paused(Step.PLAN) == {}
+    errors.forget(JOB)
+    assert errors.problem(JOB) == ""

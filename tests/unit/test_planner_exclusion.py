@@ -1,0 +1,314 @@
+"""A job with which planning fails is left out and said so; the others go on as if it were not there (A11).
+
+The functions in which a fault is planted are found by reflection: one that is new is covered without a word here.
+"""
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import sys
+import types
+
+import pytest
+
+import autoscaler.planner
+from autoscaler.domain import AdmitGang, Capabilities, Job, Pod, PodPhase, Reason, Role, Tier
+from autoscaler.job_errors import JobErrors, Step
+from autoscaler.loop import Loop
+from autoscaler.planner import Memo, plan, still_valid
+from autoscaler.planner.exclusion import MOST_FOUND
+from autoscaler.planner.job_draft import JobDraft
+from tests.property.planner_cases import Driver
+from tests.unit.memory_cluster import MemoryCluster
+from tests.unit.planner_setups import CALM, decision, job, node, shape, web
+
+NOT_PLANNING = {"counterfactual", "exclusion"}
+"""Rooms of the planner through which no pass goes: `edl why` asks there, and the mechanism itself."""
+
+
+class PlantedError(Exception):
+    """What an unknown fault of EDL raises."""
+
+
+def names_in(values):
+    return {value.job.name if isinstance(value, JobDraft) else value.name for value in values if is_job(value)}
+
+
+def is_job(value):
+    return isinstance(value, JobDraft | Job)
+
+
+def takes_job(function):
+    given = inspect.signature(function).parameters
+    if function.__name__.startswith("__"):
+        return False
+    is_own = "self" in given and function.__qualname__.startswith("JobDraft.")
+    return is_own or any(str(one.annotation) in {"JobDraft", "Job"} for one in given.values())
+
+
+def per_job_functions():
+    """Yield each function and method of the planner that is given a job: where it stands, and its name."""
+    for found in pkgutil.walk_packages(autoscaler.planner.__path__, "autoscaler.planner."):
+        if found.name.split(".")[2] in NOT_PLANNING:
+            continue
+        module = importlib.import_module(found.name)
+        for holder in (module, *filter(inspect.isclass, vars(module).values())):
+            for name, function in vars(holder).items():
+                if inspect.isfunction(function) and function.__module__ == found.name and takes_job(function):
+                    yield holder, name
+
+
+def replace_function(patch, holder, name, made):
+    """Put what `made` makes of the function in its place, wherever it was imported to."""
+    real = getattr(holder, name)
+    new = functools.wraps(real)(made(real))
+    patch.setattr(holder, name, new)
+    for key, module in tuple(sys.modules.items()):
+        if key.startswith("autoscaler.planner"):
+            for alias in [alias for alias, value in vars(module).items() if value is real]:
+                patch.setattr(module, alias, new)
+
+
+def fail_with(_job):
+    """Raise, in a frame as of the planner's own."""
+    raise PlantedError
+
+
+fail_with = types.FunctionType(
+    fail_with.__code__, {"__name__": "autoscaler.planner.planted", "PlantedError": PlantedError}
+)
+
+
+def plant(patch, holder, name, raised):
+    """Make the function raise whenever it is given the job `bad`, and note that."""
+
+    def made(real):
+        def raising(*args, **kwargs):
+            for value in filter(is_job, (*args, *kwargs.values())):
+                if names_in([value]) == {"bad"}:
+                    raised.append(name)
+                    fail_with(value)
+            return real(*args, **kwargs)
+
+        return raising
+
+    replace_function(patch, holder, name, made)
+
+
+def make_cluster():
+    jobs = [
+        job("bad", low=2, high=6, servers=1, master_milli=100),
+        job("honest", low=2, high=12, servers=1, master_milli=100),
+    ]
+    cluster = MemoryCluster([node(f"n{number}") for number in range(5)], jobs)
+    cluster.capabilities = Capabilities(servers_elastic=True, moves_servers=True)
+    return cluster
+
+
+async def tide(loop, cluster, seconds=6):
+    """Let time pass and the loop go round; return the largest size of the honest job meanwhile."""
+    largest = 0
+    for _ in range(seconds):
+        await loop.step()
+        cluster.advance(1.0)
+        cluster.bind_others()
+        cluster.check_capacity()
+        largest = max(largest, sum(pod.job == "honest" and pod.role == "trainer" for pod in cluster.pods.values()))
+    return largest
+
+
+async def live():
+    """Two jobs start and grow, the web comes and goes, the honest one is edited: it gets what it may have."""
+    cluster = make_cluster()
+    errors = JobErrors(cluster.now)
+    steps = []
+    loop = Loop(cluster, CALM, listener=steps.append, errors=errors)
+    assert await tide(loop, cluster) > 2, "the honest job starts and grows"
+    cluster.put(*(web(f"w{number}", 2_000, since_s=cluster.now_s) for number in range(2)))
+    await tide(loop, cluster)
+    assert all(cluster.pods[f"w{number}"].node for number in range(2)), "the honest job gives way"
+    cluster.lose("w0")
+    cluster.lose("w1")
+    cluster.put(job("late", low=1, high=1))
+    assert await tide(loop, cluster) > 2, "the honest job takes its room back"
+    assert any(pod.job == "late" for pod in cluster.pods.values()), "a job that comes later starts"
+    return steps
+
+
+FUNCTIONS = list(per_job_functions())
+
+
+async def test_planner_functions_are_found_and_called(monkeypatch):
+    """The test below is no empty promise: most of what is found is called for that job in its story."""
+    called = set()
+
+    def note(name):
+        def made(real):
+            def noting(*args, **kwargs):
+                called.update([name] if "bad" in names_in([*args, *kwargs.values()]) else [])
+                return real(*args, **kwargs)
+
+            return noting
+
+        return made
+
+    for holder, name in FUNCTIONS:
+        replace_function(monkeypatch, holder, name, note((holder.__name__, name)))
+    await live()
+    assert len(FUNCTIONS) > 100
+    assert len(called) > 60, sorted(called)
+
+
+async def test_fault_in_any_function_of_one_job_leaves_the_others_planned():
+    """Each function that is given a job raises for one of them: the other starts, shrinks, grows, is told (A11)."""
+    planted = 0
+    for holder, name in FUNCTIONS:
+        raised = []
+        with pytest.MonkeyPatch.context() as patch:
+            plant(patch, holder, name, raised)
+            steps = await live()
+        if raised:
+            planted += 1
+            told = [one.problem for step in steps for one in step.plan.excluded]
+            assert told, f"{holder.__name__}.{name}: nobody was told"
+            assert set(told) == {"PlantedError"}, f"{holder.__name__}.{name}"
+            assert {one.job for step in steps for one in step.plan.excluded} == {"bad"}, f"{holder.__name__}.{name}"
+    assert planted > 60
+
+
+def fail_for(patch, *names):
+    """Let the planning of these jobs fail."""
+
+    def made(real):
+        def raising(draft, job):
+            if job.job.name in names:
+                fail_with(job)
+            return real(draft, job)
+
+        return raising
+
+    replace_function(patch, importlib.import_module("autoscaler.planner.thirst"), "thirst", made)
+
+
+def pending(name, owner):
+    """A core trainer that no scheduler has bound yet."""
+    fields = {"shape": shape(1_000), "phase": PodPhase.PENDING, "nominated_node": "a"}
+    return Pod(name=name, role=Role.TRAINER, tier=Tier.CORE, job=owner, ordinal=0, **fields)
+
+
+def full_cluster():
+    """Two jobs share three nodes; nothing is free."""
+    driver = Driver(MemoryCluster([node("a"), node("b"), node("c")], [job("bad"), job("honest")]), CALM)
+    driver.settle()
+    return driver.cluster
+
+
+def test_pods_of_an_excluded_job_hold_their_room_and_are_nobodys(monkeypatch):
+    """The web's room comes from the other job alone, and the excluded one keeps size and windows."""
+    cluster = full_cluster()
+    cluster.put(*(web(f"w{number}", since_s=cluster.now_s) for number in range(3)))
+    fail_for(monkeypatch, "bad")
+    made = plan(cluster.view(), CALM, cluster.now_s)
+    assert [one.job for one in made.excluded] == ["bad"]
+    assert {action.job for action in made.actions} == {"honest"}
+    assert len(made.actions) == 3
+    told = decision(made, "bad")
+    assert (told.now, told.target, told.reason) == (6, 6, Reason.EXCLUDED)
+    assert "PlantedError" in told.message
+
+
+def test_gang_of_an_excluded_job_that_is_not_bound_holds_nobody_up(monkeypatch):
+    """One gang binds at a time, and this one is nobody's to wait for (A11)."""
+    cluster = MemoryCluster([node("a"), node("b")], [job("bad", low=2), job("honest", low=2)])
+    cluster.put(pending("bad-trainer-0", "bad"))
+    fail_for(monkeypatch, "bad")
+    made = plan(cluster.view(), CALM, cluster.now_s)
+    assert [type(action) for action in made.actions if action.job == "honest"] == [AdmitGang]
+
+
+def test_known_job_is_left_out_without_another_try(monkeypatch):
+    """Who plans again and again need not meet the fault in every pass."""
+    view = full_cluster().view()
+    fail_for(monkeypatch, "bad")
+    made = plan(view, CALM, 0.0, excluded={"bad": "as before", "gone": "no longer there"})
+    assert [(one.job, one.problem, one.error) for one in made.excluded] == [("bad", "as before", None)]
+
+
+def test_fault_of_nobody_propagates(monkeypatch):
+    """What no job explains is no job's to be left out for: the caller hears of it."""
+
+    def made(_real):
+        def raising(_draft):
+            raise PlantedError
+
+        return raising
+
+    replace_function(monkeypatch, importlib.import_module("autoscaler.planner.others"), "pending_wants", made)
+    with pytest.raises(PlantedError):
+        plan(full_cluster().view(), CALM, 0.0)
+
+
+def test_many_jobs_at_fault_are_found_in_several_passes(monkeypatch):
+    """A pass costs a bounded number of tries: the rest is found by those that follow at once."""
+    names = [f"bad{number:02}" for number in range(MOST_FOUND + 4)]
+    view = MemoryCluster([node("a", 64_000)], [job("honest"), *(job(name) for name in names)]).view()
+    fail_for(monkeypatch, *names)
+    first = plan(view, CALM, 5.0)
+    assert (len(first.excluded), first.actions, first.replan_at_s) == (MOST_FOUND, (), 5.0)
+    second = plan(view, CALM, 5.0, excluded={one.job: one.problem for one in first.excluded})
+    assert sorted(one.job for one in second.excluded) == names
+    assert {action.job for action in second.actions} == {"honest"}
+
+
+def test_memo_after_a_fault_plans_as_without_one(monkeypatch):
+    """What a pass that failed wrote on the snapshot is in no later plan (A5)."""
+    memo, cluster = Memo(), full_cluster()
+    plan(cluster.view(), CALM, cluster.now_s, memo=memo)
+    with monkeypatch.context() as patch:
+        fail_for(patch, "bad")
+        assert plan(cluster.view(), CALM, cluster.now_s, memo=memo) == plan(cluster.view(), CALM, cluster.now_s)
+    assert plan(cluster.view(), CALM, cluster.now_s, memo=memo) == plan(cluster.view(), CALM, cluster.now_s)
+
+
+def test_actions_of_a_job_that_fails_at_the_write_do_not_hold(monkeypatch):
+    """Revalidation has the same wall: the other job's actions go out."""
+    cluster = MemoryCluster([node("a", 16_000)], [job("bad", high=2), job("honest", high=2)])
+    Driver(cluster, CALM).settle()
+    cluster.put(job("bad", high=4))
+    cluster.put(job("honest", high=4))
+    decided = plan(cluster.view(), CALM, cluster.now_s)
+    assert {action.job for action in decided.actions} == {"bad", "honest"}
+    cluster.touch()
+    module = importlib.import_module("autoscaler.planner.revalidate")
+
+    def made(real):
+        def raising(draft, action):
+            if action.job == "bad":
+                fail_with(draft.jobs["bad"])
+            return real(draft, action)
+
+        return raising
+
+    replace_function(monkeypatch, module, "can_create", made)
+    assert {action.job for action in still_valid(decided, cluster.view(), CALM)} == {"honest"}
+
+
+async def test_job_at_fault_is_tried_again_after_pauses_that_double(monkeypatch):
+    """1, 2, 4 s ... apart; once its planning succeeds it is planned as before, and nothing is kept of the fault."""
+    cluster = make_cluster()
+    errors = JobErrors(cluster.now)
+    tried_at_s = []
+    loop = Loop(cluster, CALM, errors=errors)
+    with monkeypatch.context() as patch:
+        fail_for(patch, "bad")
+        for _ in range(16):
+            step = await loop.step()
+            tried_at_s += [cluster.now_s for one in step.plan.excluded if one.error is not None]
+            cluster.advance(1.0)
+    assert [at_s - tried_at_s[0] for at_s in tried_at_s] == [0.0, 1.0, 3.0, 7.0, 15.0]
+    assert "PlantedError" in errors.problem("bad")
+    cluster.advance(errors.again_at_s("bad", Step.PLAN) - cluster.now_s)
+    step = await loop.step()
+    assert step.plan.excluded == ()
+    assert errors.problem("bad") == ""
