@@ -49,6 +49,11 @@ class Lease:
         self._acquired_at_s = 0.0
         self._news = asyncio.Event()
 
+    @property
+    def name(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self._namespace}/{self._name}"
+
     def may_write(self) -> bool:
         """Whether this operator leads now."""
         return self._candidate.may_write(self._clock())
@@ -90,7 +95,7 @@ class Lease:
                 case Write() as write:
                     await self._write(write)
         except ClusterError as error:
-            log.warning("lease %s/%s: %s", self._namespace, self._name, error)
+            log.warning("lease %s: %s", self.name, error)
         return self._candidate.timing.retry_s
 
     async def _look(self) -> None:
@@ -115,7 +120,7 @@ class Lease:
         was_leading = self.may_write()
         self._candidate = win(self._candidate, to_record(raw), sent_s=sent_s)
         if not was_leading and self.may_write():
-            log.info("leads under lease %s/%s", self._namespace, self._name)
+            log.info("leads under lease %s", self.name)
             self._news.set()
 
     def _spec(self, write: Write) -> Raw:
@@ -147,7 +152,7 @@ class Lease:
             async with asyncio.timeout(GOODBYE_S):
                 await self._replace(over, {"holderIdentity": "", "leaseDurationSeconds": 1})
         except (ClusterError, TimeoutError) as error:
-            log.warning("lease %s/%s could not be given back: %s", self._namespace, self._name, error)
+            log.warning("lease %s could not be given back: %s", self.name, error)
 
 
 def to_record(raw: Raw) -> LeaseRecord:

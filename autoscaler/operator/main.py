@@ -14,7 +14,6 @@ import signal
 import time
 
 from autoscaler.clusters.kubernetes.api.client import connect
-from autoscaler.clusters.kubernetes.api.fenced import FencedApi
 from autoscaler.clusters.kubernetes.api.port import Api
 from autoscaler.jobs.masters import Masters
 from autoscaler.operator.following import SLIMS
@@ -24,6 +23,7 @@ from autoscaler.operator.lease import Lease
 from autoscaler.operator.metered import MeteredApi
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.settings import OperatorSettings
+from autoscaler.operator.terms import run_terms
 
 log = logging.getLogger(__name__)
 
@@ -77,14 +77,7 @@ class Operator:
 
     async def run(self) -> None:
         """Campaign, lead, campaign again, until cancelled; then give the Lease back."""
-        async with asyncio.TaskGroup() as tasks:
-            campaign = tasks.create_task(self._lease.run(), name="lease")
-            try:
-                while True:
-                    await self._lease.wait_won()
-                    await self._lead()
-            finally:
-                campaign.cancel()  # after the work: what it writes is still ours
+        await run_terms(self._lease, self._api, self._lead)
 
     def state(self) -> State:
         """What probes are told."""
@@ -107,31 +100,12 @@ class Operator:
         self._metrics.events_dropped.set(leading.events.dropped if leading is not None else 0)
         return self._metrics.render()
 
-    async def _lead(self) -> None:
-        """One term; returns when it is lost."""
-        fenced = FencedApi(self._api, self._lease.may_write)
+    async def _lead(self, fenced: Api) -> None:
+        """The work of one term, until it is cancelled."""
         async with Masters() as masters:
             self._leading = Leading(fenced, self._settings, self._metrics, masters)
-            work = asyncio.create_task(self._leading.run(), name="leading")
-            lost = asyncio.create_task(self._lease.wait_lost(), name="wait for the end of the term")
             try:
-                await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+                await self._leading.run()
             finally:
                 self._leading = None
-                await _end(work, lost)
                 self._metrics.forget_jobs()
-            if lost.done() and not lost.cancelled():
-                log.warning("the lease %s/%s is lost; nothing is written from now on", *self._where)
-
-    @property
-    def _where(self) -> tuple[str, str]:
-        return self._settings.lease_namespace, self._settings.lease_name
-
-
-async def _end(*tasks: asyncio.Task[None]) -> None:
-    """Cancel and wait; what ended by an error of its own raises it."""
-    for task in tasks:
-        task.cancel()
-    for end in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(end, Exception):
-            raise end

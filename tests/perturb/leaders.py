@@ -8,11 +8,11 @@ import asyncio
 from contextlib import suppress
 
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
-from autoscaler.clusters.kubernetes.api.fenced import FencedApi
 from autoscaler.clusters.kubernetes.api.kinds import LEASES
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi
 from autoscaler.operator.leadership import LeaseTiming
 from autoscaler.operator.lease import Lease
+from autoscaler.operator.terms import run_terms
 from tests.perturb.tending import tend
 from tests.perturb.witness import WitnessedApi
 from tests.unit.virtual_time import now
@@ -25,9 +25,8 @@ WRITES = frozenset({"create", "apply", "patch", "delete"})
 class StoppableApi:
     """Every call, and every event of a watch, waits until its process runs.  `on_write` is called before each write."""
 
-    def __init__(self, inner, on_write=lambda: None):
-        self.running = asyncio.Event()
-        self.running.set()
+    def __init__(self, inner, running, on_write=lambda: None):
+        self.running = running
         self._inner = inner
         self._on_write = on_write
 
@@ -82,16 +81,31 @@ class HoldersApi(WitnessedApi):
             self._witness.problems.append(f"at {now():.2f} s: {doing} by {self._operator.name}, but {holder} leads")
 
 
+class StoppableLease(Lease):
+    """A process that is stopped finds out only when it goes on that its term is over."""
+
+    def __init__(self, running, *args, **more):
+        super().__init__(*args, **more)
+        self._running = running
+
+    async def wait_lost(self):
+        await super().wait_lost()
+        await self._running.wait()
+        await asyncio.sleep(0.1)
+
+
 class Operator:
-    """Campaigns, and runs an autoscaler while it leads."""
+    """Campaigns, and runs an autoscaler while it leads: the product's own terms, with a process that can be stopped."""
 
     def __init__(self, name, server, witness, writes, compose_one, on_write):
         self.name = name
         self.store = None
         self.one = None
-        self.lease_api = StoppableApi(MemoryApi(server))
-        self.lease = Lease(
-            self.lease_api,
+        self.running = asyncio.Event()
+        self.running.set()
+        self.lease = StoppableLease(
+            self.running,
+            StoppableApi(MemoryApi(server), self.running),
             namespace=NAMESPACE,
             name=NAME,
             identity=name,
@@ -99,35 +113,23 @@ class Operator:
             clock=now,
             wall_s=now,
         )
-        fenced = FencedApi(HoldersApi(server, witness, self, writes), self.lease.may_write)
-        self.api = StoppableApi(fenced, on_write)
+        self._api = HoldersApi(server, witness, self, writes)
         self._compose_one = compose_one
+        self._on_write = on_write
 
     async def run(self):
-        campaign = asyncio.create_task(self.lease.run())
-        try:
-            while True:
-                await self.lease.wait_won()
-                self.one = self._compose_one(self.api)
-                self.store = self.one.store
-                works = [asyncio.create_task(work) for work in (self.one.run(), tend(self.one))]
-                try:
-                    await self.lease.wait_lost()
-                    await self.api.running.wait()  # it can notice only then
-                    await asyncio.sleep(0.1)
-                finally:
-                    for work in works:
-                        work.cancel()
-                    await asyncio.gather(*works, return_exceptions=True)
-        finally:
-            campaign.cancel()
-            await asyncio.gather(campaign, return_exceptions=True)
+        await run_terms(self.lease, self._api, self._work)
+
+    async def _work(self, fenced):
+        self.one = self._compose_one(StoppableApi(fenced, self.running, self._on_write))
+        self.store = self.one.store
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self.one.run(), tend(self.one)):
+                tasks.create_task(work)
 
     def stop(self):
         """As SIGSTOP does."""
-        self.api.running.clear()
-        self.lease_api.running.clear()
+        self.running.clear()
 
     def go_on(self):
-        self.api.running.set()
-        self.lease_api.running.set()
+        self.running.set()
