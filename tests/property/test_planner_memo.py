@@ -18,7 +18,22 @@ odd_events = st.lists(
         st.tuples(st.just("web"), shapes),
         st.tuples(st.just("submit"), jobs("late")),
         st.tuples(
-            st.sampled_from(["edit", "drain", "cordon", "kill", "node", "unready", "label", "gone", "over", "licence"]),
+            st.sampled_from(
+                [
+                    "edit",
+                    "drain",
+                    "cordon",
+                    "kill",
+                    "node",
+                    "unready",
+                    "label",
+                    "gone",
+                    "over",
+                    "licence",
+                    "leave",
+                    "stay",
+                ]
+            ),
             numbers,
         ),
     ),
@@ -75,7 +90,16 @@ def befall(cluster, event):
             held = cluster.occupied_on(name).amount("licence")
             more = replace(node.allocatable, extended=(("licence", max(held, what % 3)),))
             cluster.put(replace(node, allocatable=more), web(what + 900, Shape(requests=wanted)))
-        case "gone":
+        case "leave" | "stay" if cluster.pods:
+            pod = cluster.pods[sorted(cluster.pods)[what % len(cluster.pods)]]
+            is_leaving = pod.phase is PodPhase.TERMINATING
+            if kind == "leave" and pod.node is not None and not is_leaving:  # for longer than the next few plans
+                cluster.put(replace(pod, phase=PodPhase.TERMINATING))
+                cluster.leaves_at_s[pod.name] = cluster.now() + what % 4
+            elif kind == "stay" and is_leaving:  # what was expected to be deleted was not
+                cluster.put(replace(pod, phase=PodPhase.READY))
+                del cluster.leaves_at_s[pod.name]
+        case "gone" | "leave" | "stay":
             pass
         case _:
             happen(cluster, event)
