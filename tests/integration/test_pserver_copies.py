@@ -19,7 +19,7 @@ from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import CopyArrived, CopyHead, Verdict
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.sparse import SparsePart
-from trainer_sdk.pserver.tables import Model
+from trainer_sdk.pserver.tables import Model, Portion
 from trainer_sdk.pserver.wire_copies import CopyStatus, copy_digest
 
 MOVED = 3  # a bucket of the first of two servers
@@ -162,6 +162,31 @@ def test_what_was_written_since_a_bucket_went_ahead_is_all_that_is_handed_over(n
     assert len(ahead) == len(way)
     assert [head.base for head in heads if head.is_final] == ahead
     assert moved.counts() == stayed.counts()
+    (dense, rows), (dense_stayed, rows_stayed) = numbers(moved), numbers(stayed)
+    assert dense == dense_stayed
+    assert (rows == rows_stayed).all()
+
+
+def test_a_push_while_a_bucket_is_copied_ahead_is_in_the_difference(new_job, monkeypatch):
+    """Rule 42: rows are told apart before the first of them is copied, so none falls between copy and difference."""
+    moved, stayed = new_job(2).restore(), new_job(2, first=2).restore()
+    for job in (moved, stayed):
+        job.push(0, 8)
+    original, amid = Model.content, []
+
+    def content(model, bucket, portion=Portion.ALL):
+        copied = list(original(model, bucket, portion))
+        if portion is Portion.ROWS and bucket == WITH_ROWS and not amid:
+            amid.append(moved.push(8, 16))
+        return iter(copied)
+
+    monkeypatch.setattr(Model, "content", content)
+    freeze(moved, WITH_ROWS)
+    moved.servers[1].wait_for(Installed)
+    flip(moved, WITH_ROWS)
+    follow(moved)
+    stayed.push(8, 16)
+    assert amid
     (dense, rows), (dense_stayed, rows_stayed) = numbers(moved), numbers(stayed)
     assert dense == dense_stayed
     assert (rows == rows_stayed).all()

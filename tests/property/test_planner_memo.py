@@ -13,27 +13,14 @@ from tests.property.planner_draws import clusters, gated_policies, jobs, numbers
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, job, node
 
+ODD = ("cordon", "drain", "edit", "gone", "kill", "label", "leave", "licence", "node", "over", "stay", "unready")
+
 odd_events = st.lists(
     st.one_of(
         st.tuples(st.just("web"), shapes),
         st.tuples(st.just("submit"), jobs("late")),
         st.tuples(
-            st.sampled_from(
-                [
-                    "edit",
-                    "drain",
-                    "cordon",
-                    "kill",
-                    "node",
-                    "unready",
-                    "label",
-                    "gone",
-                    "over",
-                    "licence",
-                    "leave",
-                    "stay",
-                ]
-            ),
+            st.sampled_from(ODD),
             numbers,
         ),
     ),
