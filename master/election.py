@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from types import TracebackType
 from typing import Final, Self, assert_never
 
+from master.api.clock import uptime_s
 from master.errors import FencedError, LeaseLostError, MasterError, StoreUnavailableError, TermEndedError
 from master.leadership import (
     Campaign,
@@ -99,7 +99,7 @@ class Election:
         holder: str,
         timing: LeadershipTiming,
         is_alone: bool = False,
-        clock_s: Callable[[], float] = time.monotonic,
+        clock_s: Callable[[], float] = uptime_s,
     ) -> None:
         self._store = store
         self._holder = holder

@@ -24,13 +24,9 @@ from autoscaler.operator.metered import MeteredApi
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.settings import OperatorSettings
 from autoscaler.operator.terms import run_terms
+from master.api.clock import uptime_s
 
 log = logging.getLogger(__name__)
-
-
-def uptime_s() -> float:
-    """Seconds of a clock that runs on while the machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 async def run(settings: OperatorSettings) -> None:

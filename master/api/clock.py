@@ -1,0 +1,17 @@
+"""The clock that leases are held by, on both sides: it is set by nobody and runs on while the machine sleeps.
+
+The time of day may be set back, and a leader that counts on it would go on beside its successor.  A clock that stands
+still while a machine is suspended has the same effect: the lease ran out meanwhile, and its holder does not know.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def uptime_s() -> float:
+    """Seconds since some instant in the past; only differences mean something."""
+    return time.clock_gettime(_CLOCK)
