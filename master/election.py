@@ -53,6 +53,7 @@ class Reign:
 
     def __init__(self, leadership: Leadership, may_act: Callable[[Leadership], bool]) -> None:
         self.leadership = leadership
+        self.store_problem = ""  # why the last renewal was not answered; empty once one is
         self._may_act = may_act
         self._end: LossReason | None = None
         self._news = asyncio.Event()
@@ -239,14 +240,20 @@ class Election:
         event: Event
         try:
             await self._store.renew(leadership)
+            self._note_store(leadership, "")
             event = RenewSucceeded(leadership=leadership, sent_s=sent_s)
         except LeaseLostError:
             event = LeaseLost(leadership=leadership)
         except StoreUnavailableError as error:
             following = "going on without commits, as the only master" if self._state.is_alone else "trying again"
             log.warning("term %d: renewal failed, %s: %s", leadership.term, following, error)
+            self._note_store(leadership, str(error))
             event = RenewFailed(leadership=leadership, sent_s=sent_s)
         await self._events.put(event)
+
+    def _note_store(self, leadership: Leadership, problem: str) -> None:
+        if self._reign is not None and self._reign.leadership == leadership:
+            self._reign.store_problem = problem
 
     async def _give_back(self, leadership: Leadership) -> None:
         try:

@@ -86,4 +86,4 @@ class Persistence:
 
     def _note_wait(self, write: Write, reason: str) -> None:
         log.warning("%s waits for the store: %s", type(write).__name__, reason)
-        self.problem = f"training goes on, checkpoints wait: {reason}"
+        self.problem = reason

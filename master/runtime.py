@@ -25,7 +25,7 @@ from master.api.errors import ContractError, WireError
 from master.api.identities import ManifestId, Term
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.scaling import ServersAnswer
-from master.api.status import JobStatus
+from master.api.status import LONGEST_AGE_S, JobStatus
 from master.election import Reign
 from master.errors import TermEndedError
 from master.folder import ADOPTION_BUDGET_S, CheckpointFolder, in_time
@@ -297,8 +297,14 @@ class TermRuntime:
 
     def status(self) -> JobStatus:
         """The job as of now.  May be called from any thread: the state is one frozen value."""
-        status = job.status(self._state, _now())
-        return status if status.problem else replace(status, problem=self._persistence.problem)
+        state = self._state
+        status = job.status(state, _now())
+        away = self._persistence.problem or self._reign.store_problem
+        store_problem = f"training goes on, checkpoints wait: {away}" if away else ""
+        age_s = status.head_age_s
+        if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it
+            age_s = min(max(0.0, time.time() - state.head.created_at_s), LONGEST_AGE_S)
+        return replace(status, store_problem=store_problem, head_age_s=age_s)
 
     @property
     def stream_count(self) -> int:

@@ -54,6 +54,10 @@ def _job_subjects(spec: Told, status: Told, metadata: Told) -> Iterator[tuple[st
     yield "Master", "ready" if status["masterReady"] else "not ready"
     if (progress := status["progress"]) is not None:
         yield from _progress_subjects(progress)
+    for one in status["conditions"][1:]:
+        if one["status"] != "True":
+            title = "Training" if one["type"] == "Progressing" else "Saving"
+            yield title, f"{one['reason']}: {one['message']}"
     yield "Failures", f"{status['failuresInARow']} in a row; {spec['runPolicy']['backoffLimit']} fail the job"
     yield "Checkpoints", spec["checkpoint"]["uri"]
 
@@ -81,8 +85,6 @@ def _progress_subjects(progress: Told) -> Iterator[tuple[str, str]]:
     yield "Set back", f"{progress['reworked']:,} re-worked, {progress['quarantined']:,} quarantined"
     if progress["metrics"]:
         yield "Metrics", ", ".join(f"{name} {value:.4g}" for name, value in progress["metrics"])
-    if progress["problem"]:
-        yield "Problem", progress["problem"]
 
 
 def _decision_line(decision: Told) -> str:

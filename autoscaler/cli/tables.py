@@ -77,6 +77,7 @@ COLUMNS: Final[Columns] = {
         Column(title="COMMITTED", cell=_progress("committed")),
         Column(title="TOTAL", cell=_progress("total")),
         Column(title="LOSS", cell=_loss),
+        Column(title="REASON", cell=_status("reason")),
         _AGE,
         Column(title="WEIGHT", cell=lambda o: o["spec"]["weight"], is_wide=True),
         Column(title="PINNED", cell=lambda o: o["spec"]["trainer"]["replicas"] or None, is_wide=True),

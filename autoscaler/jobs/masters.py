@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self
 
 import grpc
 import grpc.aio
 
+from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, progress_of, shortened
 from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import encode_hello
@@ -52,23 +52,6 @@ class Door:
     address: str
     token: str = field(repr=False)
     tls: DoorTls | None = None
-
-
-class NoProgress(StrEnum):
-    """Why there is nothing to tell of a job's progress."""
-
-    SILENT = "no answer"  # it starts, has ended, is cut off, stands still or hangs
-    REFUSED = "an answer, but no status"  # it does not lead
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MalformedAnswer:
-    """An answer that this version does not read, or with a value that cannot be.  `problem` names the field."""
-
-    problem: str
-
-
-NoAnswer: TypeAlias = NoProgress | MalformedAnswer
 
 
 class Masters:

@@ -18,7 +18,10 @@ class JobProgress:
     """Positions of the whole job (all epochs).  `done` includes `committed`, which is what a checkpoint holds."""
 
     phase: JobPhase
-    problem: str = ""
+    problem: str = ""  # samples are not trained; the others cost no training
+    checkpoint_problem: str = ""
+    store_problem: str = ""
+    moves_problem: str = ""
     total: int = 0
     done: int = 0
     committed: int = 0
@@ -77,6 +80,9 @@ def progress_of(status: JobStatus) -> JobProgress:
     return JobProgress(
         phase=status.phase,
         problem=shortened(status.problem),
+        checkpoint_problem=shortened(status.checkpoint_problem),
+        store_problem=shortened(status.store_problem),
+        moves_problem=shortened(status.moves_problem),
         total=counts.total,
         done=counts.done + counts.committed,
         committed=counts.committed,
@@ -133,8 +139,9 @@ def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = Tru
     `goes_on`: its pods have not been told to go.  Where they have, servers leave one by one, and none is lost.
     """
     news: list[tuple[str, str]] = []
-    if now.problem and not (before is not None and before.problem) and not now.has_failed:
-        news.append(("Problem", now.problem))
+    if not now.has_failed:
+        known = dict(_problems(before)) if before is not None else {}
+        news += [(reason, told) for reason, told in _problems(now) if told and not known.get(reason)]
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
     if fresh > 0:
         news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
@@ -143,6 +150,15 @@ def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = Tru
     if before is not None and goes_on and not now.is_complete:
         news += [("ServerLost", _tell_taken_over(*one)) for one in _taken_over(before, now)]
     return tuple(news)
+
+
+def _problems(told: JobProgress) -> tuple[tuple[str, str], ...]:
+    return (
+        ("Problem", told.problem),
+        ("CommitFails", told.checkpoint_problem),
+        ("StoreAway", told.store_problem),
+        ("BucketsLate", told.moves_problem),
+    )
 
 
 def _trained_again(before: JobProgress, now: JobProgress) -> int:

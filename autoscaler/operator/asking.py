@@ -14,7 +14,8 @@ from autoscaler.clusters.kubernetes.building.names import master_host, store_nam
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.errors import ClusterError
-from autoscaler.jobs.masters import Door, DoorTls, MalformedAnswer, Masters, NoAnswer, NoProgress
+from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
+from autoscaler.jobs.masters import Door, DoorTls, Masters
 from autoscaler.jobs.progress import JobProgress
 from master.api.scaling import ServersAnswer
 

@@ -23,6 +23,7 @@ class Kind(StrEnum):
     READY = "Ready"  # all that it cannot run without serves
     SCALED = "Scaled"  # it has the size that EDL wants for it now
     PROGRESSING = "Progressing"  # samples are being trained
+    CHECKPOINTS_CURRENT = "CheckpointsCurrent"  # what is trained comes into checkpoints
     DEGRADED = "Degraded"  # it has started and runs with less than its minimum
     COMPLETED = "Completed"
     FAILED = "Failed"

@@ -20,7 +20,7 @@ from autoscaler.errors import ClusterError
 
 NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"
 REVISION: Final = "edl.dev/crd-revision"  # an annotation
-NEEDED: Final = 4
+NEEDED: Final = 5
 LOOK_EVERY_S: Final = 60.0
 LOOK_AGAIN_S: Final = 5.0  # while something is wrong: somebody is about to mend it
 

@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.jobs import life as lives
-from autoscaler.jobs.masters import MalformedAnswer, NoAnswer, NoProgress
+from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of
 from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.manifests.values import Mode
@@ -32,7 +32,14 @@ from autoscaler.operator.failures import Failures, uncounted
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.hands import Hands
 from autoscaler.operator.master_count import MasterCount
-from autoscaler.operator.record import JobRecord, facts_of, leaving_roles, next_look_at_s, owning_of
+from autoscaler.operator.record import (
+    JobRecord,
+    facts_of,
+    leaving_roles,
+    next_look_at_s,
+    owning_of,
+    waiting_since_s,
+)
 from autoscaler.operator.records import Ears, Note, Records
 from autoscaler.operator.rounds import Rounds
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, role_of, roles_of, standing, uid_of
@@ -132,6 +139,7 @@ class Jobs:
             elif has_ended(raw):
                 self.failures.take(job, raw)
         is_done = self._records.tell(job, lives.Looked(roles=roles_of(pods, has_master=master is not None)))
+        self._note_waiting(job, has_started=master is not None)
         self._look_at_s[name] = next_look_at_s(self.records[name].life, self._clock())
         if self.may_write(job):
             await self._stop(job, pods, master)
@@ -141,6 +149,12 @@ class Jobs:
             elif master is not None and self.records[name].life.state is JobState.ACTIVE:
                 await self._masters.keep(job, master)
         self._ears.changed(name)
+
+    def _note_waiting(self, job: KubeJob, *, has_started: bool) -> None:
+        if (record := self._records.find(job)) is not None:
+            managed, now_s = self.may_write(job), self._clock()
+            since_s = waiting_since_s(record, has_started=has_started, is_managed=managed, now_s=now_s)
+            self._records.change(job, waiting_since_s=since_s)
 
     async def ask(self, job: KubeJob) -> bool:
         """Bring the job's progress up to date; False when its master does not say how far it is."""
@@ -161,8 +175,9 @@ class Jobs:
         self._records.change(
             job,
             progress=progress,
-            malformed="",
             progress_at_s=self._clock(),
+            quiet=None,
+            checkpoint_at_s=_checkpoint_at_s(record, progress, self._clock()),
             leader=leader,
             spared=spared,
             ratio=self._measure(record, progress),
@@ -179,14 +194,19 @@ class Jobs:
         return True
 
     def _take_no_answer(self, record: JobRecord, answer: NoAnswer) -> None:
-        """What is known of its progress stays; that its master answers what cannot be is told once."""
-        if answer is NoProgress.SILENT:
-            return
-        problem = answer.problem if isinstance(answer, MalformedAnswer) else ""
-        self._records.change(record.job, refused_at_s=self._clock(), malformed=problem)
-        if problem != record.malformed:
-            self._ears.changed(record.job.key)
-        if problem and problem != record.malformed:
+        """No word of how far the job is: once that lasts its status says so, in place of what was said last.
+
+        That its master answers what cannot be is told at once, and once.
+        """
+        now_s, problem = self._clock(), answer.problem if isinstance(answer, MalformedAnswer) else ""
+        self._records.change(
+            record.job,
+            refused_at_s=record.refused_at_s if answer is NoProgress.SILENT else now_s,
+            quiet=answer,
+            quiet_since_s=now_s if record.quiet is None else record.quiet_since_s,
+        )
+        self._ears.changed(record.job.key)
+        if problem and answer != record.quiet:
             told = f"its master's answer is not taken: {problem}"
             self._ears.say(record.job, Note(reason="MalformedAnswer", message=told, is_warning=True))
 
@@ -297,3 +317,8 @@ class Jobs:
     def _asked(self) -> list[KubeJob]:
         """Jobs whose masters may have something to say."""
         return [record.job for record in self.records.values() if record.life.stage is not lives.Stage.OVER]
+
+
+def _checkpoint_at_s(record: JobRecord, progress: JobProgress, now_s: float) -> float:
+    """When the job's last checkpoint was committed; where its master does not know, what was known before stands."""
+    return record.checkpoint_at_s if progress.checkpoint_age_s is None else now_s - progress.checkpoint_age_s

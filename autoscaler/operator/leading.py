@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS
@@ -43,7 +44,7 @@ from autoscaler.operator.jobs import Jobs
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.objects import Objects
 from autoscaler.operator.observed import Observed
-from autoscaler.operator.record import JobRecord
+from autoscaler.operator.record import JobRecord, heard_of, uncommitted_since_s
 from autoscaler.operator.records import Ears, Note
 from autoscaler.operator.report import Reports
 from autoscaler.operator.resizes import Author
@@ -223,6 +224,7 @@ class Leading:
             pods=self.ground.pods(job),
             has_master=self.ground.master(job) is not None,
             before=before if isinstance(before, dict) else {},
+            heard=heard_of(record, self._clock(), self._offset_s),
             priority=self.ground.priority(job),
             is_contested=self.ground.is_contested(job.key),
             is_observed=job.spec.mode is Mode.OBSERVE or self._settings.policy.is_frozen,
@@ -263,10 +265,15 @@ class Leading:
 
     def _show(self, name: JobName, record: JobRecord, status: Raw) -> None:
         self._metrics.show_job(name, status, checkpoint_every_s=record.job.spec.checkpoint.every_s)
-        progress = record.progress
-        if progress is not None and progress.checkpoint_age_s is not None:
-            committed_at_s = record.progress_at_s - progress.checkpoint_age_s
-            self._metrics.show_checkpoint(name, committed_at_s - self._offset_s)
+        self._metrics.show_instants(
+            name,
+            checkpoint=self._unix_s(record.checkpoint_at_s),
+            uncommitted=self._unix_s(uncommitted_since_s(record)),
+            waiting=self._unix_s(record.waiting_since_s),
+        )
+
+    def _unix_s(self, at_s: float | None) -> float | None:
+        return at_s - self._offset_s if at_s is not None and isfinite(at_s) else None
 
     def _listen(self, step: Step) -> None:
         now_s = self._clock()

@@ -18,6 +18,7 @@ from autoscaler.domain import Action, JobName, Pod, PodPhase, Role, ServerMove
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 JOB: Final = ("namespace", "job")
+_CONDITION: Final = ("type", "status", "reason")  # reasons are words of this code, one at a time for each type
 _TRAINERS: Final = ("ready", "target", "min", "max", "surplus")
 _SERVERS: Final = ("ready", "target", "min", "max", "wanted", "leaving", "emptying")
 
@@ -47,10 +48,18 @@ class Metrics:
         self._alone = self._gauge("edl_job_buckets_with_one_copy", "Of a job that wants two of each.", JOB)
         self._share = self._gauge("edl_job_share", "Weighted dominant share of a job.", JOB)
         self._committed = self._gauge("edl_job_samples_committed", "Samples in the last checkpoint.", JOB)
-        self._condition = self._gauge("edl_job_condition", "1 for a job's condition.", (*JOB, "type", "status"))
+        self._condition = self._gauge("edl_job_condition", "1 for a job's condition.", (*JOB, *_CONDITION))
         self._checkpoint_at = self._gauge("edl_job_last_checkpoint_timestamp_seconds", "When it was committed.", JOB)
+        self._uncommitted_since = self._gauge(
+            "edl_job_uncommitted_since_timestamp_seconds",
+            "Since when what a job trains is in no checkpoint: its last one, or its start or resume if that is later.",
+            JOB,
+        )
+        self._waiting_since = self._gauge(
+            "edl_job_waiting_since_timestamp_seconds", "Since when a job waits for room to start in.", JOB
+        )
         self._checkpoint_every = self._gauge("edl_job_checkpoint_every_seconds", "How often there should be one.", JOB)
-        self._conditions: dict[JobName, set[tuple[str, str]]] = {}
+        self._conditions: dict[JobName, set[tuple[str, str, str]]] = {}
         self._moves: frozenset[ServerMove] = frozenset()
 
     def render(self) -> bytes:
@@ -101,11 +110,20 @@ class Metrics:
         self._share.labels(*where).set(float(status.get("share") or 0))
         self._committed.labels(*where).set(status.get("progress", {}).get("samplesCommitted", 0))
         self._checkpoint_every.labels(*where).set(checkpoint_every_s)
-        self._show_conditions(name, {(one["type"], one["status"]) for one in status.get("conditions", ())})
+        told = {(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())}
+        self._show_conditions(name, told)
 
-    def show_checkpoint(self, name: JobName, committed_unix_s: float) -> None:
-        """When the job's last checkpoint was committed."""
-        self._checkpoint_at.labels(*_where(name)).set(committed_unix_s)
+    def show_instants(
+        self, name: JobName, *, checkpoint: float | None, uncommitted: float | None, waiting: float | None
+    ) -> None:
+        """Unix times; None: there is no such instant, and no series."""
+        where = _where(name)
+        told = {self._checkpoint_at: checkpoint, self._uncommitted_since: uncommitted, self._waiting_since: waiting}
+        for gauge, unix_s in told.items():
+            if unix_s is None:
+                _remove(gauge, *where)
+            else:
+                gauge.labels(*where).set(unix_s)
 
     def forget_job(self, name: JobName) -> None:
         """The job is gone."""
@@ -116,7 +134,8 @@ class Metrics:
             _remove(self._trainers, *where, what)
         for what in _SERVERS:
             _remove(self._servers, *where, what)
-        for gauge in (self._alone, self._share, self._committed, self._checkpoint_at, self._checkpoint_every):
+        self.show_instants(name, checkpoint=None, uncommitted=None, waiting=None)
+        for gauge in (self._alone, self._share, self._committed, self._checkpoint_every):
             _remove(gauge, *where)
 
     def forget_jobs(self) -> None:
@@ -124,12 +143,12 @@ class Metrics:
         for name in tuple(self._conditions):
             self.forget_job(name)
 
-    def _show_conditions(self, name: JobName, now: set[tuple[str, str]]) -> None:
+    def _show_conditions(self, name: JobName, now: set[tuple[str, str, str]]) -> None:
         where, before = _where(name), self._conditions.get(name, set())
-        for kind, status in before - now:
-            _remove(self._condition, *where, kind, status)
-        for kind, status in now:
-            self._condition.labels(*where, kind, status).set(1)
+        for one in before - now:
+            _remove(self._condition, *where, *one)
+        for one in now:
+            self._condition.labels(*where, *one).set(1)
         self._conditions[name] = now
 
     def _gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:

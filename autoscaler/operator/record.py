@@ -14,11 +14,15 @@ from autoscaler.clusters.kubernetes.reading.raw import Raw
 from autoscaler.clusters.kubernetes.reading.successors import Owning
 from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.domain import Role
+from autoscaler.jobs import health
+from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
+from autoscaler.jobs.health import OVERDUE_INTERVALS, Heard
 from autoscaler.jobs.life import STOP_ORDER, Ending, Life, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.ratio import Ratio
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
+from autoscaler.operator.conditions import to_time
 from autoscaler.operator.trouble import Trouble, avoided
 from master.api.status import JobPhase
 
@@ -43,7 +47,10 @@ class JobRecord:
     progress: JobProgress | None = None
     progress_at_s: float = -inf
     refused_at_s: float = -inf  # a master answered, and had no status to tell: none leads
-    malformed: str = ""  # what its master says that cannot be, with the field; empty: its last answer was read
+    quiet: NoAnswer | None = None  # what came in place of the last answer; None: it came
+    quiet_since_s: float = -inf  # the first question since the last answer that got none
+    checkpoint_at_s: float = -inf  # the last one that anybody knows of
+    waiting_since_s: float | None = None  # for room to start in; while it is suspended it waits for nothing
     ratio: Ratio = field(default_factory=Ratio)  # where it is measured
     leader: str = ""  # the master's pod that answered last
     server_failures: int = 0  # of servers, in a row
@@ -84,6 +91,43 @@ def owning_of(record: JobRecord, now_s: float) -> Owning | None:
         return None
     ordinals = frozenset(ordinal for ordinal, buckets in progress.buckets if buckets)
     return Owning(ordinals=ordinals, is_moving=progress.moving > 0)
+
+
+def progress_of_this_start(record: JobRecord) -> JobProgress | None:
+    """What the master has said since the job's start; what one said before a suspension is the past."""
+    started_s = record.life.started_at_s
+    return None if started_s is not None and record.progress_at_s < started_s else record.progress
+
+
+def heard_of(record: JobRecord, now_s: float, offset_s: float) -> Heard:
+    """For `jobs.health`.  The instant since when nothing is heard is told by the calendar, so that it stands still."""
+    since_s = max(record.quiet_since_s, record.life.started_at_s or -inf)
+    quiet = health.lasting(record.quiet, now_s - since_s)
+    uncommitted_s = uncommitted_since_s(record)
+    overdue_s = OVERDUE_INTERVALS * record.job.spec.checkpoint.every_s
+    return Heard(
+        progress=progress_of_this_start(record),
+        quiet=quiet,
+        since="" if quiet is None else f"since {to_time(since_s - offset_s)}",
+        is_overdue=uncommitted_s is not None and now_s - uncommitted_s > overdue_s,
+    )
+
+
+def uncommitted_since_s(record: JobRecord) -> float | None:
+    """As `jobs.health` has it; None also while the job does not train."""
+    life = record.life
+    if life.stage is not Stage.ACTIVE or life.started_at_s is None:
+        return None
+    return health.uncommitted_since_s(
+        progress_of_this_start(record), started_at_s=life.started_at_s, checkpoint_at_s=record.checkpoint_at_s
+    )
+
+
+def waiting_since_s(record: JobRecord, *, has_started: bool, is_managed: bool, now_s: float) -> float | None:
+    """Since when the job waits for room to start in; None: it does not wait, or not for EDL."""
+    if record.life.stage is not Stage.ACTIVE or has_started or not is_managed:
+        return None
+    return now_s if record.waiting_since_s is None else record.waiting_since_s
 
 
 def is_ratio_measured(job: KubeJob) -> bool:

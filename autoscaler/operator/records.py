@@ -18,7 +18,7 @@ from autoscaler.jobs.ratio import kept_in
 from autoscaler.operator.ends import PodEnd
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.record import JobRecord
-from autoscaler.operator.restoring import Found, restore
+from autoscaler.operator.restoring import Found, checkpoint_at_s, restore, waits_since_s
 from autoscaler.operator.standing import roles_of
 
 
@@ -122,6 +122,12 @@ class Records:
             roles=roles_of(pods, has_master=self._ground.master(job) is not None),
         )
         life = restore(job, found, offset_s=self._offset_s, now_s=self._clock())
+        now_s = self._clock()
         return JobRecord(
-            job=job, life=life, ratio=kept_in(found.status), resizes_before=tuple(parts(found.status, "resizes"))
+            job=job,
+            life=life,
+            ratio=kept_in(found.status),
+            checkpoint_at_s=checkpoint_at_s(found.status, offset_s=self._offset_s, now_s=now_s),
+            waiting_since_s=waits_since_s(job, found.status, offset_s=self._offset_s, now_s=now_s),
+            resizes_before=tuple(parts(found.status, "resizes")),
         )

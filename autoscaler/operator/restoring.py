@@ -6,6 +6,7 @@ What stands decides; the status is believed where nothing that stands speaks aga
   then.  Beside standing trainers it is forged or somebody's mistake, and the job goes on.
 - Failures in a row are believed up to one below the limit: a number alone ends no job.
 - The start is believed between the job's creation and that of its oldest pod.
+- The last checkpoint's instant and the one since when the job waits are believed up to now: alerts alone rest on them.
 - The number of trainers that a server serves, where it is measured, is believed: it moves servers within the bounds
   that the job's owner has set, and is measured anew.
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
@@ -85,3 +87,18 @@ def _started_at_s(job: KubeJob, found: Found, offset_s: float, now_s: float) -> 
     if told_s is None:
         return None
     return max(job.created_at_s + offset_s, min(told_s + offset_s, latest_s))
+
+
+def checkpoint_at_s(status: Raw, *, offset_s: float, now_s: float) -> float:
+    """When the last checkpoint was committed, as told; -inf: nobody told of any."""
+    told_s = unix_s(text(status, "progress", "lastCheckpointTime"))
+    return -inf if told_s is None else min(told_s + offset_s, now_s)
+
+
+def waits_since_s(job: KubeJob, status: Raw, *, offset_s: float, now_s: float) -> float | None:
+    """Since when the job waits, as told, or since its creation where nobody has looked at it yet; None: unknown."""
+    created_s = job.created_at_s + offset_s
+    if not status:
+        return min(created_s, now_s)
+    told_s = unix_s(text(status, "waitingSince"))
+    return None if told_s is None else max(created_s, min(told_s + offset_s, now_s))

@@ -9,6 +9,7 @@ from autoscaler.clusters.kubernetes.gangs import Race
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import Raw
 from autoscaler.domain import Role
+from autoscaler.jobs.health import Heard
 from autoscaler.operator.account import JobReport
 from autoscaler.operator.record import JobRecord
 from autoscaler.operator.standing import is_seated, standing_by_role
@@ -24,6 +25,7 @@ class Seen:
     pods: Sequence[Raw]
     has_master: bool
     before: Raw  # the status as it stands
+    heard: Heard  # of its master
     priority: int | None  # None: there is no such class
     is_contested: bool = False
     is_observed: bool = False

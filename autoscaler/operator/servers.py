@@ -23,7 +23,7 @@ from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import key_of, text
 from autoscaler.clusters.kubernetes.reading.successors import replaced_by
 from autoscaler.domain import Action, Cause, DeletePod, JobName, JobState, PodName, Role
-from autoscaler.jobs.masters import NoAnswer
+from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.jobs.servers import SPARE_ORDINALS, servers_wanted
 from autoscaler.jobs.silence import SILENCE_LIMIT_S

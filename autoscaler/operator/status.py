@@ -7,6 +7,7 @@ The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.port import Raw
@@ -24,16 +25,17 @@ from autoscaler.operator.record import JobRecord, is_ratio_measured
 from autoscaler.operator.resizes import MOST, Resize
 from autoscaler.operator.seen import Seen
 from autoscaler.operator.standing import has_ended, is_leaving, is_ready, role_of, uid_of
-from autoscaler.operator.verdicts import judge
+from autoscaler.operator.verdicts import chief_reason, judge
 
 MOST_NAMES: Final = 100
 SHORTEST_STEP_S: Final = 1.0
+_OF_THIS_DEFINITION: Final = frozenset({Kind.CHECKPOINTS_CURRENT})
 
 
 def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
     """The status; values that are not known are left out."""
     record, job = seen.record, seen.job
-    told = judge(seen)
+    told = _known(judge(seen), seen)
     status: Raw = {
         "observedGeneration": job.generation,
         "conditions": conditions.written(told, seen.before, generation=job.generation, now_unix_s=now_s - offset_s),
@@ -56,6 +58,8 @@ def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
         status["progress"] = standing_progress  # of an earlier master, until this one answers
     life = record.life
     has_begun = bool(seen.pods) or life.ending is not None or "startTime" in seen.before
+    if record.waiting_since_s is not None:
+        status["waitingSince"] = _kept_time(seen.before, "waitingSince", record.waiting_since_s - offset_s)
     if life.started_at_s is not None and life.stage is not Stage.SUSPENDED and has_begun:
         status["startTime"] = _kept_time(seen.before, "startTime", life.started_at_s - offset_s)
     if life.ended_at_s is not None and is_over(seen):
@@ -78,19 +82,6 @@ def is_over(seen: Seen) -> bool:
     return seen.record.life.ending in {Ending.COMPLETED, Ending.FAILED} and not seen.there[Role.TRAINER]
 
 
-def chief_reason(told: Sequence[Condition]) -> str:
-    """The reason that says most, for a column of a table."""
-    by_kind = {one.kind: one for one in told}
-    for kind in (Kind.FAILED, Kind.COMPLETED, Kind.SUSPENDED, Kind.DEGRADED):
-        one = by_kind.get(kind)
-        if one is not None and one.truth is conditions.Truth.TRUE:
-            return one.reason if kind in {Kind.FAILED, Kind.DEGRADED} else kind.value
-    admitted, scaled = by_kind.get(Kind.ADMITTED), by_kind.get(Kind.SCALED)
-    if admitted is not None and admitted.truth is conditions.Truth.FALSE:
-        return admitted.reason
-    return scaled.reason if scaled is not None else ""
-
-
 def same(one: RawRead, other: RawRead) -> bool:
     """Whether writing `one` over `other` would tell nobody anything new but how far the job is."""
     return _less_progress(one) == _less_progress(other)
@@ -101,6 +92,11 @@ def _less_progress(status: RawRead) -> RawRead:
 
 
 # ---- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _known(told: tuple[Condition, ...], seen: Seen) -> tuple[Condition, ...]:
+    """Less what an older definition refuses, and the whole status with it."""
+    return tuple(one for one in told if "OldDefinition" not in seen.problems or one.kind not in _OF_THIS_DEFINITION)
 
 
 def _failures(seen: Seen) -> int:
@@ -193,8 +189,8 @@ def _progress(record: JobRecord, offset_s: float) -> Raw:
         told["waitingPercent"] = round(100 * progress.waiting_share)
     if progress.total:
         told["percent"] = f"{100 * progress.done / progress.total:.1f}%"
-    if progress.checkpoint_age_s is not None:
-        told["lastCheckpointTime"] = to_time(record.progress_at_s - progress.checkpoint_age_s - offset_s)
+    if isfinite(record.checkpoint_at_s):
+        told["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
     return told
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from autoscaler.domain import Bottleneck, Role
+from autoscaler.jobs.health import Heard, Verdict, Why, committing, training
 from autoscaler.jobs.life import Ending, Stage
-from autoscaler.operator.conditions import Condition, Kind, is_false, is_true, is_unknown
+from autoscaler.operator.conditions import Condition, Kind, Truth, is_false, is_true, is_unknown
 from autoscaler.operator.seen import Seen
 from autoscaler.operator.standing import is_ready
-from master.api.status import JobPhase
 
-_GETTING_ON: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING})
+_QUIET: Final = frozenset({Why.PROBLEM, Why.MASTER_SILENT, Why.NO_LEADER, Why.MALFORMED_ANSWER})
+"""Of Progressing: a matter more urgent than its size."""
+
+_NOT_ASKED: Final = frozenset({"NotActive", "Waiting"})
+_RETURNING: Final = frozenset({Why.WAITING_FOR_SERVERS, Why.RESTORING})
 
 
 def judge(seen: Seen) -> tuple[Condition, ...]:
@@ -20,12 +25,37 @@ def judge(seen: Seen) -> tuple[Condition, ...]:
         _admitted(seen),
         _ready(seen),
         _scaled(seen),
-        _progressing(seen),
+        _of_master(seen, Kind.PROGRESSING, training),
+        _of_master(seen, Kind.CHECKPOINTS_CURRENT, committing),
         _degraded(seen),
         _ended(seen, Kind.COMPLETED, Ending.COMPLETED),
         _ended(seen, Kind.FAILED, Ending.FAILED),
         _suspended(seen),
     )
+
+
+def chief_reason(told: Sequence[Condition]) -> str:
+    """The reason that says most, for a column of a table: how it ended, else what keeps it from training, from its
+    minimum, from checkpoints, from its next size."""
+    by_kind = {one.kind: one for one in told}
+    for kind in (Kind.FAILED, Kind.COMPLETED, Kind.SUSPENDED):
+        if kind in by_kind and by_kind[kind].truth is Truth.TRUE:
+            return by_kind[kind].reason if kind is Kind.FAILED else kind.value
+    chief = next((one for one in _by_weight(by_kind) if one is not None), None)
+    return chief.reason if chief is not None else ""
+
+
+def _by_weight(by_kind: Mapping[Kind, Condition]) -> Iterator[Condition | None]:
+    progressing, degraded, saved = map(by_kind.get, (Kind.PROGRESSING, Kind.DEGRADED, Kind.CHECKPOINTS_CURRENT))
+    admitted = by_kind.get(Kind.ADMITTED)
+    yield admitted if admitted is not None and admitted.truth is Truth.FALSE else None
+    yield progressing if progressing is not None and progressing.reason in _QUIET else None
+    yield degraded if degraded is not None and degraded.truth is Truth.TRUE else None
+    yield progressing if progressing is not None and progressing.reason in _RETURNING else None
+    is_behind = saved is not None and saved.truth is Truth.FALSE and saved.reason not in _NOT_ASKED
+    yield saved if is_behind else None
+    yield by_kind.get(Kind.SCALED)
+    yield admitted
 
 
 def has_started(seen: Seen) -> bool:
@@ -89,28 +119,23 @@ def _scaled(seen: Seen) -> Condition:
         return is_false(Kind.SCALED, seen.report.refusal.reason, seen.report.refusal.message)
     if there < decision.target:
         return is_false(Kind.SCALED, "Growing", message)
+    if seen.heard.progress is not None and seen.heard.progress.moves_problem:
+        return is_false(Kind.SCALED, "BucketsLate", f"training goes on; {seen.heard.progress.moves_problem}")
     if there > decision.target or seen.parting:
         return is_false(Kind.SCALED, "Shrinking", message)
     return is_true(Kind.SCALED, decision.bottleneck.value, message)
 
 
-def _progressing(seen: Seen) -> Condition:
-    progress, life = seen.record.progress, seen.record.life
+def _of_master(seen: Seen, kind: Kind, judge_heard: Callable[[Heard], Verdict]) -> Condition:
+    """What only its master knows."""
+    life = seen.record.life
     if life.ending is not None or life.stage in {Stage.SUSPENDING, Stage.SUSPENDED}:
-        return is_false(Kind.PROGRESSING, "NotActive")
+        return is_false(kind, "NotActive", "the job has ended, or is suspended")
     if not has_started(seen):
-        return is_false(Kind.PROGRESSING, "Waiting", "it waits for its minimum")
-    if seen.record.malformed:
-        told = f"its master's answer is not taken: {seen.record.malformed}"
-        return is_unknown(Kind.PROGRESSING, "MalformedAnswer", told)
-    if progress is None:
-        return is_unknown(Kind.PROGRESSING, "NoAnswer", "its master has not answered yet")
-    if progress.problem:
-        return is_false(Kind.PROGRESSING, "Problem", progress.problem)
-    if progress.phase in _GETTING_ON:
-        return is_true(Kind.PROGRESSING, "Training", f"the master says: {progress.phase}")
-    reason = "".join(word.capitalize() for word in progress.phase.split("-"))
-    return is_false(Kind.PROGRESSING, reason, f"the master says: {progress.phase}")
+        return is_false(kind, "Waiting", "it has not started: it waits for room for its minimum")
+    verdict = judge_heard(seen.heard)
+    tell = {True: is_true, False: is_false, None: is_unknown}[verdict.holds]
+    return tell(kind, verdict.why.value, verdict.message)
 
 
 def _degraded(seen: Seen) -> Condition:

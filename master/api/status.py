@@ -32,6 +32,10 @@ class JobPhase(StrEnum):
     FAILED = "failed"  # `problem` says why; nothing more is granted
 
 
+TRAINING_PHASES: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING})
+"""Samples are trained, or all are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionCounts:
     """Where the job's positions are (M4)."""
@@ -80,11 +84,14 @@ class FailureStatus:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
     phase: JobPhase
-    problem: str  # why it does not go on, or why the last commit was given up; empty when all is well
+    problem: str  # why samples are not trained: nothing is granted until it is over; empty when all is well
+    checkpoint_problem: str  # why the last commit was given up; training goes on, and so do attempts
+    store_problem: str  # why the store takes no writes; training goes on, checkpoints and what else is durable wait
+    moves_problem: str  # what does not arrive between servers; training goes on, it is tried again
     term: Term
     lineage: Lineage
     head: ManifestId | None
-    head_age_s: float | None  # since this master committed it; None: an earlier one did
+    head_age_s: float | None  # since its commit; by the calendar if by an earlier master; None: no head, or unknown
     epochs: int
     epoch_size: int
     positions: PositionCounts
@@ -115,7 +122,8 @@ _SMALL: Final = frozenset(
     {"ordinal", "buckets", "servers", "servers_wanted", "servers_max", "moving", "waiting_to_move", "copies", "alone"}
 )
 _MOST: Final = {"waiting_share": 1.0, "head_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
-_ANY_LENGTH: Final = frozenset({"problem", "message"})
+_PROBLEMS: Final = ("checkpoint_problem", "store_problem", "moves_problem")
+_ANY_LENGTH: Final = frozenset({"problem", "message", *_PROBLEMS})
 
 
 def decode_status(data: bytes) -> JobStatus:
@@ -124,7 +132,7 @@ def decode_status(data: bytes) -> JobStatus:
     Jobs go on under the master that they began with while the operator is upgraded.  Raises DocumentError, naming the
     field.
     """
-    plain = _filled(parse_json(data), _OF_OLD_MASTERS)
+    plain = _filled(_told_apart(parse_json(data)), _OF_OLD_MASTERS)
     if isinstance(plain, dict) and isinstance(plain.get("members"), list):
         if len(plain["members"]) > MOST_MEMBERS:
             raise DocumentError("members", f"has {len(plain['members']):,} of them, and {MOST_MEMBERS:,} is the most")
@@ -165,8 +173,16 @@ def _check_range(name: str, number: float) -> None:
         raise DocumentError(name, f"is out of range: 0 to {most}")
 
 
-_OF_OLD_MASTERS: Final[dict[str, Any]] = {"copies": 1, "alone": 0}  # they have no second copies
+_OF_OLD_MASTERS: Final[dict[str, Any]] = {"copies": 1, "alone": 0, **dict.fromkeys(_PROBLEMS, "")}
 _OF_OLD_MEMBERS: Final[dict[str, Any]] = {"took_over": 0, "waiting_share": 0.0}
+
+
+def _told_apart(plain: Any) -> Any:
+    """Older masters have one `problem` for all; while they train it can only be one that checkpoints wait for."""
+    is_old = isinstance(plain, dict) and "phase" in plain and not plain.keys() & set(_PROBLEMS)
+    if not is_old or not isinstance(plain["phase"], str) or plain["phase"] not in TRAINING_PHASES:
+        return plain
+    return plain | {"problem": "", "checkpoint_problem": plain.get("problem")}
 
 
 def _filled(plain: Any, absent: dict[str, Any]) -> Any:

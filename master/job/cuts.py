@@ -46,7 +46,8 @@ def advance(turn: Turn) -> None:
         return
     if not books.done and books.quarantined == (state.head.quarantine if state.head else EMPTY):
         if state.commit.due is None:
-            turn.change(commit=replace(state.commit, due=turn.after(state.config.checkpoint_every_ns)))
+            due = turn.after(state.config.checkpoint_every_ns)
+            turn.change(commit=replace(state.commit, due=due, problem=""))  # nothing is left that did not go through
     elif not state.config.servers:
         _record(turn, data=books.committed | books.done, quarantine=books.quarantined, files=())
     elif is_quiet(state):  # else a bucket that is on its way would be listed by nobody

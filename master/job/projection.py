@@ -32,7 +32,10 @@ def status(state: JobState, now: Instant) -> JobStatus:
     committed_at = state.commit.committed_at
     return JobStatus(
         phase=_phase(state),
-        problem=state.failed or state.recovery.problem or state.commit.problem or lateness.problem(state),
+        problem=state.failed or state.recovery.problem,
+        checkpoint_problem=state.commit.problem,
+        store_problem="",  # the shell's: `runtime`
+        moves_problem=lateness.problem(state),
         term=state.term,
         lineage=state.number,
         head=state.head_id,

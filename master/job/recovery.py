@@ -182,7 +182,8 @@ def serve(turn: Turn) -> None:
         is_asked_anew=False,
         problem="",
     )
-    turn.change(commit=replace(state.commit, due=turn.after(state.config.checkpoint_every_ns)))
+    due = turn.after(state.config.checkpoint_every_ns)
+    turn.change(commit=replace(state.commit, due=due, problem=""))  # what did not go through is no more
     if state.route and state.config.servers:
         for trainer in state.members.registered():
             turn.send(trainer.key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))

@@ -11,7 +11,7 @@ from autoscaler.clusters.local.folder import make_run_folder
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.domain import Node, Resources
-from autoscaler.jobs.masters import NoProgress
+from autoscaler.jobs.answers import NoProgress
 from autoscaler.manifests.values import (
     CheckpointSpec,
     Deployment,

@@ -102,7 +102,7 @@ async def test_a_folder_that_takes_nothing_stops_commits_and_no_training(stage, 
     async with watch.following():
         with trouble(tmpfs):
             status = await goes_on_without_commits(stage, told)
-            assert str(tmpfs) in status.problem
+            assert str(tmpfs) in status.checkpoint_problem
         await commits_again(stage)
         await finish(stage, watch)
 
@@ -132,7 +132,8 @@ async def is_resized(stage, count):
 
 async def goes_on_without_commits(stage, told):
     """The user is told; the last status."""
-    before = await stage.wait_for(JOB, lambda s: told in s.problem, "the user is told", BUDGET_S)
+    before = await stage.wait_for(JOB, lambda s: told in s.checkpoint_problem, "the user is told", BUDGET_S)
+    assert before.problem == "", "training goes on"
     during = await stage.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
     assert during.positions.committed == before.positions.committed
     assert during.lineage == before.lineage
@@ -143,7 +144,7 @@ async def commits_again(stage):
     """Nothing is the matter any more."""
     held = (await stage.status(JOB)).positions.committed
     after = await stage.wait_for(JOB, lambda s: s.positions.committed > held, "commits go on", BUDGET_S)
-    assert after.problem == ""
+    assert (after.problem, after.checkpoint_problem) == ("", "")
 
 
 async def test_an_altered_checkpoint_file_is_refused_by_name_until_it_is_whole_again(stage):
@@ -188,10 +189,11 @@ async def test_training_goes_on_while_etcd_is_away_and_commits_wait(stage):
         finally:
             etcd.resume()
         assert trained(during) > trained(before) + 60
-        assert "checkpoints wait: etcd" in during.problem, "the user was not told why checkpoints wait"
+        assert during.problem == "", "training goes on"
+        assert "checkpoints wait: etcd" in during.store_problem, "the user was not told why checkpoints wait"
         after = await stage.wait_for(
             JOB, lambda s: s.positions.committed > before.positions.committed, "commits go on", BUDGET_S
         )
-        assert after.problem == ""
+        assert (after.problem, after.checkpoint_problem, after.store_problem) == ("", "", "")
         assert pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) | pids(stage, Role.MASTER) == members
         await finish(stage, watch)

@@ -4,7 +4,8 @@ import asyncio
 import signal
 import socket
 
-from autoscaler.jobs.masters import Door, Masters, NoProgress
+from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.masters import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from master.api.channel import CLIENT_OPTIONS
 from tests.integration.master_stage import JOB, MasterProcess, running, until

@@ -7,8 +7,8 @@ import pytest
 
 from autoscaler.clusters.port import Verdict
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, PodPhase, Role, Tier
+from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.life import Ending, Stage
-from autoscaler.jobs.masters import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.servers import EXIT_OWNING
 from master.api.messages import Refused

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from autoscaler.jobs.masters import Door, Masters, NoProgress
+from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.masters import Door, Masters
 from tests.integration.master_stage import JOB, MasterProcess, running, serving, until_it_leads
 from tests.integration.sdk_stage import Job
 from tests.integration.test_master_doors import free_port, read_page

@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.building.settings import BuildSettings, Etcd
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.views import KINDS
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
-from autoscaler.jobs.masters import NoProgress
+from autoscaler.jobs.answers import NoProgress
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.hands import Hands

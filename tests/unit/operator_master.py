@@ -1,7 +1,7 @@
 """The master of the operator's one job, in memory: what it says of servers, and what it does when told their number."""
 
 from autoscaler.domain import Role
-from autoscaler.jobs.masters import NoProgress
+from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from master.api.messages import Refused
 from master.api.scaling import ServersAnswer

@@ -9,6 +9,7 @@ import pytest
 from master import job
 from master.api.messages import Ack, Acquire, BucketMarks, Cut, CutRefused, Drop, Granted, Held, Hold, Refusal, Written
 from master.api.positions import EMPTY, PositionSet
+from master.api.status import JobPhase
 from master.job.checkpoint import compare, lists_exactly
 from master.job.domain import (
     CommitDue,
@@ -119,7 +120,9 @@ def test_any_refusal_gives_the_cut_up_at_every_server(running, reason):
     hold = to(driver, servers[0], Hold)[-1]
     driver.say(servers[1].key, CutRefused(cut=hold.cut, reason=reason, message="why"))
     assert [to(driver, server, Drop)[-1].cut for server in servers] == [hold.cut, hold.cut]
-    assert reason in job.status(driver.state, driver.now).problem
+    told = job.status(driver.state, driver.now)
+    assert reason in told.checkpoint_problem
+    assert told.problem == "", "training goes on"
     driver.fire(CommitDue)
     assert to(driver, servers[0], Hold)[-1].cut > hold.cut
 
@@ -135,7 +138,7 @@ def test_who_did_not_answer_hold_is_named(running, event):
         driver.fire(HoldExpired)
     else:
         driver.say(servers[1].key, CutRefused(cut=hold.cut, reason=Refusal.GONE, message="no CUT came in time"))
-    problem = job.status(driver.state, driver.now).problem
+    problem = job.status(driver.state, driver.now).checkpoint_problem
     assert problem.endswith(f"{servers[0].key.name} did not answer HOLD in time")
 
 
@@ -228,7 +231,7 @@ def test_manifest_that_cannot_be_written_gives_up(running):
     (held,) = driver.held_back
     driver.held_back.clear()
     driver.feed(ManifestWriteFailed(manifest=held.manifest.id, reason="no space left"))
-    assert "no space left" in job.status(driver.state, driver.now).problem
+    assert "no space left" in job.status(driver.state, driver.now).checkpoint_problem
     driver.let_go()
     driver.fire(CommitDue)
     run_servers(driver, servers)
@@ -330,3 +333,37 @@ def test_compare_finds_equal_and_different_marks():
     assert lists_exactly([one, same], PositionSet.span(0, 2))
     assert not lists_exactly([one, one], PositionSet.of(0))
     assert not lists_exactly([one], PositionSet.span(0, 2))
+
+
+def refuse(driver, server):
+    """It takes no part in the cut that is open."""
+    hold = to(driver, server, Hold)[-1]
+    driver.say(server.key, CutRefused(cut=hold.cut, reason=Refusal.FAILED, message="no room"))
+    assert "no room" in job.status(driver.state, driver.now).checkpoint_problem
+
+
+def test_a_commits_problem_ends_with_the_model_it_was_of(running):
+    """Nothing is left to commit after a roll-back: for an interval people were told of what was over."""
+    driver, servers = running
+    driver.fire(CommitDue)
+    refuse(driver, servers[0])
+    servers[0].restart()
+    run_servers(driver, servers)
+    told = job.status(driver.state, driver.now)
+    assert told.phase is JobPhase.TRAINING
+    assert (told.lineage, told.checkpoint_problem) == (2, "")
+
+
+def test_a_commits_problem_ends_when_nothing_is_left_to_commit(running):
+    """What was acked and no server has is trained again: it was never there to be committed."""
+    driver, servers = running
+    for server in servers:
+        server.applied = EMPTY
+    driver.fire(CommitDue)
+    hold = to(driver, servers[0], Hold)[-1]
+    for server in servers:
+        driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
+    refuse(driver, servers[0])
+    driver.fire(CommitDue)
+    assert not driver.state.dispatch.done
+    assert job.status(driver.state, driver.now).checkpoint_problem == ""

@@ -26,7 +26,9 @@ class Link(MemoryStore):
 
     async def renew(self, leadership):
         if self.fault is None:
-            return await super().renew(leadership)
+            renewed = await super().renew(leadership)
+            self.told.set()
+            return renewed
         self.faults_told += 1
         self.told.set()
         raise self.fault
@@ -52,10 +54,24 @@ async def test_the_only_master_keeps_its_term_over_an_outage(store):
         store.fault = StoreUnavailableError("no route")
         await past_the_deadline(store, reign)
         assert reign.may_act()
+        assert reign.store_problem == "no route"
         store.fault = None
         await reign.confirm()
         assert await election.won() is reign
         assert await store.read_leader() == reign.leadership
+
+
+async def test_a_store_that_answers_again_is_no_problem_at_once(store):
+    """People read the reign's words: they are of the last renewal."""
+    async with asyncio.timeout(5), Election(store, holder="me", timing=TIMING, is_alone=True) as election:
+        reign = await election.won()
+        store.fault = StoreUnavailableError("no route")
+        await past_the_deadline(store, reign)
+        store.fault = None
+        store.told.clear()
+        await store.told.wait()
+        await asyncio.sleep(0)
+        assert reign.store_problem == ""
 
 
 async def test_with_standbys_a_silent_store_ends_the_term(store):

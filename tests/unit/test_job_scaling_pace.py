@@ -112,17 +112,17 @@ def test_what_does_not_arrive_is_told(job):
     """Traffic between two servers is blocked: nobody else would say why batches wait."""
     driver, servers = job
     grow(driver, servers)
-    assert status(driver.state, driver.now).problem == ""
+    assert status(driver.state, driver.now).moves_problem == ""
     driver.fire(MovesExpired)
     run_servers(driver, servers)
-    assert "2 to s2, within 10 s" in status(driver.state, driver.now).problem
+    assert "2 to s2, within 10 s" in status(driver.state, driver.now).moves_problem
     driver.fire(MovesAgain)
-    assert "2 to s2" in status(driver.state, driver.now).problem, "until they have arrived"
+    assert "2 to s2" in status(driver.state, driver.now).moves_problem, "until they have arrived"
     intent = driver.state.moves.intents[0]
     driver.say(servers[2].key, Installed(lineage=1, bucket=intent.bucket, version=intent.version + 1, digest="d"))
-    assert "1 to s2" in status(driver.state, driver.now).problem
+    assert "1 to s2" in status(driver.state, driver.now).moves_problem
     carry(driver, servers)
-    assert status(driver.state, driver.now).problem == ""
+    assert status(driver.state, driver.now).moves_problem == ""
 
 
 def test_what_is_wanted_there_no_longer_is_no_problem(job):
@@ -130,7 +130,7 @@ def test_what_is_wanted_there_no_longer_is_no_problem(job):
     grow(driver, servers)
     driver.fire(MovesExpired)
     driver.want(2)
-    assert status(driver.state, driver.now).problem == ""
+    assert status(driver.state, driver.now).moves_problem == ""
 
 
 def test_a_new_master_ends_a_resize_that_was_half_done(job):

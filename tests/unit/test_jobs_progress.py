@@ -32,6 +32,9 @@ def status(phase=JobPhase.TRAINING, members=(), problem=""):
     return JobStatus(
         phase=phase,
         problem=problem,
+        checkpoint_problem="",
+        store_problem="",
+        moves_problem="",
         term=2,
         lineage=1,
         head=None,

@@ -4,7 +4,7 @@ import asyncio
 from itertools import pairwise
 
 from autoscaler.domain import JobName
-from autoscaler.jobs.masters import NoProgress
+from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from autoscaler.operator.rounds import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE, KNOCKED_AT_ONCE

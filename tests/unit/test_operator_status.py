@@ -1,6 +1,7 @@
 """What a TrainingJob's status says, and when it is written."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 import yaml
@@ -11,11 +12,12 @@ from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.clusters.kubernetes.gangs import Race
 from autoscaler.domain import Bottleneck, Decision, Reason
 from autoscaler.errors import InvalidSpecError
+from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.life import Ending, Life, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.operator.account import JobReport, Refusal, reason_of
 from autoscaler.operator.conditions import Kind
-from autoscaler.operator.record import JobRecord, facts_of, next_look_at_s
+from autoscaler.operator.record import JobRecord, facts_of, heard_of, next_look_at_s, uncommitted_since_s
 from autoscaler.operator.resizes import Author, Resize
 from autoscaler.operator.seen import Seen
 from autoscaler.operator.status import chief_reason, status_of, wrong_status
@@ -57,11 +59,17 @@ def pod(number, role="trainer", tier="core", *, is_ready=True):
     return raw_pod(f"digits-{role}-{number}", node="n1", labels=labels, owner=OWNER, status=status)
 
 
+def saved(record):
+    """As the operator keeps it when its master has answered."""
+    age_s = None if record.progress is None else record.progress.checkpoint_age_s
+    return record if age_s is None else replace(record, checkpoint_at_s=record.progress_at_s - age_s)
+
+
 def seen(*pods, life=None, **fields):
-    job = kube_job()
+    job, pods = kube_job(), fields.pop("pods", pods)
     record = JobRecord(job=job, life=life or Life(policy=job.spec.run_policy, started_at_s=900.0))
     values = {
-        "record": replace(record, **fields.pop("record", {})),
+        "record": saved(replace(record, **fields.pop("record", {}))),
         "report": JobReport(decision=decision()),
         "race": Race(),
         "pods": pods,
@@ -69,8 +77,8 @@ def seen(*pods, life=None, **fields):
         "before": {},
         "priority": 0,
         "problems": {},
-    }
-    return Seen(**values | fields)
+    } | fields
+    return Seen(**{"heard": heard_of(values["record"], NOW_S, OFFSET_S)} | values)
 
 
 def status(what):
@@ -98,6 +106,23 @@ def test_progress_is_told_as_far_as_it_is_known():
     assert "progress" not in status(seen(*RUNNING))
 
 
+def failed_life():
+    return Life(policy=kube_job().spec.run_policy, stage=Stage.STOPPING, ending=Ending.FAILED, started_at_s=900.0)
+
+
+def saying(**words):
+    """A job that has run for long, whose master says so."""
+    life = Life(policy=kube_job().spec.run_policy, started_at_s=-9_000.0)
+    record = {"progress": replace(PROGRESS, **words), "progress_at_s": NOW_S}
+    return {"pods": RUNNING, "has_master": True, "life": life, "record": record}
+
+
+def quiet(what, for_s=20.0):
+    """No word of progress came for so long."""
+    record = {"progress": PROGRESS, "progress_at_s": 950.0, "quiet": what, "quiet_since_s": NOW_S - for_s}
+    return {"pods": RUNNING, "has_master": True, "record": record}
+
+
 @pytest.mark.parametrize(
     ("fields", "kind", "expected"),
     [
@@ -123,7 +148,7 @@ def test_progress_is_told_as_far_as_it_is_known():
         ({"pods": RUNNING, "has_master": True}, "Progressing", ("Unknown", "NoAnswer")),
         ({}, "Progressing", ("False", "Waiting")),
         (
-            {"pods": RUNNING, "has_master": True, "record": {"progress": PROGRESS, "progress_at_s": 0.0}},
+            {"pods": RUNNING, "has_master": True, "record": {"progress": PROGRESS, "progress_at_s": NOW_S}},
             "Progressing",
             ("True", "Training"),
         ),
@@ -131,16 +156,113 @@ def test_progress_is_told_as_far_as_it_is_known():
             {
                 "pods": RUNNING,
                 "has_master": True,
-                "record": {"progress": replace(PROGRESS, problem="disk full"), "progress_at_s": 0.0},
+                "record": {"progress": replace(PROGRESS, problem="disk full"), "progress_at_s": NOW_S},
             },
             "Progressing",
             ("False", "Problem"),
         ),
+        (saying(problem="no file"), "CheckpointsCurrent", ("True", "UpToDate")),
+        (saying(checkpoint_problem="disk full"), "Progressing", ("True", "Training")),
+        (saying(checkpoint_problem="disk full"), "CheckpointsCurrent", ("False", "CommitFails")),
+        (saying(store_problem="etcd is away"), "Progressing", ("True", "Training")),
+        (saying(store_problem="etcd is away"), "CheckpointsCurrent", ("False", "StoreAway")),
+        (saying(moves_problem="3 buckets"), "Progressing", ("True", "Training")),
+        (saying(moves_problem="3 buckets"), "Scaled", ("False", "BucketsLate")),
+        (saying(phase=JobPhase.RESTORING), "Progressing", ("False", "Restoring")),
+        (saying(phase=JobPhase.WAITING_FOR_SERVERS), "Progressing", ("False", "WaitingForServers")),
+        (saying(checkpoint_age_s=1_700.0), "CheckpointsCurrent", ("False", "Overdue")),
+        (saying(checkpoint_age_s=1_700.0, done=40), "CheckpointsCurrent", ("True", "UpToDate")),
+        (quiet(NoProgress.SILENT), "Progressing", ("Unknown", "MasterSilent")),
+        (quiet(NoProgress.SILENT), "CheckpointsCurrent", ("Unknown", "MasterSilent")),
+        (quiet(NoProgress.REFUSED), "Progressing", ("Unknown", "NoLeader")),
+        (quiet(NoProgress.REFUSED), "CheckpointsCurrent", ("Unknown", "NoLeader")),
+        (quiet(NoProgress.SILENT, for_s=5.0), "Progressing", ("True", "Training")),
+        ({"pods": RUNNING, "has_master": True}, "CheckpointsCurrent", ("Unknown", "NoAnswer")),
+        ({}, "CheckpointsCurrent", ("False", "Waiting")),
         ({}, "Suspended", ("False", "NotSo")),
     ],
 )
 def test_conditions(fields, kind, expected):
     assert told(seen(**fields))[kind] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "must"),
+    [
+        (
+            {"checkpoint_problem": "disk full"},
+            ("training goes on", "trained again", "leave trainers and servers alone"),
+        ),
+        ({"store_problem": "training goes on, checkpoints wait: etcd"}, ("training goes on", "Bring etcd back")),
+    ],
+)
+def test_what_keeps_commits_away_says_what_it_costs_and_what_to_do(words, must):
+    """Somebody who restarts a job that trains loses what its last checkpoint lacks (ADR 0173)."""
+    [one] = [c for c in status(seen(**saying(**words)))["conditions"] if c["type"] == "CheckpointsCurrent"]
+    assert all(text in one["message"] for text in must), one["message"]
+
+
+def test_silence_has_an_instant_of_its_own():
+    """The message stands still while the silence lasts: each of its words would be one more write."""
+    messages = set()
+    for now_s in (NOW_S, NOW_S + 40.0):
+        what = seen(**quiet(NoProgress.SILENT))
+        what = replace(what, heard=heard_of(what.record, now_s, OFFSET_S))
+        told_now = status_of(what, now_s=now_s, offset_s=OFFSET_S)["conditions"]
+        messages |= {one["message"] for one in told_now if one["type"] == "Progressing"}
+    [message] = messages
+    assert "since 2023-11-14T22:29:40Z" in message
+
+
+def test_a_resumed_job_is_not_told_of_by_what_was_said_before():
+    """Until its new master answers nobody knows; the silence of the suspension is none of it."""
+    life = Life(policy=kube_job().spec.run_policy, started_at_s=NOW_S - 2.0)
+    record = {"progress": PROGRESS, "progress_at_s": 100.0, "quiet": NoProgress.SILENT, "quiet_since_s": 110.0}
+    assert told(seen(*RUNNING, life=life, record=record))["Progressing"] == ("Unknown", "NoAnswer")
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        (saying(), "FairShare"),
+        (saying(checkpoint_problem="disk full"), "CommitFails"),
+        (saying(store_problem="etcd"), "StoreAway"),
+        (saying(problem="no file", checkpoint_problem="disk full"), "Problem"),
+        (saying(problem="no file") | {"pods": RUNNING[:1]}, "Problem"),
+        (saying(checkpoint_problem="disk full") | {"pods": RUNNING[:1]}, "FairShare"),
+        (saying(phase=JobPhase.STARTING), "FairShare"),
+        (quiet(NoProgress.SILENT), "MasterSilent"),
+        (quiet(NoProgress.REFUSED), "NoLeader"),
+    ],
+)
+def test_the_column_reason_shows_what_matters_most(fields, reason):
+    """No training, then below its minimum, then no checkpoints, then its size."""
+    assert status(seen(**fields))["reason"] == reason
+
+
+def test_a_definition_that_lacks_a_condition_is_not_told_it():
+    """It would refuse the whole status, and with it the words that it is too old."""
+    problems = {"OldDefinition": "revision 4"}
+    assert "CheckpointsCurrent" not in told(seen(*RUNNING, problems=problems))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 980.0),  # the last checkpoint
+        ({"checkpoint_at_s": -inf}, 900.0),  # nobody knows of one: its start
+        ({"checkpoint_at_s": 10.0}, 900.0),  # of before its resume
+        ({"progress": None}, 980.0),  # this operator has heard nothing yet
+        ({"progress": replace(PROGRESS, done=40)}, None),
+        ({"life": failed_life()}, None),
+        ({"life": Life(policy=kube_job().spec.run_policy, stage=Stage.SUSPENDED)}, None),
+        ({"life": Life(policy=kube_job().spec.run_policy)}, None),
+    ],
+)
+def test_since_when_nothing_is_committed_is_known_from_the_jobs_start(changes, expected):
+    """Not only once a checkpoint was seen, and not of jobs that commit nothing more: an alert rests on it."""
+    record = seen(*RUNNING, record={"progress": PROGRESS, "progress_at_s": NOW_S}).record
+    assert uncommitted_since_s(replace(record, **{"checkpoint_at_s": 980.0} | changes)) == expected
 
 
 def failed(**fields):

@@ -8,6 +8,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import Cause, DeletePod, Plan, Role
+from autoscaler.jobs.answers import NoProgress
 from autoscaler.loop import Step
 from autoscaler.operator.dedupe import WRITE_EVERY_S
 from autoscaler.operator.ends import By
@@ -21,7 +22,7 @@ from autoscaler.operator.report import Reports
 from autoscaler.operator.resizes import Author
 from tests.unit.kube_objects import kube_job
 from tests.unit.operator_bench import JOB, OperatorBench
-from tests.unit.test_operator_status import decision, seen, status
+from tests.unit.test_operator_status import PROGRESS, RUNNING, decision, seen, status
 
 
 class Talk:
@@ -77,11 +78,32 @@ async def test_too_much_to_say_is_dropped_not_waited_for():
 def test_a_job_that_is_gone_leaves_no_series():
     metrics = Metrics()
     metrics.show_job(JOB, status(seen()), checkpoint_every_s=60.0)
-    metrics.show_checkpoint(JOB, 1.0)
-    assert 'edl_job_condition{job="digits",namespace="team-a",status="False",type="Failed"} 1.0' in text(metrics)
+    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
+    told = 'edl_job_condition{job="digits",namespace="team-a",reason="NotSo",status="False",type="Failed"} 1.0'
+    assert told in text(metrics)
+    assert 'edl_job_waiting_since_timestamp_seconds{job="digits",namespace="team-a"} 3.0' in text(metrics)
     metrics.forget_job(JOB)
     metrics.forget_job("team-a/never-shown")
     assert "digits" not in text(metrics)
+
+
+def test_an_instant_that_is_over_leaves_no_series():
+    """A job that runs waits for nothing, and one that is suspended commits nothing: alerts rest on what is there."""
+    metrics = Metrics()
+    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
+    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=None, waiting=None)
+    assert "since_timestamp_seconds{" not in text(metrics)
+    assert "edl_job_last_checkpoint_timestamp_seconds{" in text(metrics)
+
+
+def test_a_reason_that_turns_is_shown_once():
+    """The label `reason` is one word at a time: the series of the word before goes."""
+    metrics = Metrics()
+    for silent in (None, NoProgress.SILENT, NoProgress.REFUSED):
+        record = {"progress": PROGRESS, "progress_at_s": 900.0, "quiet": silent, "quiet_since_s": 901.0}
+        metrics.show_job(JOB, status(seen(*RUNNING, record=record)), checkpoint_every_s=60.0)
+    assert text(metrics).count('type="Progressing"') == 1
+    assert 'reason="NoLeader",status="Unknown",type="Progressing"' in text(metrics)
 
 
 def test_a_job_that_wants_one_copy_of_everything_lacks_none():

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.jobs.masters import MalformedAnswer
+from autoscaler.jobs.answers import MalformedAnswer
 from autoscaler.jobs.progress import LONGEST_PROBLEM, progress_of
 from master.api.document import encode_document
 from master.api.errors import ContractError

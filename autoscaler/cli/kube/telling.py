@@ -15,7 +15,18 @@ from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts
 from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
 from autoscaler.jobs.bottleneck import find_hint
 
-_SHOWN_CONDITIONS = ("Admitted", "Ready", "Scaled", "Progressing", "Degraded", "Completed", "Failed", "Suspended")
+_SHOWN_CONDITIONS = (
+    "Admitted",
+    "Ready",
+    "Scaled",
+    "Progressing",
+    "CheckpointsCurrent",
+    "Degraded",
+    "Completed",
+    "Failed",
+    "Suspended",
+)
+_SAYS_NOTHING = frozenset({"NotActive", "Waiting"})
 
 
 def job_lines(job: Object, now_s: float) -> list[str]:
@@ -68,6 +79,11 @@ def _troubles(job: Object) -> Iterator[tuple[str, str]]:
         one = condition_of(job, kind)
         if one.get("status") == "True" and text(one, "reason") != chief and text(one, "message"):
             yield kind, text(one, "message")
+    for kind, title in (("Progressing", "Training"), ("CheckpointsCurrent", "Saving")):
+        one = condition_of(job, kind)
+        is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _SAYS_NOTHING
+        if is_trouble and text(one, "reason") != chief and text(one, "message"):
+            yield title, f"{text(one, 'reason')}: {text(one, 'message')}"
 
 
 def _allowed(job: Object) -> str:

@@ -19,7 +19,7 @@ from autoscaler.clusters.local.standstill import Standstill
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobState, PodPhase, Role
 from autoscaler.jobs import life as lives
-from autoscaler.jobs.masters import NoAnswer, NoProgress
+from autoscaler.jobs.answers import NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of, why_too_soon
 from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.jobs.servers import loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
@@ -42,6 +42,8 @@ class JobRecord:
     pinned: int
     progress: JobProgress | None = None
     progress_at_s: float | None = None
+    quiet: NoAnswer | None = None  # what came in place of the last answer; None: it came
+    quiet_since_s: float = 0.0  # the first question since the last answer that got none
     ratio: Ratio = field(default_factory=Ratio)  # where it is measured
 
     @property
@@ -194,7 +196,12 @@ class Jobs:
         answer = await self._look_at(record)
         self._note_silence(masters, servers, answer)
         record = self.records.get(name)
-        if record is not None and isinstance(answer, JobProgress):
+        if record is None:
+            return
+        if not isinstance(answer, JobProgress):
+            since_s = self._clock() if record.quiet is None else record.quiet_since_s
+            self.records[name] = replace(record, quiet=answer, quiet_since_s=since_s)
+        else:
             self._take(record, answer)
             await self._tell_servers(name, answer.servers_wanted)
 
@@ -246,7 +253,7 @@ class Jobs:
         for reason, message in news_of(record.progress, progress, goes_on=record.life.state is JobState.ACTIVE):
             self._recorder.note("Job", f"tj/{name}", reason, message)
         self.records[name] = replace(
-            record, progress=progress, progress_at_s=self._clock(), ratio=self._measure(record, progress)
+            record, progress=progress, progress_at_s=self._clock(), quiet=None, ratio=self._measure(record, progress)
         )
         for pod in self._masters(name):
             self._runtime.mark_ready(pod.name)

@@ -12,6 +12,7 @@ from typing import Any
 from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, PodLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
 from autoscaler.jobs.bottleneck import find_hint
+from autoscaler.jobs.health import URGENT, committing, training
 from autoscaler.manifests.values import AUTO
 from autoscaler.quantities import format_cpu, format_memory
 
@@ -45,7 +46,8 @@ def job_object(job: JobLine) -> Object:
         },
         "status": {
             "phase": job.condition,
-            "conditions": [{"type": job.condition, "status": "True", "message": job.message}],
+            "conditions": [{"type": job.condition, "status": "True", "message": job.message}, *_verdicts(job)],
+            "reason": _reason(job),
             "trainers": job.now,
             "target": job.target,
             "servers": job.servers,
@@ -78,6 +80,25 @@ def job_object(job: JobLine) -> Object:
             },
         },
     }
+
+
+def _verdicts(job: JobLine) -> list[Object]:
+    """As a cluster's job has them among its conditions."""
+    if job.heard is None:
+        return []
+    told = (("Progressing", training(job.heard)), ("CheckpointsCurrent", committing(job.heard)))
+    truths = {True: "True", False: "False", None: "Unknown"}
+    return [
+        {"type": kind, "status": truths[one.holds], "reason": one.why.value, "message": one.message}
+        for kind, one in told
+    ]
+
+
+def _reason(job: JobLine) -> str:
+    """What says most now: what keeps it from training or from checkpoints, else from its next size."""
+    verdicts = () if job.heard is None else (training(job.heard), committing(job.heard))
+    urgent = next((one.why.value for one in verdicts if one.why in URGENT), "")
+    return urgent or (job.decision.bottleneck.value if job.decision is not None else "")
 
 
 def node_object(node: NodeLine) -> Object:

@@ -34,8 +34,9 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
 from autoscaler.domain import Node, NodeName, Policy, Role
+from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.life import STOP_ORDER, Ending
-from autoscaler.jobs.masters import Door, Masters, NoAnswer
+from autoscaler.jobs.masters import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests

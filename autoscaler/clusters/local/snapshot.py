@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from autoscaler.clusters.local.cluster import LocalCluster
 from autoscaler.clusters.local.jobs import JobRecord
@@ -14,6 +15,7 @@ from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.web import DeploymentRecord
 from autoscaler.domain import Bottleneck, Decision, JobState, PodPhase, Reason, Resources, Role, Tier
+from autoscaler.jobs.health import OVERDUE_INTERVALS, Heard, lasting, uncommitted_since_s
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry
@@ -86,6 +88,7 @@ class JobLine:
     decision: Decision | None
     progress: JobProgress | None
     checkpoint_uri: str
+    heard: Heard | None = None  # of its master; None while none stands, or the job is not active
 
     @property
     def why(self) -> str:
@@ -234,7 +237,31 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
         decision=decision,
         progress=record.progress,
         checkpoint_uri=record.place.checkpoint_uri,
+        heard=_heard(record, now_s) if is_active and any(pod.role is Role.MASTER for pod in standing) else None,
     )
+
+
+def _heard(record: JobRecord, now_s: float) -> Heard:
+    progress, started_s = record.progress, record.life.started_at_s
+    quiet_s = now_s - max(record.quiet_since_s, started_s or 0.0)
+    quiet = lasting(record.quiet, quiet_s)
+    is_new = started_s is not None and (record.progress_at_s or 0.0) < started_s
+    since_s = (
+        None
+        if is_new or progress is None or started_s is None
+        else uncommitted_since_s(progress, started_at_s=started_s, checkpoint_at_s=_checkpoint_at_s(record))
+    )
+    return Heard(
+        progress=None if is_new else progress,
+        quiet=quiet,
+        since="" if quiet is None else f"for {quiet_s:.0f} s",
+        is_overdue=since_s is not None and now_s - since_s > OVERDUE_INTERVALS * record.job.checkpoint.every_s,
+    )
+
+
+def _checkpoint_at_s(record: JobRecord) -> float:
+    age_s = None if record.progress is None else record.progress.checkpoint_age_s
+    return -inf if age_s is None or record.progress_at_s is None else record.progress_at_s - age_s
 
 
 def _deployment_line(record: DeploymentRecord, pods: Sequence[PodLine]) -> DeploymentLine:
