@@ -17,6 +17,8 @@ import yaml
 
 VERSIONS: Final = {"1.30": "v0.30.14", "1.32": "v0.32.10", "1.34": "v0.34.2", "1.36": "v0.36.3"}
 KINDS: Final = (
+    "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy",
+    "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
     "io.k8s.api.apps.v1.Deployment",
     "io.k8s.api.apps.v1.StatefulSet",
     "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",

@@ -40,6 +40,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
         "metrics": {
             "annotations": False,
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+            "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
             "prometheusRule": {"enabled": True},
             "dashboards": {"enabled": True},
         }

@@ -87,6 +87,7 @@ def test_only_the_operator_has_a_token(name):
 @SETS
 def test_every_object_has_the_recommended_labels_and_a_place(name):
     cluster_wide = {"ClusterRole", "ClusterRoleBinding", "PriorityClass"}
+    cluster_wide |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     for thing in render_set(name):
         labels = thing["metadata"]["labels"]
         assert {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/version"} <= labels.keys()

@@ -1,7 +1,8 @@
 """Every manifest is valid for each version of Kubernetes that the chart supports: fields exist, and have their type.
 
 The schemas are those of Kubernetes' own Go client (`tools/kubernetes_schemas.py`).  Kinds of other projects
-(ServiceMonitor, PrometheusRule) have none there.  The API server of the test cluster judges the whole chart besides.
+(ServiceMonitor, PodMonitor, PrometheusRule) have none there.  The API server of the test cluster judges the whole chart
+besides.
 """
 
 import json
@@ -13,7 +14,7 @@ import yaml
 from tests.chart.rendering import CHART, VALUE_SETS, render_set
 
 SCHEMAS = {path.stem: json.loads(path.read_text()) for path in sorted(Path(__file__).with_name("schemas").iterdir())}
-NOT_KUBERNETES = {"ServiceMonitor", "PrometheusRule", "TrainingJob"}
+NOT_KUBERNETES = {"ServiceMonitor", "PodMonitor", "PrometheusRule", "TrainingJob"}
 SCALARS = {"string": str, "numeric": (int, float), "boolean": bool}
 EXAMPLES = Path("examples/kubernetes")
 

@@ -26,6 +26,12 @@ app.kubernetes.io/part-of: edl
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{/* What the masters of jobs carry (autoscaler/clusters/kubernetes/building/labels.py). */}}
+{{- define "edl.masterPods" -}}
+app.kubernetes.io/managed-by: edl
+edl.dev/role: master
+{{- end }}
+
 {{- define "edl.serviceAccount" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "edl.fullname" .) .Values.serviceAccount.name }}

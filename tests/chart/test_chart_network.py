@@ -1,0 +1,81 @@
+"""Whom the chart's network policies let in and its monitors find, asked of pods as the operator makes them."""
+
+import pytest
+
+from autoscaler.clusters.kubernetes.building.environment import MASTER_PORT, METRICS_PORT
+from autoscaler.clusters.kubernetes.building.labels import pod_labels
+from autoscaler.clusters.kubernetes.building.master import build_master
+from autoscaler.domain import Role, Tier
+from tests.chart.rendering import render
+from tests.unit.kube_objects import SETTINGS, kube_job
+
+ETCD_PORT = 2379
+OURS = {"app.kubernetes.io/managed-by": "edl"}
+MASTER = build_master(kube_job(), SETTINGS)["spec"]["template"]
+TRAINER = pod_labels("digits", Role.TRAINER, ordinal=0, tier=Tier.CORE)
+
+
+def selects(selector, labels):
+    """As Kubernetes reads a label selector; of expressions those that the chart writes."""
+    exact = selector.get("matchLabels", {}).items() <= labels.items()
+    others = selector.get("matchExpressions", [])
+    assert {one["operator"] for one in others} <= {"In"}
+    return exact and all(labels.get(one["key"]) in one["values"] for one in others)
+
+
+def lets(peers, *, namespace, pod):
+    """Whether one of the peers, all with a namespace of their own, is that pod."""
+    named = {"kubernetes.io/metadata.name": namespace}
+    foreign = [peer for peer in peers if "namespaceSelector" in peer]
+    return any(
+        selects(peer["namespaceSelector"], named) and selects(peer.get("podSelector", {}), pod) for peer in foreign
+    )
+
+
+def peers_of(values, name, direction, port):
+    """Who may reach that port, or be reached at it."""
+    (policy,) = (thing["spec"] for thing in render(values) if _is_policy(thing, name))
+    rules = [rule for rule in policy[direction] if port in {one["port"] for one in rule.get("ports", ())}]
+    side = "from" if direction == "ingress" else "to"
+    return [peer for rule in rules for peer in rule[side]]
+
+
+def _is_policy(thing, name):
+    return (thing["kind"], thing["metadata"]["name"]) == ("NetworkPolicy", name)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labels", "may"),
+    [
+        ("research", MASTER["metadata"]["labels"], True),
+        ("research", TRAINER, False),
+        ("research", OURS, False),
+        ("research", {"edl.dev/role": "master"}, False),
+        ("elsewhere", MASTER["metadata"]["labels"], False),
+    ],
+)
+def test_etcd_is_reached_by_masters_of_the_namespaces_that_edl_manages(namespace, labels, may):
+    """Trainers and servers have nothing to ask there, and `managed-by: edl` alone opens nothing (ADR 0164)."""
+    values = {"namespaces": ["research", "vision"], "etcd": {"enabled": True}}
+    assert lets(peers_of(values, "edl-etcd", "ingress", ETCD_PORT), namespace=namespace, pod=labels) == may
+    assert lets(peers_of(values, "edl-operator", "egress", MASTER_PORT), namespace=namespace, pod=labels) == may
+
+
+def test_without_a_list_masters_of_every_namespace_reach_etcd():
+    values = {"etcd": {"enabled": True}}
+    labels = MASTER["metadata"]["labels"]
+    assert lets(peers_of(values, "edl-etcd", "ingress", ETCD_PORT), namespace="anywhere", pod=labels)
+    assert not lets(peers_of(values, "edl-etcd", "ingress", ETCD_PORT), namespace="anywhere", pod=OURS)
+
+
+@pytest.mark.parametrize("namespaces", [[], ["research"]])
+def test_the_masters_monitor_finds_masters_at_their_port(namespaces):
+    values = {"namespaces": namespaces, "metrics": {"podMonitor": {"enabled": True}}}
+    (monitor,) = (thing["spec"] for thing in render(values) if thing["kind"] == "PodMonitor")
+    assert selects(monitor["selector"], MASTER["metadata"]["labels"])
+    assert not selects(monitor["selector"], TRAINER)
+    assert monitor["namespaceSelector"] == ({"matchNames": namespaces} if namespaces else {"any": True})
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    (container,) = MASTER["spec"]["containers"]
+    assert {"name": endpoint["port"], "containerPort": METRICS_PORT, "protocol": "TCP"} in container["ports"]
+    assert set(monitor["podTargetLabels"]) <= MASTER["metadata"]["labels"].keys()
