@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from autoscaler.domain import NOTHING, Shape, TrainerSpec
 from autoscaler.domain.jobs import is_power_of_two
 from autoscaler.manifests.documents import Document, Step
+from autoscaler.manifests.pod_fields import check_fields
+from autoscaler.manifests.pod_values import check_values
 from autoscaler.manifests.refusals import Refusal, did_you_mean
 from autoscaler.manifests.set_aside import find, template_paths
 from autoscaler.manifests.values import CORE_CLASS, MOST_COPIES, too_many_copies
-from autoscaler.quantities import QuantityError, parse_quantity
 
 _REQUESTS_HINT: Final = (
     'add resources: {requests: {cpu: "1", memory: 512Mi}}; requests are what the planner counts, so a pod without them '
@@ -43,6 +44,16 @@ def check_document(document: Document) -> Iterator[Refusal]:
             yield from _check_class(document)
         case _:
             pass
+
+
+def check_templates(document: Document) -> Iterator[Refusal]:
+    """What no Kubernetes takes, in the parts too that a process does not honour: the same file is applied there."""
+    for path in template_paths(document.kind):
+        if (template := find(document.content, path)) is None:
+            continue
+        role = None if document.kind == "Deployment" else str(path[1])
+        for finding in (*check_fields(template), *check_values(template, role)):
+            yield document.refuse((*path, *finding.path), finding.problem, finding.hint)
 
 
 def check_together(documents: Sequence[Document]) -> Iterator[Refusal]:
@@ -175,12 +186,6 @@ def _check_requests(document: Document, template: Sequence[Step]) -> Iterator[Re
     for name in ("cpu", "memory"):
         if requests.get(name, limits.get(name)) is None:
             yield document.refuse((*path, "resources", "requests", name), "is missing", _REQUESTS_HINT)
-    for name in requests.keys() & limits.keys():
-        if _is_more(requests[name], limits[name]):
-            problem = f"{requests[name]} is more than the limit {limits[name]}"
-            yield document.refuse(
-                (*path, "resources", "requests", name), problem, "raise the limit or lower the request"
-            )
 
 
 def _check_class(document: Document) -> Iterator[Refusal]:
@@ -211,10 +216,3 @@ def _integer(document: Document, *path: Step) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)  # as the schema takes it
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _is_more(request: Any, limit: Any) -> bool:
-    try:
-        return parse_quantity(request) > parse_quantity(limit)
-    except QuantityError:
-        return False  # the schema says what is wrong with it

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -62,6 +63,8 @@ def parse_documents(documents: Sequence[Document], refusals: Iterable[Refusal] =
         notices += aside
         model, wrong = _validate(document, content)
         found += [*wrong, *checks.check_document(document)]
+        told = {refusal.path for refusal in wrong}
+        found += islice((r for r in checks.check_templates(document) if r.path not in told), _MOST_REFUSALS)
         models += [model] if model is not None else []
     found += checks.check_together(documents)
     if found:

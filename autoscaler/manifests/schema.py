@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
+from autoscaler.manifests.folder import check_folder
 from autoscaler.manifests.pod_schema import Count, CpuM, MemoryBytes, PodTemplateModel, StrictModel
+from autoscaler.manifests.pod_values import DNS_SUBDOMAIN
 from autoscaler.manifests.values import AUTO, MOST_COPIES, MOST_REPLICAS, TRAINERS_PER_SERVER
 
 LARGEST_INT32: Final = 2**31 - 1
+SHORTEST_INTERVAL_S: Final = 0.1
+"""Shorter is a slip: a commit takes longer."""
 LONGEST_INTERVAL_S: Final = 31_536_000
-"""A year: longer is a slip."""
+"""A year: likewise."""
+LONGEST_CLASS: Final = 253
 
 
 def _plain_number(value: Any) -> Any:
@@ -97,17 +102,21 @@ class MasterModel(MasterSizes):
 
 
 class CheckpointModel(StrictModel):
-    uri: str = ""
-    every_s: float = Field(default=60.0, alias="everySeconds", gt=0, le=LONGEST_INTERVAL_S, allow_inf_nan=False)
+    uri: Annotated[str, AfterValidator(check_folder)] = ""
+    every_s: float = Field(
+        default=60.0, alias="everySeconds", ge=SHORTEST_INTERVAL_S, le=LONGEST_INTERVAL_S, allow_inf_nan=False
+    )
 
 
 class JobFields(StrictModel):
     """What a job says beside its roles."""
 
-    priority_class: str = Field(default="edl-core", alias="priorityClassName")
+    priority_class: str = Field(
+        default="edl-core", alias="priorityClassName", pattern=DNS_SUBDOMAIN, max_length=LONGEST_CLASS
+    )
     weight: Int = Field(default=100, ge=1)
     mode: Literal["manage", "observe"] = "manage"
-    queue_name: str = Field(default="", alias="queueName")
+    queue_name: str = Field(default="", alias="queueName", max_length=LONGEST_CLASS)
     run_policy: RunPolicyModel = Field(default=RunPolicyModel(), alias="runPolicy")
     checkpoint: CheckpointModel = CheckpointModel()
 

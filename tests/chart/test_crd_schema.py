@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autoscaler.manifests import schema
+from autoscaler.manifests import folder, pod_values, schema
 from autoscaler.manifests.values import AUTO, TRAINERS_PER_SERVER
 
 CRD = yaml.safe_load(Path("charts/edl/files/trainingjobs.yaml").read_text())
@@ -92,6 +92,33 @@ def test_a_name_is_bounded_alike():
     assert (model["pattern"], model["maxLength"]) == (crd["pattern"], crd["maxLength"])
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        folder.FOLDER,
+        pod_values.DNS_LABEL,
+        pod_values.DNS_SUBDOMAIN,
+        pod_values.IMAGE,
+        pod_values.QUALIFIED_NAME,
+        pod_values.LABEL_VALUE,
+        pod_values.VARIABLE,
+    ],
+)
+def test_a_pattern_of_the_product_is_one_of_the_definition(pattern):
+    """The API server and the parsers judge by the same letters (ADR 0161)."""
+    assert pattern in _texts(OPEN)
+
+
+def test_lists_are_bounded_alike():
+    """What the definition takes, the operator takes: no more and no fewer items."""
+    pod = OPEN["properties"]["spec"]["properties"]["trainer"]["properties"]["template"]["properties"]["spec"][
+        "properties"
+    ]
+    container = pod["containers"]["items"]["properties"]
+    said = {name: node["maxItems"] for name, node in (pod | container).items() if name in pod_values.MOST}
+    assert said == pod_values.MOST
+
+
 def test_the_longest_name_of_a_pod_is_a_host_name():
     spec = OPEN["properties"]["spec"]["properties"]
     longest = OPEN["properties"]["metadata"]["properties"]["name"]["maxLength"]
@@ -111,6 +138,17 @@ def test_the_subresources_read_fields_that_exist():
     for column in VERSION["additionalPrinterColumns"]:
         if not column["jsonPath"].startswith(".metadata"):
             assert _at(column["jsonPath"])["type"] == column["type"]
+
+
+def _texts(node):
+    """All patterns and rules of a schema, in one text."""
+    match node:
+        case dict():
+            return "\n".join(_texts(inner) for inner in node.values())
+        case list():
+            return "\n".join(_texts(inner) for inner in node)
+        case _:
+            return str(node)
 
 
 def _at(path):

@@ -145,7 +145,7 @@ BAD = {
     ),
     "no checkpoint": ({"spec.checkpoint": GONE}, "spec.checkpoint", "Required value"),
     "no folder": ({"spec.checkpoint.uri": ""}, "spec.checkpoint.uri", "at least 1 chars"),
-    "every 0 s": ({"spec.checkpoint.everySeconds": 0}, "spec.checkpoint.everySeconds", "greater than 0"),
+    "every 0 s": ({"spec.checkpoint.everySeconds": 0}, "spec.checkpoint.everySeconds", "equal to 0.1"),
     "51 characters": ({"metadata.name": "a" * 51}, "metadata.name", "may not be more than 50"),
     "300 characters": ({"metadata.name": "a" * 300}, "metadata.name", "253"),
     "a digit first": ({"metadata.name": "1digits"}, "metadata.name", "should match"),

@@ -40,8 +40,8 @@ def test_master_without_a_template_reaches_what_the_trainers_reach():
     mounts = [{"name": "shared", "mountPath": "/shared"}]
     trainer = template(
         volumeMounts=mounts,
-        resources={"requests": {"cpu": "8", "memory": "1Gi", "nvidia.com/gpu": "1"}},
-        spec={"volumes": [{"name": "shared", "nfs": {}}], "nodeSelector": {"gpu": "a100"}},
+        resources={"requests": {"cpu": "8", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": "1"}},
+        spec={"volumes": [{"name": "shared", "nfs": {"server": "nas", "path": "/"}}], "nodeSelector": {"gpu": "a100"}},
     )
     job = kube_job(trainer={"template": trainer})
     own = job.template(Role.MASTER).own_container

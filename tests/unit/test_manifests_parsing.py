@@ -28,7 +28,7 @@ spec:
           command: [python, train.py]
           args: [--epochs, "3"]
           env: [{name: MODE, value: fast}]
-          resources: {requests: {cpu: 500m, memory: 256Mi, nvidia.com/gpu: 1}}
+          resources: {requests: {cpu: 500m, memory: 256Mi, nvidia.com/gpu: 1}, limits: {nvidia.com/gpu: 1}}
   parameterServer:
     minReplicas: 2
     template: {spec: {containers: [{name: server, resources: {requests: {cpu: 1, memory: 512Mi}}}]}}

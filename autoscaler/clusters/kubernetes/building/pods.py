@@ -39,7 +39,7 @@ def build_pod(
     grace_s = grace_of(template, seat.tier, settings)
     spec = keep_to_willing_nodes(template.spec, avoid=avoid)
     if is_gated:
-        spec["schedulingGates"] = [{"name": GATE}, *parts(spec, "schedulingGates")]
+        spec["schedulingGates"] = [{"name": GATE}]
     else:
         spec = tie_to_node(spec, seat.node)
     variables = member_variables(job, seat.role, ordinal=seat.ordinal, tier=seat.tier, grace_s=grace_s)

@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.building.names import job_key
 from autoscaler.clusters.kubernetes.reading.limit_ranges import NO_LIMITS, PodLimits
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, text, whole
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
-from autoscaler.clusters.kubernetes.reading.templates import RoleTemplate, check_template, default_master
+from autoscaler.clusters.kubernetes.reading.templates import FIELDS, RoleTemplate, check_template, default_master
 from autoscaler.clusters.kubernetes.reading.times import created_at_s
 from autoscaler.clusters.kubernetes.reading.traits import traits_of
 from autoscaler.domain import Job, JobName, NodeName, Role, Shape
@@ -29,7 +29,6 @@ from autoscaler.manifests.planned import NO_TRAITS, job_of
 from autoscaler.manifests.schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
 from autoscaler.manifests.values import JobSpec, MasterSpec, ServerSpec, too_many_copies
 
-FIELDS: Final = {Role.TRAINER: "trainer", Role.SERVER: "parameterServer", Role.MASTER: "master"}
 _ROLE_FIELDS: Final = frozenset(FIELDS.values())
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -93,7 +92,8 @@ def read_job(raw: Raw) -> KubeJob:
         )
         raise InvalidSpecError("spec.checkpoint.uri", "is empty", hint)
     trainer_sizes = _validate(TrainerSizes, _sizes_of(written, "trainer"), "spec.trainer")
-    trainer = check_template(part(written, "trainer", "template"), Role.TRAINER, "spec.trainer.template")
+    is_new = not part(raw, "status").get("startTime")
+    trainer = _template(written, Role.TRAINER, is_new=is_new)
     master_sizes = _validate(MasterSizes, _sizes_of(written, "master"), "spec.master")
     job = KubeJob(
         spec=build_spec(
@@ -101,8 +101,13 @@ def read_job(raw: Raw) -> KubeJob:
             name=name,
             namespace=namespace,
             trainer=build_trainer(trainer_sizes, trainer),
-            server=_server_of(written),
-            master=MasterSpec(replicas=master_sizes.replicas, template=_master_template(written, trainer)),
+            server=_server_of(written, is_new=is_new),
+            master=MasterSpec(
+                replicas=master_sizes.replicas,
+                template=_template(written, Role.MASTER, is_new=is_new)
+                if part(written, "master", "template")
+                else default_master(trainer),
+            ),
         ),
         uid=text(metadata, "uid"),
         generation=whole(metadata, "generation"),
@@ -143,22 +148,19 @@ def _sizes_of(written: Raw, role: str) -> dict[str, Any]:
     return {name: value for name, value in part(written, role).items() if name != "template"}
 
 
-def _server_of(written: Raw) -> ServerSpec[RoleTemplate] | None:
+def _template(written: Raw, role: Role, *, is_new: bool) -> RoleTemplate:
+    field = FIELDS[role]
+    return check_template(part(written, field, "template"), role, f"spec.{field}.template", is_new=is_new)
+
+
+def _server_of(written: Raw, *, is_new: bool) -> ServerSpec[RoleTemplate] | None:
     if written.get("parameterServer") is None:
         return None
     sizes = _validate(ServerSizes, _sizes_of(written, "parameterServer"), "spec.parameterServer")
-    template = part(written, "parameterServer", "template")
-    server = build_server(sizes, check_template(template, Role.SERVER, "spec.parameterServer.template"))
+    server = build_server(sizes, _template(written, Role.SERVER, is_new=is_new))
     if server.copies > server.replicas.maximum:
         raise InvalidSpecError("spec.parameterServer.copies", *too_many_copies(server.copies, server.replicas.maximum))
     return server
-
-
-def _master_template(written: Raw, trainer: RoleTemplate) -> RoleTemplate:
-    template = part(written, "master", "template")
-    if not template:
-        return default_master(trainer)
-    return check_template(template, Role.MASTER, "spec.master.template")
 
 
 def _validate(model: type[_Model], content: Raw, path: str) -> _Model:

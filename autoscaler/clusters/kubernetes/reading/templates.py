@@ -13,6 +13,10 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
 from autoscaler.domain import Role
 from autoscaler.errors import InvalidSpecError
+from autoscaler.manifests.documents import format_path
+from autoscaler.manifests.pod_fields import check_fields, shown
+from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
+from autoscaler.manifests.pod_values import check_values
 from autoscaler.quantities import QuantityError, format_cpu, format_memory, parse_quantity
 
 DEFAULT_GRACE_S: Final = 30.0  # the API server's own default
@@ -21,11 +25,13 @@ SERVER_GRACE_S: Final = 120.0
 MASTER_CPU_MILLI: Final = 100
 MASTER_MEMORY_BYTES: Final = 128 << 20
 
+FIELDS: Final = {Role.TRAINER: "trainer", Role.SERVER: "parameterServer", Role.MASTER: "master"}
 _CHOSEN_BY_EDL: Final = {
     "nodeName": "EDL chooses the node",
     "priorityClassName": "EDL gives each pod its class; set spec.priorityClassName of the job instead",
     "priority": "EDL gives each pod its class; set spec.priorityClassName of the job instead",
     "preemptionPolicy": "it comes with the class that EDL gives",
+    "schedulingGates": "nobody would lift other gates than EDL's own; spec.runPolicy.suspend holds a job back",
 }
 _LISTS: Final = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets", "schedulingGates")
 _REQUESTS_HINT: Final = (
@@ -51,8 +57,12 @@ class RoleTemplate:
         return parts(self.spec, "containers")[self.container]
 
 
-def check_template(template: Raw, role: Role, path: str) -> RoleTemplate:
-    """The template, of which everything that `building` touches has its type.  Raises InvalidSpecError."""
+def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True) -> RoleTemplate:
+    """The template, of which everything that `building` touches has its type.  Raises InvalidSpecError.
+
+    `is_new`: the job has not started, so what no pod may say is refused too.  The template of one that has started
+    stands until it is suspended, and its pods were made by rules that may have been fewer (ADR 0161).
+    """
     spec = part(template, "spec")
     for name in _LISTS:
         found = spec.get(name)
@@ -70,8 +80,21 @@ def check_template(template: Raw, role: Role, path: str) -> RoleTemplate:
     if role is not Role.MASTER:
         for index, container in enumerate(containers):
             _check_requests(spec, container, f"{path}.spec.containers[{index}]")
+    if is_new:
+        _refuse_first(template, role, path)
     default_s = SERVER_GRACE_S if role is Role.SERVER else DEFAULT_GRACE_S
     return RoleTemplate(raw=template, container=own, grace_s=_grace_s(spec, path, default_s))
+
+
+def _refuse_first(template: Raw, role: Role, path: str) -> None:
+    """Raise InvalidSpecError for the first thing in the template that no Kubernetes would take or keep."""
+    for finding in (*check_fields(template), *check_values(template, FIELDS[role])):
+        if finding.is_certain:
+            raise InvalidSpecError(format_path((path, *finding.path)), finding.problem, finding.hint)
+    for index, container in enumerate(parts(template, "spec", "containers")):
+        if role is Role.TRAINER and not container.get("image"):
+            where = f"{path}.spec.containers[{index}].image"
+            raise InvalidSpecError(where, "is missing", "name the image that holds the training script")
 
 
 def default_master(trainer: RoleTemplate) -> RoleTemplate:
@@ -103,6 +126,9 @@ def _grace_s(spec: Raw, path: str, default_s: float) -> float:
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         hint = "1 or more: within it a trainer gives back the data that it holds"
         raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {found!r}", hint)
+    if found > LONGEST_GRACE_S:
+        hint = f"at most {LONGEST_GRACE_S}: a pod that takes longer to leave never gives its node back"
+        raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {shown(found)}", hint)
     return float(found)
 
 

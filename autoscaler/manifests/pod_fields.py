@@ -1,0 +1,137 @@
+"""The fields of a PodTemplateSpec: which there are, and of what type.
+
+The problem: the definition of TrainingJob keeps a template as it is written, and the API server drops from a pod what
+it does not know.  A misspelt field is gone without a word, and a value of the wrong type is met long after the job was
+taken.  So a template is held against the API server's own table (`pod_fields.json`; tests/cluster/pod_fields.py makes
+it).  What values mean is `pod_values`' subject (ADR 0161).
+
+A cluster may be newer than the table.  So a name or choice that the table lacks is certainly wrong only if it all but
+spells one that it has; any other one is the API server's to judge, which is asked strictly before a pod is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from importlib.resources import files
+from typing import Any, Final
+
+from autoscaler.manifests.refusals import did_you_mean
+
+Path = tuple[str | int, ...]
+
+TEMPLATE: Final = "PodTemplateSpec"
+_SIMILAR: Final = 0.8  # of `difflib`'s ratio: one or two letters of a name, or its case
+_LONGEST_SHOWN: Final = 60
+
+_TYPES: Final[Mapping[str, Mapping[str, str]]] = json.loads(
+    files(__package__).joinpath("pod_fields.json").read_text(encoding="utf-8")
+)
+_PLAIN: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "string": ((str,), 'text; write it in quotes, "..."'),
+    "integer": ((int,), "a whole number, without quotes"),
+    "boolean": ((bool,), "true or false, without quotes"),
+    "quantity": ((str, int, float), "a number with an optional unit, such as 500m, 2, 512Mi"),
+    "int-or-string": ((str, int), "a whole number, or text"),
+    "object": ((dict,), "a mapping"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing wrong in a template.  `is_certain`: whatever Kubernetes the cluster runs."""
+
+    path: Path
+    problem: str
+    hint: str = ""
+    is_certain: bool = True
+
+
+def check_fields(value: Any, type_name: str = TEMPLATE) -> Iterator[Finding]:
+    """What stands in a template (or another type of the table) under a wrong name or with a wrong type.  Never raises.
+
+    What is null counts as left out, as the API server takes it.
+    """
+    if not isinstance(value, Mapping):
+        yield Finding(path=(), problem=f"is {shown(value)}", hint="should be a mapping of fields")
+        return
+    known = _TYPES[type_name]
+    for name, inner in value.items():
+        if name in known:
+            if inner is not None:
+                yield from _under(name, _check(inner, known[name].removesuffix("!")))
+        else:
+            text = shown(name, is_name=True)
+            hint = did_you_mean(text, sorted(known))
+            yield Finding(path=(text,), problem="unknown field", hint=hint, is_certain=is_slip(text, known))
+    for name, wanted in known.items():
+        if wanted.endswith("!") and value.get(name) is None:
+            yield Finding(path=(name,), problem="is missing")
+
+
+def is_slip(name: str, known: Mapping[str, object] | tuple[str, ...]) -> bool:
+    """True if the name all but spells a known one: other letter case, or a letter or two."""
+    return any(SequenceMatcher(None, name.lower(), other.lower()).ratio() >= _SIMILAR for other in known)
+
+
+def shown(value: Any, *, is_name: bool = False) -> str:
+    """The value as a message shows it: short, whatever it is."""
+    text = value if is_name and isinstance(value, str) else repr(value) if _is_short(value) else f"a {_kind(value)}"
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _check(value: Any, wanted: str) -> Iterator[Finding]:
+    if wanted in _TYPES:
+        yield from check_fields(value, wanted)
+    elif wanted.startswith("["):
+        yield from _check_list(value, wanted[1:-1])
+    elif wanted.startswith("{"):
+        yield from _check_mapping(value, wanted[1:-1])
+    elif wanted in _PLAIN:
+        types, hint = _PLAIN[wanted]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            yield Finding(path=(), problem=f"is {shown(value)}", hint=f"should be {hint}")
+    else:
+        yield from _check_choice(value, tuple(wanted.split("|")))
+
+
+def _check_list(value: Any, wanted: str) -> Iterator[Finding]:
+    if not isinstance(value, list):
+        yield Finding(path=(), problem=f"is {shown(value)}", hint="should be a list, [a, b]")
+        return
+    for index, item in enumerate(value):
+        yield from _under(index, _check(item, wanted))
+
+
+def _check_mapping(value: Any, wanted: str) -> Iterator[Finding]:
+    if not isinstance(value, Mapping):
+        yield Finding(path=(), problem=f"is {shown(value)}", hint="should be a mapping of names to values")
+        return
+    for name, inner in value.items():
+        if not isinstance(name, str):
+            yield Finding(path=(), problem=f"{shown(name)} is no name", hint="names are text")
+        else:
+            yield from _under(name, _check(inner, wanted))
+
+
+def _check_choice(value: Any, choices: tuple[str, ...]) -> Iterator[Finding]:
+    if value in choices or value == "":
+        return
+    is_certain = not isinstance(value, str) or is_slip(value, choices)
+    hint = f"one of {', '.join(choices)}" if len(choices) <= len(_PLAIN) else ""
+    yield Finding(path=(), problem=f"is {shown(value)}", hint=hint, is_certain=is_certain)
+
+
+def _under(step: str | int, findings: Iterator[Finding]) -> Iterator[Finding]:
+    for finding in findings:
+        yield replace(finding, path=(step, *finding.path))
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (str, float, bool, type(None))) or (isinstance(value, int) and abs(value) < 2**64)
+
+
+def _kind(value: Any) -> str:
+    return {dict: "mapping", list: "list", int: "number of many digits"}.get(type(value), type(value).__name__)
