@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Final
 
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
-from autoscaler.domain import Action, AdmitGang, Decision, History, JobName, Plan, Policy
+from autoscaler.domain import Action, Decision, History, JobName, Plan, Policy
 from autoscaler.errors import TemporaryError
 from autoscaler.job_errors import JobErrors
 from autoscaler.job_errors import Step as JobStep
@@ -29,7 +29,9 @@ SILENCE_S: Final = 0.03  # so long without an event, and the burst is over
 RESYNC_S: Final = 10.0  # a lost event costs at most this long
 CALL_LIMIT_S: Final = 30.0  # one read or write; longer is a cluster that does not answer
 RETRY_S: Final = 1.0  # after a write that failed
-AT_ONCE: Final = 16  # deletions, or creations: a busy API server takes 0.1 s for one, and a web pod waits for the last
+AT_ONCE: Final = 16
+"""Deletions, starts or creations: a busy API server takes 0.1 s for one, and a web pod waits for the last."""
+
 JOURNAL_LIMIT: Final = 1_000  # changed decisions kept for status and events
 
 log = logging.getLogger(__name__)
@@ -116,9 +118,9 @@ class Loop:
         async with asyncio.timeout(CALL_LIMIT_S):
             fresh = await self._cluster.observe()
         applied: list[tuple[Action, Outcome]] = []
-        for kind, actions in groupby(still_valid(decided, fresh, self.policy, memo=self._memo), key=type):
+        for _, actions in groupby(still_valid(decided, fresh, self.policy, memo=self._memo), key=type):
             works = (partial(self._apply, action) for action in actions)
-            applied += await each(works, at_once=1 if kind is AdmitGang else AT_ONCE)  # one gang after the other
+            applied += await each(works, at_once=AT_ONCE)
         return tuple(applied)
 
     async def _apply(self, action: Action) -> tuple[Action, Outcome]:

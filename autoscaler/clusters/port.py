@@ -51,8 +51,8 @@ class Cluster(Protocol):
 
         CreatePod: the pod stands on its node and occupies room there.  AdmitGang: all pods, or none.  DeletePod: the
         pod is told to leave and stays in views as TERMINATING until it is gone.  Returns at once, without waiting for
-        the pod.  Calls overlap: the loop has up to 16 deletions, or creations, under way; their room is guarded as if
-        one had come after the other.
+        the pod.  Calls overlap: the loop has up to 16 deletions, starts or creations under way; their room is guarded
+        as if one had come after the other.
         """
         ...
 

@@ -55,6 +55,5 @@ def reason_of(refusal: str, *, is_final: bool = False) -> str:
     ):
         if words in refusal:
             return reason
-    return (
-        "PodRefused" if is_final and "create pods " in refusal else ""
-    )  # a webhook, an account that is not there, ...
+    is_of_job = "create pods " in refusal or "create deployments " in refusal
+    return "PodRefused" if is_final and is_of_job else ""  # a webhook, an account that is not there, ...

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
 from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.building.disruption import build_budget
 from autoscaler.clusters.kubernetes.building.identity import Identity, is_due, issue, read_identity, renewed, secrets_of
@@ -33,7 +33,7 @@ from autoscaler.clusters.kubernetes.building.names import (
     member_secret,
 )
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
-from autoscaler.clusters.kubernetes.pod_writer import NameTakenError
+from autoscaler.clusters.kubernetes.ownership import check_own
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, text, whole
 from autoscaler.errors import ClusterError
@@ -215,16 +215,6 @@ def _identity(authority: Raw | None, member: Raw | None, master: Raw | None) -> 
     if authority is None or member is None or master is None:
         return None
     return read_identity(authority, member, master)
-
-
-def check_own(raw: Raw, kind: Kind, job: KubeJob) -> None:
-    """Raise NameTakenError for what is somebody else's, ConflictError for what an earlier job of the name left."""
-    owner, name = controller_of(raw), f"{kind.kind} {job.namespace}/{raw['metadata']['name']}"
-    if owner.get("uid") == job.uid:
-        return
-    if owner.get("kind") == TRAINING_JOBS.kind and owner.get("name") == job.name:
-        raise ConflictError(f"{name} is still an earlier job's")
-    raise NameTakenError(f"{name} stands and belongs to somebody else; rename one of the two")
 
 
 def core_pods(job: KubeJob, servers: int) -> int:

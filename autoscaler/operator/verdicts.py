@@ -8,6 +8,7 @@ from typing import Final
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.health import Heard, Verdict, Why, committing, training
 from autoscaler.jobs.life import Ending, Stage
+from autoscaler.operator.account import reason_of
 from autoscaler.operator.conditions import Condition, Kind, Truth, is_false, is_true, is_unknown
 from autoscaler.operator.seen import Seen
 from autoscaler.operator.standing import is_ready
@@ -64,7 +65,7 @@ def has_started(seen: Seen) -> bool:
 
 
 def _admitted(seen: Seen) -> Condition:
-    life, decision, report = seen.record.life, seen.report.decision, seen.report
+    life, decision = seen.record.life, seen.report.decision
     if life.ending is not None:
         return is_false(Kind.ADMITTED, "Over", "the job has ended")
     if life.stage in {Stage.SUSPENDING, Stage.SUSPENDED}:
@@ -79,14 +80,24 @@ def _admitted(seen: Seen) -> Condition:
     if seen.is_observed:
         why = decision.message if decision is not None else ""
         return is_false(Kind.ADMITTED, "Observed", f"spec.mode is observe: EDL writes nothing. {why}".strip())
-    if report.refusal is not None:  # the last try; one that only lost its room was done first, which clears this
-        return is_false(Kind.ADMITTED, report.refusal.reason, report.refusal.message)
-    if seen.race.is_taken:
-        told = f"{seen.race.lost} times in a row others took the room that was proved for it"
-        return is_false(Kind.ADMITTED, "RoomTaken", told)
+    if (lost := _last_start(seen)) is not None:
+        return lost
     if decision is None:
         return is_unknown(Kind.ADMITTED, "NotPlanned", "no plan has been made with it yet")
     return is_false(Kind.ADMITTED, decision.bottleneck.value, decision.message)
+
+
+def _last_start(seen: Seen) -> Condition | None:
+    """Why the last start came to nothing, if that is what keeps the job waiting."""
+    race, refused = seen.race, seen.report.refusal
+    if race.refusal:  # gates lifted or not
+        return is_false(Kind.ADMITTED, reason_of(race.refusal, is_final=True) or "Refused", race.refusal)
+    if refused is not None:  # the last try; one that only lost its room was done first, which clears this
+        return is_false(Kind.ADMITTED, refused.reason, refused.message)
+    if race.is_taken:
+        told = f"{race.lost} times in a row others took the room that was proved for it"
+        return is_false(Kind.ADMITTED, "RoomTaken", told)
+    return None
 
 
 def _ready(seen: Seen) -> Condition:

@@ -7,7 +7,7 @@ P0   `snapshot`    the view as a working copy (`draft`: rooms free and later; `m
 P1   `others`      pods of others that have no node yet are set where the scheduler would put them
 P2   `keep`        what jobs keep; running ones get their core back (`core`)
 P3   `forced`      surplus leaves for pods of others that fit nowhere (`victims`: which)
-P4   `gangs`       waiting jobs start whole, one at a time (`seating`: where)
+P4   `gangs`       waiting jobs start whole (`seating`: where)
 P5   `share`       what is left, by lowest weighted dominant share
 P6   `transfer`    from rich to poor, as a separate voluntary step (`pairing`: who, `step_down`, `clearance`)
      `moving`      servers go where they waste least now (`better_places`), if the cluster can move them

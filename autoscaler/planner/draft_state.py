@@ -80,7 +80,8 @@ class DraftState:
     unit: int  # `share` counts in parts of one by this
     waiting: Sequence[Pod] = ()  # pods of others that wait for a node
     standing: dict[str | None, int] = field(default_factory=dict)  # pods by workload, leaving ones apart
-    is_gang_binding: bool = False  # core pods of an earlier start are still without a node
+    is_gang_binding: bool = False  # core pods of a start a moment ago are still without a node
+    starts: list[JobName] = field(default_factory=list)  # gangs that this plan starts, the first first
     held_on: Mapping[int, Sequence[JobName | None]] = field(default_factory=dict)  # of surplus, by node
     preempted_now: Collection[JobName] = ()  # jobs of which a trainer is leaving because the scheduler took it
     burst_until_s: float = 0.0  # from when on no more submissions are expected in a row

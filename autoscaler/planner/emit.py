@@ -2,7 +2,7 @@
 
 Forced changes go out at once.  Voluntary growth passes its job's window; what does not pass, and what room is still
 being vacated for, is stage 2: said, never executed, derived again by the next plan.  Deletions stand first, then the
-start of a gang, then creations; each creation fits into room that is free whatever else is carried out (A2).
+starts of gangs, then creations; each creation fits into room that is free whatever else is carried out (A2).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def emit(draft: Draft) -> Plan:
         left -= len(job.leaving) > leaving or grows(job)
     give_grades(draft)
     actions: list[Action] = [delete(draft, job, leaving) for job in jobs for leaving in job.leaving]
-    actions += [AdmitGang(job=job.job.name, pods=tuple(core_created(job))) for job in jobs if job.is_starting]
+    actions += [AdmitGang(job=name, pods=tuple(core_created(draft.jobs[name]))) for name in draft.starts]
     actions += [pod for job in jobs if job.is_running for pod in job.created]
     starting = [job for job in jobs if job.is_starting and any(pod.tier is Tier.SURPLUS for pod in job.coming)]
     told = [job for job in draft.jobs.values() if starting or job.until_s is not None or job.job.name in draft.stirred]

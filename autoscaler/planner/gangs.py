@@ -1,7 +1,8 @@
 """P4: jobs that wait for their minimum, by (priority, share, age).
 
-A job starts whole or not at all (A1): every core pod has a node with room that is free now.  One starts at a time;
-those that could follow hold their room.  Where room is missing, surplus leaves for the gang: anybody's (`MinsFirst`),
+A job starts whole or not at all (A1): every core pod has a node with room that is free now.  Several start side by
+side, each in room that none of the others has (ADR 0159), and no start waits for the end of another; those that could
+follow in the next plan hold their room.  Where room is missing, surplus leaves for the gang: anybody's (`MinsFirst`),
 or only that of lower classes and its own (`StrictClass`).  The seats for which room is made are remembered, so that
 the next plan does not choose others.  After two minutes the oldest unfit gang of a priority bars younger ones of its
 class and below from the nodes that it would use; surplus may use them meanwhile, since it can be taken back.
@@ -10,6 +11,7 @@ class and below from the nodes that it would use; surplus may use them meanwhile
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from autoscaler.domain import (
     NOTHING,
@@ -45,13 +47,15 @@ from autoscaler.planner.share import fill_shares
 from autoscaler.planner.thirst import is_thirsty
 from autoscaler.planner.words import describe, describe_shape
 
+STARTS_PER_PLAN: Final = 8
+"""What is started is written before the next plan is made, and a web pod waits for that plan: about a second."""
+
 
 def admit_gangs(draft: Draft) -> None:
-    """Start one gang at most; hold or make room for the others; say of each why it waits."""
+    """Start those that fit, `STARTS_PER_PLAN` at most; hold or make room for the others; say of each why it waits."""
     barred: frozenset[NodeName] = frozenset()
     reserved: set[int] = set()
     refused: dict[object, tuple[Bottleneck, str]] = {}  # kinds of gangs for which no room was found since the last one
-    can_start = not draft.is_gang_binding
     for name in queue(draft):
         job = draft.jobs[name]
         if draft.policy.admission is Admission.STRICT_CLASS:
@@ -67,11 +71,7 @@ def admit_gangs(draft: Draft) -> None:
         kind = kind_of(draft, job)
         if kind in refused:
             job.block(*refused[kind])
-        elif start_now(draft, name, barred, starts=can_start):
-            can_start = False
-            refused.clear()
-            continue
-        elif wait_for_room(draft, name, barred):
+        elif start_now(draft, name, barred) or wait_for_room(draft, name, barred):
             refused.clear()
             continue
         refused[kind] = (job.bottleneck or Bottleneck.NODE_FIT, job.message)
@@ -145,8 +145,8 @@ def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
     return True
 
 
-def start_now(draft: Draft, name: JobName, barred: frozenset[NodeName], *, starts: bool) -> bool:
-    """Start the gang, or hold its room when another one starts; False if it does not fit into free room."""
+def start_now(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> bool:
+    """Start the gang, or hold its room when enough others start; False if it does not fit into free room."""
     mark, job = draft.mark(), draft.jobs[name]
     seats = seat_all(draft, job, core_of(job), now=True, avoid=mask_of(draft, barred))
     if seats is None:
@@ -155,12 +155,13 @@ def start_now(draft: Draft, name: JobName, barred: frozenset[NodeName], *, start
     if seats is None:
         draft.roll_back(mark)
         return False
-    if starts:
+    if len(draft.starts) < STARTS_PER_PLAN:
         job.is_starting = True
+        draft.starts.append(name)
         return True
     draft.roll_back(mark)
     seat_on(draft, job, seats, now=False)
-    job.block(Bottleneck.GANG, "its room is free and held; one job starts at a time")
+    job.block(Bottleneck.GANG, f"its room is free and held; {STARTS_PER_PLAN} jobs start at a time")
     return True
 
 
@@ -176,7 +177,10 @@ def wait_for_room(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> b
             return True
         draft.roll_back(mark)
     needs = describe(sum((job.shape_of(role).requests for role in core_of(job)), start=NOTHING))
-    if fits_an_empty_cluster(draft, job):
+    if barred and would_start(draft, job):
+        holders = " and ".join(sorted(bar.job for bar in draft.bars if barred & bar.nodes))
+        job.block(Bottleneck.GANG, f"the room that it could start in is kept for {holders}, which has waited longer")
+    elif fits_an_empty_cluster(draft, job):
         job.block(Bottleneck.NODE_FIT, f"its {len(core_of(job))} core pods ({needs} in all) do not fit all at once")
     else:
         job.block(Bottleneck.NEVER_FITS, f"even an empty cluster does not hold its core pods ({needs} in all)")
@@ -227,6 +231,14 @@ def taken_seats(draft: Draft, job: JobDraft, barred: frozenset[NodeName]) -> Sea
 def spared_by(draft: Draft, job: JobDraft) -> int | None:
     """From which priority on the gang leaves others' surplus alone; None if it takes anybody's."""
     return job.job.priority + 1 if draft.policy.admission is Admission.STRICT_CLASS else None
+
+
+def would_start(draft: Draft, job: JobDraft) -> bool:
+    """Whether the gang fits into free room if nobody older keeps any for itself."""
+    mark = draft.mark()
+    seats = seat_all(draft, job, core_of(job), now=True)
+    draft.roll_back(mark)
+    return seats is not None
 
 
 def fits_an_empty_cluster(draft: Draft, job: JobDraft) -> bool:

@@ -20,6 +20,9 @@ from autoscaler.planner.snapshot import Snapshot, shapes_of
 
 STRIDE: Final = 256  # things compared at once
 
+BINDING_S: Final = 20.0
+"""A core pod that is younger is about to be bound; an older one waits for something that may never come."""
+
 what_is_kept_of: Final = attrgetter("fairness", "reclaim")
 """The settings that jobs' claims and offers rest on, which stay with the snapshot from plan to plan."""
 
@@ -61,7 +64,7 @@ class Memo:
             lines=snapshot.lines,
             kept_supplies=snapshot.supplies if policy == self._policy else {},
             held_on=snapshot.held_on,
-            is_gang_binding=bool(snapshot.unbound_core),
+            is_gang_binding=any(now_s - pod.created_at_s < BINDING_S for pod in snapshot.unbound_core.values()),
             preempted_now=set(snapshot.preempted.values()),
             burst_until_s=snapshot.newest_job_s + policy.burst_window_s,
             quiet_from_s=max(snapshot.newest_job_s, snapshot.newest_other_s) + policy.quiet_window_s,

@@ -30,7 +30,7 @@ class Snapshot:
         self.shapes = Shapes()
         self.members: dict[JobName, dict[PodName, Pod]] = {}
         self.waiting: dict[PodName, Pod] = {}  # for a node: of others, and masters that the cluster replaces
-        self.unbound_core: set[PodName] = set()
+        self.unbound_core: dict[PodName, Pod] = {}
         self.preempted: dict[PodName, JobName] = {}
         self.standing: Counter[str | None] = Counter()  # of others by workload, leaving ones apart
         self.held_on: dict[int, list[JobName | None]] = {}  # by node: the job of each trainer of surplus
@@ -109,7 +109,7 @@ class Snapshot:
         self.waiting.pop(pod.name, None)
         if pod.job is not None:
             del self.members[pod.job][pod.name]
-            self.unbound_core.discard(pod.name)
+            self.unbound_core.pop(pod.name, None)
             self.preempted.pop(pod.name, None)
             return
         if pod.phase is not PodPhase.TERMINATING:
@@ -124,7 +124,7 @@ class Snapshot:
         if pod.job is not None:
             self.members.setdefault(pod.job, {})[pod.name] = pod
             if pod.tier is Tier.CORE and pod.phase in UNBOUND:
-                self.unbound_core.add(pod.name)
+                self.unbound_core[pod.name] = pod
             if pod.is_preempted:
                 self.preempted[pod.name] = pod.job
             return

@@ -16,6 +16,7 @@ from autoscaler.domain import (
     Role,
     Tier,
 )
+from autoscaler.planner.gangs import STARTS_PER_PLAN
 
 OWNERS_WISH = {Cause.EDIT, Cause.LOST_NODE, Cause.PREEMPTION}  # these may take a job below its minimum, or all of it
 
@@ -28,9 +29,9 @@ def check_targets(decided, view):
 
 
 def check_gangs(decided, view):
-    """A1: a gang is admitted whole, and one at a time."""
+    """A1: gangs are admitted whole, each once, and no more than a few at a time."""
     gangs = [action for action in decided.actions if isinstance(action, AdmitGang)]
-    assert len(gangs) <= 1
+    assert len(gangs) == len({gang.job for gang in gangs}) <= STARTS_PER_PLAN
     for gang in gangs:
         job = next(job for job in view.jobs if job.name == gang.job)
         counts = Counter(pod.role for pod in gang.pods)

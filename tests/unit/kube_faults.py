@@ -142,6 +142,10 @@ class PerturbedApi:
     async def create(self, kind, body):
         return await self._write(f"create {kind.plural} {body['metadata']['name']}", self._inner.create(kind, body))
 
+    async def check_create(self, kind, body):
+        self._check_away()
+        await self._inner.check_create(kind, body)
+
     async def apply(self, kind, body, *, subresource=None, is_forced=True):
         doing = f"apply {kind.plural} {body['metadata']['name']}"
         return await self._write(doing, self._inner.apply(kind, body, subresource=subresource, is_forced=is_forced))

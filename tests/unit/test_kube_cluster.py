@@ -15,6 +15,7 @@ from autoscaler.clusters.kubernetes.freshness import StaleViewError
 from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S
 from autoscaler.clusters.kubernetes.pod_writer import pinned_node
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.starts import LIFT_LIMIT_S
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import KINDS, Facts
 from autoscaler.clusters.port import Verdict
@@ -126,14 +127,45 @@ class TestGangs:
         assert master.phase is PodPhase.READY
         assert len(await pods_of(stage)) == 2
 
-    async def test_one_gang_starts_at_a_time(self, bench, stage):
+    @pytest.mark.parametrize(("trainers", "fits"), [(1, True), (2, False)])
+    async def test_gangs_that_start_side_by_side_fit_together(self, bench, stage, trainers, fits):
+        """Each proves its room beside what is being lifted for the others: no start waits for another (A2)."""
         add_job(bench.server, small_job("other"))
         await bench.refresh()
-        await bench.cluster.apply(gang(stage))
-        outcome = await bench.cluster.apply(gang_of("team-a/other", node="n2"))
-        assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "the gang of team-a/digits is starting")
+        bench.cluster._writer._api = Slow(bench.api)
+        gangs = (gang(stage), gang_of("team-a/other", trainers=trainers))
+        outcomes = await asyncio.gather(*map(bench.cluster.apply, gangs))
+        verdicts = [outcome.verdict for outcome in outcomes]
+        assert verdicts == [Verdict.DONE, Verdict.DONE if fits else Verdict.REFUSED]
         await bench.settle()
-        assert (await bench.cluster.apply(gang_of("team-a/other", node="n2"))).verdict is Verdict.DONE
+        masters = [raw["metadata"]["name"] for raw in bench.server.all(DEPLOYMENTS)]
+        assert masters == (["digits-master", "other-master"] if fits else ["digits-master"])
+
+    async def test_room_of_a_lost_answer_is_held_until_the_watch_must_have_shown_it(self, bench, stage):
+        """A gate may have been lifted though the answer was lost: its room is nobody else's meanwhile (A2)."""
+        add_job(bench.server, small_job("other"))
+        await bench.refresh()
+        bench.cluster._writer._api = PatchLost(bench.api)
+        assert (await bench.cluster.apply(gang(stage))).verdict is Verdict.FAILED
+        bench.cluster._writer._api = bench.api
+        rival = gang_of("team-a/other", trainers=2)
+        assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
+        bench.now_s += LIFT_LIMIT_S
+        await bench.refresh()
+        bench.cluster.view()
+        assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken", "the watch shows it now"
+
+    async def test_room_that_its_own_leaving_pods_have_is_not_free(self, bench, stage):
+        """Told to leave is not gone: for the job itself neither (A1)."""
+        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.DONE
+        await bench.settle()
+        for raw in list(bench.store.objects(PODS).values()):
+            if raw["metadata"]["name"].startswith("digits-trainer"):
+                await bench.cluster.delete_pod(raw)
+        await bench.refresh()
+        again = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in (3, 4, 5)]
+        outcome = await bench.cluster.apply(AdmitGang(job=JOB, pods=tuple(again)))
+        assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "the room on n1 is taken")
 
     async def test_a_gang_that_is_not_bound_in_time_goes_whole_and_waits(self, bench, stage):
         bench.rest.holds_back = {"digits-trainer-1"}
@@ -214,8 +246,22 @@ class TestGangs:
         assert {pod.place for pod in (await bench.cluster.observe()).pods} == {"n1"}
 
 
+class PatchLost:
+    """Patches are carried out, and nobody hears of it."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def patch(self, *args, **more):
+        await self.inner.patch(*args, **more)
+        raise UnavailableError("no answer", may_have_happened=True)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
 class Slow:
-    """Creations take a while, so that they overlap."""
+    """Creations and patches take a while, so that they overlap."""
 
     def __init__(self, inner):
         self.inner = inner
@@ -223,6 +269,10 @@ class Slow:
     async def create(self, *args, **more):
         await asyncio.sleep(0)
         return await self.inner.create(*args, **more)
+
+    async def patch(self, *args, **more):
+        await asyncio.sleep(0)
+        return await self.inner.patch(*args, **more)
 
     def __getattr__(self, name):
         return getattr(self.inner, name)
@@ -310,7 +360,6 @@ class TestPods:
         await bench.settle()
         add_job(bench.server, small_job("other"))
         await bench.refresh()
-        bench.cluster._gangs._other_start = lambda _name: None
         await bench.cluster.apply(gang_of("team-a/other", node="n2"))
         bench.rest.settle()
         bench.now_s += BIND_LIMIT_S

@@ -3,7 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S, FORGOTTEN_AFTER_S, Race, Standing, Starts, look, refuse
+from autoscaler.clusters.kubernetes.gangs import (
+    BIND_LIMIT_S,
+    FORGOTTEN_AFTER_S,
+    START_LIMIT_S,
+    Race,
+    Standing,
+    Starts,
+    look,
+    refuse,
+)
 from autoscaler.domain import JobName, PodName
 
 JOB = JobName("team/digits")
@@ -21,7 +30,34 @@ def test_a_gang_bound_in_time_has_lost_nothing():
     starts, lost = look(Starts(), [gang(unbound=("trainer-0", "server-0"))], 0.0)
     assert (lost, starts.wake_at_s) == ((), BIND_LIMIT_S)
     starts, lost = look(starts, [gang(bound=("trainer-0", "server-0"))], 9.0)
+    assert (lost, starts.wake_at_s) == ((), START_LIMIT_S)
+    starts, lost = look(starts, [gang(bound=("trainer-0", "server-0"), is_starting=False)], 9.5)
     assert (lost, starts) == ((), Starts())
+
+
+def test_a_gang_whose_master_is_not_made_in_time_goes_whole():
+    """A start ends with the master's Deployment, one way or the other (ADR 0159)."""
+    standing = gang(bound=("trainer-0", "server-0"))
+    starts, _ = look(Starts(), [standing], 0.0)
+    starts, lost = look(starts, [standing], START_LIMIT_S - 0.1)
+    assert lost == ()
+    starts, (lost,) = look(starts, [standing], START_LIMIT_S)
+    assert (lost.pods, starts.begun_s) == (standing.bound, {})
+    assert "its master's Deployment not made within 20 s" in lost.reason
+    assert starts.race(JOB) == Race(lost=1, hold_until_s=START_LIMIT_S + 10.0)
+
+
+def test_a_start_that_is_refused_again_and_again_waits_longer_each_time():
+    """That all its pods were bound meanwhile is no success."""
+    starts, now_s, pauses = Starts(), 0.0, []
+    for _ in range(4):
+        starts, _ = look(starts, [gang(bound=("trainer-0",))], now_s)
+        starts = refuse(starts, JOB, now_s + 1.0, "no")
+        pauses.append(starts.race(JOB).hold_until_s - (now_s + 1.0))
+        assert (starts.race(JOB).refusal, starts.begun_s) == ("no", {})
+        starts, _ = look(starts, [gang()], now_s + 1.0)
+        now_s += 100.0
+    assert pauses == [10.0, 20.0, 40.0, 40.0]
 
 
 def test_a_starting_gang_with_one_pod_left_over_goes_whole():
@@ -82,14 +118,15 @@ def test_pauses_double_and_three_lost_races_are_told():
 
 
 def test_a_start_that_succeeds_forgets_what_was_lost():
-    starts = refuse(refuse(Starts(), JOB, 0.0), JOB, 10.0)
+    starts = refuse(refuse(Starts(), JOB, 0.0, "no"), JOB, 10.0, "no")
     assert starts.race(JOB).hold_until_s == 30.0
     starts, _ = look(starts, [gang(bound=("trainer-0",))], 40.0)
+    starts, _ = look(starts, [gang(bound=("trainer-0",), is_starting=False)], 41.0)
     assert starts == Starts()
 
 
 def test_a_job_that_is_gone_is_forgotten():
-    starts, _ = look(refuse(Starts(), JOB, 0.0), [], 1.0)
+    starts, _ = look(refuse(Starts(), JOB, 0.0, "no"), [], 1.0)
     assert starts == Starts()
 
 
@@ -100,15 +137,19 @@ NAMES = st.frozensets(st.sampled_from(["a", "b", "c"]))
     steps=st.lists(st.tuples(st.floats(0.0, 6.0), NAMES, NAMES, st.booleans()), max_size=20),
 )
 def test_no_pod_goes_before_its_time_and_none_stays_beyond_it(steps):
-    starts, now_s, since_s = Starts(), 0.0, {}
+    starts, now_s, since_s, begun_s = Starts(), 0.0, {}, None
     for passed_s, bound, unbound, is_starting in steps:
         now_s += passed_s
         standing = gang(bound=bound - unbound, unbound=unbound, is_starting=is_starting)
         since_s = {pod: since_s.get(pod, now_s) for pod in standing.unbound}
         late = {pod for pod, at_s in since_s.items() if now_s - at_s >= BIND_LIMIT_S}
+        there = standing.bound | standing.unbound
+        begun_s = (now_s if begun_s is None else begun_s) if is_starting and there else None
+        has_lost = bool(late) or (begun_s is not None and now_s - begun_s >= START_LIMIT_S)
         starts, lost = look(starts, [standing], now_s)
         gone = lost[0].pods if lost else frozenset()
-        assert late <= gone <= (standing.bound | standing.unbound if late else frozenset())
-        assert is_starting or gone == late
+        assert late <= gone <= (there if has_lost else frozenset())
+        assert gone == (there if is_starting and has_lost else late)
+        begun_s = None if has_lost else begun_s
         for pod in gone:
             since_s.pop(pod, None)

@@ -74,15 +74,15 @@ def test_one_that_fails_or_hangs_holds_up_no_other():
     assert took_s == pytest.approx(CALL_LIMIT_S, abs=0.01)
 
 
-def test_gangs_start_one_after_the_other():
+def test_gangs_start_side_by_side():
+    """No start waits for the writes of another (ADR 0159)."""
+
     async def main():
         cluster = Slow([node(f"n{number}") for number in range(4)], [job(name, high=2) for name in ("a", "b", "c")])
         loop = Loop(cluster, CALM)
-        for _ in range(4):
-            await loop.step()
-            cluster.advance(5.0)
+        await loop.step()
         return cluster
 
     cluster = virtual_time.run(main())
-    assert cluster.most[AdmitGang] == 1
+    assert cluster.most[AdmitGang] == 3
     assert {pod.job for pod in cluster.pods.values()} == {"a", "b", "c"}

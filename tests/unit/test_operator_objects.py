@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
-from autoscaler.clusters.kubernetes.pod_writer import NameTakenError
+from autoscaler.clusters.kubernetes.ownership import NameTakenError
 from autoscaler.operator.objects import Objects
 from autoscaler.operator.standing import UNSTARTED_S, has_unstarted
 from tests.unit.kube_objects import kube_job

@@ -54,7 +54,7 @@ def test_namespace_of_the_gang_that_has_least_starts_first():
     driver = settled([node("n", 6_000)], [job("a", low=2, high=2, namespace="a")], SPACES)
     fields = {"low": 2, "high": 2, "submitted_at_s": driver.cluster.now()}
     driver.cluster.put(job("a-too", namespace="a", **fields), job("b", namespace="b", **fields))
-    assert [action.job for action in driver.plan().actions] == ["b"]
+    assert [action.job for action in driver.plan().actions] == ["b", "a-too"]
 
 
 def test_whole_job_gives_way_only_if_the_policy_says_so():

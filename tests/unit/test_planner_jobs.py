@@ -25,6 +25,7 @@ from autoscaler.domain import (
 from autoscaler.errors import InvalidSpecError, InvalidViewError
 from autoscaler.planner import plan as plan_view
 from autoscaler.planner import still_valid
+from autoscaler.planner.gangs import STARTS_PER_PLAN
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, job, node, shape, web
@@ -53,18 +54,26 @@ def test_job_starts_whole_with_master_servers_and_minimum():
     assert {pod.tier for pod in gang.pods} == {Tier.CORE}
 
 
-def test_two_gangs_start_one_after_the_other():
-    """One start at a time; the second one's room is held and says so."""
-    plan = driver_of([node("a")], [job("a"), job("b")]).plan()
-    assert [action.job for action in plan.actions] == ["a"]
-    assert decision(plan, "b").bottleneck is Bottleneck.GANG
+def test_gangs_that_fit_together_start_together():
+    """Each in room that none of the others has; a node with room for two of three starts two (A1)."""
+    plan = driver_of([node("a", 2_000)], [job("a"), job("b"), job("c")]).plan()
+    assert [action.job for action in plan.actions] == ["a", "b"]
+    assert decision(plan, "c").bottleneck is Bottleneck.NODE_FIT
+
+
+def test_a_plan_starts_a_few_and_holds_the_room_of_the_others():
+    jobs = [job(f"j{number}", submitted_at_s=900.0 + number) for number in range(STARTS_PER_PLAN + 1)]
+    plan = driver_of([node("a"), node("b"), node("c")], jobs).plan()
+    assert [action.job for action in plan.actions] == [one.name for one in jobs[:STARTS_PER_PLAN]]
+    assert decision(plan, jobs[-1].name).bottleneck is Bottleneck.GANG
 
 
 def test_job_that_waits_for_its_start_does_not_say_that_it_grows():
     """Trainers beyond its minimum are kept in mind for it; none of them comes before it has started."""
-    plan = driver_of([node("a"), node("b")], [job("a"), job("b", high=4)]).plan()
+    before = [job(f"a{number}", submitted_at_s=900.0) for number in range(STARTS_PER_PLAN)]
+    plan = driver_of([node(name) for name in "abcd"], [*before, job("b", high=4, submitted_at_s=950.0)]).plan()
     assert decision(plan, "b").reason is Reason.WAITING
-    assert decision(plan, "b").message == "its room is free and held; one job starts at a time"
+    assert decision(plan, "b").message == "its room is free and held; 8 jobs start at a time"
     assert decision(plan, "b").target > 0
 
 

@@ -1,10 +1,11 @@
-"""Many gangs at once: one starts a plan, in an order that anybody can tell, and none waits for ever."""
+"""Many gangs at once: a few start with each plan, in an order that anybody can tell, and none waits for ever."""
 
 from dataclasses import replace
 
 import pytest
 
 from autoscaler.domain import AdmitGang, JobState
+from autoscaler.planner.gangs import STARTS_PER_PLAN
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, job, node
@@ -38,23 +39,27 @@ def gangs(priority=lambda number: 0):
 
 
 @pytest.mark.parametrize("priority", [lambda _: 0, lambda number: number % 3])
-def test_gangs_submitted_together_start_one_a_plan_by_priority_and_age(priority):
+def test_gangs_submitted_together_start_by_priority_and_age(priority):
     jobs = gangs(priority)
     driver = Driver(MemoryCluster([node(f"n{number:02d}", 8_000) for number in range(MANY // 2)], jobs), CALM)
     turns = sorted(range(MANY), key=lambda number: (-priority(number), number))
-    assert starts_of(driver, MANY) == [[jobs[number].name] for number in turns]
+    names = [jobs[number].name for number in turns]
+    assert starts_of(driver, MANY // STARTS_PER_PLAN + 1) == [
+        names[first : first + STARTS_PER_PLAN] for first in range(0, MANY, STARTS_PER_PLAN)
+    ]
 
 
 def test_those_that_find_no_room_hold_up_nobody():
-    """Of a higher class, and too large for what is there: the others start, one a plan as before."""
+    """Of a higher class, and too large for what is there: the others start as before, as long as there is room."""
     jobs = gangs()
     for number in range(5):
         sizes = replace(jobs[number].trainer, min_replicas=2 * MANY, max_replicas=2 * MANY)
         jobs[number] = replace(jobs[number], trainer=sizes, priority=1)
     others = [node(f"n{number:02d}", 8_000) for number in range(MANY // 4)]
     driver = Driver(MemoryCluster([*others, node("drained", 200_000, is_cordoned=True)], jobs), CALM)
-    starts = starts_of(driver, MANY // 2)
-    assert starts == [[one.name] for one in jobs[5 : 5 + MANY // 2]]
+    starts = starts_of(driver, 2)
+    names = [one.name for one in jobs[5:]]
+    assert starts == [names[:STARTS_PER_PLAN], names[STARTS_PER_PLAN : 2 * STARTS_PER_PLAN]]
 
 
 def test_no_gang_is_starved_by_smaller_ones_that_keep_coming():

@@ -49,7 +49,7 @@ def test_small_gang_starts_before_an_older_large_one():
     """Within a priority the share counts before the age, until a gang is aged."""
     large, small = job("large", low=3, high=3, submitted_at_s=990.0), job("small", high=1, submitted_at_s=999.0)
     driver = Driver(MemoryCluster([node("a")], [large, small]), CALM)
-    assert [action.job for action in driver.plan().actions] == ["small"]
+    assert [action.job for action in driver.plan().actions] == ["small", "large"]
 
 
 def test_reservations_of_two_classes_hold_side_by_side():

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
+
 from autoscaler.domain import (
     Admission,
     AdmitGang,
-    Bottleneck,
     Cause,
     CreatePod,
     PodPhase,
@@ -17,7 +18,7 @@ from autoscaler.domain import (
 from autoscaler.planner import still_valid
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import CALM, decision, job, node, web
+from tests.unit.planner_setups import CALM, job, node, web
 
 
 def settled(nodes, jobs, policy=CALM):
@@ -45,17 +46,24 @@ def test_seats_for_fewer_pods_than_the_gang_has_now_start_nothing():
     assert driver.plan().actions == ()
 
 
-def test_next_gang_waits_until_the_pods_of_the_last_one_have_their_nodes():
-    """A scheduler that is still binding might put them where the next one was proved to fit."""
-    first = job("first", high=1)
-    driver = settled([node("a")], [first])
+@pytest.mark.parametrize(("room", "starts"), [(4_000, [AdmitGang]), (1_000, [])])
+def test_pods_that_are_not_bound_yet_have_their_room_and_hold_up_nobody(room, starts):
+    """Tied to its node a pod can go nowhere else: what is left there is for the next gang, now (ADR 0159)."""
+    driver = settled([node("a", room)], [job("first", high=1)])
     bound = driver.cluster.pods["first-trainer-0"]
     driver.cluster.put(replace(bound, node=None, nominated_node="a", phase=PodPhase.PENDING), job("next"))
-    waiting = driver.plan()
-    assert waiting.actions == ()
-    assert decision(waiting, "next").bottleneck is Bottleneck.GANG
-    driver.cluster.put(bound)
-    assert [type(action) for action in driver.plan().actions] == [AdmitGang]
+    assert [type(action) for action in driver.plan().actions] == starts
+
+
+def test_a_core_pod_that_no_node_takes_holds_up_no_start():
+    """A master whose template no node can hold waits for ever; every other job starts as if it were not there (A11)."""
+    driver = settled([node("a")], [job("hostile", high=1, master_milli=100)])
+    master = driver.cluster.pods["hostile-master-0"]
+    driver.cluster.put(replace(master, node=None, phase=PodPhase.PENDING), job("honest"))
+    for _ in range(3):
+        driver.turn()
+        driver.cluster.advance(5.0)
+    assert "honest-trainer-0" in driver.cluster.pods
 
 
 def test_one_aged_gang_of_each_priority_reserves_its_nodes():

@@ -25,7 +25,7 @@ from autoscaler.clusters.kubernetes.pod_writer import PodWriter
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
 from autoscaler.clusters.kubernetes.reading.raw import controller_of
 from autoscaler.clusters.kubernetes.reading.successors import successor_mark
-from autoscaler.clusters.kubernetes.rooms import find_room_problem
+from autoscaler.clusters.kubernetes.rooms import find_room_problem, staying_in
 from autoscaler.clusters.kubernetes.starts import Gangs
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.turned_away import TurnedAway
@@ -85,7 +85,9 @@ class KubernetesCluster:
             elastic_servers=settings.elastic_servers,
             moves_servers=settings.moves_servers,
         )
-        self._gangs = Gangs(api, store, self.views, self._writer, settings, prepare=prepare, is_frozen=is_frozen)
+        self._gangs = Gangs(
+            api, store, self.views, self._writer, settings, clock=clock, prepare=prepare, is_frozen=is_frozen
+        )
         self._turned_away = TurnedAway()
         self._news = asyncio.Event()
         self._unsettled = asyncio.Event()
@@ -146,7 +148,7 @@ class KubernetesCluster:
                 check_fresh(self._store, self._clock())
                 self.view()
                 await self._gangs.settle(self._clock())
-                if (wake_at_s := self._gangs.starts.wake_at_s) is not None:
+                if (wake_at_s := self._gangs.wake_at_s) is not None:
                     wait_s = max(0.0, wake_at_s - self._clock())
             except StaleViewError:
                 wait_s = SETTLE_AGAIN_S
@@ -198,10 +200,8 @@ class KubernetesCluster:
         if seat.role is Role.MASTER:
             return refused("masters are replaced by their Deployment")
         shape = shapes_of(job, avoid=facts.avoid)[seat.role]
-        mine = frozenset(
-            pod.name for pod in view.pods if (pod.job, pod.role, pod.ordinal) == (seat.job, seat.role, seat.ordinal)
-        )
-        if problem := find_room_problem(view, [(seat.node, shape)], mine):
+        held = self._gangs.rooms_held(view, besides=seat.job)
+        if problem := find_room_problem(view, [(seat.node, shape)], staying_in(view, [seat]), held=held):
             return refused(problem)
         if told := self._turned_away.why(seat.job, seat.tier, self._clock()):
             return refused(told)

@@ -25,19 +25,16 @@ from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
 from autoscaler.clusters.kubernetes.expectations import Expectations
 from autoscaler.clusters.kubernetes.freshness import check_fresh
+from autoscaler.clusters.kubernetes.ownership import NameTakenError, is_own
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
-from autoscaler.clusters.kubernetes.reading.raw import controller_of, key_of, text
+from autoscaler.clusters.kubernetes.reading.raw import key_of, text
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec, split_pin
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.domain import CreatePod, NodeName
-from autoscaler.errors import ClusterError, PermanentError
+from autoscaler.errors import ClusterError
 
 ENDED = frozenset({"Succeeded", "Failed"})
-
-
-class NameTakenError(PermanentError):
-    """A pod of that name stands already, and it is not the one that was meant: plan again."""
 
 
 class PodWriter:
@@ -131,7 +128,7 @@ class PodWriter:
 def check_same(raw: Raw, job: KubeJob, body: Raw) -> None:
     """Raise NameTakenError unless this is the pod that was to be made, alive and staying."""
     key = key_of(raw)
-    if controller_of(raw).get("uid") != job.uid:
+    if not is_own(raw, job):
         raise NameTakenError(f"pod {key} stands and belongs to somebody else")
     if raw["metadata"].get("deletionTimestamp"):
         raise NameTakenError(f"pod {key} is still leaving")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import TypeAlias
 
-from autoscaler.domain import ClusterView, NodeName, PodPhase, Resources, Shape
+from autoscaler.domain import ClusterView, CreatePod, NodeName, PodName, PodPhase, Resources, Shape
+
+Room: TypeAlias = tuple[NodeName, Shape]
 
 
-def find_room_problem(view: ClusterView, seats: Iterable[tuple[NodeName, Shape]], standing: frozenset[str]) -> str:
+def find_room_problem(
+    view: ClusterView, seats: Iterable[Room], standing: Collection[PodName], *, held: Iterable[Room] = ()
+) -> str:
     """Return why the seats do not all fit into room that is free now; empty: they do.
 
-    `standing`: pods that are among the seats already, so that their room is not counted twice.
+    `standing`: pods that are among the seats already, so that their room is not counted twice.  `held`: room that is
+    others' and that the view does not show yet.
     """
     wanted = tuple(seats)
     named = {node for node, _ in wanted}
@@ -19,6 +25,9 @@ def find_room_problem(view: ClusterView, seats: Iterable[tuple[NodeName, Shape]]
     for pod in view.pods:
         if pod.place in free and pod.phase is not PodPhase.GATED and pod.name not in standing:
             free[pod.place] -= pod.requests
+    for name, shape in held:
+        if name in free:
+            free[name] -= shape.requests
     for name, shape in wanted:
         node = nodes.get(name)
         if node is None or not node.is_open() or not node.accepts(shape):
@@ -27,3 +36,19 @@ def find_room_problem(view: ClusterView, seats: Iterable[tuple[NodeName, Shape]]
             return f"the room on {name} is taken"
         free[name] -= shape.requests
     return ""
+
+
+def staying_in(view: ClusterView, seats: Iterable[CreatePod]) -> frozenset[PodName]:
+    """Return the pods that are these very seats already, on their nodes.
+
+    One that is leaving is none of them: its room is not free until it is gone, for its own job neither (A1).
+    """
+    wanted = {(seat.job, seat.role, seat.ordinal, seat.node) for seat in seats}
+    jobs = {job for job, *_ in wanted}
+    return frozenset(
+        pod.name
+        for pod in view.pods
+        if pod.job in jobs
+        and pod.phase is not PodPhase.TERMINATING
+        and (pod.job, pod.role, pod.ordinal, pod.place) in wanted
+    )

@@ -1,41 +1,58 @@
-"""How gangs start (`kubernetes.md` 8 to 11): gated pods, the room proved again, gates lifted, then the masters.
+"""How gangs start (`kubernetes.md` 8 to 11): tried out, gated, the room proved again, gates lifted, then the masters.
 
-Nothing of it is remembered but who has lost which race (`gangs`): whether a gang is gated, un-gated, bound or half made
-is read from its pods each time, so a crash after any write leaves something that the next look goes on with.
+Gangs start side by side: each proves its room beside all that are un-gated, and holds it while its own gates are lifted
+(ADR 0159).  What is remembered is who has lost which race (`gangs`) and what is being lifted; whether a gang is gated,
+un-gated, bound or half made is read from its pods each time (`gang_pods`), so a crash after any write leaves something
+that the next look goes on with.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from autoscaler.clusters.kubernetes import gangs
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
-from autoscaler.clusters.kubernetes.api.port import Api, Raw
-from autoscaler.clusters.kubernetes.building.labels import GATE, ROLE, TIER
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
+from autoscaler.clusters.kubernetes.api.port import REQUEST_TIMEOUT_S, Api, Raw
+from autoscaler.clusters.kubernetes.building.labels import GATE
 from autoscaler.clusters.kubernetes.building.master import build_master
-from autoscaler.clusters.kubernetes.building.names import master_name, split_key
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
-from autoscaler.clusters.kubernetes.gangs import Standing, Starts
-from autoscaler.clusters.kubernetes.pod_writer import ENDED, PodWriter
+from autoscaler.clusters.kubernetes.gang_pods import GangPods
+from autoscaler.clusters.kubernetes.gangs import Starts
+from autoscaler.clusters.kubernetes.ownership import check_own
+from autoscaler.clusters.kubernetes.pod_writer import PodWriter
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
-from autoscaler.clusters.kubernetes.reading.raw import controller_of, key_of, text
-from autoscaler.clusters.kubernetes.rooms import find_room_problem
+from autoscaler.clusters.kubernetes.rooms import Room, find_room_problem, staying_in
 from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.trial import check_gang
 from autoscaler.clusters.kubernetes.views import Views
 from autoscaler.clusters.port import Outcome, Verdict
-from autoscaler.domain import AdmitGang, ClusterView, JobName, JobState, PodName, Role, Tier
+from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, Role, Shape
 from autoscaler.errors import PermanentError
 from autoscaler.manifests.values import Mode
 from autoscaler.side_by_side import each
 
 AT_ONCE: Final = 16
 """Writes under way together: a gang of 60 is written in well under a second, and no server feels it."""
+
+LIFT_LIMIT_S: Final = 2 * REQUEST_TIMEOUT_S
+"""A patch whose answer was lost stands by then or never will, and the watch has shown it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lift:
+    """A gang whose gates are being lifted: its room is proved, and no view shows it yet."""
+
+    seats: tuple[CreatePod, ...]
+    shapes: Mapping[Role, Shape]
+    until_s: float
 
 
 class Gangs:
@@ -49,6 +66,7 @@ class Gangs:
         writer: PodWriter,
         settings: BuildSettings,
         *,
+        clock: Callable[[], float],
         prepare: Callable[[KubeJob], Awaitable[None]],
         is_frozen: bool = False,
     ) -> None:
@@ -58,33 +76,39 @@ class Gangs:
         self._views = views
         self._writer = writer
         self._settings = settings
+        self._clock = clock
         self._prepare = prepare
         self._is_frozen = is_frozen
-        self._looked: dict[JobName, tuple[str, int, Standing]] = {}  # UID, and stamp of its pods then
+        self._pods = GangPods(store, views)
+        self._lifts: dict[JobName, Lift] = {}
+        self._masterless: frozenset[JobName] = frozenset()  # they wait for the end of their pause
 
     async def admit(self, action: AdmitGang, view: Callable[[], ClusterView], now_s: float) -> Outcome:
         """Start a gang whole or not at all.  `view` gives the newest view each time it is asked."""
         job = self._views.jobs.known[action.job]
-        if busy := self._other_start(action.job):
-            return Outcome(verdict=Verdict.REFUSED, message=f"the gang of {busy} is starting")
         if problem := self._find_problem(view(), action, job):
             return Outcome(verdict=Verdict.REFUSED, message=problem)
-        await self._prepare(job)
         seats = [seat for seat in action.pods if seat.role is not Role.MASTER]
         masters = tuple(seat.node for seat in action.pods if seat.role is Role.MASTER)
         avoid = self._views.jobs.facts(job).avoid
         try:
+            await check_gang(self._api, job, seats, self._settings, avoid=avoid)
+            await self._prepare(job)
             create = partial(self._writer.create_gated, job, avoid=avoid, masters=masters)
             made = await each((partial(create, seat) for seat in seats), at_once=AT_ONCE)
         except PermanentError as error:
             view()
             await self._drop_gated(job)
-            self.starts = gangs.refuse(self.starts, job.key, now_s)
+            self.starts = gangs.refuse(self.starts, job.key, now_s, str(error))
             return Outcome(verdict=Verdict.REFUSED, message=str(error))
         if problem := self._find_problem(view(), action, job):
             return Outcome(verdict=Verdict.REFUSED, message=problem)
+        self._lifts[job.key] = Lift(
+            seats=action.pods, shapes=shapes_of(job, avoid=avoid), until_s=self._clock() + LIFT_LIMIT_S
+        )
         gated = ((raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw))
         await each((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
+        del self._lifts[job.key]  # after an error it runs out: a patch may stand whose answer was lost
         return Outcome(verdict=Verdict.DONE)
 
     async def settle(self, now_s: float) -> None:
@@ -92,114 +116,86 @@ class Gangs:
 
         What fails for one is told when all have been tried.  Raises ClusterError.
         """
-        managed = self._managed()
-        standing = [self._look(job) for job in managed]
-        for name in self._looked.keys() - self._views.jobs.known.keys():
-            del self._looked[name]
+        jobs = self._managed()
+        standing = [self._pods.look(job) for job in jobs]
+        self._pods.forget_gone()
         self.starts, lost = gangs.look(self.starts, standing, now_s)
         given_up = {one.job for one in lost}
         whole = [
             job
-            for job, found in zip(managed, standing, strict=True)
-            if found.is_starting and found.bound and job.key not in given_up and self._is_whole(job, found)
+            for job, found in zip(jobs, standing, strict=True)
+            if found.bound
+            and job.key not in given_up
+            and not self._pods.has_master(job)
+            and self._pods.is_whole(job, found)
         ]
-        deletions = [partial(self._writer.delete, raw) for one in lost for raw in self._raws(one.pods)]
-        await each([*deletions, *(partial(self._bring_master, job) for job in whole)], at_once=AT_ONCE)
+        self._masterless = frozenset(job.key for job in whole if self.starts.race(job.key).hold_until_s > now_s)
+        due = [job for job in whole if job.key not in self._masterless]
+        deletions = [partial(self._writer.delete, raw) for one in lost for raw in self._pods.raws(one.pods)]
+        await each([*deletions, *(partial(self._bring_master, job) for job in due)], at_once=AT_ONCE)
 
-    # ---- what stands --------------------------------------------------------------------------------------------
+    @property
+    def wake_at_s(self) -> float | None:
+        """When time alone calls for `settle` again; None: it does not."""
+        pauses = [self.starts.race(name).hold_until_s for name in self._masterless]
+        limit_s = self.starts.wake_at_s
+        return min([*pauses, *([] if limit_s is None else [limit_s])], default=None)
+
+    def rooms_held(self, view: ClusterView, *, besides: JobName) -> list[Room]:
+        """Return what is proved for gangs whose gates are being lifted and does not stand in the view."""
+        now_s = self._clock()
+        lifts = {name: lift for name, lift in self._lifts.items() if name != besides and now_s < lift.until_s}
+        there = {(pod.job, pod.role, pod.ordinal) for pod in view.pods if pod.job in lifts} if lifts else set()
+        return [
+            (seat.node, lift.shapes[seat.role])
+            for name, lift in lifts.items()
+            for seat in lift.seats
+            if (name, seat.role, seat.ordinal) not in there
+        ]
+
+    # ---- the inside ---------------------------------------------------------------------------------------------
 
     def _managed(self) -> list[KubeJob]:
-        """The jobs for which EDL writes: none under a freeze, and none that is only observed (rule 20)."""
-        known = self._views.jobs.known.values()
-        return [] if self._is_frozen else [job for job in known if job.spec.mode is Mode.MANAGE]
-
-    def _look(self, job: KubeJob) -> Standing:
-        """The same as `_standing`, which is asked anew only when a pod of the job has changed."""
-        stamp, kept = self._views.pods.stamp(job.key), self._looked.get(job.key)
-        if kept is None or kept[0] != job.uid or kept[1] != stamp:
-            kept = self._looked[job.key] = (job.uid, stamp, self._standing(job))
-        is_starting = not self._has_master(job)
-        return kept[2] if kept[2].is_starting == is_starting else replace(kept[2], is_starting=is_starting)
-
-    def _standing(self, job: KubeJob) -> Standing:
-        bound, unbound = set[PodName](), set[PodName]()
-        for raw in self._members(job):
-            name = PodName(key_of(raw))
-            if text(raw, "spec", "nodeName"):
-                bound.add(name)
-            elif gates_of(raw) <= {GATE}:
-                unbound.add(name)  # behind somebody else's gate it is their business
-        return Standing(
-            job=job.key,
-            is_starting=not self._has_master(job),
-            bound=frozenset(bound),
-            unbound=frozenset(unbound),
-        )
-
-    def _members(self, job: KubeJob) -> list[Raw]:
-        """Return the job's trainers and servers that stand and stay."""
-        return [
-            raw
-            for raw in self._views.pods.of_job(job.key)
-            if controller_of(raw).get("uid") == job.uid
-            and not raw["metadata"].get("deletionTimestamp")
-            and text(raw, "status", "phase") not in ENDED
-        ]
-
-    def _has_master(self, job: KubeJob) -> bool:
-        raw = self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
-        return raw is not None and controller_of(raw).get("uid") == job.uid
-
-    def _is_whole(self, job: KubeJob, standing: Standing) -> bool:
-        """Whether all that the job cannot run without is bound, and the job wants to run.
-
-        Surplus on its way is no part of that: beside it a master that somebody deleted has to come back.
-        """
-        if any(_label(raw, TIER) == Tier.CORE.value for raw in self._raws(standing.unbound)):
-            return False
-        roles = Counter(_label(raw, ROLE) for raw in self._raws(standing.bound))
-        servers = job.spec.server.replicas.minimum if job.spec.server is not None else 0
-        return (
-            self._views.jobs.facts(job).state is JobState.ACTIVE
-            and roles[Role.TRAINER.value] >= job.spec.trainer.replicas.minimum
-            and roles[Role.SERVER.value] >= servers
-        )
-
-    def _raws(self, pods: Iterable[PodName]) -> list[Raw]:
-        raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(pods))
-        return [raw for raw in raws if raw is not None]
-
-    def _other_start(self, name: JobName) -> JobName | None:
-        """Return another job whose gang is un-gated and not complete: one at a time (rule 9)."""
-        for job in self._managed():  # an observed one that stands half is not about to take more room
-            if job.key == name or self._has_master(job):
-                continue
-            if any(GATE not in gates_of(raw) for raw in self._members(job)):
-                return job.key
-        return None
+        """The jobs that want to run and for which EDL writes: none under a freeze, none only observed (rule 20)."""
+        wanting = self._views.jobs.active().values()
+        return [] if self._is_frozen else [job for job in wanting if job.spec.mode is Mode.MANAGE]
 
     def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
         shapes = shapes_of(job, avoid=self._views.jobs.facts(job).avoid)
-        mine = frozenset(pod.name for pod in view.pods if pod.job == job.key)
-        return find_room_problem(view, ((seat.node, shapes[seat.role]) for seat in action.pods), mine)
-
-    # ---- writes -------------------------------------------------------------------------------------------------
+        rooms = ((seat.node, shapes[seat.role]) for seat in action.pods)
+        held = self.rooms_held(view, besides=job.key)
+        return find_room_problem(view, rooms, staying_in(view, action.pods), held=held)
 
     async def _bring_master(self, job: KubeJob) -> None:
         known = self._views.jobs.known.get(job.key)
         if known is None or known.uid != job.uid:
             return  # it has gone while others were written
+        body = build_master(job, self._settings)
         try:
-            raw = await self._api.create(DEPLOYMENTS, build_master(job, self._settings))
+            raw = await self._make_or_find(job, body)
+        except PermanentError as error:
+            log.warning("tj/%s: its master cannot be made: %s", job.key, error)
+            await self._give_up(job, str(error))
+        else:
+            self._store.learn(DEPLOYMENTS, raw)
+
+    async def _make_or_find(self, job: KubeJob, body: Raw) -> Raw:
+        try:
+            return await self._api.create(DEPLOYMENTS, body)
         except AlreadyExistsError:
-            return  # the watch will show it
-        self._store.learn(DEPLOYMENTS, raw)
+            name = body["metadata"]["name"]
+            raw = await self._api.get(DEPLOYMENTS, name, namespace=job.namespace)
+            check_own(raw, DEPLOYMENTS, job)
+            return raw
+
+    async def _give_up(self, job: KubeJob, why: str) -> None:
+        """The API server does not want its master: a gang that starts goes whole, one that runs is left, and waits."""
+        standing = self._pods.look(job)
+        self.starts = gangs.refuse(self.starts, job.key, self._clock(), why)
+        gone = self._pods.raws(standing.bound | standing.unbound) if standing.is_starting else []
+        await each((partial(self._writer.delete, raw) for raw in gone), at_once=AT_ONCE)
 
     async def _drop_gated(self, job: KubeJob) -> None:
         """Half a gang behind its gate would only fill a quota."""
-        gated = [raw for raw in self._members(job) if GATE in gates_of(raw)]
+        gated = [raw for raw in self._pods.members(job) if GATE in gates_of(raw)]
         await each((partial(self._writer.delete, raw) for raw in gated), at_once=AT_ONCE)
-
-
-def _label(raw: Raw, name: str) -> str:
-    return text(raw, "metadata", "labels", name)

@@ -2,15 +2,40 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.errors import ConflictError
+from autoscaler.clusters.kubernetes.api.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+)
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, LEASES, PODS
 from autoscaler.clusters.kubernetes.api.port import Preconditions, Subresource
 from tests.unit.kube_api_contract.stage import GATE, number
+
+MOUNT = {"name": "no-such-volume", "mountPath": "/data"}
 
 
 @pytest.mark.asyncio
 class Changing:
     """See `KubeApiContract`."""
+
+    async def test_a_creation_that_is_only_judged_makes_nothing(self, stage):
+        await stage.api.check_create(DEPLOYMENTS, stage.deployment("web"))
+        await stage.api.check_create(PODS, stage.pod("one"))
+        for kind, name in ((DEPLOYMENTS, "web"), (PODS, "one")):
+            with pytest.raises(NotFoundError):
+                await stage.get(kind, name)
+
+    async def test_a_creation_that_would_be_refused_is_refused_when_it_is_judged(self, stage):
+        """By its name, which is taken, and by its schema: with the words that the creation itself would meet."""
+        await stage.api.create(DEPLOYMENTS, stage.deployment("web"))
+        with pytest.raises(AlreadyExistsError):
+            await stage.api.check_create(DEPLOYMENTS, stage.deployment("web"))
+        for change in ({"name": "A_b"}, {"ports": [{"containerPort": 99999}]}, {"volumeMounts": [MOUNT]}):
+            wrong = stage.deployment("wrong")
+            wrong["spec"]["template"]["spec"]["containers"][0] |= change
+            with pytest.raises(InvalidError, match=r'Deployment\S* "wrong" is invalid: spec.template.spec'):
+                await stage.api.check_create(DEPLOYMENTS, wrong)
 
     async def test_patch_merges_removes_and_replaces_lists(self, stage):
         await stage.api.create(

@@ -30,7 +30,7 @@ class AroundApi:
         self._inner = inner
 
     def reading(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
-        """Around list and get."""
+        """Around list, get and check_create."""
         return nullcontext()
 
     def writing(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
@@ -63,6 +63,11 @@ class AroundApi:
         """See `port.Api.create`."""
         with self.writing("create", kind):
             return await self._inner.create(kind, body)
+
+    async def check_create(self, kind: Kind, body: Raw) -> None:
+        """See `port.Api.check_create`."""
+        with self.reading("check", kind):
+            await self._inner.check_create(kind, body)
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True

@@ -100,10 +100,11 @@ class KubernetesApi:
 
     async def create(self, kind: Kind, body: Raw) -> Raw:
         """See `port.Api.create`."""
-        namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
-        request = _request("create", kind, namespace, name)
-        path, query = kind.path(namespace), {"fieldManager": self._manager}
-        return await self._ask(replace(request, method="POST", path=path, query=query, body=typed(body, kind)))
+        return await self._post(kind, body)
+
+    async def check_create(self, kind: Kind, body: Raw) -> None:
+        """See `port.Api.check_create`."""
+        await self._post(kind, body, dryRun="All")
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
@@ -177,6 +178,12 @@ class KubernetesApi:
     async def close(self) -> None:
         """See `port.Api.close`."""
         await self._connection.close()
+
+    async def _post(self, kind: Kind, body: Raw, **options: str) -> Raw:
+        namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
+        request = _request("create", kind, namespace, name)
+        path, query = kind.path(namespace), {"fieldManager": self._manager, **options}
+        return await self._ask(replace(request, method="POST", path=path, query=query, body=typed(body, kind)))
 
     async def _ask(self, request: Request) -> Raw:
         answer = await self._connection.ask(request)

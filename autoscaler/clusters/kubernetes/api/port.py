@@ -139,6 +139,13 @@ class Api(Protocol):
         """Make an object that is not there (`metadata.namespace` says where); AlreadyExistsError when the name is."""
         ...
 
+    async def check_create(self, kind: Kind, body: Raw) -> None:
+        """Raise what `create` would raise now, by schema, admission, quota or name; nothing is made (dry run).
+
+        Needs the same right as `create`.  BadRequestError where an admission webhook cannot be asked like that.
+        """
+        ...
+
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
     ) -> Raw:

@@ -97,6 +97,10 @@ class MemoryApi:
         """See `port.Api.create`."""
         return _copy(self._server.create(kind, body, Owner(self._manager, is_apply=False)))
 
+    async def check_create(self, kind: Kind, body: Raw) -> None:
+        """See `port.Api.check_create`."""
+        self._server.judge(kind, body)
+
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
     ) -> Raw:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.api.errors import FieldProblem, ForbiddenError, InvalidError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import (
     CONFIG_MAPS,
+    DEPLOYMENTS,
     EVENTS,
     LEASES,
     LIMIT_RANGES,
@@ -53,6 +54,9 @@ def made(kind: Kind, body: Raw, classes: Iterable[Raw]) -> Raw:
     """
     _check_metadata(kind, body)
     obj = {name: value for name, value in body.items() if name != "status" or not has_status(kind)}
+    if kind == DEPLOYMENTS:
+        template = (body.get("spec") or {}).get("template") or {}
+        _check_containers("Deployment", body["metadata"]["name"], "spec.template.spec", template.get("spec") or {})
     if kind != PODS:
         return obj
     spec = {**_POD_DEFAULTS, **(body.get("spec") or {}), **_priority(body, classes)}
@@ -122,8 +126,24 @@ def _priority(pod: Raw, classes: Iterable[Raw]) -> Raw:
 def _check_new_pod(name: str, spec: Raw) -> None:
     if not spec.get("containers"):
         raise _invalid("Pod", name, "spec.containers", "Required value")
+    _check_containers("Pod", name, "spec", spec)
     if spec.get("schedulingGates") and spec.get("nodeName"):
         raise _invalid("Pod", name, "spec.nodeName", "Forbidden: cannot be set until all schedulingGates are cleared")
+
+
+def _check_containers(kind: str, name: str, path: str, spec: Raw) -> None:
+    """What users write into templates most often that only the server refuses: names, ports, mounts."""
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for number, container in enumerate(spec.get("containers") or ()):
+        here = f"{path}.containers[{number}]"
+        if not _LABEL.fullmatch(str(container.get("name"))):
+            raise _invalid(kind, name, f"{here}.name", f'Invalid value: "{container.get("name")}": no DNS label')
+        for port in container.get("ports") or ():
+            if not 1 <= int(port["containerPort"]) <= 65535:
+                raise _invalid(kind, name, f"{here}.ports[0].containerPort", "must be between 1 and 65535, inclusive")
+        for mount in container.get("volumeMounts") or ():
+            if mount["name"] not in volumes:
+                raise _invalid(kind, name, f"{here}.volumeMounts[0].name", f'Not found: "{mount["name"]}"')
 
 
 def _check_changed_pod(before: Raw, after: Raw, name: str) -> None:

@@ -118,15 +118,21 @@ class MemoryServer:
         """Who has set which of its fields."""
         return self._find(kind, namespace, name).owners
 
-    def create(self, kind: Kind, body: Raw, owner: Owner, owners: Owners | None = None) -> Raw:
-        """Store a new object; `owners` when an apply makes it."""
+    def judge(self, kind: Kind, body: Raw) -> Raw:
+        """The object as it would stand; raises what `create` does, and stores nothing."""
         wanted = _json(body) | {"apiVersion": kind.api_version, "kind": kind.kind}
-        place = _place(wanted)
-        self._check_namespace(place[0])
-        if place in self._objects.get(kind, {}):
-            raise AlreadyExistsError(f'{kind.plural} "{place[1]}" already exists')
+        namespace, name = _place(wanted)
+        self._check_namespace(namespace)
         obj = made(kind, wanted, self.all(PRIORITY_CLASSES))
         self._admit(kind, obj, None)
+        if (namespace, name) in self._objects.get(kind, {}):  # after admission, as on a real server
+            raise AlreadyExistsError(f'{kind.plural} "{name}" already exists')
+        return obj
+
+    def create(self, kind: Kind, body: Raw, owner: Owner, owners: Owners | None = None) -> Raw:
+        """Store a new object; `owners` when an apply makes it."""
+        obj = self.judge(kind, body)
+        place = _place(obj)
         self._made += 1
         obj["metadata"] = obj["metadata"] | {
             "uid": f"00000000-0000-4000-8000-{self._made:012d}",
