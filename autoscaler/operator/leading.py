@@ -32,6 +32,7 @@ from autoscaler.domain import JobName, Role
 from autoscaler.jobs.masters import Masters
 from autoscaler.loop import Loop, Step
 from autoscaler.manifests.values import Mode
+from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.asking import Asking
 from autoscaler.operator.definition import Definition
 from autoscaler.operator.ends import By, PodEnd
@@ -83,11 +84,13 @@ class Leading:
         metrics: Metrics,
         masters: Masters,
         *,
+        accounts: Accounts | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
+        self._accounts = accounts
         self._clock = clock
         self._offset_s = clock() - wall_s()
         self._passed_at_s = clock()
@@ -101,6 +104,7 @@ class Leading:
             servers_of=self._servers_of,
             is_stuck=lambda job: has_unstarted(self.ground.pods(job), wall_s()),
             namespaces=settings.namespaces,
+            accounts=accounts,
         )
         self.cluster = KubernetesCluster(
             api,
@@ -165,6 +169,8 @@ class Leading:
             tasks.create_task(self.loop.run(), name="planner loop")
             tasks.create_task(self.jobs.run(), name="jobs")
             tasks.create_task(self.objects.keep(self._owners), name="objects")
+            if self._accounts is not None:
+                tasks.create_task(self._accounts.keep(), name="accounts")
             tasks.create_task(self.statuses.run(), name="statuses")
             tasks.create_task(self.events.run(), name="events")
             tasks.create_task(self._listen_to_users(), name="kopf")

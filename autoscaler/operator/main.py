@@ -7,15 +7,16 @@ SIGTERM ends it in order: the work, then the Lease is given back, so that anothe
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import time
+from contextlib import AsyncExitStack, suppress
 
 from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.port import Api
 from autoscaler.jobs.masters import Masters
+from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.following import SLIMS
 from autoscaler.operator.health import HealthServer, State
 from autoscaler.operator.leading import Leading
@@ -36,7 +37,7 @@ async def run(settings: OperatorSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with contextlib.AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         metrics = Metrics()
         api = MeteredApi(await connect(settings.kubeconfig, slims=SLIMS), metrics.count_call)
         stack.push_async_callback(api.close)
@@ -49,7 +50,7 @@ async def run(settings: OperatorSettings) -> None:
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in (work, stopping):
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             await work
 
 
@@ -98,8 +99,12 @@ class Operator:
 
     async def _lead(self, fenced: Api) -> None:
         """The work of one term, until it is cancelled."""
-        async with Masters() as masters:
-            self._leading = Leading(fenced, self._settings, self._metrics, masters)
+        async with Masters() as masters, AsyncExitStack() as stack:
+            accounts = None
+            if self._settings.accounts is not None:
+                accounts = Accounts(fenced, self._settings.accounts, may_write=self._lease.may_write)
+                await stack.enter_async_context(accounts)
+            self._leading = Leading(fenced, self._settings, self._metrics, masters, accounts=accounts)
             try:
                 await self._leading.run()
             finally:

@@ -1,4 +1,4 @@
-"""Keeps what a job owns beside pods and master: three Secrets, a headless Service, a PodDisruptionBudget.
+"""Keeps what a job owns beside pods and master: Secrets, a Service, a PodDisruptionBudget, a user of etcd.
 
 `prepare` makes them before the first pod, which mounts them; after that they are healed when somebody has deleted or
 changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -23,7 +23,15 @@ from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
 from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.building.disruption import build_budget
-from autoscaler.clusters.kubernetes.building.identity import Identity, is_due, issue, read_identity, renewed, secrets_of
+from autoscaler.clusters.kubernetes.building.identity import (
+    Identity,
+    etcd_password_of,
+    is_due,
+    issue,
+    read_identity,
+    renewed,
+    secrets_of,
+)
 from autoscaler.clusters.kubernetes.building.master import build_service
 from autoscaler.clusters.kubernetes.building.names import (
     authority_secret,
@@ -37,6 +45,7 @@ from autoscaler.clusters.kubernetes.ownership import check_own
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, text, whole
 from autoscaler.errors import ClusterError
+from autoscaler.operator.accounts import Accounts
 
 HEAL_EVERY_S: Final = 60.0
 SECRETS_EVERY: Final = 10  # rounds of healing
@@ -58,7 +67,8 @@ class Kept:
 class Objects:
     """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all.
 
-    `servers_of`: how many parameter servers a job has now.  `is_stuck`: whether a pod of the job does not start.
+    `accounts`: what each job has in etcd; None where there is no etcd.  `servers_of`: how many parameter servers a job
+    has now.  `is_stuck`: whether a pod of the job does not start.
     """
 
     def __init__(
@@ -70,8 +80,10 @@ class Objects:
         servers_of: Callable[[KubeJob], int],
         is_stuck: Callable[[KubeJob], bool],
         namespaces: tuple[str, ...] = (),
+        accounts: Accounts | None = None,
     ) -> None:
         self._api = api
+        self._accounts = accounts
         self._etcd = etcd
         self._now = now
         self._servers_of = servers_of
@@ -178,8 +190,11 @@ class Objects:
         else:  # what is left keeps token and authority, by which running pods know each other
             left = _identity(authority, member, member) or _identity(authority, master, master)
             identity = issue(job, now) if left is None else renewed(left, job, now)
-        for body in secrets_of(job, identity, self._etcd):  # applied also when it stands: etcd's files may be new
+        etcd = replace(self._etcd, password=etcd_password_of(master)) if self._etcd.is_separate else self._etcd
+        for body in secrets_of(job, identity, etcd):  # applied also when it stands: etcd's files may be new
             await self._api.apply(SECRETS, body)
+        if self._accounts is not None:  # after the Secret, which is where the password is found again
+            await self._accounts.make(job, etcd.password)
         return identity
 
     async def _secrets(self, job: KubeJob) -> tuple[Raw | None, Raw | None, Raw | None]:

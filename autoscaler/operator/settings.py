@@ -4,7 +4,8 @@
 
 From the environment: EDL_NAME (this pod's name), EDL_IMAGE (for masters and servers whose template names none),
 EDL_ELASTIC_SERVERS (true: parameter servers come and go with their trainers), EDL_MOVE_SERVERS (true: besides, they go
-to where they waste least), and EDL_ETCD_* as a master reads them: each job's masters are handed them on.
+to where they waste least), and EDL_ETCD_* as a master reads them: each job's masters are handed them on, but for user
+and password where EDL_ETCD_ADMIN_USER and EDL_ETCD_ADMIN_PASSWORD_FILE name a user that makes one for each job (0165).
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
 from autoscaler.domain import Policy
 from autoscaler.errors import InvalidSpecError
+from autoscaler.operator.accounts import AccountSettings, read_account_settings
 from autoscaler.operator.leadership import LeaseTiming
 from autoscaler.operator.policy_file import parse_policy, read_policy
 
@@ -49,6 +51,7 @@ class OperatorSettings:
     identity: str
     policy: Policy
     build: BuildSettings
+    accounts: AccountSettings | None = None
     namespaces: tuple[str, ...] = ()
     kubeconfig: Path | None = None
     timing: LeaseTiming = field(default_factory=LeaseTiming)
@@ -72,6 +75,7 @@ def read_settings(
         raise InvalidSpecError("--lease", f"is {lease!r}", "NAMESPACE/NAME")
     if log_level not in LOG_LEVELS:
         raise InvalidSpecError("--log-level", f"is {log_level!r}", ", ".join(LOG_LEVELS))
+    etcd, accounts = _etcd(environ), read_account_settings(environ)
     return OperatorSettings(
         listen=_address(listen),
         lease_namespace=namespace,
@@ -80,12 +84,13 @@ def read_settings(
         policy=policy,
         build=BuildSettings(
             image=_image(environ),
-            etcd=_etcd(environ),
+            etcd=replace(etcd, is_separate=accounts is not None and accounts.is_separate),
             reclaim=policy.reclaim,
             elastic_servers=_switch(environ, "EDL_ELASTIC_SERVERS"),
             moves_servers=_moves_servers(environ),
             surplus_grace_s=policy.surplus_grace_s,
         ),
+        accounts=accounts,
         namespaces=_namespaces(namespaces),
         kubeconfig=kubeconfig,
         log_level=log_level,

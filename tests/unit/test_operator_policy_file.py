@@ -100,7 +100,8 @@ def test_the_options_become_settings(tmp_path):
     (tmp_path / "ca").write_text("CA")
     (tmp_path / "password").write_text("secret\n")
     files = {"EDL_ETCD_CA_FILE": str(tmp_path / "ca"), "EDL_ETCD_PASSWORD_FILE": str(tmp_path / "password")}
-    read = settings(namespaces="team-a, team-b,team-a", environ=ENVIRONMENT | files | {"EDL_ETCD_USER": "root"})
+    etcd = {"EDL_ETCD_USER": "root", "EDL_ETCD_ENDPOINTS": "https://etcd:2379"}
+    read = settings(namespaces="team-a, team-b,team-a", environ=ENVIRONMENT | files | etcd)
     assert (read.lease_namespace, read.lease_name, read.identity) == ("edl", "edl", "edl-0")
     assert (read.listen.host, read.listen.port, read.namespaces) == ("0.0.0.0", 8080, ("team-a", "team-b"))
     assert (read.build.etcd.ca, read.build.etcd.user) == ("CA", "root")

@@ -67,13 +67,13 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_ETCD_CA_FILE": etcd.ca and ETCD_KEYS["ca"],
         "EDL_ETCD_CERT_FILE": etcd.certificate and ETCD_KEYS["certificate"],
         "EDL_ETCD_KEY_FILE": etcd.key and ETCD_KEYS["key"],
-        "EDL_ETCD_PASSWORD_FILE": etcd.password and ETCD_KEYS["password"],
+        "EDL_ETCD_PASSWORD_FILE": ETCD_KEYS["password"] if etcd.password or etcd.is_separate else "",
     }
     told |= {name: f"{IDENTITY_FOLDER}/{file}" for name, file in files.items() if file}
     if spec.server is not None:
         told |= {"EDL_AFTER_LOSS": spec.server.after_loss.value, "EDL_COPIES": str(spec.server.copies)}
-    if etcd.user:
-        told["EDL_ETCD_USER"] = etcd.user
+    if etcd.user or etcd.is_separate:
+        told["EDL_ETCD_USER"] = store_name(job.namespace, job.name, job.uid) if etcd.is_separate else etcd.user
     return [_from_field("EDL_NAME", "metadata.name"), *_written(told)]
 
 

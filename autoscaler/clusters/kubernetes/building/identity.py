@@ -15,8 +15,10 @@ The one file of `building` with chance in it; the time is an argument.
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 from binascii import Error as BadBase64Error
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -45,6 +47,9 @@ AUTHORITY_LIFE: Final = timedelta(days=3650)
 LEAF_LIFE: Final = timedelta(days=365)
 SKEW: Final = timedelta(minutes=5)
 """A node's clock may be behind by this much."""
+
+_PASSWORD_BYTES: Final = 32
+_PASSWORD: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of so many bytes in URL-safe base64: what users wrote is not ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,15 @@ def read_identity(authority: Raw, member: Raw, master: Raw) -> Identity | None:
         return None
     is_whole = bool(identity.token) and _of(master, TOKEN) == identity.token.encode()
     return identity if is_whole else None
+
+
+def etcd_password_of(master: Raw | None) -> str:
+    """The job's own password of etcd as it stands in the master's Secret, or a new one where none of ours does."""
+    with suppress(KeyError, ValueError, TypeError, BadBase64Error):
+        password = _of(master or {}, ETCD_KEYS["password"]).decode("ascii")
+        if _PASSWORD.fullmatch(password):
+            return password
+    return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 
 def secrets_of(job: KubeJob, identity: Identity, etcd: EtcdAccess) -> tuple[dict[str, Any], ...]:

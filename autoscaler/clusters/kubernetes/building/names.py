@@ -63,3 +63,10 @@ def store_name(namespace: str, job: str, uid: str) -> str:
     checkpoint folder and never meets what the other one left.
     """
     return f"{namespace}.{job}.{uid[:8]}"
+
+
+def split_store_name(name: str) -> tuple[str, str, str]:
+    """Namespace, job and start of its UID: a namespace holds no dot, nor does a UID."""
+    namespace, _, rest = name.partition(".")
+    job, _, uid = rest.rpartition(".")
+    return namespace, job, uid

@@ -9,7 +9,10 @@ from autoscaler.domain import Reclaim
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdAccess:
-    """Where etcd is and what masters show it.  PEM and password as they are handed on by the master's secret."""
+    """Where etcd is and what masters show it.  PEM and password as they are handed on by the master's secret.
+
+    `is_separate`: each job has a user and a password of its own (0165); else all show `user` and `password`.
+    """
 
     endpoints: str
     user: str = ""
@@ -17,6 +20,7 @@ class EtcdAccess:
     ca: str = ""
     certificate: str = ""
     key: str = ""
+    is_separate: bool = False
 
     def __repr__(self) -> str:
         return f"EtcdAccess(endpoints={self.endpoints!r}, user={self.user!r})"

@@ -1,0 +1,207 @@
+"""What jobs have in etcd: made before a job's first pod, and gone some time after the job (ADR 0165).
+
+A job's name there holds the start of its UID, so that a job made again under its name has other keys and another user.
+Nothing holds a TrainingJob back when it is deleted (ADR 0152): what it had is found by its record and dropped once the
+API server says that the job is gone, and has said so for a while, in which its masters end.
+
+This module is the one of the cluster side that knows the master's store; `master.store.etcd.accounts` does the writing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError, NotLeadingError
+from autoscaler.clusters.kubernetes.api.kinds import NAMESPACES, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.port import Api
+from autoscaler.clusters.kubernetes.building.names import split_store_name, store_name
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.errors import ClusterError, InvalidSpecError, PermanentError, TemporaryError
+from master.errors import InvalidSettingError, MasterError, StoreAccessError
+from master.errors import TemporaryError as StoreTemporaryError
+from master.store.etcd.accounts import EtcdAccounts
+from master.store.etcd.config import PASSWORD_FILE, USER, EtcdConfig
+
+ADMIN_USER: Final = "EDL_ETCD_ADMIN_USER"
+ADMIN_PASSWORD_FILE: Final = "EDL_ETCD_ADMIN_PASSWORD_FILE"  # noqa: S105  the variable's name, no password
+SWEEP_EVERY_S: Final = 60.0
+GONE_FOR_S: Final = 120.0
+"""Its pods have their grace, in which a master commits once more."""
+DROP_PAUSE_S: Final = 0.2  # five jobs a second: a thousand that go at once stand in nobody's way
+AWAY_S: Final = 5.0
+"""An etcd that did not answer is asked again after this; until then nobody waits for its deadline."""
+CLUSTER: Final = "kube-system"
+"""The namespace whose UID tells clusters apart: it stands in each one, and for ever."""
+
+Answer = TypeVar("Answer")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountSettings:
+    """How the operator reaches etcd.  `is_separate`: as a user that makes users, so that each job has its own."""
+
+    config: EtcdConfig
+    is_separate: bool
+
+
+def read_account_settings(environ: Mapping[str, str] = os.environ) -> AccountSettings | None:
+    """None where masters have no etcd.  Raises InvalidSpecError with the variable's name."""
+    user, file = environ.get(ADMIN_USER, ""), environ.get(ADMIN_PASSWORD_FILE, "")
+    if bool(user) != bool(file):
+        raise InvalidSpecError(ADMIN_PASSWORD_FILE if user else ADMIN_USER, "is not set", "the two go together")
+    if user and environ.get(USER):
+        raise InvalidSpecError(USER, f"stands beside {ADMIN_USER}", "leave it out: each job gets a user of its own")
+    admin = {USER: user, PASSWORD_FILE: file} if user else {}
+    try:
+        config = EtcdConfig.try_from_environment({**environ, **admin})
+    except InvalidSettingError as error:
+        raise InvalidSpecError(error.path, str(error).removeprefix(f"{error.path}: ")) from None
+    if config is None:
+        return None
+    return AccountSettings(config=config, is_separate=bool(user))
+
+
+class Accounts:
+    """The accounts of all jobs of this cluster.  `may_write`: whether this operator leads.  Use as a context."""
+
+    def __init__(
+        self,
+        api: Api,
+        settings: AccountSettings,
+        *,
+        may_write: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.is_separate = settings.is_separate
+        self._api = api
+        self._settings = settings
+        self._may_write = may_write
+        self._clock = clock
+        self._etcd: EtcdAccounts | None = None
+        self._opening = asyncio.Lock()
+        self._away_until_s = float("-inf")
+        self._gone_since_s: dict[str, float] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._etcd is not None:
+            await self._etcd.close()
+
+    async def make(self, job: KubeJob, password: str) -> None:
+        """The job's user has this password and reaches the job's keys alone; where jobs share a user, it is recorded.
+
+        Raises ClusterError: TemporaryError while etcd does not answer, PermanentError when it refuses.
+        """
+        name = store_name(job.namespace, job.name, job.uid)
+        if self.is_separate:
+            await self._ask(partial(EtcdAccounts.make, job=name, password=password))
+            return
+        try:
+            await self._ask(partial(EtcdAccounts.make, job=name, password=password))
+        except PermanentError as error:  # a user for the jobs' keys alone may not write records
+            log.warning("job %s: its keys stay in etcd when it goes: %s", job.key, error)
+
+    async def keep(self) -> None:
+        """Drop what deleted jobs had, now and then, until cancelled."""
+        if not self.is_separate:
+            log.warning("masters of all jobs share what etcd lets them do; set %s so that each has its own", ADMIN_USER)
+        while True:
+            await asyncio.sleep(SWEEP_EVERY_S)
+            try:
+                await self.sweep()
+            except ClusterError as error:
+                log.warning("what deleted jobs had in etcd could not be looked through: %s", error)
+
+    async def sweep(self) -> None:
+        """Drop what is due; what fails for one job waits for the next time.  Raises ClusterError where etcd tells nothing."""
+        for name in await self.due():
+            try:
+                await self._ask(partial(EtcdAccounts.drop, job=name))
+            except ClusterError as error:
+                log.warning("job %s is gone; what it had in etcd is not: %s", name, error)
+                continue
+            self._gone_since_s.pop(name, None)
+            log.info("job %s is gone: neither user nor keys of it are left in etcd", name)
+            await asyncio.sleep(DROP_PAUSE_S)
+
+    async def due(self) -> tuple[str, ...]:
+        """The names in etcd of jobs that have been gone for `GONE_FOR_S`, as often as this was asked.
+
+        Raises ClusterError.
+        """
+        now_s = self._clock()
+        names = await self._ask(EtcdAccounts.jobs)
+        gone = [name for name in names if await self._is_gone(name)]
+        self._gone_since_s = {name: self._gone_since_s.get(name, now_s) for name in gone}
+        return tuple(name for name in gone if now_s - self._gone_since_s[name] >= GONE_FOR_S)
+
+    async def _is_gone(self, name: str) -> bool:
+        """Whether the API server says so of this very job: one that was made again has another UID."""
+        namespace, job, uid = split_store_name(name)
+        try:
+            raw = await self._api.get(TRAINING_JOBS, job, namespace=namespace)
+        except NotFoundError:
+            return True
+        except ClusterError as error:  # a namespace that EDL may no longer read, say
+            log.debug("job %s: whether it is gone is not known: %s", name, error)
+            return False
+        return store_name(namespace, job, text(raw, "metadata", "uid")) != store_name(namespace, job, uid)
+
+    # ---- etcd -------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, question: Callable[[EtcdAccounts], Awaitable[Answer]]) -> Answer:
+        if self._clock() < self._away_until_s:
+            raise TemporaryError("etcd did not answer a moment ago", retry_after_s=AWAY_S)
+        with self._translated():
+            etcd = await self._open()
+            if not self._may_write():
+                raise NotLeadingError("etcd: this operator does not lead any more")
+            return await question(etcd)
+
+    async def _open(self) -> EtcdAccounts:
+        async with self._opening:
+            if self._etcd is None:
+                cluster = text(await self._api.get(NAMESPACES, CLUSTER), "metadata", "uid")
+                etcd = EtcdAccounts(self._settings.config, cluster=cluster, is_separate=self.is_separate)
+                try:
+                    await self._check(etcd)
+                except BaseException:
+                    await etcd.close()
+                    raise
+                self._etcd = etcd
+            return self._etcd
+
+    async def _check(self, etcd: EtcdAccounts) -> None:
+        """Raise PermanentError where users of their own would separate nobody."""
+        if self.is_separate and await etcd.is_open():
+            raise PermanentError(
+                "etcd shows the jobs' keys to whoever comes without a user: turn its authentication on, and give the "
+                "user of the certificate's common name no role"
+            )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except StoreTemporaryError as error:
+            self._away_until_s = self._clock() + AWAY_S
+            raise TemporaryError(f"etcd: {error}", retry_after_s=AWAY_S) from error
+        except StoreAccessError as error:
+            raise PermanentError(f"etcd refused {ADMIN_USER if self.is_separate else USER}: {error}") from error
+        except MasterError as error:
+            raise PermanentError(f"etcd: {error}") from error
