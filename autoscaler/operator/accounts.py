@@ -103,17 +103,17 @@ class Accounts:
             await self._etcd.close()
 
     async def make(self, job: KubeJob, password: str) -> None:
-        """The job's user has this password and reaches the job's keys alone; where jobs share a user, it is recorded.
+        """The job's user has this password and reaches the job's keys alone.
 
-        Raises ClusterError: TemporaryError while etcd does not answer, PermanentError when it refuses.
+        Where jobs share a user the job is recorded, if that can be: it waits for no etcd that it may not even use.
+        Raises ClusterError otherwise: TemporaryError while etcd does not answer, PermanentError when it refuses.
         """
         name = store_name(job.namespace, job.name, job.uid)
-        if self.is_separate:
-            await self._ask(partial(EtcdAccounts.make, job=name, password=password))
-            return
         try:
             await self._ask(partial(EtcdAccounts.make, job=name, password=password))
-        except PermanentError as error:  # a user for the jobs' keys alone may not write records
+        except ClusterError as error:
+            if self.is_separate:
+                raise
             log.warning("job %s: its keys stay in etcd when it goes: %s", job.key, error)
 
     async def keep(self) -> None:
@@ -128,7 +128,7 @@ class Accounts:
                 log.warning("what deleted jobs had in etcd could not be looked through: %s", error)
 
     async def sweep(self) -> None:
-        """Drop what is due; what fails for one job waits for the next time.  Raises ClusterError where etcd tells nothing."""
+        """Drop what is due; what fails for one job waits.  Raises ClusterError while etcd is away."""
         for name in await self.due():
             try:
                 await self._ask(partial(EtcdAccounts.drop, job=name))
@@ -187,11 +187,12 @@ class Accounts:
             return self._etcd
 
     async def _check(self, etcd: EtcdAccounts) -> None:
-        """Raise PermanentError where users of their own would separate nobody."""
+        """Raise TemporaryError where users of their own would separate nobody: etcd may be about to be set up."""
         if self.is_separate and await etcd.is_open():
-            raise PermanentError(
+            raise TemporaryError(
                 "etcd shows the jobs' keys to whoever comes without a user: turn its authentication on, and give the "
-                "user of the certificate's common name no role"
+                "user of the certificate's common name no role",
+                retry_after_s=AWAY_S,
             )
 
     @contextmanager

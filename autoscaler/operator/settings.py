@@ -143,7 +143,14 @@ def _etcd(environ: Mapping[str, str]) -> EtcdAccess:
     user = environ.get("EDL_ETCD_USER", "")
     if bool(user) != bool(files["password"]):
         raise InvalidSpecError("EDL_ETCD_USER", "and EDL_ETCD_PASSWORD_FILE go together", "set both or none")
-    return EtcdAccess(endpoints=environ.get("EDL_ETCD_ENDPOINTS", "").strip(), user=user, **files)
+    return EtcdAccess(
+        endpoints=environ.get("EDL_ETCD_ENDPOINTS", "").strip(),
+        user=user,
+        password=files["password"],
+        ca=files["ca"],
+        certificate=files["certificate"],
+        key=files["key"],
+    )
 
 
 def _read(environ: Mapping[str, str], variable: str) -> str:

@@ -32,7 +32,7 @@ VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
                 "endpoints": ["https://etcd-0.example:2379", "https://etcd-1.example:12379"],
                 "secretName": "etcd-client",
                 "clientCertificate": True,
-                "password": True,
+                "admin": True,
             }
         }
     },

@@ -5,7 +5,15 @@ import json
 import pytest
 
 from tests.chart.golden import GOLDEN, make_pages
-from tests.chart.rendering import CHART, VALUE_SETS, pod_templates, render, render_set, render_text
+from tests.chart.rendering import (
+    CHART,
+    VALUE_SETS,
+    RefusedValuesError,
+    pod_templates,
+    render,
+    render_set,
+    render_text,
+)
 
 SETS = pytest.mark.parametrize("name", VALUE_SETS)
 
@@ -133,15 +141,31 @@ def test_members_without_volumes_keep_their_data_in_the_pod():
 def test_an_identity_is_made_for_etcd_where_none_is_named():
     objects = render({"etcd": {"enabled": True}})
     (secret,) = (thing for thing in objects if thing["kind"] == "Secret")
-    assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key", "root-password", "masters-password"}
+    assert set(secret["data"]) == {"ca.crt", "tls.crt", "tls.key", "root-password"}
     assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
 def test_nobody_but_who_makes_etcds_users_is_given_roots_password():
-    """The operator hands on what it is given, to every namespace with a job (ADR 0155)."""
+    """The job that turns authentication on, and the operator, which hands it on to nobody (ADR 0165)."""
     holders = {name for name, pod in pod_templates(render_set("own-etcd")) if "root-password" in json.dumps(pod)}
-    assert len(holders) == 1
-    assert all("etcd-auth" in name for name in holders)
+    assert len(holders) == 2
+    assert all("etcd-auth" in name or name.endswith("operator") for name in holders)
+
+
+@pytest.mark.parametrize("values", ["own-etcd", "external-etcd"])
+def test_the_operator_makes_users_where_it_may_and_hands_on_none(values):
+    """Masters get a user of their own: no shared one stands beside the administrator's (A11, ADR 0165)."""
+    (operator,) = (pod for name, pod in pod_templates(render_set(values)) if name.endswith("operator"))
+    variables = {one["name"] for one in operator["containers"][0]["env"]}
+    assert {"EDL_ETCD_ADMIN_USER", "EDL_ETCD_ADMIN_PASSWORD_FILE"} <= variables
+    assert not {"EDL_ETCD_USER", "EDL_ETCD_PASSWORD_FILE"} & variables
+
+
+def test_an_external_etcd_has_one_kind_of_user():
+    """A shared user beside the administrator's would be handed to every job."""
+    external = {"endpoints": ["https://etcd:2379"], "secretName": "etcd", "admin": True, "password": True}
+    with pytest.raises(RefusedValuesError, match=r"etcd\.external\.admin"):
+        render({"etcd": {"external": external}})
 
 
 def test_the_dashboard_is_json_and_asks_for_metrics_of_edl():

@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.building.environment import master_variables
 from autoscaler.clusters.kubernetes.building.names import store_name
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
 from autoscaler.clusters.kubernetes.reading.jobs import read_job
-from autoscaler.errors import PermanentError, TemporaryError
+from autoscaler.errors import TemporaryError
 from autoscaler.operator import accounts as module
 from autoscaler.operator.accounts import GONE_FOR_S, Accounts, AccountSettings
 from autoscaler.operator.objects import Objects
@@ -20,7 +20,7 @@ from master.errors import StoreAccessError
 from master.store.etcd.config import Credentials, EtcdConfig
 from master.store.etcd.store import EtcdStore
 from master.store.port import Committed, Put, Transaction
-from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd, rpc
+from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd, rpc, turn_users_on
 from tests.unit.kube_objects import raw_job
 from tests.unit.kube_stand_ins import add_job
 
@@ -152,7 +152,7 @@ async def names_in_etcd(stage):
 
 
 async def test_what_a_deleted_job_had_goes_after_a_while(stage):
-    """User, role, keys and record; a job that was made again under the name keeps what is its own, with a new password."""
+    """User, role, keys and record; a job made again under the name keeps its own, with a new password."""
     first = await stage.start("digits")
     assert await commits(stage.store(first, stage.credentials(first)))
     before = stage.credentials(first)
@@ -209,13 +209,24 @@ async def test_an_etcd_that_is_away_is_waited_for_once():
                 await stage.start(name)
 
 
+async def test_jobs_that_share_a_user_wait_for_no_etcd():
+    """The operator may not reach what masters reach; a job that is not recorded leaves its keys."""
+    stage = Stage(EtcdConfig(endpoints=("127.0.0.1:9",)), is_separate=False)
+    async with stage.accounts:
+        await stage.start("digits")
+    assert {one["metadata"]["name"] for one in stage.server.all(SECRETS)} > {"digits-master"}
+
+
 async def test_an_etcd_without_users_starts_no_job_that_was_to_be_separate(etcd, open_store):
     """Better no job than one that seems to be separate; the words say what to do."""
     config = open_store(etcd)._channel.config
     stage = Stage(config_of(config, ROOT))
     async with stage.accounts:
-        with pytest.raises(PermanentError, match="authentication"):
+        with pytest.raises(TemporaryError, match="authentication"):
             await stage.start("digits")
+        await turn_users_on(config)
+        await stage.objects.prepare(stage.job("digits"))
+        assert await commits(stage.store(stage.job("digits"), stage.credentials(stage.job("digits"))))
 
 
 async def test_jobs_that_share_a_user_start_and_their_keys_go(etcd, open_store):

@@ -13,6 +13,12 @@ belongs to the jobs of a namespace, and its own lease.  No part holds a wildcard
   resources: [customresourcedefinitions]
   resourceNames: [trainingjobs.edl.dev]
   verbs: [get]
+{{- if include "edl.etcdEndpoints" . }}
+- apiGroups: [""]
+  resources: [namespaces]   # its UID tells this cluster's jobs in etcd from another cluster's
+  resourceNames: [kube-system]
+  verbs: [get]
+{{- end }}
 {{- end }}
 
 {{- define "edl.rules.namespace" -}}

@@ -109,9 +109,10 @@ class EtcdAccounts:
 
     async def _make_user(self, job: str, password: str) -> None:
         user = await self._find("UserGet", rpc.AuthUserGetRequest(name=job), unknown=USER_UNKNOWN)
-        if user is None:
-            await self._change("UserAdd", rpc.AuthUserAddRequest(name=job, password=password), done=USER_EXISTS)
-        if not await self._is_known(job, password):
+        is_new = user is None and await self._change(
+            "UserAdd", rpc.AuthUserAddRequest(name=job, password=password), done=USER_EXISTS
+        )
+        if not is_new and not await self._is_known(job, password):
             await self._change("UserChangePassword", rpc.AuthUserChangePasswordRequest(name=job, password=password))
         if user is None or job not in user.roles:
             await self._change("UserGrantRole", rpc.AuthUserGrantRoleRequest(user=job, role=job))
@@ -146,14 +147,16 @@ class EtcdAccounts:
                 return None
             raise
 
-    async def _change(self, name: str, request: Any, *, done: str = "") -> None:
-        """`done`: etcd's words where the change stands already, as after an answer that was lost."""
+    async def _change(self, name: str, request: Any, *, done: str = "") -> bool:
+        """True, or False for what stands already, as after an answer that was lost: then `done` is etcd's words."""
         try:
             await self._call(lambda channel: getattr(stubs.AuthStub(channel), name), request)
         except PermanentError as error:
             if not done or done not in str(error):
                 raise
+            return False
         await asyncio.sleep(PAUSE_S)
+        return True
 
     async def _call(self, method: Callable[[Any], Any], request: Any) -> Any:
         return await self._channel.call(method, request)
