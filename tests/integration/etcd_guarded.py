@@ -3,6 +3,7 @@
 from contextlib import asynccontextmanager
 
 from master.etcd_server.cluster import start_etcd
+from master.etcd_server.doors import free_ports
 from master.store.etcd.accounts import EtcdAccounts
 from master.store.etcd.channel import EtcdChannel
 from master.store.etcd.config import Credentials, EtcdConfig, Tls
@@ -19,7 +20,7 @@ async def guarded_etcd(binary, folder, *options):
     folder.mkdir(exist_ok=True)
     Authority("etcd").issue(identity)
     said = [f"--cert-file={identity}/tls.crt", f"--key-file={identity}/tls.key", "--bcrypt-cost=4", *options]
-    async with start_etcd(binary, folder / "etcd", scheme="https", options=said) as cluster:
+    async with start_etcd(binary, folder / "etcd", ports=free_ports(1), scheme="https", options=said) as cluster:
         config = EtcdConfig(
             endpoints=cluster.endpoints, tls=Tls(ca=(identity / "ca.crt").read_bytes()), credentials=ROOT
         )
