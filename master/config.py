@@ -15,6 +15,9 @@
 | EDL_COPIES             | of every bucket; 2: a lost server costs a promotion (ADR 0318)       | 1                 |
 | EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have          | RollBack          |
 | EDL_BUCKETS            | buckets of a new job's tables, 4,096 at most                         | 256               |
+| EDL_CHECKPOINT_START   | what to go on from in a folder that cannot be read: a manifest, anew |                   |
+| EDL_HISTORY            | name of what begins here, the same for all masters of one job        | random            |
+| EDL_UNREADABLE_S       | what of a checkpoint cannot be read is tried so long, then job fails | 60                |
 | EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
 | EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
 | EDL_LEASE_FLOOR_S      | a trainer without progress keeps its leases at least so long         | 10                |
@@ -30,11 +33,16 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from master.api.errors import ManifestError
+from master.api.identities import HistoryId
+from master.api.resuming import ANEW, Answer, parse_answer
 from master.api.sockets import SCHEME, is_socket_address, socket_path
 from master.errors import InvalidSettingError
 from master.job.domain import SECOND, AfterLoss, JobConfig
@@ -47,6 +55,7 @@ MOST: Final = 2**31 - 1  # of a whole number, as in a job's YAML
 MOST_COPIES: Final = 2
 MOST_BUCKETS: Final = 4096
 """The route and the second copies of so many take about 130 KiB of the 512 KiB that one value of the store may have."""
+_HISTORY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -84,6 +93,8 @@ class Settings:
     name: str
     listen: Address | SocketAddress
     checkpoint_uri: str
+    history: HistoryId  # of the checkpoints that begin with this job
+    answer: Answer | None  # what to go on from, as somebody said
     config: JobConfig
     timing: LeadershipTiming
     etcd: EtcdConfig | None  # None: memory store
@@ -108,6 +119,8 @@ class Settings:
             name=environ.get("EDL_NAME") or f"{job}-master-0",
             listen=_listen("EDL_LISTEN", environ.get("EDL_LISTEN") or "127.0.0.1:0"),
             checkpoint_uri=_required(environ, "EDL_CHECKPOINT_URI", hint="Name a folder, or a URI that fsspec knows"),
+            history=_history(environ),
+            answer=_answer(environ),
             config=JobConfig(
                 servers=_whole(environ, "EDL_SERVERS", default=0, least=0),
                 max_servers=_max_servers(environ),
@@ -117,6 +130,7 @@ class Settings:
                 checkpoint_every_ns=int(_seconds(environ, "EDL_CHECKPOINT_EVERY_S", default=60.0) * SECOND),
                 reconnect_window_ns=int(_seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
                 lease_floor_ns=int(_seconds(environ, "EDL_LEASE_FLOOR_S", default=10.0) * SECOND),
+                unreadable_ns=int(_seconds(environ, "EDL_UNREADABLE_S", default=60.0) * SECOND),
                 backoff_limit=_whole(environ, "EDL_BACKOFF_LIMIT", default=6, least=0),
             ),
             timing=_timing(_whole(environ, "EDL_LEADER_TTL_S", default=6, least=2)),
@@ -185,6 +199,29 @@ def _after_loss(environ: Mapping[str, str]) -> AfterLoss:
     if text not in tuple(AfterLoss):
         raise InvalidSettingError("EDL_AFTER_LOSS", f"{text[:40]!r} is no way", hint=f"One of {', '.join(AfterLoss)}")
     return AfterLoss(text)
+
+
+def _history(environ: Mapping[str, str]) -> HistoryId:
+    name = environ.get("EDL_HISTORY") or f"h{secrets.token_hex(8)}"
+    if not _HISTORY.fullmatch(name):
+        hint = "Use letters, digits, '.', '_' and '-', 128 at most"
+        raise InvalidSettingError("EDL_HISTORY", f"{name[:40]!r} makes no file name", hint=hint)
+    return HistoryId(name)
+
+
+def _answer(environ: Mapping[str, str]) -> Answer | None:
+    """Without a name of what begins it would be followed again by each master that starts."""
+    text = environ.get("EDL_CHECKPOINT_START") or ""
+    if not text:
+        return None
+    if not environ.get("EDL_HISTORY"):
+        hint = "Set EDL_HISTORY to a new name, and leave it so for every master of this job"
+        raise InvalidSettingError("EDL_CHECKPOINT_START", "needs EDL_HISTORY beside it", hint=hint)
+    try:
+        return parse_answer(text, _history(environ))
+    except ManifestError as error:
+        hint = f"Write {ANEW}, or the id of a manifest"
+        raise InvalidSettingError("EDL_CHECKPOINT_START", str(error), hint=hint) from error
 
 
 def _timing(lease_ttl_s: int) -> LeadershipTiming:

@@ -1,7 +1,9 @@
-"""What a master does in the checkpoint folder: write manifests, find one to adopt, delete what nobody needs.
+"""What a master does in the checkpoint folder: write manifests, find one to adopt, retire what nobody needs.
 
 Calls block; an event loop makes them with `in_time`.  What a manifest means is decided elsewhere (`job`); here stands
-only how it is kept.  Deleting is shy: what is newer than head may be somebody's commit under way, and stays (rule 25).
+only how it is kept.  Deleting is shy: what is newer than head may be somebody's commit under way, and stays (rule 25);
+what another history wrote, or what nobody can say of, stays for ever (M11); and what is replaced is first retired, so
+that the checkpoint before head is there still when head turns out to be damaged.
 """
 
 from __future__ import annotations
@@ -11,19 +13,31 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from master.api.audit import check_file, newest_manifest, try_head_hint, write_head_hint
+from master.api.audit import check_file, try_head_hint, write_head_hint
 from master.api.errors import ContractError, StorageError
 from master.api.identities import Lineage, ManifestId
-from master.api.manifest import Manifest, manifest_name, try_manifest_id
+from master.api.manifest import Manifest, manifest_name, retired_name, try_manifest_id
+from master.api.resuming import (
+    Answer,
+    check_files_are_there,
+    choose_start,
+    highest_lineage,
+    is_heeded,
+    look_into,
+    set_aside,
+)
 from master.api.storage import Storage, read_manifest, write_manifest
 
 log: Final = logging.getLogger(__name__)
 
 _CUT_FILE: Final = re.compile(r"cut-(\d+)-(\d+)-(\d+)-")
 _WRITER_SILENT_S: Final = 3600.0  # a writer that lives touches its file far more often, even over a slow network
+
+_RETIRED_KEPT: Final = 1  # the checkpoint before head, should head be damaged
 
 ADOPTION_BUDGET_S: Final = 1.0
 """What cannot be verified within it is not adopted (rule 24): not adopting is always safe, waiting is not."""
@@ -45,6 +59,15 @@ async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = AN
             return await asyncio.to_thread(call, *arguments)
     except TimeoutError:
         raise StorageError("the checkpoint folder", f"did not answer within {budget_s:g} s") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What a job begins with: a checkpoint or nothing, in a lineage above all that stands in its folder."""
+
+    head: Manifest | None
+    above: Lineage
+    answer: Answer | None = None  # that was followed
 
 
 class CheckpointFolder:
@@ -79,9 +102,35 @@ class CheckpointFolder:
                 log.warning("%s: %s", name, error)
         return tuple(found)
 
-    def newest(self, manifests: Iterable[Manifest]) -> Manifest | None:
-        """The one to go on from when the store knows nothing: HEAD's, or the newest end of a chain."""
-        return newest_manifest(self._storage, manifests)
+    def begin(self, answer: Answer | None) -> Start:
+        """What a job goes on from whose store knows nothing.  An answer that has to be followed is: the rest is aside.
+
+        Raises UnreadableCheckpointError where somebody has to say what to do, StorageError.
+        """
+        now_s = time.time()
+        contents = look_into(self._storage)
+        head = choose_start(contents, answer, now_s=now_s)
+        if head is not None:
+            check_files_are_there(self._storage, head, contents, now_s=now_s)
+            if head.id not in contents.manifests:  # somebody had HEAD name one that was retired
+                self._storage.move(retired_name(head.id), manifest_name(head.id))
+        above = highest_lineage(self._storage)
+        if answer is None or not is_heeded(contents, answer):
+            return Start(head=head, above=above)
+        log.warning("%s: as asked, going on from %s; the rest is set aside", self.uri, head.id if head else "nothing")
+        set_aside(self._storage, head, answer.history)
+        return Start(head=head, above=above, answer=answer)
+
+    def highest_lineage(self) -> Lineage:
+        """Of whatever stands there, by its name."""
+        return highest_lineage(self._storage)
+
+    def discard_leftovers(self) -> None:
+        """Part files of writers that died are gone.  A failure is logged only."""
+        try:
+            self._storage.discard_leftovers(older_than_s=_WRITER_SILENT_S)
+        except StorageError as error:
+            log.warning("part files of dead writers stay: %s", error)
 
     def find_adoptable(self, parent: ManifestId | None, lineage: Lineage) -> Manifest | None:
         """A manifest that may be committed still: of this parent and lineage, all files verified (rule 24)."""
@@ -98,18 +147,15 @@ class CheckpointFolder:
         return None
 
     def note_head(self, manifest_id: ManifestId) -> None:
-        """For readers without the store.  A failure is logged only: it is a hint.
+        """HEAD names it: whoever has no store goes on from there.  Raises StorageError.
 
         One after another: on a folder that is slow for a while an older commit's name must not come last.
         """
-        try:
-            with self._noting:
-                write_head_hint(self._storage, manifest_id)
-        except StorageError as error:
-            log.warning("head is not noted in the folder: %s", error)
+        with self._noting:
+            write_head_hint(self._storage, manifest_id)
 
     def retain(self, wanted: frozenset[ManifestId]) -> None:
-        """Older manifests than the newest wanted one are gone, with the files that only they name (rule 25).
+        """Older manifests of this history than the newest wanted one are retired, and later gone with their files.
 
         The one that HEAD names stays: HEAD may not have been written yet for the newest, and readers follow it.
         A failure is logged only: the next commit deletes what this one left.
@@ -120,25 +166,40 @@ class CheckpointFolder:
             log.warning("an old checkpoint stays: %s", error)
 
     def _retain(self, wanted: frozenset[ManifestId]) -> None:
-        manifests = self.all()
+        contents = look_into(self._storage)
         noted = try_head_hint(self._storage)
-        newest = max((_age(m) for m in manifests if m.id in wanted), default=None)
+        newest = max((m for m in contents.manifests.values() if m.id in wanted), key=_age, default=None)
         if newest is None:
             return
-        gone = [m for m in manifests if m.id not in wanted and m.id != noted and _age(m) < newest]
-        kept_files = {file.name for m in manifests if m not in gone for file in m.files}
-        unnamed = {file.name for manifest in gone for file in manifest.files} - kept_files
-        for manifest in gone:
-            self._storage.delete(manifest_name(manifest.id))  # first, so that none ever names what is not there
-        for name in unnamed | self._left_behind(kept_files):
-            self._storage.delete(name)
-        self._storage.discard_leftovers(older_than_s=_WRITER_SILENT_S)
+        older = {m.id: m for m in contents.manifests.values() if m.history == newest.history and _age(m) < _age(newest)}
+        for manifest_id in older.keys() - wanted - {noted}:
+            self._storage.move(manifest_name(manifest_id), retired_name(manifest_id))
+        if contents.damaged:
+            log.warning("no old file is deleted while %s cannot be read", contents.damaged[0].name)
+            return
+        retired = {**contents.retired, **{one: older[one] for one in older.keys() - wanted - {noted}}}
+        mine = sorted((m for m in retired.values() if m.history == newest.history), key=_age)
+        self._delete(mine[:-_RETIRED_KEPT], kept=[m for m in contents.known.values() if m not in mine[:-_RETIRED_KEPT]])
+        self._delete_given_up(newest, contents.known.values())
+        self.discard_leftovers()
 
-    def _left_behind(self, kept_files: set[str]) -> set[str]:
-        """Servers' files of cuts that were given up: older than a cut that was kept, so nobody writes them any more."""
-        newest = max((cut for name in kept_files if (cut := _try_cut(name))), default=None)
-        names = set(self._storage.list("cut-")) - kept_files if newest else set()
-        return {name for name in names if newest and (cut := _try_cut(name)) and cut < newest}
+    def _delete(self, gone: Collection[Manifest], *, kept: Collection[Manifest]) -> None:
+        """Files first: what nobody names any more would stay for ever."""
+        named = {file.name for manifest in kept for file in manifest.files}
+        for manifest in gone:
+            for file in manifest.files:
+                if file.name not in named:
+                    self._storage.delete(file.name)
+            self._storage.delete(retired_name(manifest.id))
+
+    def _delete_given_up(self, newest: Manifest, known: Collection[Manifest]) -> None:
+        """Servers' files of cuts of this history that were given up: older than one that was kept, so nobody writes."""
+        named = {file.name for manifest in known for file in manifest.files}
+        kept = max((cut for file in newest.files if (cut := _try_cut(file.name))), default=None)
+        for name in self._storage.list("cut-") if kept else ():
+            cut = _try_cut(name)
+            if cut and kept and newest.founded <= cut[0] and cut < kept and name not in named:
+                self._storage.delete(name)
 
 
 def _try_cut(name: str) -> tuple[int, ...] | None:

@@ -10,7 +10,6 @@ Pure.  Keys carry the version of these forms (`/edl/v1/...`): any change of a fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeVar, assert_never
 
 from master.api.document import decode_document, encode_document
@@ -26,6 +25,7 @@ from master.job.domain import (
     Intent,
     IntentsRecord,
     LineageRecord,
+    Origin,
     RaiseLineage,
     RecordDataset,
     RecordQuarantine,
@@ -62,7 +62,7 @@ def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
     return ManifestId(value.decode()) if value else None
 
 
-def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None) -> Durable:
+def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None, origin: Origin) -> Durable:
     """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
     high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
     return Durable(
@@ -74,6 +74,7 @@ def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None) -> D
         intents=_parse_intents(snapshot, keys),
         backups=_parse(Backups, snapshot, keys.backups),
         servers=int(servers) if servers else None,
+        origin=origin,
     )
 
 
@@ -147,12 +148,12 @@ def is_empty(snapshot: Snapshot) -> bool:
     return not snapshot.entries
 
 
-def refounding(head: Manifest, known: Iterable[Manifest], keys: JobKeys, term: Term) -> Transaction:
+def refounding(head: Manifest, above: Lineage, keys: JobKeys, term: Term) -> Transaction:
     """Begins an empty store from a checkpoint folder: the job goes on exactly from `head` (M8, rule 29).
 
-    The new lineage is above those of all manifests in the folder, so nothing older is mistaken for it.
+    The new lineage is above all that stands in the folder, so nothing older is mistaken for it.
     """
-    number = 1 + max(manifest.lineage for manifest in (head, *known))
+    number = 1 + max(head.lineage, above)
     lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
     own_model = bool(head.files) and not head.tables  # a job with servers has tables, plain sharding has no files
     dataset = DatasetRecord(dataset=head.dataset, tables=head.tables, own_model=own_model)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from master import job
-from master.api.errors import ContractError, WireError
+from master.api.errors import ContractError, StorageError, WireError
 from master.api.identities import ManifestId, Term
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.scaling import ServersAnswer
@@ -68,6 +68,7 @@ MAX_WAITING_EVENTS: Final = 8192
 MAX_EVENTS_PER_TURN: Final = 512  # a few ms; then streams get their turn
 DEADLINE_GRAIN_NS: Final = 5_000_000  # deadlines are seconds: 5 ms late is on time
 NEVER: Final = Instant(2**63 - 1)
+HEAD_PAUSE_S: Final = 1.0  # until HEAD, which the folder did not take, is tried again
 CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
 
 
@@ -96,6 +97,8 @@ class TermRuntime:
         self._streams = Streams()
         self.is_over = False  # no stream is to be opened any more: nobody would end it
         self._tasks: set[asyncio.Task[None]] = set()
+        self._noting: ManifestId | None = None
+        self._head_problem = ""  # why HEAD does not name the last commit yet
         self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
         step = job.initial(config, durable, term, _now())
         self._state = step.state
@@ -113,8 +116,11 @@ class TermRuntime:
         """Serves the term.  Raises TermEndedError when it is over; afterwards nothing more leaves on any stream."""
         writes = asyncio.create_task(self._persistence.run())
         try:
-            if self._head is not None:
-                self._note_head(self._head.id)  # whoever committed it may have been killed before that
+            if self._head is not None:  # whoever committed it may have been killed before that
+                await self._note_head(self._head.id, tries=1)
+                if self._head_problem:
+                    self._start(self._note_head(self._head.id))
+            self._start(asyncio.to_thread(self._folder.discard_leftovers))
             self._perform(self._first_effects)
             while True:
                 await self._inbox.wait(self._wait_s())
@@ -220,13 +226,34 @@ class TermRuntime:
             self._failure = self._failure or error
 
     def _note_outcome(self, outcome: Persisted | PersistRefused) -> None:
-        self._inbox.add(outcome)
         if isinstance(outcome, Persisted) and isinstance(outcome.write, SwapHead):
             self._counts.commits += 1
-            self._note_head(outcome.write.manifest)
+            self._start(self._finish_commit(outcome, outcome.write.manifest))
+        else:
+            self._inbox.add(outcome)
 
-    def _note_head(self, manifest: ManifestId) -> None:
-        self._start(asyncio.to_thread(self._folder.note_head, manifest))
+    async def _finish_commit(self, outcome: Persisted, manifest: ManifestId) -> None:
+        """HEAD is in the folder before anybody is answered: what is said to be committed outlives the store too."""
+        await self._note_head(manifest)
+        self._inbox.add(outcome)
+
+    async def _note_head(self, manifest: ManifestId, *, tries: int | None = None) -> None:
+        """Tried until the folder takes it, or so often; training goes on meanwhile, and the status says so."""
+        self._noting = manifest
+        for attempt in itertools.count(1):
+            if self._noting != manifest:
+                return  # a later commit has its own
+            try:
+                await in_time(self._folder.note_head, manifest)
+            except StorageError as error:
+                log.warning("%s is not noted in the folder: %s", manifest, error)
+                self._head_problem = str(error)
+                if attempt == tries:
+                    return
+                await asyncio.sleep(HEAD_PAUSE_S)
+            else:
+                self._head_problem = ""
+                return
 
     async def _write_manifest(self, effect: WriteManifest) -> None:
         manifest = replace(effect.manifest, created_at_s=time.time())
@@ -299,7 +326,7 @@ class TermRuntime:
         """The job as of now.  May be called from any thread: the state is one frozen value."""
         state = self._state
         status = job.status(state, _now())
-        away = self._persistence.problem or self._reign.store_problem
+        away = self._persistence.problem or self._reign.store_problem or self._head_problem
         store_problem = f"training goes on, checkpoints wait: {away}" if away else ""
         age_s = status.head_age_s
         if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it

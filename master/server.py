@@ -28,6 +28,7 @@ from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import WireError
 from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello, agreed_version
 from master.api.sockets import ForeignUserError, check_private
+from master.api.status import JobStatus
 from master.config import Address, Identity, SocketAddress
 from master.errors import InvalidSettingError, PortInUseError, TermEndedError
 from master.runtime import TermRuntime
@@ -49,11 +50,16 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         self._hello = hello
         self._token = token.encode()
         self._term: TermRuntime | None = None
+        self._told: JobStatus | None = None
         self._server: grpc.aio.Server | None = None
 
     def lead(self, term: TermRuntime | None) -> None:
         """From now on members are served by this term; None: they are sent away."""
         self._term = term
+
+    def tell(self, status: JobStatus | None) -> None:
+        """What Status answers while no term is served; None: that no master leads."""
+        self._told = status
 
     @property
     def term(self) -> TermRuntime | None:
@@ -145,9 +151,10 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         self, request: master_pb2.StatusRequest, context: _Context
     ) -> master_pb2.StatusReply:
         """The job as of now.  UNAVAILABLE, marked as an answer: another master leads, or none."""
-        term = await self._admit(context)
+        await self._check_secret(context)
         await self._check_hello(request, context)
-        return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(term.status()))
+        status = self._told if self._term is None and self._told else (await self._leading(context)).status()
+        return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(status))
 
     # ---- SetServers -----------------------------------------------------------------------------------------------
 
@@ -175,6 +182,10 @@ class MasterServer(master_pb2_grpc.MasterServicer):
                 await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
     async def _admit(self, context: _Context) -> TermRuntime:
+        await self._check_secret(context)
+        return await self._leading(context)
+
+    async def _check_secret(self, context: _Context) -> None:
         if self._token:
             metadata = dict(context.invocation_metadata() or ())
             shown = metadata.get(TOKEN_METADATA_KEY, "")
@@ -182,6 +193,8 @@ class MasterServer(master_pb2_grpc.MasterServicer):
                 await _refuse(
                     context, grpc.StatusCode.UNAUTHENTICATED, "this job asks for its secret: check EDL_TOKEN_FILE"
                 )
+
+    async def _leading(self, context: _Context) -> TermRuntime:
         if self._term is None or not self._term.may_answer():
             await _refuse(context, grpc.StatusCode.UNAVAILABLE, _AWAY)
         return self._term

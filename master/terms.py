@@ -5,20 +5,28 @@
         nobody: campaign again (the lease ran out while we were paused, or the store came back empty)
 
 A store that has lost everything is founded again from the checkpoint folder (M8, rule 29): the job goes on from there.
+What cannot be read of a checkpoint is told in the status and tried again for a while; then the job fails (M11).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final
+import secrets
+import time
+from dataclasses import replace
+from typing import Final, NoReturn
 
-from master.api.errors import ContractError
+from master import job
+from master.api.errors import ManifestError, StorageAlteredError, StorageMissingError, UnreadableCheckpointError
+from master.api.identities import Lineage, ManifestId, Term
+from master.api.manifest import Manifest
+from master.api.status import JobPhase, JobStatus
 from master.config import Settings
 from master.election import Election, Reign
 from master.errors import FencedError, PermanentError, StoreUnavailableError
-from master.folder import CheckpointFolder, in_time
-from master.job.domain import Durable
+from master.folder import CheckpointFolder, Start, in_time
+from master.job.domain import SECOND, Durable, Instant, Origin
 from master.leadership import LossReason
 from master.metrics import Counts
 from master.records import durable_keys, head_id, is_empty, parse_durable, refounding
@@ -30,6 +38,9 @@ from master.store.settlement import settle
 log: Final = logging.getLogger(__name__)
 
 REFOUND_BUDGET_S: Final = 10.0
+FOLDER_BUDGET_S: Final = 600.0  # to look into it, and to set aside what stands there: in object stores, copies
+TELL_FAILURE_S: Final = 6.0  # whoever looks after the job asks every few seconds, then ends it
+_PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0)  # the last one again and again
 
 
 class SteppedDownError(FencedError):
@@ -94,36 +105,70 @@ class Terms:
 
     async def _begin(self, reign: Reign) -> Durable:
         """What is durable, asked for while the reign lasts: to give it up would only cost another campaign."""
+        give_up_s = time.monotonic() + self._settings.config.unreadable_ns / SECOND
+        tries = 0
         while True:
             await reign.confirm()
             try:
-                return await self._read_durable(reign)
+                durable = await self._read_durable(reign)
             except StoreUnavailableError as error:
                 log.warning("term %d waits for the store: %s", reign.leadership.term, error)
                 await asyncio.sleep(error.retry_after_s)
+            except UnreadableCheckpointError as error:
+                log.warning("term %d cannot begin: %s", reign.leadership.term, error)
+                if time.monotonic() > give_up_s:
+                    await self._fail(str(error))
+                self._server.tell(self._status(JobPhase.STARTING, str(error)))
+                await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
+                tries += 1
+            else:
+                self._server.tell(None)
+                return durable
+
+    async def _fail(self, problem: str) -> NoReturn:
+        """The job is told to have failed for as long as it takes to be heard.  Raises PermanentError."""
+        self._server.tell(self._status(JobPhase.FAILED, problem))
+        await asyncio.sleep(TELL_FAILURE_S)
+        raise PermanentError(problem)
+
+    def _status(self, phase: JobPhase, problem: str) -> JobStatus:
+        """Of a job of which nothing is known yet."""
+        now = Instant(time.monotonic_ns())
+        nothing = job.initial(self._settings.config, Durable(), Term(0), now).state
+        return replace(job.status(nothing, now), phase=phase, problem=problem)
 
     async def _read_durable(self, reign: Reign) -> Durable:
+        """Raises StoreUnavailableError, UnreadableCheckpointError, StorageError, PermanentError."""
         keys = self._store.keys
         snapshot = await self._store.read(durable_keys(keys))
+        start = Start(head=None, above=Lineage(0))
         if is_empty(snapshot):
-            snapshot = await self._refound(reign, snapshot)
+            start = await in_time(self._folder.begin, self._settings.answer, budget_s=FOLDER_BUDGET_S)
+            if start.head is not None:
+                snapshot = await self._refound(reign, start.head, start.above)
+        elif head_id(snapshot, keys) is None:
+            start = replace(start, above=await in_time(self._folder.highest_lineage))
         head = head_id(snapshot, keys)
-        try:
-            manifest = await in_time(self._folder.read, head) if head else None
-        except ContractError as error:
-            raise PermanentError(
-                f"head is manifest {head}, but {error}. Bring the folder {self._folder.uri} back or restore another"
-            ) from error
-        return parse_durable(snapshot, keys, manifest)
+        manifest = await self._read_head(head) if head else None
+        return parse_durable(snapshot, keys, manifest, self._origin(manifest, start))
 
-    async def _refound(self, reign: Reign, empty: Snapshot) -> Snapshot:
-        """The store as it stands afterwards: still empty for a new job."""
-        manifests = await in_time(self._folder.all)
-        head = await in_time(self._folder.newest, manifests)
-        if head is None:
-            return empty
+    async def _read_head(self, head: ManifestId) -> Manifest:
+        try:
+            return await in_time(self._folder.read, head)
+        except (ManifestError, StorageAlteredError, StorageMissingError) as error:
+            story = f"{error}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"
+            raise UnreadableCheckpointError(f"manifest {head}", story) from error
+
+    def _origin(self, head: Manifest | None, start: Start) -> Origin:
+        fresh = secrets.token_hex(4)
+        if head is not None and start.answer is None:
+            return Origin(history=head.history, founded=head.founded, fresh=fresh)
+        return Origin(history=self._settings.history, founded=Lineage(start.above + 1), fresh=fresh)
+
+    async def _refound(self, reign: Reign, head: Manifest, above: Lineage) -> Snapshot:
+        """The store as it stands afterwards."""
         log.warning("the store knows nothing of this job: going on from manifest %s in %s", head.id, self._folder.uri)
-        transaction = refounding(head, manifests, self._store.keys, reign.leadership.term)
+        transaction = refounding(head, above, self._store.keys, reign.leadership.term)
         outcome = await settle(self._store, transaction, budget_s=REFOUND_BUDGET_S)
         if isinstance(outcome, Unknown | Conflict):
             raise StoreUnavailableError("the store did not take what the checkpoint folder says")

@@ -100,6 +100,13 @@ VARIABLES: Final = (
         example="60",
     ),
     Variable(
+        name="EDL_CHECKPOINT_START",
+        readers="master, a script that runs alone",
+        meaning="what to go on from where the folder cannot be read: a manifest's id, or anew",
+        default="none: HEAD in the folder tells",
+        example="000001-0000000012-000007-5f3a9c21",
+    ),
+    Variable(
         name="EDL_TOKEN_FILE",
         readers="all",
         meaning="file with the job's shared secret, which every member has to show",
@@ -156,6 +163,7 @@ class Environment:
     tier: str
     checkpoint_uri: str
     checkpoint_every_s: float
+    checkpoint_start: str
     token_file: str
     tls_dir: str
 
@@ -216,6 +224,7 @@ def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") ->
         tier=variables.get("EDL_TIER") or "core",
         checkpoint_uri=variables.get("EDL_CHECKPOINT_URI") or "",
         checkpoint_every_s=_seconds(variables, "EDL_CHECKPOINT_EVERY_S", default=60.0),
+        checkpoint_start=variables.get("EDL_CHECKPOINT_START") or "",
         token_file=variables.get("EDL_TOKEN_FILE") or "",
         tls_dir=variables.get("EDL_TLS_DIR") or "",
     )

@@ -13,16 +13,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic, sleep, time
 from typing import Final
 
+from master.api.errors import ManifestError, StorageError
+from master.api.identities import HistoryId
+from master.api.resuming import find_start, parse_answer
 from master.api.sockets import SCHEME, make_socket_folder
+from master.api.storage import open_storage
 from trainer_sdk.environment import Environment
-from trainer_sdk.errors import ChildEndedError, MasterUnavailableError
+from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailableError, UsageError
 
 START_S: Final = 20.0
 STOP_S: Final = 5.0
@@ -38,15 +43,17 @@ class Standalone:
         self._environment = environment
         self._folder = Path(tempfile.mkdtemp(prefix="edl-"))
         self._sockets = make_socket_folder(self._folder / "s")
+        self._history = HistoryId(f"script-{uuid.uuid4().hex}")
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, *, has_tables: bool) -> Environment:
         """The environment with the address of the master that now runs.
 
-        Raises MasterUnavailableError, ChildEndedError.
+        Raises CheckpointError where the folder cannot be read (M11), MasterUnavailableError, ChildEndedError.
         """
         address_file = self._folder / "master.address"
         uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
+        self._check_start(uri)
         told = replace(self._environment, checkpoint_uri=uri, token_file=self._environment.token_file or self._token())
         common = {
             "EDL_JOB": told.job,
@@ -63,6 +70,8 @@ class Standalone:
                 "EDL_ADDRESS_FILE": str(address_file),
                 "EDL_SERVERS": str(int(has_tables)),
                 "EDL_ETCD_ENDPOINTS": "",
+                "EDL_HISTORY": self._history,
+                "EDL_CHECKPOINT_START": told.checkpoint_start,
             },
         )
         address = self._wait_for(address_file)
@@ -75,6 +84,17 @@ class Standalone:
         what = "a master and a parameter server" if has_tables else "a master"
         _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
         return replace(told, master=address)
+
+    def _check_start(self, uri: str) -> None:
+        """What the master will find, told by the script itself before anything starts."""
+        start = self._environment.checkpoint_start
+        try:
+            answer = parse_answer(start, self._history) if start else None
+            find_start(open_storage(uri), answer, now_s=time())
+        except ManifestError as error:
+            raise UsageError(f"EDL_CHECKPOINT_START: {error}") from error
+        except StorageError as error:
+            raise CheckpointError(error.name, error.problem) from error
 
     def check(self) -> None:
         """Raises ChildEndedError, with the end of its log, when a child has ended before its script."""

@@ -5,11 +5,12 @@ The command line becomes `RunSettings`; `foreground` runs them and shows them.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,6 +20,8 @@ from autoscaler.cli.words import RUNS, Duration
 if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
     from autoscaler.clusters.local.run import RunSettings
     from autoscaler.manifests import Machine, Manifests
+
+_START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @click.command()
@@ -41,6 +44,8 @@ if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
 @click.option("--stay", is_flag=True, help="Go on when all jobs have ended.")
 @click.option("--move-servers", is_flag=True, help="Let parameter servers move to where they waste least.")
 @click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
+@click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Go on from this checkpoint.")
+@click.option("--begin-anew", is_flag=True, help="Set aside what is in the job's checkpoint folder, and begin at 0.")
 def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
     """Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
 
@@ -67,6 +72,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
     except RefusedInputError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
+    manifests = _started(manifests, options["starts"], begins_anew=options["begin_anew"])
     if not manifests.jobs and not manifests.deployments:
         raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
     settings = _settings(manifests, files, options)
@@ -82,6 +88,41 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     except AutoscalerError as error:
         raise CommandError(Exit.FAILED, str(error)) from None
     sys.exit(code)
+
+
+def _started(manifests: Manifests, starts: Sequence[str], *, begins_anew: bool) -> Manifests:
+    """The jobs with what the command line says of where they go on from (M11)."""
+    if not starts and not begins_anew:
+        return manifests
+    from master.api.resuming import ANEW  # noqa: PLC0415 - not for --help
+
+    names = [job.name for job in manifests.jobs]
+    if len(names) != 1 and (begins_anew or not all("=" in start for start in starts)):
+        raise CommandError(
+            Exit.USAGE, f"--from and --begin-anew: of which job?  --from JOB=MANIFEST ({_listed(names)})"
+        )
+    asked = {job or names[0]: start for job, _, start in (start.rpartition("=") for start in starts)}
+    if begins_anew:
+        asked[names[0]] = ANEW
+    if len(asked) != len(starts) + begins_anew:
+        raise CommandError(Exit.USAGE, "--from and --begin-anew: a job goes on from one place; say one of them")
+    for name in asked.keys() - set(names):
+        raise CommandError(Exit.USAGE, f"--from {name}=...: the files have no such job ({_listed(names)})")
+    for name, start in asked.items():
+        if not _START.fullmatch(start):
+            raise CommandError(Exit.USAGE, f"--from {name}={start[:40]}: no manifest's id")
+    jobs = tuple(
+        replace(job, checkpoint=replace(job.checkpoint, start=asked.get(job.name, job.checkpoint.start)))
+        for job in manifests.jobs
+    )
+    for job in jobs:
+        if job.name in asked and not job.checkpoint.uri:
+            raise CommandError(Exit.USAGE, f"tj/{job.name} has no spec.checkpoint.uri: its folder is new with each run")
+    return replace(manifests, jobs=jobs)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "jobs: " + (", ".join(names) or "none")
 
 
 def _check_cluster(manifests: Manifests, file: Path) -> None:

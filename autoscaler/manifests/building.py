@@ -68,7 +68,9 @@ def build_spec(
         trainer=trainer,
         server=server,
         master=master,
-        checkpoint=CheckpointSpec(uri=fields.checkpoint.uri, every_s=fields.checkpoint.every_s),
+        checkpoint=CheckpointSpec(
+            uri=fields.checkpoint.uri, every_s=fields.checkpoint.every_s, start=fields.checkpoint.start
+        ),
         mode=Mode(fields.mode),
         queue_name=fields.queue_name,
     )

@@ -124,10 +124,14 @@ class RunPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSpec:
-    """An empty `uri` means a folder of the run's own."""
+    """An empty `uri` means a folder of the run's own.
+
+    `start`: what to go on from where the folder cannot be read: `anew`, or a manifest's id; empty: the folder tells.
+    """
 
     uri: str
     every_s: float
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,8 @@ from master.api.identities import ManifestId
 from master.api.manifest import Manifest, try_manifest_id
 from master.api.messages import FileRecord
 from master.api.positions import PositionSet
+from master.api.resuming import HEAD, format_head, parse_head
 from master.api.storage import Storage, file_digest, open_storage, read_manifest
-
-_HINT: Final = "HEAD"
 
 _MOST_LOOKS: Final = 5
 """At a folder in which manifests come and go meanwhile."""
@@ -101,14 +100,14 @@ def _look(storage: Storage, *, head: ManifestId | None, verifies_files: bool) ->
 
 def write_head_hint(storage: Storage, manifest_id: ManifestId) -> None:
     """Leaves the name of the newest committed manifest for whoever reads the folder without the store."""
-    storage.write_file(_HINT, [f"{manifest_id}\n".encode()])
+    storage.write_file(HEAD, [format_head(manifest_id)])
 
 
 def try_head_hint(storage: Storage) -> ManifestId | None:
     """The name that `write_head_hint` left; None when there is none.  A hint: a crash may leave an older one."""
     try:
-        return ManifestId(storage.read(_HINT).decode().strip())
-    except (StorageError, UnicodeDecodeError):
+        return parse_head(storage.read(HEAD))
+    except ContractError:
         return None
 
 

@@ -8,7 +8,8 @@ ContractError
     ├── StorageMissingError       no such file or folder
     ├── StorageFullError          no room, quota or file-size limit reached
     ├── StorageReadOnlyError      writing is not allowed here
-    └── StorageAlteredError       the bytes are not those that were written
+    ├── StorageAlteredError       the bytes are not those that were written
+    └── UnreadableCheckpointError what the job would go on from cannot be read: somebody has to say what to do
 (`positions.PositionsError` is the same for one position set; it arrives wrapped in these.)
 """
 
@@ -68,3 +69,7 @@ class StorageReadOnlyError(StorageError):
 
 class StorageAlteredError(StorageError):
     """The bytes are not those that were written: cut short or altered."""
+
+
+class UnreadableCheckpointError(StorageError):
+    """What a job would go on from is there and cannot be read, or only in part: it begins nothing (M11)."""

@@ -33,6 +33,9 @@ Incarnation = NewType("Incarnation", str)
 
 ManifestId = NewType("ManifestId", str)
 
+HistoryId = NewType("HistoryId", str)
+"""Of all that one beginning led to in a checkpoint folder; new whenever a job begins anew there (M11)."""
+
 BucketId = NewType("BucketId", int)
 
 

@@ -1,10 +1,10 @@
 """A checkpoint's manifest: what its files say together, and the only thing that makes them a checkpoint (rules 22, 23).
 
 The manifest is written last, under its own id, by atomic rename; it is committed once the store's `head` names it.  It
-carries a digest of itself, so a torn or altered one is found before anything is loaded from it.
+carries a digest of itself and its version, so a torn or altered one is found before anything is loaded from it.
 
-Skew rule: a manifest has one version number.  A reader takes its own version and every older one, and refuses a newer
-one with the advice to upgrade.  Any change of a field is a new version.
+Skew rule: a manifest has one version number.  A reader takes its own version and every older one, step by step
+(`versions`), and refuses a newer one with the advice to upgrade.  Any change of a field is a new version.
 
 Pure.  Reading and writing the folder: `storage`.  Reading a whole checkpoint without a job: `audit`.
 """
@@ -19,18 +19,32 @@ from typing import Any, Final
 
 from master.api.document import from_plain, parse_json, to_plain
 from master.api.errors import DocumentError, ManifestError
-from master.api.identities import DatasetSpec, Lineage, ManifestId, TableSpec, Term
+from master.api.identities import DatasetSpec, HistoryId, Lineage, ManifestId, TableSpec, Term
 from master.api.messages import FileRecord
 from master.api.positions import PositionSet
+from master.api.versions import Form
 
-MANIFEST_VERSION: Final = 1
 _FORMAT: Final = "edl-manifest"
+_FIRST: Final = Lineage(1)
+OLDEST_HISTORY: Final = HistoryId("of-version-1")
+
+
+def _name_history(plain: dict[str, Any]) -> dict[str, Any]:
+    """Version 2 says which history a manifest belongs to.  All that version 1 wrote in one folder counts as one."""
+    return plain | {"history": OLDEST_HISTORY, "founded": plain["lineage"]}
+
+
+FORM: Final = Form(name="manifest", steps=(_name_history,))
 _NAME: Final = re.compile(r"manifest-(?P<id>[A-Za-z0-9][A-Za-z0-9._-]*)\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One checkpoint.  `data` is the data state: what every file says it has applied (M1)."""
+    """One checkpoint.  `data` is the data state: what every file says it has applied (M1).
+
+    `history` names what one beginning led to, through every master and roll-back; `founded` is its first lineage.
+    Nothing of another history is ever deleted (M11).
+    """
 
     id: ManifestId
     parent: ManifestId | None  # head when this commit began
@@ -44,6 +58,8 @@ class Manifest:
     bucket_count: int
     step: int
     created_at_s: float  # Unix time, for people; nothing is decided by it
+    history: HistoryId = OLDEST_HISTORY
+    founded: Lineage = _FIRST
 
     @property
     def is_complete(self) -> bool:
@@ -65,19 +81,29 @@ def try_manifest_id(name: str) -> ManifestId | None:
     return ManifestId(match["id"]) if match else None
 
 
+def retired_name(manifest_id: ManifestId) -> str:
+    """The file's name once a newer manifest has taken its place: kept for a while, and no checkpoint by itself."""
+    return manifest_name(manifest_id).replace("manifest-", "retired-", 1)
+
+
+def try_retired_id(name: str) -> ManifestId | None:
+    """The id in the name of a retired manifest; None when the file is none."""
+    return try_manifest_id(name.replace("retired-", "manifest-", 1)) if name.startswith("retired-") else None
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     """The file's content."""
     body = to_plain(manifest)
-    document = {"format": _FORMAT, "version": MANIFEST_VERSION, "digest": _digest(body), "manifest": body}
+    document = {"format": _FORMAT, "version": FORM.version, "digest": _digest(body, FORM.version), "manifest": body}
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """The inverse of `encode_manifest`.  Raises ManifestError, naming the field."""
+    """The inverse of `encode_manifest`, of older versions too.  Raises ManifestError, naming the field."""
     try:
         document = parse_json(data)
         _check_envelope(document)
-        return from_plain(Manifest, document["manifest"])
+        return from_plain(Manifest, FORM.upgraded(document["manifest"], document["version"]))
     except ManifestError:
         raise
     except DocumentError as error:
@@ -87,16 +113,14 @@ def decode_manifest(data: bytes) -> Manifest:
 def _check_envelope(document: Any) -> None:
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ManifestError("format", f"is not {_FORMAT!r}: this file is no manifest")
-    version = document.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise ManifestError("version", f"is {version!r}, no version number")
-    if version > MANIFEST_VERSION:
-        raise ManifestError("version", f"is {version}; this EDL reads up to {MANIFEST_VERSION}. Upgrade EDL")
+    version = FORM.checked(document.get("version"))
     for field in {"format", "version", "digest", "manifest"}.symmetric_difference(document):
         raise ManifestError(field, "is missing" if field not in document else "is unknown")
-    if document["digest"] != _digest(document["manifest"]):
+    if document["digest"] != _digest(document["manifest"], version):
         raise ManifestError("digest", "is not that of the content: the manifest was cut short or altered")
 
 
-def _digest(body: Any) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+def _digest(body: Any, version: int) -> str:
+    """Of the content, whatever its white space; from version 2 on of the version too."""
+    signed = body if version == 1 else {"version": version, "manifest": body}
+    return hashlib.sha256(json.dumps(signed, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -30,7 +30,7 @@ from master.api.errors import (
     StorageReadOnlyError,
 )
 from master.api.identities import ManifestId
-from master.api.manifest import Manifest, decode_manifest, encode_manifest, manifest_name
+from master.api.manifest import Manifest, decode_manifest, encode_manifest, manifest_name, retired_name
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _TEMPORARY: Final = ".part-"  # leftovers of writers that died; never listed
@@ -73,6 +73,10 @@ class Storage(Protocol):
         """Afterwards no file has this name; one that is absent already is no error."""
         ...
 
+    def move(self, name: str, to: str) -> None:
+        """The file has the other name, in one step where the folder can; what stood there is replaced."""
+        ...
+
 
 def open_storage(uri: str) -> Storage:
     """The folder that a path or URI names; made when first written to.  Raises StorageError for an unusable URI."""
@@ -93,7 +97,15 @@ def write_manifest(storage: Storage, manifest: Manifest) -> None:
 
 def read_manifest(storage: Storage, manifest_id: ManifestId) -> Manifest:
     """Raises StorageError when it cannot be read, ManifestError when it does not say what a manifest says."""
-    name = manifest_name(manifest_id)
+    return _read_as(storage, manifest_name(manifest_id), manifest_id)
+
+
+def read_retired(storage: Storage, manifest_id: ManifestId) -> Manifest:
+    """As `read_manifest`, of one that a newer one has replaced."""
+    return _read_as(storage, retired_name(manifest_id), manifest_id)
+
+
+def _read_as(storage: Storage, name: str, manifest_id: ManifestId) -> Manifest:
     manifest = decode_manifest(storage.read(name))
     if manifest.id != manifest_id:
         raise StorageAlteredError(name, f"says that it is manifest {manifest.id!r}")
@@ -247,6 +259,13 @@ class LocalStorage:
         with _as_storage_error(name, self.uri):
             (self._folder / _checked(name)).unlink(missing_ok=True)
 
+    def move(self, name: str, to: str) -> None:
+        target = self._folder / _checked(to)
+        with _as_storage_error(name, self.uri):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (self._folder / _checked(name)).replace(target)
+            _sync_folder(target.parent)
+
 
 def _sync_folder(folder: Path) -> None:
     """Make the rename itself durable."""
@@ -333,3 +352,9 @@ class RemoteStorage:
     def delete(self, name: str) -> None:
         with _as_remote_error(name, self._uri), suppress(FileNotFoundError):
             self._filesystem.rm_file(self._path(name))
+
+    def move(self, name: str, to: str) -> None:
+        source, target = self._path(name), self._path(to)
+        with _as_remote_error(name, self._uri):
+            self._filesystem.makedirs(target.rpartition("/")[0], exist_ok=True)
+            self._filesystem.mv(source, target)

@@ -52,6 +52,6 @@ def file_problem(file: FileRecord, lineage: Lineage, buckets: PositionSet) -> st
     return ""
 
 
-def manifest_id(term: Term, lineage: Lineage, sequence: int) -> ManifestId:
-    """Unique, and in the order of time as a name (rule 4)."""
-    return ManifestId(f"{lineage:06d}-{term:010d}-{sequence:06d}")
+def manifest_id(term: Term, lineage: Lineage, sequence: int, fresh: str) -> ManifestId:
+    """Never issued before, also where a store lost count (M11), and in the order of time as a name (rule 4)."""
+    return ManifestId(f"{lineage:06d}-{term:010d}-{sequence:06d}-{fresh}")

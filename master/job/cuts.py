@@ -217,7 +217,7 @@ def _record(
     assert state.dataset is not None
     sequence = underway.sequence if underway.cut else underway.sequence + 1
     manifest = Manifest(
-        id=manifest_id(state.term, state.number, sequence),
+        id=manifest_id(state.term, state.number, sequence, state.origin.fresh),
         parent=state.head_id,
         lineage=state.number,
         term=state.term,
@@ -229,6 +229,8 @@ def _record(
         bucket_count=len(state.route.owner) if state.route else len(files),  # a trainer's own model: one
         step=-(-len(data) // state.dataset.dataset.batch_size),
         created_at_s=0.0,  # stamped by the shell, which has a calendar
+        history=state.origin.history,
+        founded=state.origin.founded,
     )
     turn.change(
         commit=replace(

@@ -98,6 +98,7 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
         moves=Moves(intents=durable.intents),
         scale=Scale(wanted=min(durable.servers or config.servers, config.most_servers)),
         reserved=Reserved(below=durable.high_water),
+        origin=durable.origin,
     )
     turn = Turn(state, now)
     if durable.high_water:

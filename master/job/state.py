@@ -17,6 +17,7 @@ from master.api.positions import EMPTY, PositionSet
 from master.job.changed import changed
 from master.job.dispatch import Dispatch
 from master.job.domain import (
+    UNNAMED,
     Backups,
     ChangeTable,
     DatasetRecord,
@@ -26,6 +27,7 @@ from master.job.domain import (
     JobConfig,
     LineageRecord,
     MemberKey,
+    Origin,
     Persist,
     RaiseLineage,
     RecordQuarantine,
@@ -225,6 +227,7 @@ class JobState:
     final_saver: MemberKey | None = None  # appointed last; the save is owed until somebody says FinalSaved
     is_final_saved: bool = False
     failed: str = ""  # the job is given up, for this reason
+    origin: Origin = UNNAMED
     is_over: bool = False  # this term has ended: nothing is decided any more
 
     @property

@@ -189,7 +189,7 @@ async def test_a_folder_that_cannot_be_written_delays_commits_only(tmp_path):
 
 async def test_a_missing_head_is_refused_with_advice(etcd, tmp_path):
     """A folder without the manifest that head names: nothing is trained from a guess; the exit code says so (M8)."""
-    async with running(on(etcd, tmp_path)) as (master,):
+    async with running(on(etcd, tmp_path, EDL_UNREADABLE_S="1")) as (master,):
         trainer = Sharder(DATASET, pause_s=0.01)
         work = asyncio.create_task(trainer.run(master.address))
         await until_committed(master, more_than=0)

@@ -8,7 +8,7 @@ import pytest
 
 from master.api.audit import try_head_hint
 from master.api.errors import StorageError
-from master.api.identities import Lineage, ManifestId, Term
+from master.api.identities import HistoryId, Lineage, ManifestId, Term
 from master.api.manifest import Manifest
 from master.api.storage import LocalStorage
 from master.folder import CheckpointFolder, in_time
@@ -55,18 +55,54 @@ def test_a_manifest_with_a_broken_file_is_not_adopted(storage, folder):
     assert folder.find_adoptable(None, Lineage(1)) is None
 
 
-def test_what_is_not_wanted_goes_with_its_files(storage, folder):
-    """Head, base and what is newer stay; shared files stay with whoever names them."""
+def test_what_is_not_wanted_is_retired_and_goes_with_its_files_later(storage, folder):
+    """Head, base and what is newer stay, for a while also what was before head; shared files stay with their namers."""
     base = written(storage, folder, "base", step=1)
     orphan = written(storage, folder, "orphan", step=2)
-    head = written(storage, folder, "head", step=3)
-    coming = written(storage, folder, "coming", step=4)
-    shares = replace(orphan, id=ManifestId("shares"), step=2, files=(*orphan.files, *head.files))
+    head = written(storage, folder, "head", step=4)
+    coming = written(storage, folder, "coming", step=9)
+    shares = replace(orphan, id=ManifestId("shares"), step=3, files=(orphan.files[0], head.files[0]))
     folder.write(shares)
     folder.retain(frozenset({base.id, head.id}))
     assert {m.id for m in folder.all()} == {base.id, head.id, coming.id}
+    assert storage.list("retired-") == ("retired-shares.json",)
+    assert all(storage.exists(m.files[0].name) for m in (base, head, coming, orphan))
+    newer = written(storage, folder, "newer", step=5)
+    folder.retain(frozenset({newer.id}))
+    assert {m.id for m in folder.all()} == {newer.id, coming.id}
+    assert storage.list("retired-") == ("retired-head.json",)
     assert not storage.exists(orphan.files[0].name)
-    assert all(storage.exists(m.files[0].name) for m in (base, head, coming))
+    assert not storage.exists(base.files[0].name)
+    assert all(storage.exists(m.files[0].name) for m in (head, newer, coming))
+
+
+def test_what_another_history_wrote_is_never_deleted(storage, folder):
+    """Manifests of another beginning, their files, and cut files from before this one stay for ever (M11)."""
+    ours = {"history": HistoryId("ours"), "founded": Lineage(5)}
+    foreign = written(storage, folder, "foreign", step=1)
+    old_cut, given_up = "cut-4-9-9-0-a.edl", "cut-5-1-1-0-a.edl"
+    for name in (old_cut, given_up):
+        storage.write_file(name, [b"x"])
+    done = storage.write_file("cut-5-2-1-0-a.edl", [b"x"])
+    file = replace(FILE, name="cut-5-2-1-0-a.edl", size_bytes=done.size_bytes, digest=done.digest)
+    for step in (2, 3, 4):
+        head = replace(MANIFEST, id=ManifestId(f"head-{step}"), lineage=Lineage(5), step=step, files=(file,), **ours)
+        folder.write(head)
+        folder.retain(frozenset({head.id}))
+    assert {m.id for m in folder.all()} == {foreign.id, head.id}
+    assert storage.exists(foreign.files[0].name)
+    assert storage.exists(old_cut)
+    assert not storage.exists(given_up)
+
+
+def test_nothing_is_deleted_while_a_manifest_cannot_be_read(storage, folder):
+    """What it names is not known: its files might look like nobody's (M11)."""
+    older = [written(storage, folder, f"older-{step}", step=step) for step in (1, 2)]
+    lost = written(storage, folder, "lost", step=3)
+    head = written(storage, folder, "head", step=4)
+    storage.write_file("manifest-lost.json", [b"{"])
+    folder.retain(frozenset({head.id}))
+    assert all(storage.exists(m.files[0].name) for m in (*older, lost, head))
 
 
 def test_what_head_names_stays_until_head_is_written_anew(storage, folder):
@@ -105,7 +141,6 @@ def test_a_torn_manifest_hides_no_other(storage, folder):
     good = written(storage, folder, "good")
     storage.write_file("manifest-bad.json", [b"{"])
     assert folder.all() == (good,)
-    assert folder.newest(folder.all()) == good
 
 
 class Slow(LocalStorage):

@@ -8,7 +8,7 @@ import pytest
 
 from master.api.errors import ManifestError
 from master.api.identities import BucketId, DatasetSpec, Lineage, ManifestId, TableSpec, Term
-from master.api.manifest import Manifest, decode_manifest, encode_manifest, manifest_name, try_manifest_id
+from master.api.manifest import FORM, Manifest, decode_manifest, encode_manifest, manifest_name, try_manifest_id
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import EMPTY, PositionSet
 
@@ -48,7 +48,8 @@ def resigned(edit) -> bytes:
 
     def edit_and_sign(document):
         edit(document["manifest"])
-        body = json.dumps(document["manifest"], sort_keys=True, separators=(",", ":"))
+        signed = {"version": document["version"], "manifest": document["manifest"]}
+        body = json.dumps(signed, sort_keys=True, separators=(",", ":"))
         document["digest"] = hashlib.sha256(body.encode()).hexdigest()
 
     return changed(edit_and_sign)
@@ -79,7 +80,7 @@ def test_an_altered_manifest_is_refused():
     [
         (lambda d: d.update(format="tar"), "format"),
         (lambda d: d.update(version="1"), "version"),
-        (lambda d: d.update(version=2), "version"),
+        (lambda d: d.update(version=FORM.version + 1), "version"),
         (lambda d: d.pop("digest"), "digest"),
         (lambda d: d.update(colour="red"), "colour"),
     ],

@@ -5,10 +5,21 @@ from dataclasses import replace
 import pytest
 
 from master.api.document import decode_document
-from master.api.identities import BucketId, Incarnation, Lineage, ManifestId, MemberName, Route, ServerPlace, Version
+from master.api.identities import (
+    NO_LINEAGE,
+    BucketId,
+    Incarnation,
+    Lineage,
+    ManifestId,
+    MemberName,
+    Route,
+    ServerPlace,
+    Version,
+)
 from master.api.positions import PositionSet
 from master.errors import FencedError, PermanentError
 from master.job.domain import (
+    UNNAMED,
     Backups,
     ChangeTable,
     DatasetRecord,
@@ -54,7 +65,7 @@ async def leader():
             return await store.commit(transaction)
 
         async def durable(self, head=None):
-            return parse_durable(await store.read(durable_keys(store.keys)), store.keys, head)
+            return parse_durable(await store.read(durable_keys(store.keys)), store.keys, head, UNNAMED)
 
         async def snapshot(self):
             return await store.read(durable_keys(store.keys))
@@ -179,8 +190,7 @@ async def test_another_term_writes_nothing(leader):
 
 async def test_an_empty_store_is_founded_again_from_the_folder(leader):
     """etcd lost: the job goes on exactly from the manifest, in a lineage above all others (M8, rule 29)."""
-    others = [replace(MANIFEST, id=ManifestId("x"), lineage=Lineage(6))]
-    again = refounding(MANIFEST, others, leader.keys, leader.term)
+    again = refounding(MANIFEST, Lineage(6), leader.keys, leader.term)
     assert isinstance(await leader.commit(again), Committed)
     durable = await leader.durable(MANIFEST)
     assert durable.lineage == LineageRecord(number=Lineage(7), base=MANIFEST.id, quarantine=MANIFEST.quarantine)
@@ -191,7 +201,7 @@ async def test_an_empty_store_is_founded_again_from_the_folder(leader):
 async def test_a_trainers_own_model_is_founded_again_as_one(leader):
     """Its manifest has a file and no tables; plain sharding has neither (rules 35, 36)."""
     for files, own_model in ((MANIFEST.files, True), ((), False)):
-        again = refounding(replace(MANIFEST, tables=(), files=files), (), leader.keys, leader.term)
+        again = refounding(replace(MANIFEST, tables=(), files=files), NO_LINEAGE, leader.keys, leader.term)
         (record,) = (write.value for write in again.writes if write.key == leader.keys.dataset)
         assert decode_document(DatasetRecord, record).own_model is own_model
 
@@ -199,7 +209,7 @@ async def test_a_trainers_own_model_is_founded_again_as_one(leader):
 async def test_a_store_that_knows_something_is_never_founded_again(leader):
     """A single value is enough: the store is the truth about head."""
     await leader.write(ReserveHighWater(below=1))
-    assert isinstance(await leader.commit(refounding(MANIFEST, (), leader.keys, leader.term)), Conflict)
+    assert isinstance(await leader.commit(refounding(MANIFEST, NO_LINEAGE, leader.keys, leader.term)), Conflict)
 
 
 async def test_values_of_another_edl_stop_the_master(leader):

@@ -46,6 +46,7 @@ class Launching:
             checkpoint_uri=job.checkpoint.uri or str(self.folder.checkpoints / job.name),
             token_file=token_file,
             token=token,
+            history=f"{self.folder.root.name}-{secrets.token_hex(4)}",
         )
 
     def command_of(self, pod: LocalPod, record: JobRecord | None) -> Command:

@@ -39,9 +39,12 @@ from autoscaler.jobs.life import STOP_ORDER, Ending
 from autoscaler.jobs.masters import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
-from autoscaler.manifests.values import Machine, Manifests
+from autoscaler.manifests.values import Machine, Manifests, TrainingJob
 from autoscaler.snapshots import Snapshot
+from master.api.identities import HistoryId
+from master.api.resuming import find_start, parse_answer
 from master.api.scaling import ServersAnswer
+from master.api.storage import LocalStorage, open_storage
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0
@@ -188,12 +191,14 @@ class LocalRun:
         """Take in all jobs and Deployments.
 
         Raises:
-            FolderInUseError, StorageError: a job's checkpoint folder is not to be had; nothing is taken in.
+            FolderInUseError, StorageError: a job's checkpoint folder is not to be had, or what stands there cannot be
+                read (M11); nothing is taken in.
             ValueError: a name is taken.
         """
         for job in manifests.jobs:
             if job.checkpoint.uri:
                 self._claims.claim(job.name, job.checkpoint.uri, working_dir=self.settings.working_dir)
+                self._check_start(job)
         for deployment in manifests.deployments:
             priority = manifests.priority_of(deployment.template.priority_class)
             self.cluster.deploy(deployment, priority=priority)
@@ -201,6 +206,15 @@ class LocalRun:
             self.cluster.submit(job, priority=manifests.priority_of(job.priority_class))
         for notice in manifests.notices:
             self.recorder.note("Notice", "run", "Notice", notice)
+
+    def _check_start(self, job: TrainingJob) -> None:
+        """What its master will find, told before anything starts.  Raises StorageError."""
+        history = HistoryId(self.folder.root.name)  # nothing of this run is there yet: any answer is to be followed
+        answer = parse_answer(job.checkpoint.start, history) if job.checkpoint.start else None
+        storage = open_storage(job.checkpoint.uri)
+        if isinstance(storage, LocalStorage):
+            storage = LocalStorage(self.settings.working_dir / storage.uri)
+        find_start(storage, answer, now_s=time.time())
 
     def snapshot(self) -> RunSnapshot:
         """The run as it stands now."""

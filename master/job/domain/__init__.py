@@ -48,7 +48,17 @@ from master.job.domain.events import (
     StreamBroken,
 )
 from master.job.domain.keys import SECOND, Instant, MemberKey
-from master.job.domain.records import Backups, DatasetRecord, Durable, Intent, IntentsRecord, LineageRecord, Table
+from master.job.domain.records import (
+    UNNAMED,
+    Backups,
+    DatasetRecord,
+    Durable,
+    Intent,
+    IntentsRecord,
+    LineageRecord,
+    Origin,
+    Table,
+)
 from master.job.domain.settings import AfterLoss, JobConfig
 from master.job.domain.writes import (
     ChangeTable,
@@ -63,6 +73,7 @@ from master.job.domain.writes import (
 
 __all__ = [
     "SECOND",
+    "UNNAMED",
     "AdoptableFound",
     "AfterLoss",
     "AnswerServers",
@@ -92,6 +103,7 @@ __all__ = [
     "MovesAgain",
     "MovesAsked",
     "MovesExpired",
+    "Origin",
     "OwnersAwaited",
     "Persist",
     "PersistRefused",

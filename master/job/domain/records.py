@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from master.api.identities import BucketId, DatasetSpec, Lineage, ManifestId, Route, TableSpec, Version
+from master.api.identities import BucketId, DatasetSpec, HistoryId, Lineage, ManifestId, Route, TableSpec, Version
 from master.api.manifest import Manifest
 from master.api.positions import EMPTY, PositionSet
 from master.job.domain.keys import MemberKey
@@ -70,6 +71,19 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """What makes the manifests of this term this job's own, and their ids new (M11)."""
+
+    history: HistoryId
+    founded: Lineage  # the first lineage of that history, or a later one where it is not known
+    fresh: str  # random, of this term
+
+
+UNNAMED: Final = Origin(history=HistoryId("unnamed"), founded=Lineage(1), fresh="0")
+"""Of a core that no shell has given a folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Durable:
     """All that a new master reads, after it has the term and before it acts (rule 17)."""
 
@@ -81,3 +95,4 @@ class Durable:
     intents: tuple[Intent, ...] = ()
     backups: Backups | None = None
     servers: int | None = None  # wanted; None: nobody has asked for another number than the settings'
+    origin: Origin = UNNAMED

@@ -1,0 +1,267 @@
+"""What a job that begins finds in its checkpoint folder, and what it goes on from (M8, M11, ADR 0402).
+
+The problem: a job whose store knows nothing of it is a new one, or one that lost its store; only the folder tells.
+Taking a folder that cannot be read for an empty one would train from 0 over weeks of work.  So the job goes on from
+what HEAD names, begins anew only where nothing is there, and otherwise begins nothing: it names the file, what can be
+read beside it, and how somebody answers.  The answer holds for one history, so that a master that starts again does not
+begin anew once more.
+
+Not here: the bytes of the data files (`verifying`), what a job with a store goes on from (`master.terms`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from master.api.errors import (
+    ManifestError,
+    StorageAlteredError,
+    StorageError,
+    StorageMissingError,
+    UnreadableCheckpointError,
+)
+from master.api.identities import HistoryId, Lineage, ManifestId
+from master.api.manifest import Manifest, manifest_name, retired_name, try_manifest_id, try_retired_id
+from master.api.storage import Storage, read_manifest, read_retired
+
+HEAD: Final = "HEAD"
+ANEW: Final = "anew"
+"""The answer that begins anew; every other one is the id of a manifest."""
+
+ASIDE: Final = "aside"
+_DATA: Final = ("cut-", "model-")
+_LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-)(\d{1,18})-")
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What somebody decided about a folder.  It counts until a manifest of `history` is committed."""
+
+    manifest: ManifestId | None  # None: begin anew
+    history: HistoryId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A file that is there and does not say what it should."""
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """A folder as it was found.  `head` None: there is no HEAD, or it is among the damaged."""
+
+    uri: str
+    head: ManifestId | None
+    manifests: Mapping[ManifestId, Manifest]
+    retired: Mapping[ManifestId, Manifest]
+    damaged: tuple[Damage, ...]
+    data_files: tuple[str, ...]
+
+    @property
+    def known(self) -> Mapping[ManifestId, Manifest]:
+        """All that can be read."""
+        return {**self.retired, **self.manifests}
+
+
+def look_into(storage: Storage) -> Contents:
+    """What stands in the folder.  Raises StorageError where a file could not be read at all, damaged or not."""
+    damaged: list[Damage] = []
+    head = _read_head(storage, damaged)
+    manifests: dict[ManifestId, Manifest] = {}
+    retired: dict[ManifestId, Manifest] = {}
+    for name in storage.list("manifest-"):
+        if (one := try_manifest_id(name)) is not None:
+            try:
+                manifests[one] = read_manifest(storage, one)
+            except (ManifestError, StorageAlteredError, StorageMissingError) as error:
+                damaged.append(Damage(name=name, problem=_problem(error)))
+    for name in storage.list("retired-"):
+        if (one := try_retired_id(name)) is not None:
+            try:
+                retired[one] = read_retired(storage, one)
+            except (ManifestError, StorageAlteredError, StorageMissingError):
+                continue  # nothing is gone on from it
+    data_files = tuple(name for prefix in _DATA for name in storage.list(prefix))
+    return Contents(
+        uri=storage.uri, head=head, manifests=manifests, retired=retired, damaged=tuple(damaged), data_files=data_files
+    )
+
+
+def _read_head(storage: Storage, damaged: list[Damage]) -> ManifestId | None:
+    try:
+        return parse_head(storage.read(HEAD))
+    except StorageMissingError:
+        return None
+    except (ManifestError, StorageAlteredError) as error:
+        damaged.append(Damage(name=HEAD, problem=_problem(error)))
+        return None
+
+
+def _problem(error: ManifestError | StorageError) -> str:
+    return error.problem if isinstance(error, StorageError) else str(error)
+
+
+def format_head(manifest_id: ManifestId) -> bytes:
+    """The content of HEAD."""
+    return f"{manifest_id}\n".encode()
+
+
+def parse_head(data: bytes) -> ManifestId:
+    """The inverse of `format_head`.  Raises ManifestError for every other content."""
+    try:
+        found = ManifestId(data.decode("ascii").removesuffix("\n"))
+        manifest_name(found)
+    except (UnicodeDecodeError, ManifestError):
+        raise ManifestError("", f"holds {data[:40]!r}, no manifest's id: it was cut short or altered") from None
+    if format_head(found) != data:
+        raise ManifestError("", f"holds {data[:40]!r}, not one line: it was cut short or altered")
+    return found
+
+
+def highest_lineage(storage: Storage) -> Lineage:
+    """Of all files that stand there, by their names, readable or not; 0 where there is none."""
+    numbers = (int(match[1]) for name in storage.list() if (match := _LINEAGE.match(name)))
+    return Lineage(max(numbers, default=0))
+
+
+def parse_answer(text: str, history: HistoryId) -> Answer:
+    """`anew`, or a manifest's id.  Raises ManifestError."""
+    if text == ANEW:
+        return Answer(manifest=None, history=history)
+    manifest_name(ManifestId(text))
+    return Answer(manifest=ManifestId(text), history=history)
+
+
+# ---- the choice -----------------------------------------------------------------------------------------------------
+
+
+def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> Manifest | None:
+    """The manifest to go on from; None: the job begins anew.
+
+    Raises UnreadableCheckpointError, with all that somebody needs to answer, where the folder does not tell.
+    """
+    if is_heeded(contents, answer):
+        assert answer is not None
+        return None if answer.manifest is None else _named(contents, answer.manifest, now_s)
+    if contents.damaged:
+        first = contents.damaged[0]
+        raise _unreadable(contents, first.name, f"cannot be read: {first.problem}", now_s)
+    if contents.head is not None:
+        if contents.head not in contents.known:
+            story = f"is not in {contents.uri}, and HEAD names it as the last checkpoint"
+            raise _unreadable(contents, manifest_name(contents.head), story, now_s)
+        return contents.known[contents.head]
+    if not contents.manifests:
+        if contents.data_files:
+            story = f"is not in {contents.uri}, but {_counted(contents.data_files)} of checkpoints are"
+            raise _unreadable(contents, "manifest-*.json", story, now_s)
+        return None
+    only, *others = contents.manifests.values()
+    if not others and only.parent is None:
+        return only  # its master ended between the first commit and HEAD
+    story = f"is not in {contents.uri}, but {len(contents.manifests)} manifests are: which was last is not known"
+    raise _unreadable(contents, HEAD, story, now_s)
+
+
+def is_heeded(contents: Contents, answer: Answer | None) -> bool:
+    """Whether the answer still has to be followed: nothing was committed yet since it was."""
+    if answer is None:
+        return False
+    head = contents.known.get(contents.head) if contents.head is not None else None
+    return head is None or head.history != answer.history
+
+
+def _named(contents: Contents, wanted: ManifestId, now_s: float) -> Manifest:
+    found = contents.known.get(wanted)
+    if found is None:
+        story = f"is asked for, and cannot be read in {contents.uri}"
+        raise _unreadable(contents, f"manifest {wanted}", story, now_s)
+    return found
+
+
+def _unreadable(contents: Contents, name: str, story: str, now_s: float) -> UnreadableCheckpointError:
+    newest = sorted(contents.known.values(), key=lambda m: (m.lineage, m.term, m.step), reverse=True)
+    told = "; ".join(tell_manifest(one, now_s=now_s) for one in newest[:_SHOWN])
+    beside = f"Readable beside it: {told}." if told else "No manifest can be read beside it."
+    others = [damage.name for damage in contents.damaged if damage.name != name]
+    more = f" Not readable either: {', '.join(others[:_SHOWN])}." if others else ""
+    ways = (
+        f"--from {newest[0].id if newest else 'MANIFEST'} or --begin-anew for `edl run`, EDL_CHECKPOINT_START=MANIFEST "
+        "or =anew for a script that runs alone, spec.checkpoint.start on Kubernetes"
+    )
+    return UnreadableCheckpointError(
+        name,
+        f"{story}. Nothing was started, changed or deleted. {beside}{more} Bring the folder {contents.uri} back as it "
+        f"was (`edl data verify {contents.uri}` reads every byte), or say what to go on from: {ways}",
+    )
+
+
+def tell_manifest(manifest: Manifest, *, now_s: float) -> str:
+    """A checkpoint in one phrase, for people."""
+    total = manifest.dataset.size * manifest.dataset.epochs
+    age_s = max(0, int(now_s - manifest.created_at_s))
+    age = f"{age_s} s" if age_s < 120 else f"{age_s // 60} min" if age_s < 7200 else f"{age_s // 3600} h"
+    return f"{manifest.id} (step {manifest.step:,}, {len(manifest.data):,} of {total:,} samples, {age} old)"
+
+
+def _counted(names: Iterable[str]) -> str:
+    names = tuple(names)
+    return f"{len(names)} data file{'' if len(names) == 1 else 's'} ({names[0]}{', ...' if len(names) > 1 else ''})"
+
+
+# ---- its files ------------------------------------------------------------------------------------------------------
+
+
+def check_files_are_there(storage: Storage, manifest: Manifest, contents: Contents, *, now_s: float) -> None:
+    """Each data file has its length at least; whoever loads it compares the digests.
+
+    Raises UnreadableCheckpointError, naming the file.
+    """
+    for file in manifest.files:
+        try:
+            if file.size_bytes:
+                storage.read(file.name, offset=file.size_bytes - 1, length_bytes=1)
+        except (StorageMissingError, StorageAlteredError) as error:
+            story = f"of checkpoint {manifest.id} cannot be read: {error.problem}"
+            raise _unreadable(contents, file.name, story, now_s) from error
+
+
+def set_aside(storage: Storage, keep: Manifest | None, history: HistoryId) -> None:
+    """Everything but this manifest and its files stands under `aside/HISTORY/`; nothing is deleted.
+
+    What was there is a checkpoint folder of its own, with all its names.  May be repeated.
+    """
+    kept = {manifest_name(keep.id), *(file.name for file in keep.files)} if keep else set()
+    if keep is not None and retired_name(keep.id) in storage.list("retired-"):
+        storage.move(retired_name(keep.id), manifest_name(keep.id))
+    away = f"{ASIDE}/{history}"
+    if storage.exists(HEAD):
+        if keep is None:
+            storage.move(HEAD, f"{away}/{HEAD}")
+        else:
+            if not storage.exists(f"{away}/{HEAD}"):
+                storage.write_file(f"{away}/{HEAD}", [storage.read(HEAD)])
+            storage.write_file(HEAD, [format_head(keep.id)])
+    for prefix in ("manifest-", "retired-", *_DATA):
+        for name in storage.list(prefix):
+            if name not in kept:
+                storage.move(name, f"{away}/{name}")
+
+
+def find_start(storage: Storage, answer: Answer | None, *, now_s: float) -> Manifest | None:
+    """The manifest that a job without a store goes on from; None: it begins anew.  Nothing is changed.
+
+    Raises UnreadableCheckpointError as `choose_start` and `check_files_are_there`, StorageError for an unusable folder.
+    """
+    contents = look_into(storage)
+    chosen = choose_start(contents, answer, now_s=now_s)
+    if chosen is not None:
+        check_files_are_there(storage, chosen, contents, now_s=now_s)
+    return chosen

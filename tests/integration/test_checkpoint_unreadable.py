@@ -1,0 +1,152 @@
+"""A checkpoint that cannot be read is never taken for one that is not there: `edl run`, a script, a master (M11)."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from master.api.audit import read_checkpoint, try_head_hint
+from master.api.resuming import ANEW
+from master.api.status import JobPhase
+from master.api.storage import LocalStorage
+from tests.integration.cli_stage import EDL
+from tests.integration.master_stage import MasterProcess, Sharder, ask_status, running, until
+from tests.integration.test_master_faults import DATASET, until_committed
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: squares}
+spec:
+  trainer:
+    minReplicas: 1
+    maxReplicas: 1
+    template:
+      spec:
+        terminationGracePeriodSeconds: 5
+        containers:
+          - name: trainer
+            command: [python, ROOT/examples/plain_sharding.py]
+            args: [--records, "2000", --epochs, "2"]
+            resources: {requests: {cpu: "1", memory: 256Mi}}
+  checkpoint: {everySeconds: 0.3, uri: checkpoints}
+"""
+
+
+def run(folder, *options):
+    """`edl run` of the job, to its end: exit code and all that it says."""
+    (folder / "job.yaml").write_text(JOB.replace("ROOT", str(ROOT)))
+    argv = [EDL, "run", "job.yaml", "--no-view", "--no-etcd", *options]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != ".edl-run"}
+
+
+def truncate(folder):
+    """The manifest that HEAD names ends too early."""
+    head = try_head_hint(LocalStorage(folder))
+    (manifest,) = folder.glob(f"manifest-{head}.json")
+    manifest.write_bytes(manifest.read_bytes()[:-20])
+    return manifest.name
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """The folder of a run that has ended: what it said and what the folder holds agree."""
+    code, said = run(tmp_path)
+    assert code == 0, said
+    assert read_checkpoint(str(tmp_path / "checkpoints")).head.is_complete
+    return tmp_path
+
+
+def test_a_run_beside_a_manifest_that_is_cut_short_is_refused_and_says_the_ways_on(trained):
+    """Nothing starts and nothing is changed; asked to begin anew it sets everything aside and deletes nothing."""
+    folder = trained / "checkpoints"
+    name = truncate(folder)
+    before = contents(folder)
+    code, said = run(trained)
+    assert code == 4, said
+    assert name in said
+    assert "--begin-anew" in said
+    assert contents(folder) == before
+    code, said = run(trained, "--begin-anew")
+    assert code == 0, said
+    (aside,) = (folder / "aside").iterdir()
+    assert contents(aside) == before
+    assert read_checkpoint(str(folder)).head.is_complete
+    assert run(trained)[0] == 0, "what began anew is not begun anew again"
+
+
+def test_from_of_a_checkpoint_that_is_not_there_is_refused(trained):
+    """The command line names the job and a manifest; a wrong one changes nothing."""
+    before = contents(trained / "checkpoints")
+    code, said = run(trained, "--from", "squares=000009-1")
+    assert (code, "manifest 000009-1: is asked for" in said) == (4, True), said
+    assert run(trained, "--from", "other=1")[0] == 2
+    assert run(trained, "--from", "1", "--begin-anew")[0] == 2
+    assert contents(trained / "checkpoints") == before
+
+
+def script(folder, **environment):
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+    variables |= {"EDL_CHECKPOINT_URI": str(folder), "PYTHONPATH": str(ROOT)} | environment
+    argv = [sys.executable, str(ROOT / "examples" / "plain_sharding.py"), "--records", "2000", "--epochs", "2"]
+    done = subprocess.run(
+        argv, cwd=folder.parent, env=variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_script_that_runs_alone_is_refused_as_a_run_is(trained):
+    """The same words, and its own way to answer."""
+    folder = trained / "checkpoints"
+    name = truncate(folder)
+    before = contents(folder)
+    code, said = script(folder)
+    assert code != 0
+    assert f"CheckpointError: checkpoint file {name}: cannot be read" in said
+    assert contents(folder) == before
+    code, said = script(folder, EDL_CHECKPOINT_START=ANEW)
+    assert code == 0, said
+    assert read_checkpoint(str(folder)).head.is_complete
+
+
+async def test_a_master_whose_store_is_empty_tells_that_the_job_has_failed(tmp_path):
+    """As with a store: told, tried again for a while, then failed; the exit code says that somebody has to act."""
+    master = MasterProcess(tmp_path, EDL_CHECKPOINT_EVERY_S="0.2", EDL_UNREADABLE_S="2")
+    async with running(master):
+        work = Sharder(DATASET)
+        await work.run(master.address)
+        await until_committed(master, more_than=0)
+        await master.stop()
+        name = truncate(tmp_path / "checkpoints")
+        before = contents(tmp_path / "checkpoints")
+        await master.start()
+
+        async def has_failed():
+            status = await ask_status(master.address)
+            assert status is None or name in status.problem
+            return status is not None and status.phase is JobPhase.FAILED
+
+        await until(has_failed)
+        assert await master.wait() == 2
+        assert contents(tmp_path / "checkpoints") == before
+
+
+async def test_head_stands_in_the_folder_before_anybody_hears_of_the_end(tmp_path):
+    """The folder is what outlives the store: what is said to be committed is in it (M6, M11)."""
+    slow = "import time, master.folder as f; w = f.write_head_hint\n"
+    slow += "f.write_head_hint = lambda *a: (time.sleep(0.7), w(*a))\n"
+    (tmp_path / "sitecustomize.py").write_text(slow)
+    master = MasterProcess(tmp_path, PYTHONPATH=f"{tmp_path}:{ROOT}", EDL_CHECKPOINT_EVERY_S="0.2")
+    async with running(master):
+        await Sharder(DATASET).run(master.address)
+        assert read_checkpoint(master.checkpoints).head.is_complete
+        head = try_head_hint(LocalStorage(tmp_path / "checkpoints"))
+        assert head == (await ask_status(master.address)).head

@@ -1,0 +1,181 @@
+"""What a job goes on from is what its folder says; a folder that cannot be read is never an empty one (M11)."""
+
+from dataclasses import replace
+
+import pytest
+
+from master.api.audit import write_head_hint
+from master.api.errors import ManifestError, StorageError, UnreadableCheckpointError
+from master.api.identities import HistoryId, Lineage, ManifestId
+from master.api.resuming import Answer, find_start, parse_answer, set_aside
+from master.api.storage import LocalStorage, write_manifest
+from master.folder import CheckpointFolder
+from tests.unit.test_manifest_codec import FILE, MANIFEST
+
+NOW_S = MANIFEST.created_at_s + 7200
+NEW = HistoryId("new")
+
+
+@pytest.fixture
+def storage(tmp_path):
+    return LocalStorage(tmp_path / "checkpoints")
+
+
+def written(storage, name, **changes):
+    done = storage.write_file(f"cut-1-7-{name}-0-a.edl", [name.encode() * 100])
+    file = replace(FILE, name=f"cut-1-7-{name}-0-a.edl", size_bytes=done.size_bytes, digest=done.digest)
+    manifest = replace(MANIFEST, id=ManifestId(name), files=(file,), **changes)
+    write_manifest(storage, manifest)
+    return manifest
+
+
+@pytest.fixture
+def chain(storage):
+    """Two checkpoints; HEAD names the second one."""
+    first = written(storage, "1", step=1)
+    second = written(storage, "2", step=2, parent=first.id)
+    write_head_hint(storage, second.id)
+    return first, second
+
+
+def start(storage, answer=None):
+    return find_start(storage, answer, now_s=NOW_S)
+
+
+def names(storage):
+    return storage.list(), storage.list("cut-")
+
+
+def refused(storage, *told, answer=None):
+    """It begins nothing, changes nothing, and says all of that."""
+    before = names(storage)
+    with pytest.raises(UnreadableCheckpointError) as caught:
+        start(storage, answer)
+    with pytest.raises(UnreadableCheckpointError):
+        CheckpointFolder(storage).begin(answer)
+    for text in told:
+        assert text in str(caught.value)
+    assert names(storage) == before
+
+
+def test_an_empty_folder_is_a_new_job(storage):
+    """No folder, or one with nothing of a checkpoint in it."""
+    assert start(storage) is None
+    storage.write_file("notes.txt", [b"mine"])
+    assert start(storage) is None
+
+
+def test_a_whole_folder_goes_on_from_what_head_names(storage, chain):
+    """Also when a newer manifest stands beside it: nobody was told that it is committed."""
+    assert start(storage) == chain[1]
+    written(storage, "3", step=3, parent=chain[1].id)
+    assert start(storage) == chain[1]
+
+
+@pytest.mark.parametrize("content", [b"", b"2", b"2\n\n", b"\x002\n", b"../2\n", b"2\n1\n", b"\xff\n"])
+def test_a_head_that_is_no_line_with_an_id_is_refused(storage, chain, content):
+    """Cut short, doubled or altered: the name of the file, and what can be read."""
+    storage.write_file("HEAD", [content])
+    refused(storage, "HEAD: cannot be read", "--from 2", "--begin-anew", "1 (step 1,", " 2 h old")
+
+
+def test_a_head_that_names_what_is_not_there_is_refused(storage, chain):
+    """The manifest was deleted: the one before it is not taken without a word."""
+    storage.delete("manifest-2.json")
+    refused(storage, "manifest-2.json: is not in", "HEAD names it", "--from 1")
+
+
+@pytest.mark.parametrize("which", ["1", "2"])
+def test_any_manifest_that_cannot_be_read_is_refused(storage, chain, which):
+    """The newest one or an older one: what it named is not known any more."""
+    storage.write_file(f"manifest-{which}.json", [storage.read(f"manifest-{which}.json")[:-40]])
+    refused(storage, f"manifest-{which}.json: cannot be read: is no JSON", "Nothing was started, changed or deleted")
+
+
+def test_a_folder_without_head_is_a_guess_and_refused(storage, chain):
+    """Which of two manifests was last?  With one that has no parent there is nothing to guess."""
+    storage.delete("HEAD")
+    refused(storage, "HEAD: is not in", "2 manifests are")
+    storage.delete("manifest-2.json")
+    storage.delete("cut-1-7-2-0-a.edl")
+    assert start(storage) == chain[0]
+
+
+def test_data_files_without_a_manifest_are_refused(storage):
+    """Somebody's checkpoints were there."""
+    storage.write_file("cut-1-7-1-0-a.edl", [b"x"])
+    refused(storage, "manifest-*.json: is not in", "1 data file (cut-1-7-1-0-a.edl)", "No manifest can be read")
+
+
+@pytest.mark.parametrize("harm", ["delete", "cut"])
+def test_a_data_file_that_is_missing_or_short_is_refused(storage, chain, harm):
+    """Told before anything starts, with the checkpoint that is there beside it."""
+    name = chain[1].files[0].name
+    if harm == "delete":
+        storage.delete(name)
+    else:
+        storage.write_file(name, [storage.read(name)[:-1]])
+    refused(storage, f"{name}: of checkpoint 2 cannot be read", "1 (step 1,")
+
+
+def test_a_file_that_cannot_be_opened_is_no_answer_either(storage, chain, tmp_path):
+    """No permission, an error of the disk: neither damaged nor absent, and told as it is."""
+    (tmp_path / "checkpoints" / "HEAD").unlink()
+    (tmp_path / "checkpoints" / "HEAD").mkdir()
+    with pytest.raises(StorageError, match=r"HEAD: .*Is a directory"):
+        start(storage)
+
+
+def test_anew_sets_everything_aside_and_deletes_nothing(storage, chain):
+    """What was there is a checkpoint folder of its own; the answer counts until something is committed."""
+    storage.write_file("manifest-2.json", [b"{"])
+    anew = Answer(manifest=None, history=NEW)
+    folder = CheckpointFolder(storage)
+    assert folder.begin(anew).head is None
+    assert storage.list() == ()
+    aside = LocalStorage(storage._folder / "aside" / "new")
+    assert len(aside.list()) == 5
+    assert start(aside, Answer(manifest=ManifestId("1"), history=NEW)) == chain[0]
+    begun = written(storage, "9", step=1, history=NEW, lineage=Lineage(3))
+    write_head_hint(storage, begun.id)
+    again = folder.begin(anew)
+    assert (again.head, again.answer) == (begun, None)
+
+
+def test_from_a_manifest_keeps_it_and_sets_the_rest_aside(storage, chain):
+    """HEAD names it from then on, so that who starts without the answer goes on from it too."""
+    storage.write_file("manifest-2.json", [b"{"])
+    found = CheckpointFolder(storage).begin(Answer(manifest=ManifestId("1"), history=NEW))
+    assert found.head == chain[0]
+    assert set(storage.list()) == {"HEAD", "manifest-1.json", chain[0].files[0].name}
+    assert start(storage) == chain[0]
+    set_aside(storage, chain[0], NEW)
+    assert storage.read("aside/new/HEAD") == b"2\n"
+
+
+def test_from_what_cannot_be_read_is_refused(storage, chain):
+    """A name with a typing error begins nothing."""
+    refused(storage, "manifest 7: is asked for", answer=Answer(manifest=ManifestId("7"), history=NEW))
+
+
+def test_a_retired_manifest_can_be_gone_on_from(storage, chain):
+    """The checkpoint before head is kept for that."""
+    CheckpointFolder(storage).retain(frozenset({chain[1].id}))
+    assert "retired-1.json" in storage.list()
+    storage.delete("manifest-2.json")
+    refused(storage, "--from 1")
+    assert CheckpointFolder(storage).begin(Answer(manifest=ManifestId("1"), history=NEW)).head == chain[0]
+    assert start(storage) == chain[0]
+
+
+def test_lineages_go_on_above_all_that_stands_there(storage, chain):
+    """By name, readable or not: what another history left is never mistaken for this one's."""
+    storage.write_file("cut-12-1-1-0-a.edl", [b"x"])
+    assert CheckpointFolder(storage).begin(None).above == 12
+
+
+@pytest.mark.parametrize("text", ["../x", "a b", ".hidden", "x\n"])
+def test_an_answer_that_makes_no_file_name_is_refused(text):
+    """It comes from a command line or a variable."""
+    with pytest.raises(ManifestError):
+        parse_answer(text, NEW)
