@@ -32,13 +32,13 @@ spec:
             command: [python, ROOT/examples/plain_sharding.py]
             args: [--records, "2000", --epochs, "2"]
             resources: {requests: {cpu: "1", memory: 256Mi}}
-  checkpoint: {everySeconds: 0.3, uri: checkpoints}
+  checkpoint: {everySeconds: 0.3, uri: FOLDER/checkpoints}
 """
 
 
 def run(folder, *options):
     """`edl run` of the job, to its end: exit code and all that it says."""
-    (folder / "job.yaml").write_text(JOB.replace("ROOT", str(ROOT)))
+    (folder / "job.yaml").write_text(JOB.replace("ROOT", str(ROOT)).replace("FOLDER", str(folder)))
     argv = [EDL, "run", "job.yaml", "--no-view", "--no-etcd", *options]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr

@@ -44,7 +44,7 @@ from autoscaler.snapshots import Snapshot
 from master.api.identities import HistoryId
 from master.api.resuming import find_start, parse_answer
 from master.api.scaling import ServersAnswer
-from master.api.storage import LocalStorage, open_storage
+from master.api.storage import open_storage
 
 _DECISIONS_SHOWN: Final = 50
 _STOP_MARGIN_S: Final = 2.0
@@ -211,10 +211,7 @@ class LocalRun:
         """What its master will find, told before anything starts.  Raises StorageError."""
         history = HistoryId(self.folder.root.name)  # nothing of this run is there yet: any answer is to be followed
         answer = parse_answer(job.checkpoint.start, history) if job.checkpoint.start else None
-        storage = open_storage(job.checkpoint.uri)
-        if isinstance(storage, LocalStorage):
-            storage = LocalStorage(self.settings.working_dir / storage.uri)
-        find_start(storage, answer, now_s=time.time())
+        find_start(open_storage(job.checkpoint.uri), answer, now_s=time.time())
 
     def snapshot(self) -> RunSnapshot:
         """The run as it stands now."""
