@@ -1,8 +1,8 @@
 """The one place of the master that speaks gRPC: members' streams and the cluster side's questions.
 
-A stream is a generator that sends what has gathered, with a reader task beside it.  Who knocks must have the job's
-secret (metadata `edl-token`) where there is one, and with TLS a certificate of the job's authority; must say its wire
-version first; and is sent away with UNAVAILABLE while this master does not lead, so that it tries again.
+A stream is a generator that sends what has gathered, with a reader task beside it.  Who knocks must prove the job's
+secret where there is one (`gate`), and with TLS have a certificate of the job's authority; must say its wire version
+first; and is sent away with UNAVAILABLE while this master does not lead, so that it tries again.
 
 Not here: any decision (`runtime`, `job`), the form of messages (`api.codec`).
 """
@@ -10,7 +10,6 @@ Not here: any decision (`runtime`, `job`), the form of messages (`api.codec`).
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import socket
 from collections.abc import AsyncIterator
@@ -21,16 +20,18 @@ from typing import Any, Final, NoReturn, TypeAlias
 import grpc
 import grpc.aio
 
+from master.api.calls import CONNECT, SET_SERVERS, STATUS
 from master.api.channel import SERVER_OPTIONS
 from master.api.codec import decode_hello, decode_member_envelope, encode_hello, encode_master_envelope
 from master.api.document import encode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import WireError
-from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello, agreed_version
+from master.api.hello import ANSWERED_METADATA_KEY, Hello, agreed_version
 from master.api.sockets import ForeignUserError, check_private
 from master.api.status import JobStatus
 from master.config import Address, Identity, SocketAddress
 from master.errors import InvalidSettingError, PortInUseError, TermEndedError
+from master.gate import Gate
 from master.runtime import TermRuntime
 from master.streams import Stream
 
@@ -48,7 +49,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
 
     def __init__(self, *, hello: Hello, token: str) -> None:
         self._hello = hello
-        self._token = token.encode()
+        self._gate = Gate(token=token.encode(), job=hello.job) if token else None
         self._term: TermRuntime | None = None
         self._told: JobStatus | None = None
         self._server: grpc.aio.Server | None = None
@@ -69,7 +70,8 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         """Listens; the answer has the port that was taken.  Raises PortInUseError, InvalidSettingError."""
         if isinstance(listen, SocketAddress):
             _check_socket(listen)
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        interceptors = [self._gate] if self._gate else []
+        server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
         master_pb2_grpc.add_MasterServicer_to_server(self, server)
         try:
             port = server.add_insecure_port(str(listen)) if tls is None else _add_secure_port(server, listen, tls)
@@ -90,7 +92,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         self, request_iterator: _Requests, context: _Context
     ) -> AsyncIterator[master_pb2.MasterEnvelope]:
         """A member's stream, until either side ends it."""
-        term = await self._admit(context)
+        term = await self._admit(context, CONNECT)
         first = await self._greet(request_iterator, context)
         if first is None:
             return
@@ -151,7 +153,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         self, request: master_pb2.StatusRequest, context: _Context
     ) -> master_pb2.StatusReply:
         """The job as of now.  UNAVAILABLE, marked as an answer: another master leads, or none."""
-        await self._check_secret(context)
+        await self._prove(context, STATUS)
         await self._check_hello(request, context)
         status = self._told if self._term is None and self._told else (await self._leading(context)).status()
         return master_pb2.StatusReply(hello=encode_hello(self._hello), job_status_json=encode_document(status))
@@ -162,7 +164,7 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         self, request: master_pb2.SetServersRequest, context: _Context
     ) -> master_pb2.SetServersReply:
         """The number of servers that holds afterwards.  UNAVAILABLE, marked as an answer: another master leads now."""
-        term = await self._admit(context)
+        term = await self._admit(context, SET_SERVERS)
         await self._check_hello(request, context)
         try:
             answer = await term.set_servers(request.count)
@@ -181,18 +183,14 @@ class MasterServer(master_pb2_grpc.MasterServicer):
             except WireError as error:
                 await _refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
-    async def _admit(self, context: _Context) -> TermRuntime:
-        await self._check_secret(context)
+    async def _admit(self, context: _Context, method: str) -> TermRuntime:
+        await self._prove(context, method)
         return await self._leading(context)
 
-    async def _check_secret(self, context: _Context) -> None:
-        if self._token:
-            metadata = dict(context.invocation_metadata() or ())
-            shown = metadata.get(TOKEN_METADATA_KEY, "")
-            if not hmac.compare_digest(shown.encode() if isinstance(shown, str) else shown, self._token):
-                await _refuse(
-                    context, grpc.StatusCode.UNAUTHENTICATED, "this job asks for its secret: check EDL_TOKEN_FILE"
-                )
+    async def _prove(self, context: _Context, method: str) -> None:
+        """The gate has let the call through; now it is our turn."""
+        if self._gate is not None:
+            await context.send_initial_metadata(self._gate.answer(method, context.invocation_metadata()))
 
     async def _leading(self, context: _Context) -> TermRuntime:
         if self._term is None or not self._term.may_answer():

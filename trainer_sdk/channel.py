@@ -17,18 +17,21 @@ from typing import Any, Final, Protocol
 
 import grpc
 
+from master.api.calls import CONNECT
 from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import decode_hello, decode_master_envelope, encode_member_envelope
 from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.errors import WireError
-from master.api.hello import TOKEN_METADATA_KEY, Hello, agreed_version
+from master.api.hello import Hello, agreed_version
 from master.api.messages import MasterMessage, MemberMessage
+from master.api.proof import Prover, UnprovenMasterError
 
 MAX_WAITING: Final = 4096  # messages not written yet; acks are collected, so a healthy stream has a handful
 BACKOFF_FIRST_S: Final = 0.05
 BACKOFF_MOST_S: Final = 2.0
 FAREWELL_S: Final = 2.0  # for the last words to be written and the master to close
 _HOPELESS: Final = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED})
+_PROOF_S: Final = 10.0  # for the master to prove that it knows the job's secret
 _OPTIONS: Final = (*CLIENT_OPTIONS, ("grpc.enable_http_proxy", 0))
 
 
@@ -132,17 +135,19 @@ class Channel:
 
     async def _serve(self, address: Address) -> None:
         pause_s = BACKOFF_FIRST_S
+        prover = Prover(token=address.token, job=address.hello.job)
         async with _open(address) as channel:
             stub: Any = master_pb2_grpc.MasterStub(channel)
             while True:
                 heard = False
                 try:
-                    metadata = ((TOKEN_METADATA_KEY, address.token),) if address.token else None
-                    heard = await self._talk(stub.Connect(metadata=metadata), address.hello)
+                    heard = await self._talk(await _connect(stub, prover), address.hello)
                     reason = "the master closed the stream"
+                except (UnprovenMasterError, TimeoutError) as error:  # another listens there, until the master does
+                    reason = str(error) or f"no proof of the job's secret within {_PROOF_S:.0f} s"
                 except grpc.aio.AioRpcError as error:
                     reason = f"{error.code().name.lower()}: {error.details()}"
-                    if error.code() in _HOPELESS:
+                    if error.code() in _HOPELESS and not prover.has_met_master:
                         self._listener.refused(reason)
                         return
                 except WireError as error:
@@ -191,6 +196,31 @@ class Channel:
             if is_last:
                 break
         await call.done_writing()
+
+
+async def _connect(stub: Any, prover: Prover) -> Any:
+    """A stream on which the master has proved that it knows the secret; nothing was said on it yet.
+
+    Raises AioRpcError, UnprovenMasterError, TimeoutError.
+    """
+    proving = prover.begin(CONNECT)
+    call = stub.Connect(metadata=proving.metadata)
+    if not proving.metadata:
+        return call
+    try:
+        async with asyncio.timeout(_PROOF_S):
+            initial = await call.initial_metadata()
+            if not initial and prover.learn(await call.trailing_metadata()):  # refused, with a challenge
+                proving = prover.begin(CONNECT)
+                call = stub.Connect(metadata=proving.metadata)
+                initial = await call.initial_metadata()
+            if not initial:
+                await call.read()  # raises what it ended with
+            proving.check(initial)
+    except BaseException:
+        call.cancel()
+        raise
+    return call
 
 
 def _open(address: Address) -> Any:

@@ -13,12 +13,14 @@ import grpc.aio
 
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, progress_of, shortened
+from master.api.calls import SET_SERVERS, STATUS, ask_master
 from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import encode_hello
 from master.api.edl.master.v1 import master_pb2
 from master.api.edl.master.v1.master_pb2_grpc import MasterStub
 from master.api.errors import ContractError
-from master.api.hello import ANSWERED_METADATA_KEY, TOKEN_METADATA_KEY, Hello
+from master.api.hello import ANSWERED_METADATA_KEY, Hello
+from master.api.proof import Prover
 from master.api.scaling import ServersAnswer, decode_answer
 from master.api.status import decode_status
 
@@ -54,6 +56,15 @@ class Door:
     tls: DoorTls | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """A connection to a master, and what proves on both sides that they know the job's secret."""
+
+    door: Door
+    channel: grpc.aio.Channel
+    prover: Prover
+
+
 class Masters:
     """A channel to each master.  An async context: they are closed behind it.
 
@@ -62,7 +73,7 @@ class Masters:
     """
 
     def __init__(self) -> None:
-        self._channels: dict[str, dict[str, tuple[Door, grpc.aio.Channel]]] = {}  # by job, then by address
+        self._lines: dict[str, dict[str, _Line]] = {}  # by job, then by address
         self._malformed: dict[str, str] = {}  # by job, as it was logged last
 
     async def __aenter__(self) -> Self:
@@ -71,7 +82,7 @@ class Masters:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for job in tuple(self._channels):
+        for job in tuple(self._lines):
             await self.keep_only(job, frozenset())
 
     async def look(self, door: Door) -> JobProgress | None:
@@ -81,10 +92,11 @@ class Masters:
 
     async def ask(self, door: Door) -> JobProgress | NoAnswer:
         """What the master behind the door says, within a second; numbers are in their ranges, texts have lengths."""
-        stub: MasterAsyncStub = MasterStub(await self._channel(door))
+        line = await self._line(door)
+        stub: MasterAsyncStub = MasterStub(line.channel)
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=door.job, software="edl")))
         try:
-            reply = await stub.Status(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
+            reply = await ask_master(line.prover, stub.Status, STATUS, request, limit_s=_DEADLINE_S)
             return await _progress_in(reply.job_status_json)
         except grpc.aio.AioRpcError as error:
             if _has_answered(error):
@@ -100,11 +112,12 @@ class Masters:
 
         May be said again at any time: the newest number holds.  What cannot be is `refused`, with field and reason.
         """
-        stub: MasterAsyncStub = MasterStub(await self._channel(door))
+        line = await self._line(door)
+        stub: MasterAsyncStub = MasterStub(line.channel)
         hello = encode_hello(Hello(job=door.job, software="edl"))
         request = master_pb2.SetServersRequest(hello=hello, count=count)
         try:
-            reply = await stub.SetServers(request, timeout=_DEADLINE_S, metadata=((TOKEN_METADATA_KEY, door.token),))
+            reply = await ask_master(line.prover, stub.SetServers, SET_SERVERS, request, limit_s=_DEADLINE_S)
             return decode_answer(reply.answer_json)
         except grpc.aio.AioRpcError as error:
             return NoProgress.REFUSED if _has_answered(error) else NoProgress.SILENT
@@ -113,7 +126,7 @@ class Masters:
 
     async def keep_only(self, job: str, addresses: frozenset[str]) -> None:
         """Close the channels to masters of the job that are no more."""
-        for address in [address for address in self._channels.get(job, ()) if address not in addresses]:
+        for address in [address for address in self._lines.get(job, ()) if address not in addresses]:
             await self._hang_up(job, address)
 
     def _note_malformed(self, job: str, error: ContractError) -> MalformedAnswer:
@@ -125,22 +138,22 @@ class Masters:
         return MalformedAnswer(problem=problem)
 
     async def _hang_up(self, job: str, address: str) -> None:
-        known = self._channels.get(job, {})
+        known = self._lines.get(job, {})
         if (found := known.pop(address, None)) is not None:
             if not known:
-                del self._channels[job]
+                del self._lines[job]
                 self._malformed.pop(job, None)
-            await found[1].close(_DEADLINE_S)  # whoever else asks there has their answer first
+            await found.channel.close(_DEADLINE_S)  # whoever else asks there has their answer first
 
-    async def _channel(self, door: Door) -> grpc.aio.Channel:
-        known = self._channels.get(door.job, {}).get(door.address)
-        if known is not None and known[0] == door:
-            return known[1]
-        channel = _open(door)
-        self._channels.setdefault(door.job, {})[door.address] = (door, channel)
+    async def _line(self, door: Door) -> _Line:
+        known = self._lines.get(door.job, {}).get(door.address)
+        if known is not None and known.door == door:
+            return known
+        line = _Line(door=door, channel=_open(door), prover=Prover(token=door.token, job=door.job))
+        self._lines.setdefault(door.job, {})[door.address] = line
         if known is not None:  # its certificates have been renewed
-            await known[1].close()
-        return channel
+            await known.channel.close()
+        return line
 
 
 async def _progress_in(answer: bytes) -> JobProgress:

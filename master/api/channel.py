@@ -31,5 +31,7 @@ CLIENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_SAME,
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # below keepalive_time_ms
+    ("grpc.max_concurrent_streams", 64),  # of one connection; a member has one, the cluster side a few questions
+    ("grpc.server_handshake_timeout_ms", 10_000),  # for who connects and says nothing; gRPC's own is two minutes
     ("grpc.so_reuseport", 0),  # a port in use is an error, never shared
 )

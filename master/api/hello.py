@@ -13,8 +13,6 @@ from master.api.errors import WireError
 
 WIRE_NEWEST: Final = 2
 WIRE_OLDEST: Final = 2
-TOKEN_METADATA_KEY: Final = "edl-token"  # noqa: S105  the name of the place, not a secret
-"""Where the job's shared secret stands in a call's metadata."""
 ANSWERED_METADATA_KEY: Final = "edl-answered"
 """In the trailing metadata of what a master refuses: gRPC says UNAVAILABLE of one that does not lead and of silence."""
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import grpc.aio
 
+from master.api.calls import STATUS, ask_master
 from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import encode_hello
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.hello import TOKEN_METADATA_KEY, Hello
+from master.api.hello import Hello
+from master.api.proof import Prover
 from master.api.status import JobStatus
 
 
 async def ask_status(address: str, job: str, *, token: str = "") -> JobStatus | None:
     """None: no master answers now."""
-    metadata = ((TOKEN_METADATA_KEY, token),) if token else ()
+    prover = Prover(token=token, job=job)
     async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=job)))
         try:
-            reply = await master_pb2_grpc.MasterStub(channel).Status(request, timeout=2.0, metadata=metadata)
+            stub = master_pb2_grpc.MasterStub(channel)
+            reply = await ask_master(prover, stub.Status, STATUS, request, limit_s=2.0)
         except grpc.aio.AioRpcError:
             return None
     return decode_document(JobStatus, reply.job_status_json)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import grpc.aio
 
+from master.api.calls import CONNECT, STATUS, ask_master
 from master.api.channel import CLIENT_OPTIONS
 from master.api.codec import decode_hello, decode_master_envelope, encode_hello, encode_member_envelope
 from master.api.document import decode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
-from master.api.hello import TOKEN_METADATA_KEY, Hello
+from master.api.hello import Hello
 from master.api.identities import NO_LINEAGE, DatasetSpec, Incarnation, MemberName
 from master.api.messages import (
     Ack,
@@ -29,6 +30,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
+from master.api.proof import Prover
 from master.api.status import JobStatus
 
 BUDGET_S = 30.0
@@ -123,13 +125,21 @@ class Member:
 
     def __init__(self, address: str, *, token: str = "", hello: Hello | None = None) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
-        metadata = ((TOKEN_METADATA_KEY, token),) if token else ()
-        self._call = master_pb2_grpc.MasterStub(self._channel).Connect(metadata=metadata)
+        self._stub = master_pb2_grpc.MasterStub(self._channel)
+        self._prover = Prover(token=token, job=JOB)
+        self._call = self._connect()
         self._hello = hello or Hello(job=JOB)
         self._heard = []
         self.master_hello = None
 
+    def _connect(self):
+        return self._stub.Connect(metadata=self._prover.begin(CONNECT).metadata)
+
     async def __aenter__(self):
+        if self._prover.begin(CONNECT).metadata:
+            await self._call.code()  # refused, with a challenge
+            if self._prover.learn(await self._call.trailing_metadata()):
+                self._call = self._connect()
         return self
 
     async def __aexit__(self, *_):
@@ -189,8 +199,8 @@ async def until_it_leads(master: MasterProcess, *, token: str = "") -> None:
 async def ask_status(address: str, *, token: str = "", limit_s: float = 5.0) -> JobStatus:
     async with grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS) as channel:
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=JOB)))
-        metadata = ((TOKEN_METADATA_KEY, token),) if token else ()
-        reply = await master_pb2_grpc.MasterStub(channel).Status(request, metadata=metadata, timeout=limit_s)
+        stub, prover = master_pb2_grpc.MasterStub(channel), Prover(token=token, job=JOB)
+        reply = await ask_master(prover, stub.Status, STATUS, request, limit_s=limit_s)
         return decode_document(JobStatus, reply.job_status_json)
 
 

@@ -1,0 +1,112 @@
+"""Proof on both sides of a call that they know the job's secret, which itself never travels (ADR 0171).
+
+Who holds the master's port need not be the master: what is sent there must be of no use to others.  It is digest
+authentication (RFC 7616: a challenge, a response to it, `rspauth` and `nextnonce` in the answer) with HMAC-SHA-256, in
+the metadata of gRPC:
+
+    member -> edl-challenge (the master's, used once), edl-nonce (fresh), edl-proof
+    master -> initial metadata: edl-challenge (for the next call), edl-proof (of the member's nonce)
+           or UNAUTHENTICATED with edl-challenge in the trailing metadata: try again with that
+
+A proof holds for one job, one method and one pair of nonces.  What it does not do: keep what is said afterwards from
+somebody who stands between the two, which is TLS's work.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable
+from typing import Final
+
+from master.api.errors import ContractError
+
+CHALLENGE_KEY: Final = "edl-challenge"
+NONCE_KEY: Final = "edl-nonce"
+PROOF_KEY: Final = "edl-proof"
+NONCE_BYTES: Final = 16
+_LONGEST: Final = 256
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+class UnprovenMasterError(ContractError):
+    """Who answers does not know the job's secret: nothing more is said to it."""
+
+
+def member_proof(token: bytes, *, job: str, method: str, challenge: str, nonce: str) -> str:
+    """What a member shows."""
+    return _proof(token, "member", job, method, challenge, nonce)
+
+
+def master_proof(token: bytes, *, job: str, method: str, challenge: str, nonce: str) -> str:
+    """What the master shows in return, to the same nonces."""
+    return _proof(token, "master", job, method, challenge, nonce)
+
+
+def text_of(metadata: Iterable[tuple[str, str | bytes]] | None, key: str) -> str:
+    """The value of a key in a call's metadata; empty where it is missing, no text, or too long for this protocol."""
+    for name, value in metadata or ():
+        if name == key and isinstance(value, str) and len(value) <= _LONGEST:
+            return value
+    return ""
+
+
+class Prover:
+    """One side that calls one master.  Without a secret it proves and asks for nothing."""
+
+    def __init__(self, *, token: str, job: str) -> None:
+        self._token = token.encode()
+        self._job = job
+        self._challenge = ""
+        self.has_met_master = False
+        """Whether the master has proved itself since: a refusal after that may be another one's word."""
+
+    def begin(self, method: str) -> Proving:
+        """A call that is about to be made; the challenge that was known is spent with it."""
+        challenge, self._challenge = self._challenge, ""
+        return Proving(self, method=method, challenge=challenge, nonce=secrets.token_hex(NONCE_BYTES))
+
+    def learn(self, metadata: Iterable[tuple[str, str | bytes]] | None) -> bool:
+        """Keep the challenge that the master has sent; False: it has sent none."""
+        self._challenge = text_of(metadata, CHALLENGE_KEY) or self._challenge
+        return bool(self._token and self._challenge)
+
+    def metadata(self, call: Proving) -> Metadata:
+        """What goes with this call."""
+        if not self._token:
+            return ()
+        proof = member_proof(self._token, job=self._job, method=call.method, challenge=call.challenge, nonce=call.nonce)
+        return ((CHALLENGE_KEY, call.challenge), (NONCE_KEY, call.nonce), (PROOF_KEY, proof))
+
+    def check(self, call: Proving, initial: Iterable[tuple[str, str | bytes]] | None) -> None:
+        """The master has answered this call, and knows the secret.  Raises UnprovenMasterError."""
+        if not self._token:
+            return
+        answer = tuple(initial or ())
+        proof = master_proof(self._token, job=self._job, method=call.method, challenge=call.challenge, nonce=call.nonce)
+        if not hmac.compare_digest(proof.encode(), text_of(answer, PROOF_KEY).encode()):
+            raise UnprovenMasterError("who listens at the master's address does not know this job's secret")
+        self.has_met_master = True
+        self.learn(answer)
+
+
+class Proving:
+    """The two nonces of one call."""
+
+    def __init__(self, prover: Prover, *, method: str, challenge: str, nonce: str) -> None:
+        self._prover = prover
+        self.method, self.challenge, self.nonce = method, challenge, nonce
+
+    @property
+    def metadata(self) -> Metadata:
+        return self._prover.metadata(self)
+
+    def check(self, initial: Iterable[tuple[str, str | bytes]] | None) -> None:
+        """See `Prover.check`."""
+        self._prover.check(self, initial)
+
+
+def _proof(token: bytes, *parts: str) -> str:
+    told = b"".join(len(part).to_bytes(4, "big") + part for part in (text.encode() for text in parts))
+    return hmac.digest(token, b"edl 1" + told, "sha256").hex()

@@ -1,0 +1,128 @@
+"""Who holds the master's port without being the master, and who knocks at it without the secret (ADR 0171)."""
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from autoscaler.jobs.masters import Door, JobProgress, Masters
+from master.api.calls import SET_SERVERS, STATUS
+from master.api.channel import CLIENT_OPTIONS
+from master.api.hello import Hello
+from master.api.messages import RegisterTrainer
+from master.api.proof import CHALLENGE_KEY, PROOF_KEY
+from tests.integration.master_stage import JOB, MasterProcess, running, until_it_leads
+from trainer_sdk.channel import Address, Channel
+
+TOKEN = "only the job's own processes know this"
+LARGE = bytes(60 * 1024 * 1024)
+
+
+class Impostor(grpc.GenericRpcHandler):
+    """Takes every call at the master's port, writes down what it gets, and answers as it likes."""
+
+    def __init__(self, answer):
+        self._answer = answer
+        self.metadata, self.messages = [], []
+        self.called = threading.Event()
+
+    def service(self, details):
+        self.metadata.append(tuple(details.invocation_metadata))
+        return grpc.stream_stream_rpc_method_handler(self._take)
+
+    async def _take(self, requests, context):
+        self.called.set()
+        if self._answer is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no", trailing_metadata=((CHALLENGE_KEY, "mine"),))
+        await context.send_initial_metadata(self._answer)
+        async for message in requests:
+            self.messages.append(message)
+
+
+@asynccontextmanager
+async def impostor(answer):
+    server = grpc.aio.server()
+    taking = Impostor(answer)
+    server.add_generic_rpc_handlers((taking,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield taking, f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+class Trainer:
+    """Says who it is whenever it believes that a master is there."""
+
+    def __init__(self):
+        self.channel = Channel(self)
+        self.broken, self.refusals = threading.Event(), []
+
+    def stream_opened(self):
+        self.channel.say((RegisterTrainer(name="digits-trainer-0", ordinal=0, incarnation="i"),))
+
+    def stream_broken(self, reason):
+        self.reason = reason
+        self.broken.set()
+
+    def refused(self, reason):
+        self.refusals.append(reason)
+        self.broken.set()
+
+    def received(self, messages):
+        raise AssertionError(f"an impostor was listened to: {messages}")
+
+
+@pytest.mark.parametrize(
+    "answer", [(), ((PROOF_KEY, "0" * 64),), ((CHALLENGE_KEY, "mine"), (PROOF_KEY, "")), None], ids=str
+)
+async def test_who_holds_the_masters_port_learns_nothing_of_a_trainer(answer, monkeypatch):
+    """The secret stood in the metadata of the first call, in clear: it opened every job of a run."""
+    monkeypatch.setattr("trainer_sdk.channel._PROOF_S", 1.0)
+    async with impostor(answer) as (taking, address):
+        trainer = Trainer()
+        trainer.channel.connect(Address(target=address, hello=Hello(job=JOB), token=TOKEN))
+        assert await asyncio.to_thread(trainer.broken.wait, 20)
+        await asyncio.to_thread(trainer.channel.close, farewell_s=0.0)
+        assert taking.metadata
+        assert TOKEN not in str(taking.metadata)
+        assert taking.messages == []
+
+
+async def test_who_holds_the_masters_port_learns_nothing_of_the_cluster_side():
+    """Its questions go on, its secret does not; what comes back is believed by nobody."""
+    async with impostor(((PROOF_KEY, "0" * 64),)) as (taking, address), Masters() as masters:
+        door = Door(job=JOB, address=address, token=TOKEN)
+        assert not isinstance(await masters.ask(door), JobProgress)
+        assert TOKEN not in str(taking.metadata)
+
+
+def memory_of(pid):
+    """Resident, in MiB."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+
+@pytest.mark.parametrize("method", [STATUS, SET_SERVERS])
+async def test_a_strangers_large_messages_are_not_read(tmp_path, method):
+    """Each was read, up to 64 MiB, before its sender was asked who it is: twenty took a master to 2 GB."""
+    (tmp_path / "token").write_text(TOKEN)
+    master = MasterProcess(tmp_path, EDL_TOKEN_FILE=str(tmp_path / "token"))
+    async with running(master):
+        await until_it_leads(master, token=TOKEN)
+        before = memory_of(master._process.pid)
+        async with grpc.aio.insecure_channel(master.address, options=CLIENT_OPTIONS) as channel:
+            call = channel.unary_unary(method)
+            codes = await asyncio.gather(*(code_of(call(LARGE, timeout=20)) for _ in range(6)))
+        assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}
+        assert memory_of(master._process.pid) - before < 100
+        await until_it_leads(master, token=TOKEN)
+
+
+async def code_of(call):
+    return await call.code()
