@@ -263,7 +263,7 @@ TYPES: Final = {
         f"{POD}.initContainers[0].restartPolicy", **_init(restartPolicy=["A"])
     ),
     "pull secrets that are numbers": told(f"{POD}.imagePullSecrets[0]", **{f"{POD}.imagePullSecrets": [{"name": 1}]}),
-    "a template's name that is a list": told(f"{META}.finalizers", **{f"{META}.finalizers": "none"}),
+    "a subdomain that is a number": told(f"{POD}.subdomain", **{f"{POD}.subdomain": 5}),
 }
 HARMLESS: Final = {
     "the plainest": taken(),

@@ -7,7 +7,9 @@ import subprocess
 import pytest
 
 from tests.cluster.charted import IMAGES
-from tests.documentation.shown import ROOT, shown_commands
+from autoscaler.cli.main import edl
+from tests.documentation.shown import ROOT, shown_commands, shown_options
+from tests.documentation.test_commands_shown import options_of
 
 COMMANDS = [command for command in shown_commands() if command.program in {"kubectl", "helm"}]
 REUSED = "--reset-then-reuse-values"  # of the installation, the images among them
@@ -66,3 +68,16 @@ def test_the_chart_takes_the_values_that_are_shown(ask, command):
 def test_a_mention_is_a_command(ask, command):
     if command.words[1] != "edl":  # the plug-in
         assert ask(command.program, command.words[1], "--help").returncode == 0
+
+
+def test_an_option_in_a_sentence_is_helms_or_kubectls(ask):
+    """Where it is none of edl's."""
+    helps = [
+        ask("helm", command, "--help").stdout for command in ("install", "upgrade", "rollback", "uninstall", "test")
+    ]
+    helps += [ask("kubectl", command, "--help").stdout for command in ("scale", "get", "apply", "patch", "wait")]
+    ours = {name for option in options_of(edl) for name in option.opts}
+    pages = {"docs/kubernetes.md", "charts/edl/README.md"}
+    others = {words[0].partition("=")[0] for page, words in shown_options() if page in pages} - ours
+    assert others
+    assert {name for name in others if not any(re.search(rf"{name}\b", said) for said in helps)} == set()
