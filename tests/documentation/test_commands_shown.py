@@ -13,7 +13,7 @@ from autoscaler.manifests import parse_files
 from tests.documentation.shown import ROOT, parse_line, shown_commands, shown_options
 
 COMMANDS = shown_commands()
-OPTIONS = shownoptions_of()
+OPTIONS = shown_options()
 _TARGET = re.compile(r"^([a-z][a-z0-9-]*):", re.MULTILINE)
 
 
