@@ -6,43 +6,50 @@ expected is kept with the job's name and step, told (log, event, metric, status:
 again for that job before a pause that doubles with each failure.  A step that succeeds forgets its failures.
 
 What passes through: errors of the cluster (ClusterError, the fence's among them), which the callers know how to wait
-out, and what is no Exception (a cancelled task, a signal).  A fault that is no job's ends the term as before.
+out, and what is no Exception (a cancelled task, a signal).  A fault that is no job's ends the term as before.  Pure:
+who logs and tells is the listener (`error_log`).
 
-Objects that are no job's (a Deployment, a quota, somebody's pod) stand under their namespace: `of_namespace`.
+An object that is no job's (a Deployment, a quota, somebody's pod) has a name of its own here: `of_object`.
 """
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from autoscaler.domain import JobName
 from autoscaler.errors import ClusterError, in_words
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0
-LONGEST_STORY: Final = 8_000  # characters of a traceback, its end
+MOST_JOBS: Final = 10_000  # with errors
 
-log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
 
 
 class Step(StrEnum):
     """What was being done for the job."""
 
-    READ = "read"  # its object, its pods, what its namespace adds
+    READ = "read"  # its object
+    DRAW = "draw"  # what the planner is to know of it
+    PODS = "pods"  # to read them
+    SEATS = "seats"  # of its masters
     PLAN = "plan"
     WRITE = "write"  # an action of the planner
-    START = "start"  # its gang, once it is bound
+    GANG = "gang"  # what stands of it
+    GANG_WHOLE = "gang whole"  # whether its master may come
+    START = "start"  # its master comes, or its gang that lost its room goes
     LIFE = "life"  # what stands of it, and what its life asks for
     ASK = "ask"  # its master
+    HANG_UP = "hang up"  # on its master, once the job is gone
     JUDGE = "judge"  # a pod that ended
     OBJECTS = "objects"  # Secrets, Service, budget
-    REPORT = "report"  # a decision or a write, for its status
+    PODS_OWNED = "pods owned"  # whether it has any, whose objects are to be kept
+    REPORT = "report"  # what was decided
+    REPORT_WRITES = "report writes"
     STATUS = "status"
     WRITE_STATUS = "write status"
     EVENT = "event"
@@ -61,7 +68,7 @@ class JobError:
 class Listener(Protocol):
     """Who hears of failures.  None of it may raise or block."""
 
-    def failed(self, job: JobName, error: JobError, *, is_news: bool) -> None:
+    def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
         """A step of the job has failed.  `is_news`: it had not before, or otherwise."""
         ...
 
@@ -107,18 +114,24 @@ class JobErrors:
         told = "; ".join(f"{error.step}: {error.problem}" for _, error in sorted(errors.items()))
         return f"EDL fails at a step of this job and tries again; other jobs go on ({told})"
 
+    def attempt(self, job: JobName, step: Step, work: Callable[[], Answer]) -> Answer | None:
+        """What the work returns; None where it failed."""
+        with self.around(job, step):
+            return work()
+        return None
+
     def note(self, job: JobName, step: Step, error: Exception) -> None:
         """The step has failed."""
         before = self._errors.setdefault(job, {}).get(step)
+        while len(self._errors) > MOST_JOBS:
+            del self._errors[next(iter(self._errors))]  # of the oldest: it is noted anew if it fails again
         failures = 1 if before is None else before.failures + 1
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
         now = JobError(step=step, problem=in_words(error), failures=failures, again_at_s=self._clock() + pause_s)
         self._errors[job][step] = now
         is_news = before is None or before.problem != now.problem
-        story = f"\n{story_of(error)}" if is_news else ""
-        log.error("job %s: %s failed, %s; again in %g s%s", job, step, now.problem, pause_s, story)
         if self.listener is not None:
-            self.listener.failed(job, now, is_news=is_news)
+            self.listener.failed(job, now, error, is_news=is_news)
 
     def clear(self, job: JobName, step: Step) -> None:
         """The step has succeeded."""
@@ -164,11 +177,6 @@ class Wall:
         return True
 
 
-def of_namespace(namespace: str) -> JobName:
-    """The name under which stands what is wrong with an object of the namespace that is no job's."""
-    return JobName(f"{namespace}/")
-
-
-def story_of(error: Exception) -> str:
-    """Its traceback, bounded: the end says most."""
-    return "".join(traceback.format_exception(error))[-LONGEST_STORY:]
+def of_object(kind: str, namespace: str, name: str) -> JobName:
+    """The name under which stands what is wrong with an object that is no job's."""
+    return JobName(f"{namespace}/{kind}/{name}")

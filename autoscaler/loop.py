@@ -18,6 +18,7 @@ from typing import Final
 
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
 from autoscaler.domain import Action, Decision, History, JobName, Plan, Policy
+from autoscaler.error_log import ErrorLog
 from autoscaler.errors import TemporaryError
 from autoscaler.job_errors import JobErrors
 from autoscaler.job_errors import Step as JobStep
@@ -77,7 +78,7 @@ class Loop:
         self.journal: deque[JournalEntry] = deque(maxlen=JOURNAL_LIMIT)
         self._cluster = cluster
         self._listener = listener
-        self._errors = errors or JobErrors(cluster.now)
+        self._errors = errors or JobErrors(cluster.now, ErrorLog())
         self._history = History(since_s=cluster.now())
         self._memo = Memo()
         self._last: dict[JobName, Decision] = {}

@@ -31,6 +31,8 @@ class JobReport:
 
 def is_news(decision: Decision) -> bool:
     """Whether people should read of it: a size that stays, and a job that has none any more, are not."""
+    if decision.reason is Reason.EXCLUDED:
+        return False  # told as an error of the job (`job_errors`)
     return decision.reason is not Reason.KEPT and decision.bottleneck is not Bottleneck.NOT_ACTIVE
 
 

@@ -1,6 +1,7 @@
 """Writes events about jobs (`events.k8s.io/v1`), a bounded queue behind whoever has something to say.
 
-Events are for people: one that cannot be written is dropped with a line in the log, and nothing waits for it.
+Events are for people: one that cannot be written is dropped with a line in the log, and nothing waits for it.  A job
+that has much to say (its master's words are its owner's) does so within an allowance of its own (A11).
 """
 
 from __future__ import annotations
@@ -10,15 +11,15 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.clusters.kubernetes.api.port import Api, Raw
 from autoscaler.clusters.kubernetes.building.labels import API_VERSION
-from autoscaler.clusters.kubernetes.building.names import split_key
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.building.names import job_key, split_key
 from autoscaler.errors import ClusterError
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.operator.dedupe import Create, Raise, Said, say, unsay
 from autoscaler.operator.lease import to_micro_time
 from autoscaler.operator.records import Note
@@ -28,12 +29,31 @@ MOST_WAITING: Final = 1_000
 MOST_PER_S: Final = 20.0
 LONGEST_NOTE: Final = 1024  # bytes, the API's
 
+BURST: Final = 50
+ONE_MORE_EVERY_S: Final = 10.0
+"""Events of one job: so many at once, and one more after so long.  Those of others wait behind none beyond that."""
+
+MOST_SPEAKERS: Final = 10_000  # jobs whose allowance is remembered
+
 log = logging.getLogger(__name__)
+
+
+class Speaker(Protocol):
+    """The TrainingJob that an event is about, whether or not it can be read."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def uid(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Waiting:
-    job: KubeJob
+    job: Speaker
     note: Note
     at_s: float  # Unix time
 
@@ -41,16 +61,23 @@ class _Waiting:
 class Events:
     """`wall_s` tells the time of day, `identity` which operator speaks."""
 
-    def __init__(self, api: Api, *, identity: str, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, api: Api, *, identity: str, wall_s: Callable[[], float], errors: JobErrors | None = None
+    ) -> None:
         self.dropped = 0
         self._api = api
         self._identity = identity
         self._wall_s = wall_s
+        self._errors = errors or JobErrors(wall_s)
+        self._allowances: dict[str, tuple[float, float]] = {}  # by UID: events left, and when that was counted
         self._said = Said()
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(MOST_WAITING)
 
-    def say(self, job: KubeJob, note: Note) -> None:
-        """Tell users; at once, or never when too much is waiting."""
+    def say(self, job: Speaker, note: Note) -> None:
+        """Tell users; at once, or never when too much is waiting or the job has said too much lately."""
+        if not self._may_say(job.uid):
+            self.dropped += 1
+            return
         level = logging.WARNING if note.is_warning else logging.INFO
         log.log(level, "tj/%s in %s: %s: %s", job.name, job.namespace, note.reason, note.message)
         try:
@@ -61,7 +88,9 @@ class Events:
     async def run(self) -> None:
         """Write what is said, until cancelled."""
         while True:
-            await self.write(await self._queue.get())
+            waiting = await self._queue.get()
+            with self._errors.around(job_key(waiting.job.namespace, waiting.job.name), Step.EVENT):
+                await self.write(waiting)
             await asyncio.sleep(1 / MOST_PER_S)
 
     async def write_all(self) -> None:
@@ -90,6 +119,17 @@ class Events:
             self.dropped += 1
             self._said = unsay(self._said, subject)
             log.warning("event %s about tj/%s could not be written: %s", note.reason, job.name, error)
+
+    def _may_say(self, uid: str) -> bool:
+        """Count one more event of the job, if its allowance has one left."""
+        now_s = self._wall_s()
+        left, at_s = self._allowances.pop(uid, (float(BURST), now_s))
+        left = min(float(BURST), left + max(0.0, now_s - at_s) / ONE_MORE_EVERY_S)
+        may_say = left >= 1.0
+        self._allowances[uid] = (left - may_say, now_s)
+        while len(self._allowances) > MOST_SPEAKERS:
+            del self._allowances[next(iter(self._allowances))]
+        return may_say
 
     def _body(self, waiting: _Waiting, name: str) -> Raw:
         job, note = waiting.job, waiting.note

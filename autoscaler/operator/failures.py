@@ -19,6 +19,7 @@ from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.progress import JobProgress, why_too_soon
 from autoscaler.jobs.servers import loss_of, only_copies_of, tell_lost
@@ -46,6 +47,7 @@ class Failures:
         ask: Callable[[KubeJob], Awaitable[bool]],
         clock: Callable[[], float],
         wake: Callable[[JobName], None],
+        errors: JobErrors,
     ) -> None:
         self.tasks: set[asyncio.Task[None]] = set()
         self._records = records
@@ -54,14 +56,15 @@ class Failures:
         self._ask = ask
         self._clock = clock
         self._wake = wake
+        self._errors = errors
         self._judging: set[str] = set()  # UIDs
-        self._bug: BaseException | None = None
         self._turn = asyncio.Semaphore(AT_ONCE)
 
     def take(self, job: KubeJob, raw: Raw) -> None:
         """A pod has ended, and nobody told it to leave."""
         record, role, uid = self._records.of(job), role_of(raw), uid_of(raw)
-        if uid in record.judged or uid in self._judging or role is None:
+        is_paused = self._errors.is_paused(job.key, Step.JUDGE)
+        if uid in record.judged or uid in self._judging or role is None or is_paused:
             return
         end = end_of(raw, record.told)
         if end is None or not end.is_failure or role is Role.MASTER or record.life.state is not JobState.ACTIVE:
@@ -72,7 +75,7 @@ class Failures:
         self._judging.add(uid)
         task = asyncio.ensure_future(self._judge(job, raw, role, end))
         self.tasks.add(task)
-        task.add_done_callback(self._is_done)
+        task.add_done_callback(self.tasks.discard)
 
     def tell_end(self, job: KubeJob, raw: Raw) -> None:
         """A pod that was told to leave has ended: whether a server had the time to hand over what it held."""
@@ -95,29 +98,20 @@ class Failures:
             ),
         )
 
-    def check(self) -> None:
-        """Raise what ended a judgement beside ClusterErrors: a bug, which must not be tried again unseen for ever."""
-        if self._bug is not None:
-            raise self._bug
-
     async def close(self) -> None:
         """Judge nothing more."""
         for task in tuple(self.tasks):
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
-    def _is_done(self, task: asyncio.Task[None]) -> None:
-        self.tasks.discard(task)
-        if not task.cancelled():
-            self._bug = self._bug or task.exception()
-
     async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> None:
         try:
-            async with self._turn:
-                if role is Role.TRAINER or end.code == 0:
-                    await self._ask(job)
-                story = await self._story(job, raw, role, end)
-            self._conclude(job, raw, role, end, story)
+            with self._errors.around(job.key, Step.JUDGE):
+                async with self._turn:
+                    if role is Role.TRAINER or end.code == 0:
+                        await self._ask(job)
+                    story = await self._story(job, raw, role, end)
+                self._conclude(job, raw, role, end, story)
         except ClusterError as error:
             log.warning("the end of %s could not be judged: %s; tried again", end.pod, error)
         finally:

@@ -22,6 +22,7 @@ from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text
 from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of
@@ -70,6 +71,7 @@ class Jobs:
         clock: Callable[[], float],
         offset_s: float,
         is_frozen: bool = False,
+        errors: JobErrors | None = None,
     ) -> None:
         self._ground = ground
         self._hands = hands
@@ -77,14 +79,17 @@ class Jobs:
         self._ask = ask
         self._clock = clock
         self._is_frozen = is_frozen
+        self._errors = errors = errors or JobErrors(clock)
         self._records = Records(ground, ears, clock=clock, offset_s=offset_s, wake=self.wake)
-        self.failures = Failures(self._records, hands, ears, ask=self.ask, clock=clock, wake=self.wake)
+        self.failures = Failures(self._records, hands, ears, ask=self.ask, clock=clock, wake=self.wake, errors=errors)
         self._masters = MasterCount(hands, ears, clock=clock)
         self._awake: set[JobName] = set()
         self._news = asyncio.Event()
         self._look_at_s: dict[JobName, float] = {}
         self._sent_away_s: dict[str, float] = {}  # by UID, those of the last seconds
-        self._rounds = Rounds(ask=self.ask, hang_up=lambda job: self._ask(job, ()), jobs=self._asked, clock=clock)
+        self._rounds = Rounds(
+            ask=self.ask, hang_up=lambda job: self._ask(job, ()), jobs=self._asked, clock=clock, errors=errors
+        )
 
     # ---- what others ask ----------------------------------------------------------------------------------------
 
@@ -292,13 +297,15 @@ class Jobs:
 
     async def _keep_looking(self) -> None:
         while True:
-            self.failures.check()
             for name in self._due():
                 try:
-                    await self.look(name)
+                    with self._errors.around(name, Step.LIFE):
+                        await self.look(name)
                 except ClusterError as error:
                     log.warning("job %s: %s; trying again in %g s", name, error, TICK_S)
                     self._look_at_s[name] = self._clock()
+                if again_at_s := self._errors.again_at_s(name, Step.LIFE):
+                    self._look_at_s[name] = again_at_s
                 await asyncio.sleep(0)  # others have their turn
             try:
                 async with asyncio.timeout(TICK_S):
@@ -312,7 +319,7 @@ class Jobs:
         self._sent_away_s = {uid: at_s for uid, at_s in self._sent_away_s.items() if now_s < at_s + AGAIN_S}
         names, self._awake = self._awake, set()
         names |= {name for name, at_s in self._look_at_s.items() if now_s >= at_s}
-        return sorted(names)
+        return sorted(name for name in names if not self._errors.is_paused(name, Step.LIFE))
 
     def _asked(self) -> list[KubeJob]:
         """Jobs whose masters may have something to say."""

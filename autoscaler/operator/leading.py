@@ -25,10 +25,13 @@ from autoscaler.clusters.kubernetes.api.port import Api, Raw
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems, rank_problem
+from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
 from autoscaler.clusters.kubernetes.reading.raw import key_of, part, whole
 from autoscaler.clusters.kubernetes.views import AGEING, KINDS, NEVER_S, Facts
 from autoscaler.clusters.kubernetes.watching import Watching
 from autoscaler.domain import JobName, Role
+from autoscaler.job_errors import JobErrors
+from autoscaler.job_errors import Step as ErrorStep
 from autoscaler.jobs.masters import Masters
 from autoscaler.loop import Loop, Step
 from autoscaler.manifests.values import Mode
@@ -36,6 +39,7 @@ from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.asking import Asking
 from autoscaler.operator.definition import Definition
 from autoscaler.operator.ends import By, PodEnd
+from autoscaler.operator.error_listener import ErrorListener
 from autoscaler.operator.events import Events
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.ground import Ground
@@ -53,7 +57,7 @@ from autoscaler.operator.seen import Seen
 from autoscaler.operator.servers import Servers, why_it_stays
 from autoscaler.operator.settings import OperatorSettings
 from autoscaler.operator.standing import has_ended, has_unstarted, is_gated, role_of, standing, uid_of
-from autoscaler.operator.status import status_of, wrong_status
+from autoscaler.operator.status import failing_status, status_of, wrong_status
 from autoscaler.operator.statuses import Statuses
 from autoscaler.operator.told import Told
 
@@ -95,8 +99,9 @@ class Leading:
         self._offset_s = clock() - wall_s()
         self._passed_at_s = clock()
         self._judged: tuple[PriorityClasses | None, dict[str, str]] = (None, {})
+        self.errors = JobErrors(clock)
         self.store = FollowedStore(namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces))
-        self.events = Events(api, identity=settings.identity, wall_s=wall_s)
+        self.events = Events(api, identity=settings.identity, wall_s=wall_s, errors=self.errors)
         self.objects = Objects(
             api,
             settings.build.etcd,
@@ -105,6 +110,7 @@ class Leading:
             is_stuck=lambda job: has_unstarted(self.ground.pods(job), wall_s()),
             namespaces=settings.namespaces,
             accounts=accounts,
+            errors=self.errors,
         )
         self.cluster = KubernetesCluster(
             api,
@@ -115,6 +121,7 @@ class Leading:
             facts_of=self._facts,
             prepare=self.objects.prepare,
             is_frozen=settings.policy.is_frozen,
+            errors=self.errors,
         )
         self.ground = Ground(self.store, self.cluster.views)
         self.servers = Servers(
@@ -135,19 +142,24 @@ class Leading:
             clock=clock,
             offset_s=self._offset_s,
             is_frozen=settings.policy.is_frozen,
+            errors=self.errors,
         )
         self.reports = Reports(
             clock=clock,
             say=self._say,
             changed=self._take_changed,
             count_resize=metrics.count_resize,
+            errors=self.errors,
         )
-        self.statuses = Statuses(api, self.store, raw_of=self.ground.raw, status_of=self.status_of, clock=clock)
+        self.statuses = Statuses(
+            api, self.store, raw_of=self.ground.raw, status_of=self.status_of, clock=clock, errors=self.errors
+        )
+        self.errors.listener = ErrorListener(self.errors, self.ground, self.events.say, self.statuses.touch, metrics)
         self._observed = Observed(settings.policy)
         self.definition = Definition(api, changed=self._take_definition)
         self.store.follow = self.jobs.wake
         told = Told(self.cluster, self.jobs.note_told, self.servers.hold)
-        self.loop = Loop(told, settings.policy, listener=self._listen)
+        self.loop = Loop(told, settings.policy, listener=self._listen, errors=self.errors)
         self.watching = Watching(
             api,
             self.store,
@@ -204,10 +216,17 @@ class Leading:
         raw = self.ground.raw(name)
         if raw is None:
             return None
+        if not self.errors.is_paused(name, ErrorStep.STATUS):
+            with self.errors.around(name, ErrorStep.STATUS):
+                return self._status_of(name, raw)
+        told, now_unix_s = self.errors.problem(name), self._clock() - self._offset_s
+        return failing_status(told, part(raw, "status"), generation=_generation(raw), now_unix_s=now_unix_s)
+
+    def _status_of(self, name: JobName, raw: RawRead) -> Raw | None:
         before = part(raw, "status")
         if (error := self.ground.wrong.get(name)) is not None:
-            generation, now_unix_s = whole(raw, "metadata", "generation"), self._clock() - self._offset_s
-            return wrong_status(error, before, generation=generation, now_unix_s=now_unix_s)
+            now_unix_s = self._clock() - self._offset_s
+            return wrong_status(error, before, generation=_generation(raw), now_unix_s=now_unix_s)
         record = self.jobs.records.get(name)
         if record is None:
             return None
@@ -250,6 +269,7 @@ class Leading:
         told = {
             "PriorityClassTooLow": self._low_rank(job),
             "LimitRange": self.cluster.views.jobs.refused.get(job.key, ""),
+            "InternalError": self.errors.problem(job.key),
         }
         return self._problems() | {reason: message for reason, message in told.items() if message}
 
@@ -304,6 +324,7 @@ class Leading:
             self.reports.forget(name)
             self.objects.forget(name)
             self.servers.forget(name)
+            self.errors.forget(name)
             self._metrics.forget_job(name)
 
     def _take_left(self, job: KubeJob, role: Role, end: PodEnd) -> None:
@@ -336,8 +357,12 @@ class Leading:
 
     def _owners(self) -> Iterable[KubeJob]:
         """The jobs that have pods, and that EDL acts on."""
-        jobs = tuple(self.ground.jobs.values())
-        return [job for job in jobs if self.jobs.may_write(job) and self.ground.pods(job) and not job.is_deleting]
+        found = []
+        for job in tuple(self.ground.jobs.values()):
+            with self.errors.around(job.key, ErrorStep.PODS_OWNED):
+                if self.jobs.may_write(job) and self.ground.pods(job) and not job.is_deleting:
+                    found.append(job)
+        return found
 
     async def _listen_to_users(self) -> None:
         """Let kopf bring edits; without it they come a moment later, through the store."""
@@ -355,3 +380,7 @@ class Leading:
     def edited(self, job: JobName, note: Note) -> None:
         """See `handlers.Listener`.  For the log: the event that people read is the decision's, one for both."""
         log.info("tj/%s: %s: %s", job, note.reason, note.message)
+
+
+def _generation(raw: RawRead) -> int:
+    return whole(raw, "metadata", "generation")

@@ -6,6 +6,7 @@ takes its series along.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -61,6 +62,10 @@ class Metrics:
         self._checkpoint_every = self._gauge("edl_job_checkpoint_every_seconds", "How often there should be one.", JOB)
         self._conditions: dict[JobName, set[tuple[str, str, str]]] = {}
         self._moves: frozenset[ServerMove] = frozenset()
+        self._errors = self._counter("edl_job_errors", "Failed steps of one job.", (*JOB, "step"))
+        self._failed_steps: dict[JobName, set[str]] = {}
+        self._started_at = self._gauge("edl_operator_start_timestamp_seconds", "When this process began.")
+        self._started_at.set(time.time())
 
     def render(self) -> bytes:
         """The text that Prometheus reads."""
@@ -90,6 +95,11 @@ class Metrics:
             staying = {pod.name for pod in pods() if pod.phase is not PodPhase.TERMINATING}
             for move in ended:
                 self._server_moves.labels("given up" if move.pod in staying else "done").inc()
+
+    def count_error(self, name: JobName, step: str) -> None:
+        """A step failed for this job alone."""
+        self._failed_steps.setdefault(name, set()).add(step)
+        self._errors.labels(*_where(name), step).inc()
 
     def count_eviction(self, by: str, role: str) -> None:
         """A pod was made to leave."""
@@ -130,6 +140,8 @@ class Metrics:
         self._show_conditions(name, set())
         self._conditions.pop(name, None)
         where = _where(name)
+        for step in self._failed_steps.pop(name, ()):
+            _remove(self._errors, *where, step)
         for what in _TRAINERS:
             _remove(self._trainers, *where, what)
         for what in _SERVERS:
@@ -140,7 +152,7 @@ class Metrics:
 
     def forget_jobs(self) -> None:
         """Another operator tells of them now."""
-        for name in tuple(self._conditions):
+        for name in {*self._conditions, *self._failed_steps}:
             self.forget_job(name)
 
     def _show_conditions(self, name: JobName, now: set[tuple[str, str, str]]) -> None:
@@ -163,6 +175,6 @@ def _where(name: JobName) -> tuple[str, str]:
     return namespace, job
 
 
-def _remove(gauge: Gauge, *labels: str) -> None:
+def _remove(series: Gauge | Counter, *labels: str) -> None:
     with suppress(KeyError):  # never shown
-        gauge.remove(*labels)
+        series.remove(*labels)

@@ -45,6 +45,7 @@ from autoscaler.clusters.kubernetes.ownership import check_own
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, text, whole
 from autoscaler.errors import ClusterError
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.operator.accounts import Accounts
 
 HEAL_EVERY_S: Final = 60.0
@@ -81,6 +82,7 @@ class Objects:
         is_stuck: Callable[[KubeJob], bool],
         namespaces: tuple[str, ...] = (),
         accounts: Accounts | None = None,
+        errors: JobErrors | None = None,
     ) -> None:
         self._api = api
         self._accounts = accounts
@@ -88,6 +90,7 @@ class Objects:
         self._now = now
         self._servers_of = servers_of
         self._is_stuck = is_stuck
+        self._errors = errors or JobErrors(lambda: now().timestamp())
         self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
         self._kept: dict[str, Kept] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -156,21 +159,29 @@ class Objects:
         self._news.clear()
         edited, self._edited = self._edited, set()
         for job in jobs:
-            if job.key in edited:
-                await self.prepare(job)
+            if job.key not in edited:
+                continue
+            try:
+                with self._errors.around(job.key, Step.OBJECTS):
+                    await self.prepare(job)
+            except ClusterError as error:
+                log.warning("what job %s owns could not be made anew: %s; healed with the next round", job.key, error)
 
     async def heal(self, jobs: Iterable[KubeJob], *, with_secrets: bool) -> None:
         """Make again what is not as it should be.  Raises ClusterError; every job is tried."""
         services, budgets = await self._listed(SERVICES), await self._listed(DISRUPTION_BUDGETS)
         problem: ClusterError | None = None
         for job in jobs:
+            if self._errors.is_paused(job.key, Step.OBJECTS):
+                continue
             service = services.get((job.namespace, master_name(job.name)))
             budget = budgets.get((job.namespace, budget_name(job.name)))
-            is_whole = _is_whole(job, service, budget, self._core_pods(job))
-            if with_secrets or not is_whole or self._is_stuck(job):
-                self._kept.pop(job.key, None)
             try:
-                await self.prepare(job)
+                with self._errors.around(job.key, Step.OBJECTS):
+                    is_whole = _is_whole(job, service, budget, self._core_pods(job))
+                    if with_secrets or not is_whole or self._is_stuck(job):
+                        self._kept.pop(job.key, None)
+                    await self.prepare(job)
             except ClusterError as error:
                 problem = problem or error
         if problem is not None:

@@ -18,6 +18,8 @@ from autoscaler.domain import (
     JobName,
     Role,
 )
+from autoscaler.job_errors import JobErrors
+from autoscaler.job_errors import Step as JobStep
 from autoscaler.loop import Step, gist
 from autoscaler.operator import resizes
 from autoscaler.operator.account import JobReport, Refusal, is_news, reason_of
@@ -35,12 +37,14 @@ class Reports:
         say: Callable[[JobName, Note], None],
         changed: Callable[[JobName], None],
         count_resize: Callable[[str, Role], None],
+        errors: JobErrors | None = None,
     ) -> None:
         self._reports: dict[JobName, JobReport] = {}
         self._clock = clock
         self._say = say
         self._changed = changed
         self._count_resize = count_resize
+        self._errors = errors or JobErrors(clock)
 
     def of(self, job: JobName) -> JobReport:
         """What is known of the job."""
@@ -53,9 +57,11 @@ class Reports:
     def take(self, step: Step) -> None:
         """One pass of the loop."""
         for decision in step.plan.decisions:
-            self._take_decision(decision)
+            with self._errors.around(decision.job, JobStep.REPORT):
+                self._take_decision(decision)
         for job, applied in _by_job(step.applied).items():
-            self._take_applied(job, applied)
+            with self._errors.around(job, JobStep.REPORT_WRITES):
+                self._take_applied(job, applied)
 
     def resize(self, job: JobName, by: Author, cause: str, *, role: Role, before: int, message: str) -> None:
         """A trainer or server has gone that the planner did not send away."""

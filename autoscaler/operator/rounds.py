@@ -15,6 +15,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.domain import JobName
+from autoscaler.job_errors import JobErrors, Step
 
 TICK_S: Final = 0.5
 ASK_EVERY_S: Final = 2.0
@@ -39,11 +40,13 @@ class Rounds:
         hang_up: Callable[[KubeJob], Awaitable[object]],
         jobs: Callable[[], Iterable[KubeJob]],
         clock: Callable[[], float],
+        errors: JobErrors,
     ) -> None:
         self._ask = ask
         self._hang_up = hang_up
         self._jobs = jobs
         self._clock = clock
+        self._errors = errors
         self._next: dict[JobName, tuple[float, float]] = {}  # when, and the pause after that
         self._turn = asyncio.Semaphore(ASKED_AT_ONCE)
         self._knock = asyncio.Semaphore(KNOCKED_AT_ONCE)
@@ -56,17 +59,19 @@ class Rounds:
         self._gone.append(job)
 
     async def run(self) -> None:
-        """Ask until cancelled.  Raises what `ask` raises."""
+        """Ask until cancelled.  What goes wrong with one job's question is that job's (`job_errors`)."""
         async with asyncio.TaskGroup() as asking:
             while True:
                 now_s = self._clock()
                 for job in self._jobs():
-                    if job.key not in self._being_asked and now_s >= self._next.get(job.key, (0.0, 0.0))[0]:
+                    is_due = now_s >= self._next.get(job.key, (0.0, 0.0))[0]
+                    if is_due and job.key not in self._being_asked and not self._errors.is_paused(job.key, Step.ASK):
                         self._being_asked.add(job.key)
                         asking.create_task(self._ask_in_turn(job))
                 for job in [job for job in self._gone if job.key not in self._being_asked]:
                     self._gone.remove(job)
-                    await self._hang_up(job)
+                    with self._errors.around(job.key, Step.HANG_UP):
+                        await self._hang_up(job)
                 await asyncio.sleep(TICK_S)
 
     async def _ask_in_turn(self, job: KubeJob) -> None:
@@ -75,7 +80,8 @@ class Rounds:
         line = self._turn if pause_s == ASK_EVERY_S else self._knock  # the shortest pause: it answered when asked last
         try:
             async with line, asyncio.timeout(ASK_LIMIT_S):
-                is_answered = await self._ask(job)
+                with self._errors.around(job.key, Step.ASK):
+                    is_answered = await self._ask(job)
         except TimeoutError:
             log.debug("job %s: no answer within %g s", job.key, ASK_LIMIT_S)
         finally:

@@ -13,7 +13,7 @@ from typing import Final
 from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.reading.raw import parts, text
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.life import Ending, Stage
@@ -75,6 +75,14 @@ def wrong_status(error: InvalidSpecError, before: RawRead, *, generation: int, n
         "conditions": conditions.written(told, before, generation=generation, now_unix_s=now_unix_s),
         "reason": "InvalidSpec",
     }
+
+
+def failing_status(told: str, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
+    """Of a job whose status cannot be made, by a fault of EDL: all that stands, and `told` beside it (A11)."""
+    scaled = conditions.is_false(Kind.SCALED, "InternalError", told)
+    condition = conditions.written((scaled,), before, generation=generation, now_unix_s=now_unix_s)
+    others = [one for one in parts({"status": before}, "status", "conditions") if text(one, "type") != Kind.SCALED]
+    return {**before, "conditions": [*others, *condition], "reason": "InternalError"}
 
 
 def is_over(seen: Seen) -> bool:

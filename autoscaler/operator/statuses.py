@@ -22,6 +22,7 @@ from autoscaler.clusters.kubernetes.reading.raw import part
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.domain import JobName
 from autoscaler.errors import ClusterError
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.operator.status import same
 
 MOST_PER_S: Final = 50.0
@@ -43,12 +44,14 @@ class Statuses:
         raw_of: Callable[[JobName], Raw | None],
         status_of: Callable[[JobName], Raw | None],
         clock: Callable[[], float],
+        errors: JobErrors | None = None,
     ) -> None:
         self._api = api
         self._store = store
         self._raw_of = raw_of
         self._status_of = status_of
         self._clock = clock
+        self._errors = errors or JobErrors(clock)
         self._dirty: dict[JobName, float] = {}  # from when on it may be written
         self._since_s: dict[JobName, float] = {}  # when the first of what is to be written came
         self._written_at_s: dict[JobName, float] = {}
@@ -59,14 +62,19 @@ class Statuses:
         """The job's status may be another one now."""
         now_s = self._clock()
         since_s = self._since_s.setdefault(job, now_s)
-        self._dirty[job] = min(now_s + SETTLE_S, since_s + LONGEST_S)
+        due_s = min(now_s + SETTLE_S, since_s + LONGEST_S)
+        self._dirty[job] = max(due_s, self._errors.again_at_s(job, Step.WRITE_STATUS))
         self._news.set()
 
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
             for job in self._due():
-                was_tried = await self.write(job)
+                was_tried = True
+                with self._errors.around(job, Step.WRITE_STATUS):
+                    was_tried = await self.write(job)
+                if again_at_s := self._errors.again_at_s(job, Step.WRITE_STATUS):
+                    self._dirty[job] = again_at_s
                 await asyncio.sleep(1 / MOST_PER_S if was_tried else 0.0)  # others have their turn in any case
             left_s = min(self._dirty.values(), default=None)
             try:

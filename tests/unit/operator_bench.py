@@ -8,6 +8,7 @@ from autoscaler.clusters.kubernetes.building.settings import BuildSettings, Etcd
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.views import KINDS
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
+from autoscaler.job_errors import JobErrors
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.ground import Ground
@@ -59,6 +60,7 @@ class OperatorBench:
             prepare=self.objects.prepare,
         )
         self.ground = Ground(self.store, self.cluster.views)
+        self.errors = JobErrors(lambda: self.now_s)
         self.jobs = Jobs(
             self.ground,
             Hands(self.api, delete_pod=self.cluster.delete_pod),
@@ -71,6 +73,7 @@ class OperatorBench:
             ask=self.ask,
             clock=lambda: self.now_s,
             offset_s=0.0,
+            errors=self.errors,
         )
         self.store.follow = self.jobs.wake
 

@@ -6,8 +6,9 @@ import logging
 import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
+from autoscaler.error_log import LONGEST_STORY, ErrorLog
 from autoscaler.errors import ClusterError, TemporaryError
-from autoscaler.job_errors import LONGEST_PAUSE_S, LONGEST_STORY, JobErrors, Step
+from autoscaler.job_errors import LONGEST_PAUSE_S, JobErrors, Step
 
 JOB, OTHER = "team-a/digits", "team-b/letters"
 
@@ -16,8 +17,8 @@ class Heard:
     def __init__(self):
         self.failed_steps, self.mended_jobs = [], []
 
-    def failed(self, job, error, *, is_news):
-        self.failed_steps.append((job, error.step, error.failures, is_news))
+    def failed(self, job, noted, error, *, is_news):
+        self.failed_steps.append((job, noted.step, noted.failures, is_news))
 
     def mended(self, job):
         self.mended_jobs.append(job)
@@ -105,6 +106,7 @@ def test_success_of_another_step_mends_nothing(errors, heard):
 
 def test_traceback_is_logged_with_the_jobs_name_once_for_each_error(errors, caplog):
     """Bounded, and not at every try."""
+    errors.listener = ErrorLog()
     for problem in ("long " * 100_000, "long " * 100_000, "another"):
         fail(errors, ValueError(problem))
     stories = [record.getMessage() for record in caplog.records]

@@ -12,7 +12,7 @@ from autoscaler.jobs.answers import NoProgress
 from autoscaler.loop import Step
 from autoscaler.operator.dedupe import WRITE_EVERY_S
 from autoscaler.operator.ends import By
-from autoscaler.operator.events import Events
+from autoscaler.operator.events import BURST, ONE_MORE_EVERY_S, Events
 from autoscaler.operator.handlers import MemoryDiffBase, make_registry, make_settings, note_of
 from autoscaler.operator.health import STUCK_AFTER_S, State
 from autoscaler.operator.metered import MeteredApi
@@ -71,8 +71,24 @@ async def test_a_long_story_is_cut_to_what_the_api_takes(letter):
 async def test_too_much_to_say_is_dropped_not_waited_for():
     talk = Talk()
     for number in range(1_200):
-        talk.events.say(kube_job(), Note(reason="Grown", message=str(number)))
+        talk.events.say(replace(kube_job(), uid=f"of job {number}"), Note(reason="Grown", message=str(number)))
     assert talk.events.dropped == 200
+
+
+async def test_job_that_talks_without_end_takes_no_words_from_others():
+    """A master's words are its owner's: beyond its allowance nothing is said, and in time it may speak again (A11)."""
+    talk, loud = Talk(), replace(kube_job(), uid="loud")
+    for number in range(500):
+        talk.events.say(loud, Note(reason="Problem", message=str(number)))
+    talk.events.say(kube_job(), Note(reason="Grown", message="to 3"))
+    assert talk.events.dropped == 500 - BURST
+    talk.bench.now_s += ONE_MORE_EVERY_S
+    talk.events.say(loud, Note(reason="Problem", message="again"))
+    talk.events.say(loud, Note(reason="Problem", message="and again"))
+    await talk.events.write_all()
+    notes = [event["note"] for event in talk.written()]
+    assert len(notes) == BURST + 2
+    assert {"to 3", "again"} <= set(notes)
 
 
 def test_a_job_that_is_gone_leaves_no_series():

@@ -43,6 +43,7 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.errors import ClusterError, PermanentError
+from autoscaler.job_errors import JobErrors
 from autoscaler.manifests.values import Mode
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
@@ -70,10 +71,12 @@ class KubernetesCluster:
         facts_of: FactsOf,
         prepare: Callable[[KubeJob], Awaitable[None]],
         is_frozen: bool = False,
+        errors: JobErrors | None = None,
     ) -> None:
         self._api = api
         self._store = store
         self._clock = clock
+        errors = errors or JobErrors(clock)
         self._writer = PodWriter(api, store, settings, clock=clock)
         self.views = Views(
             store,
@@ -81,12 +84,21 @@ class KubernetesCluster:
             offset_s=offset_s,
             facts_of=lambda job: self._held(job, facts_of(job)),
             expected=self._writer.expected,
+            errors=errors,
             leaves_observed=True,
             elastic_servers=settings.elastic_servers,
             moves_servers=settings.moves_servers,
         )
         self._gangs = Gangs(
-            api, store, self.views, self._writer, settings, clock=clock, prepare=prepare, is_frozen=is_frozen
+            api,
+            store,
+            self.views,
+            self._writer,
+            settings,
+            clock=clock,
+            prepare=prepare,
+            errors=errors,
+            is_frozen=is_frozen,
         )
         self._turned_away = TurnedAway()
         self._news = asyncio.Event()

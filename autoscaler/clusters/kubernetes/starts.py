@@ -22,7 +22,7 @@ from autoscaler.clusters.kubernetes.building.labels import GATE
 from autoscaler.clusters.kubernetes.building.master import build_master
 from autoscaler.clusters.kubernetes.building.settings import BuildSettings
 from autoscaler.clusters.kubernetes.gang_pods import GangPods
-from autoscaler.clusters.kubernetes.gangs import Starts
+from autoscaler.clusters.kubernetes.gangs import Standing, Starts
 from autoscaler.clusters.kubernetes.ownership import check_own
 from autoscaler.clusters.kubernetes.pod_writer import PodWriter
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
@@ -34,6 +34,7 @@ from autoscaler.clusters.kubernetes.views import Views
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, Role, Shape
 from autoscaler.errors import PermanentError
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.manifests.values import Mode
 from autoscaler.side_by_side import each
 
@@ -68,6 +69,7 @@ class Gangs:
         *,
         clock: Callable[[], float],
         prepare: Callable[[KubeJob], Awaitable[None]],
+        errors: JobErrors,
         is_frozen: bool = False,
     ) -> None:
         self.starts = Starts()
@@ -78,6 +80,7 @@ class Gangs:
         self._settings = settings
         self._clock = clock
         self._prepare = prepare
+        self._errors = errors
         self._is_frozen = is_frozen
         self._pods = GangPods(store, views)
         self._lifts: dict[JobName, Lift] = {}
@@ -116,23 +119,36 @@ class Gangs:
 
         What fails for one is told when all have been tried.  Raises ClusterError.
         """
-        jobs = self._managed()
-        standing = [self._pods.look(job) for job in jobs]
+        attempt = self._errors.attempt
+        jobs = [job for job in self._managed() if not self._errors.is_paused(job.key, Step.START)]
+        looked = [(job, attempt(job.key, Step.GANG, partial(self._pods.look, job))) for job in jobs]
+        standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
-        self.starts, lost = gangs.look(self.starts, standing, now_s)
+        self.starts, lost = gangs.look(self.starts, standing.values(), now_s)
         given_up = {one.job for one in lost}
         whole = [
             job
-            for job, found in zip(jobs, standing, strict=True)
-            if found.bound
+            for job in jobs
+            if job.key in standing
             and job.key not in given_up
-            and not self._pods.has_master(job)
-            and self._pods.is_whole(job, found)
+            and attempt(job.key, Step.GANG_WHOLE, partial(self._awaits_master, job, standing[job.key]))
         ]
         self._masterless = frozenset(job.key for job in whole if self.starts.race(job.key).hold_until_s > now_s)
         due = [job for job in whole if job.key not in self._masterless]
-        deletions = [partial(self._writer.delete, raw) for one in lost for raw in self._pods.raws(one.pods)]
-        await each([*deletions, *(partial(self._bring_master, job) for job in due)], at_once=AT_ONCE)
+        deletions = [
+            partial(self._take_step, one.job, partial(self._writer.delete, raw))
+            for one in lost
+            for raw in self._pods.raws(one.pods)
+        ]
+        masters = (partial(self._take_step, job.key, partial(self._bring_master, job)) for job in due)
+        await each([*deletions, *masters], at_once=AT_ONCE)
+
+    async def _take_step(self, job: JobName, step: Callable[[], Awaitable[None]]) -> None:
+        with self._errors.around(job, Step.START):
+            await step()
+
+    def _awaits_master(self, job: KubeJob, found: Standing) -> bool:
+        return bool(found.bound) and not self._pods.has_master(job) and self._pods.is_whole(job, found)
 
     @property
     def wake_at_s(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Final, TypeAlias
 
@@ -18,7 +19,9 @@ from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
 from autoscaler.domain import Job, JobName, JobState, NodeName
+from autoscaler.domain.view import check
 from autoscaler.errors import InvalidSpecError
+from autoscaler.job_errors import JobErrors, Step, of_object
 from autoscaler.manifests.values import Mode
 
 NEVER_S: Final = 1e15
@@ -53,19 +56,24 @@ class Jobs:
 
     With `leaves_observed` a job that is only observed is planned as it stands: no room is kept for what it would like,
     and none is counted on that it would give.  `observed` has it as it would be planned if EDL acted on it.
+
+    A job that cannot be read or drawn for a reason that nobody expected is wrong, or stays as it was (`errors`, A11).
     """
 
-    def __init__(self, store: Store, *, offset_s: float, facts_of: FactsOf, leaves_observed: bool = False) -> None:
+    def __init__(
+        self, store: Store, *, offset_s: float, facts_of: FactsOf, errors: JobErrors, leaves_observed: bool = False
+    ) -> None:
         self.known: dict[JobName, KubeJob] = {}
         self.wrong: dict[JobName, InvalidSpecError] = {}
         self.contested: frozenset[JobName] = frozenset()
         self.refused: dict[JobName, str] = {}
         self.observed: dict[JobName, Job] = {}
         self.by_uid: dict[str, JobName] = {}
-        self._limits: Mapping[str, PodLimits] = {}
+        self._limits: dict[str, PodLimits] = {}
         self._store = store
         self._offset_s = offset_s
         self._facts_of = facts_of
+        self._errors = errors
         self._leaves_observed = leaves_observed
         self._planned: dict[JobName, Job] = {}
         self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # before its life is put in
@@ -90,14 +98,22 @@ class Jobs:
                 if after is not None:
                     self.by_uid[after.uid] = name
         if changes.get(POD_AUTOSCALERS):
-            scalers = self._store.objects(POD_AUTOSCALERS).values()
-            self.contested = frozenset(job for raw in scalers if (job := conflicting_job(raw)) is not None)
+            scalers = self._store.objects(POD_AUTOSCALERS).items()
+            found = (
+                self._errors.attempt(of_object("hpa", *key), Step.READ, partial(conflicting_job, raw))
+                for key, raw in scalers
+            )
+            self.contested = frozenset(job for job in found if job is not None)
         return moved
 
     def plan(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> Brought[Job, JobName]:
         """Return the planner's jobs that are new or different.  `trainers`: how many stand, of `counted` jobs."""
         self.observed = {}
-        planned = {name: self._plan(job, classes, trainers.get(name, 0)) for name, job in self.known.items()}
+        planned: dict[JobName, Job] = {}
+        for name, job in self.known.items():
+            found = self._try_plan(job, classes, trainers.get(name, 0))
+            if found is not None:
+                planned[name] = found
         before, self._planned = self._planned, planned
         for name in self._drawn.keys() - planned.keys():
             del self._drawn[name]
@@ -126,10 +142,14 @@ class Jobs:
         return None if job is None else self._facts_of(job).owning
 
     def _read(self, name: JobName, raw: Raw) -> None:
-        try:
-            self._know(read_job(raw))
-        except InvalidSpecError as error:
-            self.wrong[name] = error
+        with self._errors.around(name, Step.READ):
+            try:
+                self._know(read_job(raw))
+            except InvalidSpecError as error:
+                self.wrong[name] = error
+            return
+        self.known.pop(name, None)
+        self.wrong[name] = InvalidSpecError("spec", self._errors.problem(name))
 
     def _know(self, job: KubeJob) -> None:
         """Keep the job with what its namespace's LimitRanges make of it."""
@@ -140,9 +160,16 @@ class Jobs:
 
     def _limit(self) -> None:
         """Hold other LimitRanges against every job."""
-        self._limits = read_limits(self._store.objects(LIMIT_RANGES).values())
+        by_namespace: dict[str, list[Raw]] = {}
+        for (namespace, _), raw in self._store.objects(LIMIT_RANGES).items():
+            by_namespace.setdefault(namespace, []).append(raw)
+        self._limits = {}
+        for namespace, raws in by_namespace.items():
+            with self._errors.around(of_object("limitranges", namespace, ""), Step.READ):
+                self._limits |= read_limits(raws)
         for job in tuple(self.known.values()):
-            self._know(job)
+            with self._errors.around(job.key, Step.READ):
+                self._know(job)
 
     def _draw(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
         """Read the job for the planner; once while nothing of it changes, since every view asks for all."""
@@ -152,6 +179,15 @@ class Jobs:
         drawn = planned_job(job, priority=priority, offset_s=self._offset_s, avoid=avoid)
         self._drawn[job.key] = (job, priority, avoid, drawn)
         return drawn
+
+    def _try_plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job | None:
+        """As `_plan`; as it was planned last while that fails, and None if it never was."""
+        if not self._errors.is_paused(job.key, Step.DRAW):
+            with self._errors.around(job.key, Step.DRAW):
+                planned = self._plan(job, classes, trainers)
+                check(planned)
+                return planned
+        return self._planned.get(job.key)
 
     def _plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job:
         facts = self._facts_of(job)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import count
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
@@ -18,12 +19,14 @@ from autoscaler.clusters.kubernetes.building.names import job_key, master_name
 from autoscaler.clusters.kubernetes.expectations import Expectations
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
 from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod, seat_masters
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.reading.raw import EMPTY, text
 from autoscaler.clusters.kubernetes.reading.successors import Owning, as_successor, replaced_by
 from autoscaler.clusters.kubernetes.reading.workloads import job_of_master
 from autoscaler.clusters.kubernetes.store import Key, Store
 from autoscaler.clusters.kubernetes.views.brought import Brought, Changes
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Tier
+from autoscaler.domain.view import check
+from autoscaler.job_errors import JobErrors, Step, of_object
 
 MANY_ORDINALS = 10_000  # masters that have gone are forgotten then
 
@@ -42,8 +45,11 @@ class Pods:
         offset_s: float,
         expected: Callable[[], Expectations],
         owning: Callable[[JobName], Owning | None],
+        errors: JobErrors,
     ) -> None:
         self._store = store
+        self._errors = errors
+        self._unread: dict[Key, JobName] = {}  # pods that could not be read: they stay in the view as they were
         self._expected = expected
         self._owning = owning
         self._successors: set[Key] = set()  # servers whose place depends on what their job's master says
@@ -72,12 +78,12 @@ class Pods:
         for key in dirty:
             touched |= self._index(key, self._find(key))
         for job in touched:
-            self._number_masters(job)
+            with self._errors.around(job, Step.SEATS):
+                self._number_masters(job)
             dirty |= self._labelled.get(job, set())
         dirty |= self._successors
         brought: Brought[Pod, PodName] = Brought()
-        for key in sorted(dirty, key=self._is_master):  # whose seats stand on the others
-            self._read(key, self._find(key), brought)
+        self._read_all(dirty, brought)
         self._unseated |= touched
         for job in touched:
             if job in self._labelled:
@@ -92,7 +98,8 @@ class Pods:
         `jobs`: those that want to run.
         """
         for job in self._unseated | self._seats.keys():
-            self._seat_masters(job, jobs.get(job), brought)
+            with self._errors.around(job, Step.SEATS):
+                self._seat_masters(job, jobs.get(job), brought)
         self._unseated.clear()
 
     def trainers(self, jobs: Iterable[JobName]) -> dict[JobName, int]:
@@ -131,6 +138,23 @@ class Pods:
         places = {*before.creations, *before.deletions, *self._counted_on.creations, *self._counted_on.deletions}
         return {key for kind, key in places if kind == PODS}
 
+    def _read_all(self, keys: set[Key], brought: Brought[Pod, PodName]) -> None:
+        """Read these pods, and those again that could not be read; what goes wrong is their job's alone (A11)."""
+        before = set(self._unread.values())
+        again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, Step.PODS)}
+        failed: dict[JobName, Exception] = {}
+        for key in sorted(keys | again, key=self._is_master):  # masters last: their seats stand on the others
+            self._unread.pop(key, None)
+            try:
+                self._read(key, self._find(key), brought)
+            except Exception as error:  # noqa: BLE001 - noted below, once for each job
+                self._unread[key] = self._said.get(key) or of_object("pod", *key)
+                failed[self._unread[key]] = error
+        for job, last in failed.items():
+            self._errors.note(job, Step.PODS, last)
+        for job in before.difference(self._unread.values()):
+            self._errors.clear(job, Step.PODS)
+
     def _read(self, key: Key, raw: Raw | None, brought: Brought[Pod, PodName]) -> None:
         pod = None if raw is None else read_pod(raw, self._context)
         self._successors.discard(key)
@@ -146,6 +170,7 @@ class Pods:
             self._successors.add(key)
             pod = as_successor(pod, old, self._owning(pod.job))
         if self._read_as.get(key) != pod:
+            check(pod)
             self._read_as[key] = pod
             brought.found.append(pod)
 
@@ -172,7 +197,8 @@ class Pods:
             named = f"{key[0]}/{key[1]}"
             before = self._masters.pop(named, "")
             raw = deployments.get(key)
-            after = job_of_master(raw) if raw is not None else ""
+            owner = self._errors.attempt(of_object("master", *key), Step.READ, partial(job_of_master, raw or EMPTY))
+            after = owner or ""
             if after:
                 self._masters[named] = after
             if before != after:

@@ -24,6 +24,7 @@ from autoscaler.clusters.kubernetes.views.nodes import Nodes
 from autoscaler.clusters.kubernetes.views.pods import Pods
 from autoscaler.clusters.kubernetes.views.workloads import Workloads, read_quotas
 from autoscaler.domain import Capabilities, ClusterView, Reclaim
+from autoscaler.job_errors import JobErrors
 
 AGEING: Final = (PODS, NODES, TRAINING_JOBS)
 """The kinds whose age is the view's (A7)."""
@@ -37,7 +38,7 @@ class Views:
 
     `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
     `elastic_servers`: parameter servers may come and go; `moves_servers`: and to other nodes.  `leaves_observed`: see
-    `views.jobs`.
+    `views.jobs`.  `errors` keeps what goes wrong with single jobs and objects; without it nobody is told.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Views:
         offset_s: float,
         facts_of: FactsOf,
         expected: Callable[[], Expectations],
+        errors: JobErrors | None = None,
         elastic_servers: bool = False,
         moves_servers: bool = False,
         leaves_observed: bool = False,
@@ -55,7 +57,8 @@ class Views:
         self._store = store
         self._reclaim = reclaim
         self.classes = PriorityClasses()
-        self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of, leaves_observed=leaves_observed)
+        self._errors = errors = errors or JobErrors(lambda: 0.0)
+        self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of, errors=errors, leaves_observed=leaves_observed)
         self.pods = Pods(
             store,
             jobs_by_uid=self.jobs.by_uid,
@@ -63,9 +66,10 @@ class Views:
             offset_s=offset_s,
             expected=expected,
             owning=self.jobs.owning,
+            errors=errors,
         )
         self._nodes = Nodes(store, offset_s=offset_s)
-        self._workloads = Workloads(store)
+        self._workloads = Workloads(store, errors)
         capabilities = Capabilities(replaces_masters=True, servers_elastic=elastic_servers, moves_servers=moves_servers)
         self._view = ClusterView(revision=0, observed_at_s=0.0, is_synced=False, capabilities=capabilities)
 
@@ -80,7 +84,7 @@ class Views:
         self.pods.seat_masters(self.jobs.active(), pods)
         nodes = self._nodes.read(changes, now_s)
         workloads = self._workloads.read(changes, self.classes)
-        quotas = read_quotas(self._store, self._reclaim) if changes.get(RESOURCE_QUOTAS) else None
+        quotas = read_quotas(self._store, self._reclaim, self._errors) if changes.get(RESOURCE_QUOTAS) else None
         is_new = any((pods, jobs, nodes, workloads, quotas is not None))
         self._view = self._view.evolve(
             nodes=nodes.found,
