@@ -2,7 +2,8 @@
 
 Each size is one float32 table with plain SGD on one server in a process of its own; both ways count.  The bare socket
 (a thread of the same child process, sendall and recv_into) moves the same bytes in the same run, its rounds taken in
-turn with those of the parameter server, so both see the same machine.  Over TLS both ends use the job's certificates.
+turn with those of the parameter server, so both see the same machine; so are rounds over a Unix socket, as `edl run`
+has them.  Over TLS both ends use the job's certificates.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -57,6 +58,7 @@ class Servers:
 
     client: PserverClient
     second: PserverClient  # of another trainer
+    near: PserverClient  # over a Unix socket
     bare: socket.socket
     control: Connection
 
@@ -106,11 +108,15 @@ def _throughput(name: str, servers: Servers, size: int, goal: float) -> Iterator
         servers.client.push(Lineage(1), PositionSet.span(at, at + 1), {"w": gradient})
         servers.client.pull(["w"])
 
+    def near() -> None:
+        at = next(step)
+        servers.near.push_and_pull(Lineage(1), PositionSet.span(at, at + 1), {"w": gradient}, ["w"])
+
     def bare() -> None:
         servers.bare.sendall(out)
         _receive(servers.bare, back)
 
-    rates: dict[Callable[[], None], list[float]] = {ours: [], bare: [], apart: []}
+    rates: dict[Callable[[], None], list[float]] = {ours: [], bare: [], near: [], apart: []}
     for work in rates:
         _rate(work, _ROUND_S)
     for _ in range(_ROUNDS):
@@ -120,6 +126,12 @@ def _throughput(name: str, servers: Servers, size: int, goal: float) -> Iterator
     yield Row(name=f"pserver push+pull {name}", value=round(statistics.median(rates[ours])), unit="MB/s")
     yield Row(name=f"pserver push, then pull {name}", value=round(statistics.median(rates[apart])), unit="MB/s")
     yield Row(name=f"bare socket {name}", value=round(statistics.median(rates[bare])), unit="MB/s")
+    yield Row(
+        name=f"pserver push+pull {name}, Unix socket / loopback",
+        value=round(statistics.median(a / b for a, b in zip(rates[near], rates[ours], strict=True)), 2),
+        unit="",
+        goal=">= 1",
+    )
     longer_s = statistics.median(
         2 * size / 1e6 * (1 / a - 1 / b) for a, b in zip(rates[ours], rates[bare], strict=True)
     )
@@ -229,7 +241,7 @@ def _serving(security: Security, folder: str, tables: tuple[TableSpec, ...]) -> 
     here, there = multiprocessing.Pipe()
     child = multiprocessing.get_context("spawn").Process(target=_serve, args=(there, security, folder, tables))
     child.start()
-    port, bare_port = here.recv()
+    port, bare_port, path = here.recv()
     place = ServerPlace(name=MemberName("s"), incarnation=Incarnation("i"), address=f"127.0.0.1:{port}", ordinal=0)
     route = Route(
         revision=1,
@@ -238,17 +250,20 @@ def _serving(security: Security, folder: str, tables: tuple[TableSpec, ...]) -> 
         owner=(0,) * _BUCKETS,
         version=(Version(0),) * _BUCKETS,
     )
-    client, second = PserverClient(security), PserverClient(security)
+    client, second, near = PserverClient(security), PserverClient(security), PserverClient(security)
     for one in (client, second):
         one.set_route(route, tables, _BUCKETS)
+    near.set_route(replace(route, servers=(replace(place, address=f"unix:{path}"),)), tables, _BUCKETS)
     bare = socket.create_connection(("127.0.0.1", bare_port))
     bare.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     context = security.client_context()
     try:
-        yield Servers(client=client, second=second, control=here, bare=context.wrap_socket(bare) if context else bare)
+        dialled = context.wrap_socket(bare) if context else bare
+        yield Servers(client=client, second=second, near=near, control=here, bare=dialled)
     finally:
         client.close()
         second.close()
+        near.close()
         bare.close()
         here.close()
         child.join(10)
@@ -285,9 +300,14 @@ def _serve(there: Connection, security: Security, folder: str, tables: tuple[Tab
     )
     ready.wait(30)
     listener = Listener(service, security, socket.create_server(("127.0.0.1", 0)), WireLimits())
+    path = f"{tempfile.mkdtemp(dir=folder)}/s"
+    near = socket.socket(socket.AF_UNIX)
+    near.bind(path)
+    near.listen()
+    Listener(service, security, near, WireLimits())
     bare = socket.create_server(("127.0.0.1", 0))
     threading.Thread(target=_echo, args=(bare, security.server_context(), _table_bytes(tables)), daemon=True).start()
-    there.send((listener.port, bare.getsockname()[1]))
+    there.send((listener.port, bare.getsockname()[1], path))
     try:
         while True:
             sequence = there.recv()

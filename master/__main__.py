@@ -12,12 +12,12 @@ import logging
 import os
 import signal
 import sys
-import time
 from contextlib import AsyncExitStack
 from typing import Final
 
 from master.api.errors import ContractError
 from master.api.hello import Hello
+from master.api.lines import PlainLines
 from master.api.status import JobStatus
 from master.api.storage import open_storage
 from master.config import Address, Settings, SocketAddress
@@ -143,9 +143,7 @@ async def _wait_until_asked_to_end(parent_pid: int | None) -> None:
 def _set_up_logging() -> None:
     """`2026-11-21T09:30:00.123Z WARNING master.terms: ...` on stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    form = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
-    form.converter = time.gmtime
-    handler.setFormatter(form)
+    handler.setFormatter(PlainLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 

@@ -24,6 +24,7 @@ from autoscaler.clusters.local.control import ControlServer
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.manifests.values import Manifests
+from master.api.lines import PlainLines, at_rest
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,10 @@ async def run_in_foreground(
     """
     stop, kill = asyncio.Event(), asyncio.Event()
     with _signals(stop, kill), _quiet_logs():
-        async with LocalRun(settings, say=lambda line: print(line, file=sys.stderr)) as run, ControlServer(run):
+        async with (
+            LocalRun(settings, say=lambda line: print(at_rest(line), file=sys.stderr)) as run,
+            ControlServer(run),
+        ):
             _tell_start(run, show)
             run.recorder.on_event.append(lambda event: _tell_event(event, show, stop))
             run.submit(manifests)
@@ -196,7 +200,7 @@ def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
 def _quiet_logs() -> Iterator[None]:
     """Warnings of EDL's own go to standard error, one line each; a view is not to be torn by them."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(PlainLines("%(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger("autoscaler")
     root.addHandler(handler)
     try:
@@ -215,7 +219,7 @@ def _tell_event(event: RunEvent, show: Show, stop: asyncio.Event) -> None:
         case Show.JSON:
             is_read = _try_print(json.dumps({"event": asdict(event)}))
         case Show.LINES:
-            is_read = _try_print(format_event(asdict(event)))
+            is_read = _try_print(at_rest(format_event(asdict(event))))
         case Show.VIEW:
             is_read = True
         case _:
@@ -231,7 +235,7 @@ def _tell_end(run: LocalRun, show: Show, outcome: dict[str, str]) -> None:
     for name, ending in outcome.items():
         life = run.cluster.jobs.records[name].life
         told = ending if life.ending is not None else f"stopped with the run; it was {ending}"
-        _try_print(f"tj/{name}: {told}" + (f": {life.message}" if life.message else ""))
+        _try_print(at_rest(f"tj/{name}: {told}" + (f": {life.message}" if life.message else "")))
     _try_print(f"run folder: {run.folder.root}")
 
 

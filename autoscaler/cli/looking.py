@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import click
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.options import output_option, role_options, target_argument
 from autoscaler.cli.places import Found, LogOptions, Seat
-from autoscaler.cli.streams import at_rest
+from autoscaler.cli.streams import Calm
 from autoscaler.cli.tables import GrowingTable
 from autoscaler.cli.text import render
 from autoscaler.cli.where import Where, where_options, wide_options
 from autoscaler.cli.words import Duration, parse_condition, split_target
+from master.api.lines import at_rest
 
 
 @click.command()
@@ -86,9 +87,19 @@ def logs(
     kind, name = split_target(target, needs_name=True)
     options = LogOptions(tail=tail, is_followed=follow, is_previous=previous)
     with where.open() as place:
-        for chunk in place.log(kind, name, Seat(role=role, ordinal=ordinal), options):
-            sys.stdout.write(chunk)
+        _show_log(place.log(kind, name, Seat(role=role, ordinal=ordinal), options))
+
+
+def _show_log(chunks: Iterator[str]) -> None:
+    """To a terminal without what moves it, to a file or a pipe as it was written."""
+    calm = Calm() if sys.stdout.isatty() else None
+    try:
+        for chunk in chunks:
+            sys.stdout.write(calm.shown(chunk) if calm else chunk)
             sys.stdout.flush()
+    finally:
+        if calm:
+            sys.stdout.write(calm.rest())
 
 
 @click.command()

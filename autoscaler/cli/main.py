@@ -13,8 +13,9 @@ from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.operating import operator
 from autoscaler.cli.running import run
-from autoscaler.cli.streams import at_rest, open_what_was_closed, replace_what_cannot_be_shown
+from autoscaler.cli.streams import open_what_was_closed, replace_what_cannot_be_shown
 from autoscaler.cli.where import PLUGIN
+from master.api.lines import at_rest
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
 

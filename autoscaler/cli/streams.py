@@ -1,6 +1,7 @@
 """What a terminal cannot show is replaced, not refused: a path or a frame must not end a run.
 
-Nor is a terminal moved by what others wrote: an event's note may hold escape codes that clear it or rename it.
+Nor is a terminal moved by what others wrote: a pod's output may hold escape codes that clear it or rename it (`Calm`);
+of what is printed as lines `master.api.lines.at_rest` takes care.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ import re
 import sys
 from typing import Final
 
-_MOVING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+from master.api.lines import at_rest
+
+_COLOUR: Final = re.compile(r"(\x1b\[[0-9;:]*m)")
+_BEGUN: Final = re.compile(r"(\x1b(\[[0-9;:]{0,32})?|\r)\Z")
+_NO_COLOUR: Final = "\x1b[0m"
 
 
 def open_what_was_closed() -> None:
@@ -28,6 +33,24 @@ def replace_what_cannot_be_shown() -> None:
             stream.reconfigure(errors="replace")
 
 
-def at_rest(text: str) -> str:
-    """The text with each character that moves a terminal shown as its escape; lines and tabs stay.  Logs stay raw."""
-    return _MOVING.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+class Calm:
+    """What a pod writes, piece by piece, for a terminal: colours stay, all else that moves it is shown as its escape.
+
+    A carriage return begins a new line: a progress bar stays readable, and nothing that was shown is overwritten.
+    """
+
+    def __init__(self) -> None:
+        self._begun = ""  # of an escape whose rest is in the next piece
+
+    def shown(self, piece: str) -> str:
+        """What to write now."""
+        text = self._begun + piece
+        begun = _BEGUN.search(text)
+        self._begun = begun.group() if begun else ""
+        text = text[: len(text) - len(self._begun)].replace("\r\n", "\n").replace("\r", "\n")
+        parts = _COLOUR.split(text)
+        return "".join(part if number % 2 else at_rest(part) for number, part in enumerate(parts))
+
+    def rest(self) -> str:
+        """What is left at the end, and the terminal's own colours again."""
+        return at_rest(self._begun) + _NO_COLOUR

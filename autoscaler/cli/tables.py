@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from autoscaler.cli.counting import now_of
-from autoscaler.cli.streams import at_rest
+from master.api.lines import at_rest
 
 Object = Mapping[str, Any]
 Cell = Callable[[Object], Any]

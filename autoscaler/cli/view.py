@@ -29,6 +29,7 @@ from autoscaler.clusters.local.snapshot import (
 )
 from autoscaler.domain import Bottleneck, PodPhase, Role
 from autoscaler.quantities import format_cpu
+from master.api.lines import at_rest
 
 _BAR_CELLS_PER_CORE: Final = 4
 _WIDEST_BAR: Final = 48
@@ -212,7 +213,7 @@ def _panels(room: int, news: Mapping[str, Sequence[Sequence[str | Text]]]) -> li
             continue
         table = Table.grid(padding=(0, 1))
         for row in rows[-lines:]:
-            table.add_row(*(_one_line(cell if isinstance(cell, Text) else Text(cell)) for cell in row))
+            table.add_row(*(_one_line(cell if isinstance(cell, Text) else Text(at_rest(cell))) for cell in row))
         panels.append(Panel(table, title=title, title_align="left", border_style="dim"))
         room -= lines + 2
     return panels

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from autoscaler.operator.lease import to_micro_time
+from master.api.lines import at_rest
 
 _QUIET: Final = ("kopf", "aiohttp.access")
 """Libraries that tell what they do at INFO."""
@@ -21,7 +22,7 @@ class JsonLines(logging.Formatter):
             "time": to_micro_time(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": at_rest(record.getMessage()),
         }
         if record.exc_info:
             line["story"] = self.formatException(record.exc_info)

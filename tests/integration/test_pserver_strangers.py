@@ -1,5 +1,6 @@
 """Who may speak to a parameter server, and what becomes of those who may not, speak badly or not at all."""
 
+import logging
 import resource
 import socket
 import struct
@@ -14,6 +15,7 @@ from master.api.identities import (
     Lineage,
     TableSpec,
 )
+from master.api.lines import PlainLines
 from tests.integration.certificates import Authority
 from tests.integration.data_path_stage import BUCKETS, TABLES, batch, span, verdicts
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
@@ -78,7 +80,7 @@ def test_stranger_that_says_its_hello_byte_by_byte_is_sent_away(strict_port):
             sock.sendall(b"E" if time.monotonic() - begun < 0.01 else b"\0")
             time.sleep(0.05)
     assert time.monotonic() - begun < 5
-    wait_until(lambda: not listener._open)
+    wait_until(lambda: not listener._open and not listener._greeting)
 
 
 @pytest.mark.parametrize("size", [(1 << 20) - 1, (1 << 20) + 8, 1 << 63])
@@ -107,10 +109,55 @@ def test_thousand_silent_connections_do_not_stop_training(strict_port):
         client.set_route(route, TABLES, BUCKETS)
         assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(Verdict.REPEAT, "0-31")}
         client.close()
-        wait_until(lambda: not listener._open)
+        wait_until(lambda: not listener._open and not listener._greeting)
     finally:
         for sock in silent:
             sock.close()
+
+
+@pytest.mark.usefixtures("many_descriptors")
+def test_strangers_that_say_nothing_keep_no_member_out(new_job):
+    """They used to take all 1024 places for the 10 s of their hello; now they push out one another."""
+    job = new_job(1).restore()
+    listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    listener = Listener(job.servers[0].service, Security(), listening, WireLimits())
+    address = ("127.0.0.1", listener.port)
+    silent = [socket.create_connection(address, timeout=5) for _ in range(1100)]
+    try:
+        route = replace(job.route, servers=(replace(job.route.servers[0], address=f"127.0.0.1:{listener.port}"),))
+        client = PserverClient()
+        client.set_route(route, TABLES, BUCKETS)
+        assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(Verdict.APPLIED, "0-31")}
+        assert len(listener._greeting) <= 256
+        client.close()
+    finally:
+        for sock in silent:
+            sock.close()
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [b"[" * 4000, b'{"version": "5\\n2026-11-22T00:00:00.000Z INFO master: all is well\\u001b[2J"}'],
+    ids=["deep", "forged line"],
+)
+def test_a_strangers_hello_leaves_one_harmless_line_in_the_log(new_job, caplog, hello):
+    """It was a traceback of RecursionError, and a line of the log that the stranger had written."""
+    caplog.set_level(logging.INFO)
+    job = new_job(1).restore()
+    with socket.create_connection(("127.0.0.1", job.servers[0].listener.port), timeout=5) as sock:
+        channel = Channel(sock, WireLimits())
+        channel.receive_hello()
+        channel.send(Kind.HELLO, hello)
+        with suppress(OSError):
+            while sock.recv(4096):
+                pass
+    wait_until(lambda: any("connection ended" in record.getMessage() for record in caplog.records))
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    said = [PlainLines().format(record) for record in caplog.records]
+    assert not any(
+        line.startswith("2026-11-22T00:00:00.000Z") or "\x1b" in line for text in said for line in text.split("\n")
+    )
 
 
 def test_garbage_after_the_hello_is_answered_and_the_connection_closed(new_job):

@@ -1,13 +1,15 @@
 """What others wrote does not move the terminal of who reads it."""
 
+import logging
 import subprocess
 import sys
 
 import pytest
 
 from autoscaler.cli.kube.events import tell_event
-from autoscaler.cli.streams import at_rest
+from autoscaler.cli.streams import Calm
 from autoscaler.cli.tables import Column, format_table
+from master.api.lines import PlainLines, at_rest
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,33 @@ from autoscaler.cli.tables import Column, format_table
 )
 def test_escape_codes_are_shown_and_not_obeyed(written, shown):
     assert at_rest(written) == shown
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        (["\x1b[31mred\x1b[0m\n"], "\x1b[31mred\x1b[0m\n"),
+        (["\x1b[2J\x1b]0;owned\x07"], "\\x1b[2J\\x1b]0;owned\\x07"),
+        (["\x1b[", "31mred"], "\x1b[31mred"),
+        (["\x1b", "[2J"], "\\x1b[2J"),
+        (["10 %\r", "\n20 %\rdone\r\n"], "10 %\n20 %\ndone\n"),
+        (["ends in \x1b[3"], "ends in \\x1b[3"),
+        (["\x9b2J", "\x1b[" + "1" * 40], "\\x9b2J\\x1b[" + "1" * 40),
+    ],
+)
+def test_a_pods_output_keeps_its_colours_and_moves_no_terminal(pieces, shown):
+    """However its escape codes are cut into pieces; the terminal has its own colours again at the end."""
+    calm = Calm()
+    assert "".join(map(calm.shown, pieces)) + calm.rest() == shown + "\x1b[0m"
+
+
+def test_a_record_of_a_log_forges_no_other():
+    """Its further lines, those of a story too, do not begin at the margin."""
+    told = "peer\n2026-11-22T00:00:00.000Z INFO master: all is well\x1b[2J"
+    record = logging.LogRecord("master", logging.INFO, "", 0, "%s", (told,), None)
+    first, *rest = PlainLines().format(record).split("\n")
+    assert first.endswith("INFO master: peer")
+    assert rest == ["    2026-11-22T00:00:00.000Z INFO master: all is well\\x1b[2J"]
 
 
 def test_a_cell_of_a_table_is_at_rest():

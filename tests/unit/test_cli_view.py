@@ -1,5 +1,6 @@
 """The live view and the tables are pure: a snapshot in, a picture out."""
 
+import asyncio
 import io
 import re
 from dataclasses import replace
@@ -9,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from autoscaler.cli.describing import job_lines
+from autoscaler.cli.foreground import Show, _tell_event
 from autoscaler.cli.local_run import aside_of
 from autoscaler.cli.main import edl
 from autoscaler.cli.places import Aside
@@ -143,6 +145,29 @@ def test_the_picture_shows_nodes_sizes_progress_and_reasons():
         assert words in text, words
     assert "4 → 2" in text
     assert "room for web-3" in text
+
+
+HOSTILE = RunEvent(
+    number=1,
+    t_s=1.0,
+    kind="Failed",
+    object="pod/a",
+    reason="Exited",
+    message="exited\x1b[2J\x1b]0;mine\x07\n  | \x9b2J",
+)
+
+
+def test_what_a_trainer_wrote_does_not_move_the_terminal_of_the_live_view():
+    """A trainer's last words stand in the run's events: they cleared the screen, and could rename it."""
+    assert "exited\\x1b[2J" in drawn(SNAPSHOT, [HOSTILE])
+
+
+def test_what_a_trainer_wrote_does_not_move_the_terminal_of_a_run(capsys):
+    """Nor where `edl run` tells its events as lines."""
+    _tell_event(HOSTILE, Show.LINES, asyncio.Event())
+    told = capsys.readouterr().out
+    assert not set(told) & {"\x1b", "\x07", "\x9b"}
+    assert "\\x1b]0;mine" in told
 
 
 def test_the_bar_of_a_node_is_as_long_as_what_stands_there():

@@ -21,6 +21,7 @@ from typing import Final
 from master.api.errors import StorageError
 from master.api.hello import Hello
 from master.api.identities import Incarnation, MemberName
+from master.api.lines import PlainLines, at_rest
 from master.api.storage import open_storage
 from trainer_sdk.channel import Address
 from trainer_sdk.environment import Environment, parse_environment
@@ -54,7 +55,9 @@ def main() -> int:
     2: wrong environment; 70: a bug.
     """
     sys.setswitchinterval(_SWITCH_S)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     try:
         return _run(os.environ)
     except (PermanentError, StorageError) as error:
@@ -105,7 +108,7 @@ def _run(variables: Mapping[str, str]) -> int:
     member.close()
     service.close()
     if departure.refusal:
-        sys.stderr.write(f"parameter server: the master refuses {identity.name}: {departure.refusal}\n")
+        sys.stderr.write(f"parameter server: the master refuses {identity.name}: {at_rest(departure.refusal)}\n")
         return EXIT_REFUSED
     return EXIT_OWNING if is_owning and not departure.is_released else 0
 

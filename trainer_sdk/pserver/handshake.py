@@ -15,6 +15,7 @@ import secrets
 from enum import StrEnum
 from typing import Any, Final
 
+from master.api.lines import at_rest
 from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.wire import Channel, Frame, Kind
@@ -45,7 +46,7 @@ def welcome_client(channel: Channel, security: Security, incarnation: str) -> tu
         channel.send(Kind.REFUSED, str(error).encode())
         raise
     channel.send(Kind.WELCOME, _encode({"proof": security.proof("server", _nonce(hello))}))
-    return str(hello.get("name"))[:256], role
+    return at_rest(str(hello.get("name"))[:256]), role
 
 
 def greet_server(channel: Channel, security: Security, name: str, role: Role = Role.TRAINER) -> str:
@@ -77,7 +78,7 @@ def _decode(frame: Frame, wanted: Kind) -> dict[str, Any]:
         raise WireError(f"{frame.kind.name} where {wanted.name} was due")
     try:
         said = json.loads(frame.head)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"{wanted.name} is no JSON") from error
     if not isinstance(said, dict):
         raise WireError(f"{wanted.name} is no JSON object")
@@ -94,6 +95,6 @@ def _nonce(said: dict[str, Any]) -> bytes:
 def _check_version(said: dict[str, Any]) -> None:
     if said.get("version") != WIRE_VERSION:
         raise VersionSkewError(
-            f"the peer speaks version {said.get('version')} of the data path, this side {WIRE_VERSION}: "
+            f"the peer speaks version {str(said.get('version'))[:20]!r} of the data path, this side {WIRE_VERSION}: "
             "run one EDL release in all pods of a job"
         )

@@ -27,7 +27,10 @@ from trainer_sdk.pserver.wire_messages import decode_pull, decode_push, encode_p
 
 log = logging.getLogger(__name__)
 
-_MAX_CONNECTIONS: Final = 1024
+_MAX_CONNECTIONS: Final = 1024  # of members
+_MAX_GREETINGS: Final = 256
+"""Connections that have not proved yet that they are members': beyond it the one that takes longest is cut.  A member
+needs a few milliseconds, so that strangers push out strangers."""
 _BODY_SLOT: Final = -1
 _ACCEPT_PAUSE_S: Final = 0.1
 
@@ -39,7 +42,8 @@ class Listener:
         self._service, self._security, self._limits = service, security, limits
         self._context = security.server_context()
         self._socket = listening
-        self._open: set[socket.socket] = set()
+        self._greeting: dict[socket.socket, None] = {}  # oldest first
+        self._open: set[socket.socket] = set()  # of members
         self._lock = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(target=self._accept, name="accept", daemon=True)
@@ -53,7 +57,7 @@ class Listener:
         """Nobody is served any more; connections are cut."""
         with self._lock:
             self._is_closed = True
-            for sock in (self._socket, *self._open):
+            for sock in (self._socket, *self._greeting, *self._open):
                 with suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
         is_named = self._socket.family == socket.AF_UNIX
@@ -73,27 +77,56 @@ class Listener:
                 log.warning("accept failed: %s", error)  # out of descriptors, say: those that are open go on
                 time.sleep(_ACCEPT_PAUSE_S)
                 continue
-            with self._lock:
-                if self._is_closed or len(self._open) >= _MAX_CONNECTIONS:
-                    sock.close()
-                    continue
-                self._open.add(sock)
+            if not self._take_in(sock):
+                sock.close()
+                continue
             threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True).start()
+
+    def _take_in(self, sock: socket.socket) -> bool:
+        """False: nobody is served any more."""
+        with self._lock:
+            if self._is_closed:
+                return False
+            if len(self._greeting) >= _MAX_GREETINGS:
+                oldest = next(iter(self._greeting))
+                del self._greeting[oldest]
+                with suppress(OSError):
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # its thread ends and closes it
+            self._greeting[sock] = None
+            return True
+
+    def _take_over(self, raw: socket.socket, encrypted: socket.socket) -> None:
+        """From now on this one, which has the descriptor, is cut.  Raises WireError when it was already."""
+        with self._lock:
+            if raw not in self._greeting:
+                raise WireError("cut, for others greet sooner")
+            del self._greeting[raw]
+            self._greeting[encrypted] = None
+
+    def _take_as_member(self, sock: socket.socket) -> None:
+        """Raises WireError: there are too many, or it was cut meanwhile."""
+        with self._lock:
+            if sock not in self._greeting:
+                raise WireError("cut, for others greet sooner")
+            if len(self._open) >= _MAX_CONNECTIONS:
+                raise WireError(f"more than {_MAX_CONNECTIONS} connections of members")
+            del self._greeting[sock]
+            self._open.add(sock)
 
     def _serve(self, sock: socket.socket) -> None:
         """The outermost shell of a connection: whatever goes wrong in it ends it, and is said once in the log."""
         raw = sock
         try:
-            sock.settimeout(self._limits.io_s)
+            sock.settimeout(self._limits.hello_s)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             check_peer(sock)
             if self._context is not None:
-                sock = self._context.wrap_socket(sock, server_side=True)
-                with self._lock:
-                    self._open.discard(raw)
-                    self._open.add(sock)
+                sock = self._context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                self._take_over(raw, sock)
+                sock.do_handshake()
             channel = Channel(sock, self._limits)
             name, role = welcome_client(channel, self._security, self._service.incarnation)
+            self._take_as_member(sock)
             log.log(logging.DEBUG if name == PROBE else logging.INFO, "%s connected", name)
             self._converse(channel, role)
         except (WireError, AuthenticationError, ForeignUserError, OSError) as error:
@@ -102,7 +135,9 @@ class Listener:
             log.exception("connection ended by an error of this server")
         finally:
             with self._lock:
-                self._open -= {raw, sock}
+                self._open.discard(sock)
+                for one in (raw, sock):
+                    self._greeting.pop(one, None)
             sock.close()
 
     def _converse(self, channel: Channel, role: Role) -> None:
