@@ -46,7 +46,7 @@ def start_charted(
             plane.kubectl("create", "namespace", name)
         chosen = ",".join(("operator.replicas=1", *values))
         plane.helm("install", "edl", str(CHART), *IMAGES, "--namespace", NAMESPACE, "--set", chosen)
-        plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
+        plane.wait_condition("Established", "crd/trainingjobs.edl.dev")
         yield plane
 
 

@@ -10,6 +10,7 @@ also die with this one.
 
 from __future__ import annotations
 
+import json
 import shutil
 import ssl
 import subprocess
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from autoscaler.clusters.kubernetes.reading.raw import condition_of
 from master.etcd_server.doors import free_ports
 from tests.cluster import commands
 from tests.cluster.accounts import write_certificate_kubeconfig
@@ -27,6 +29,7 @@ from tests.cluster.commands import HOST, Layout, Ports
 from tests.cluster.errors import ClusterError
 from tests.cluster.processes import Program
 from tests.cluster.toolbox import Tools
+from tests.cluster.waiting import BUDGET_S, wait_for
 
 READY_BUDGET_S: Final = 60.0
 STOP_BUDGET_S: Final = 3.0  # of each program
@@ -79,6 +82,20 @@ class ControlPlane:
     ) -> str:
         """Standard output; as the administrator unless `kubeconfig` says otherwise.  Raises ClusterError."""
         return self._run("kubectl", arguments, stdin, kubeconfig, budget_s)
+
+    def wait_condition(self, condition: str, *what: str, budget_s: float = BUDGET_S) -> None:
+        """Until it is True of every object that `kubectl get` answers for these words, of one at least.
+
+        An object that is not there yet, or has no status yet, is waited for; `kubectl wait` ends with an error on a
+        definition whose conditions are null, as the API server first writes them.  Raises NotInTimeError.
+        """
+        said = f"{condition} of {' '.join(what)}"
+        wait_for(said, lambda: self._is_true_of_all(condition, what), budget_s=budget_s)
+
+    def _is_true_of_all(self, condition: str, what: Sequence[str]) -> bool:
+        found = json.loads(self.kubectl("get", *what, "--ignore-not-found", "-o", "json") or "{}")
+        objects = found.get("items", [found])
+        return bool(objects) and all(condition_of(one, condition).get("status") == "True" for one in objects)
 
     def helm(self, *arguments: str, budget_s: float = COMMAND_BUDGET_S) -> str:
         """Standard output, as the administrator.  Raises ClusterError."""

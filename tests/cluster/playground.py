@@ -2,8 +2,8 @@
 
 A control plane and eight nodes with GPUs, which run nothing, with EDL's chart installed and its operator at work: as a
 process with the token of the chart's account, since no container runs there.  A keeper process holds it all: it writes
-what one needs to know into `state.json` when everything is ready, and takes everything along when it ends.  `make
-playground` and `make playground-down` call this.
+what one needs to know into `state.json` when everything is ready, starts an operator that has ended again, and takes
+everything along when it ends.  `make playground` and `make playground-down` call this.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tests.cluster.charted import ACCOUNT, CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.errors import ClusterError
 from tests.cluster.processes import Program
+from tests.cluster.restarting import Restarting
 from tests.cluster.stand_ins import NodeShape, create_nodes
 from tests.cluster.toolbox import find_tools
 
@@ -49,6 +50,9 @@ VOLUME: Final = {
     },
 }
 """For the examples' claim: nothing is ever written to it."""
+TIDE: Final = 120
+"""Web pods of one core each on 128 cores: the least that the two jobs need is left."""
+NOTES_TOLD: Final = 5
 UP_BUDGET_S: Final = 180.0
 DOWN_BUDGET_S: Final = 20.0
 POLL_S: Final = 0.1
@@ -86,6 +90,9 @@ def status(folder: Path) -> int:
     """What to type, or 1 when nothing runs."""
     if _is_kept(folder):
         return _tell(folder)
+    last = _log_file(folder).read_text(errors="replace").strip() if _log_file(folder).is_file() else ""
+    if last:
+        print(f"the playground has ended by itself:\n{last}\n")
     print("no playground runs; `make playground` starts one")
     return 1
 
@@ -119,13 +126,14 @@ def keep(folder: Path) -> int:
             json.dumps({"kubeconfig": str(control_plane.kubeconfig), "bin": _links(control_plane, folder)})
         )
         written.replace(_state_file(folder))
-        programs = (*control_plane.programs.values(), operator)
+        operating = Restarting(operator, now_s=time.monotonic(), say=lambda words: _note(folder, words))
         try:
-            while all(program.is_running for program in programs):
+            while all(program.is_running for program in control_plane.programs.values()):
+                operating.look(time.monotonic())
                 time.sleep(1)
         finally:
             operator.stop(DOWN_BUDGET_S)
-        print(control_plane.last_words(), operator.last_words(), sep="\n")
+        print(control_plane.last_words())
         return 1
 
 
@@ -159,11 +167,12 @@ def install_edl(
 
 
 def _links(control_plane: ControlPlane, folder: Path) -> str:
-    """A folder with kubectl and helm, for PATH."""
+    """A folder for PATH, with kubectl and helm, `edl`, and kubectl's plugin of that name."""
     links = folder / "bin"
     links.mkdir()
-    for program in ("kubectl", "helm"):
-        (links / program).symlink_to(control_plane.layout.tools[program])
+    own = {name: Path(sys.executable).with_name(name) for name in ("edl", "kubectl-edl")}
+    for name, program in {**{name: control_plane.layout.tools[name] for name in ("kubectl", "helm")}, **own}.items():
+        (links / name).symlink_to(program)
     return str(links)
 
 
@@ -175,11 +184,27 @@ def _tell(folder: Path) -> int:
         f"  export PATH={state['bin']}:$PATH\n"
         "  kubectl get nodes\n"
         "  kubectl apply -f examples/kubernetes          # two training jobs beside a web service\n"
-        "  kubectl get tj -w\n"
-        "  kubectl scale deployment/web --replicas=60    # the web's tide rises\n\n"
-        f"`make playground-down` ends it; its logs are in {folder / 'control-plane'}."
+        "  kubectl get tj -w                             # they start and grow to MAX; Ctrl-C ends the look\n"
+        f"  kubectl scale deployment/web --replicas={TIDE}   # the web's tide rises\n"
+        "  kubectl get tj -w                             # trainers make way\n"
+        "  kubectl edl why tj/digits                     # why this size, and what would give more\n"
+        "  kubectl scale deployment/web --replicas=2     # it falls\n"
+        "  kubectl get tj -w                             # and they come back\n\n"
+        f"`make playground-down` ends it; its logs are in {folder} and {folder / 'control-plane'}."
     )
+    if _notes_file(folder).is_file():
+        print("\n" + "\n".join(_notes_file(folder).read_text().splitlines()[-NOTES_TOLD:]))
     return 0
+
+
+def _note(folder: Path, words: str) -> None:
+    """Told by `up` and `status` from now on."""
+    with _notes_file(folder).open("a") as notes:
+        notes.write(f"{time.strftime('%H:%M:%S')} {words}\n")
+
+
+def _notes_file(folder: Path) -> Path:
+    return folder / "notes.txt"
 
 
 def _state_file(folder: Path) -> Path:

@@ -40,6 +40,11 @@ class Program:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; -N: it was killed by signal N."""
+        return self._process.poll()
+
     def wait_ready(self, url: str, context: ssl.SSLContext | None, budget_s: float) -> None:
         """`url` answers 200.  Raises StartError with the end of its log."""
         deadline_s = time.monotonic() + budget_s
@@ -72,8 +77,11 @@ class Program:
             self.kill()
 
     def last_words(self) -> str:
-        lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
-        return "\n".join([f"The end of {self.log_file}:", *lines])
+        return "\n".join([f"The end of {self.log_file}:", *self.last_lines()])
+
+    def last_lines(self) -> list[str]:
+        """Of its log."""
+        return self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES:]
 
     def _begin(self) -> subprocess.Popen[bytes]:
         with self.log_file.open("ab") as log:

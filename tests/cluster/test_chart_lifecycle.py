@@ -68,7 +68,7 @@ def test_from_installation_to_uninstallation(plane, helm):
     assert "jobs of every namespace are managed" in notes
     assert "Masters have no etcd" in notes
     assert classes(plane) == {"edl-core": 0, "edl-surplus": 0, "edl-operator": 1_000_000, **SURPLUS}
-    plane.kubectl("wait", "--for=condition=Established", "crd/trainingjobs.edl.dev")
+    plane.wait_condition("Established", "crd/trainingjobs.edl.dev")
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(make_job()))
 
     helm("upgrade", "--set", "policy.reclaim=planner,policy.headroomPercent=5,operator.replicas=1")

@@ -217,7 +217,7 @@ def test_a_job_whose_trainers_fail_fails(plane, admin, operator, submit):
     wait_for("failed", lambda: condition(plane, "broken", "Failed")[0] == "True", budget_s=60)
     assert condition(plane, "broken", "Failed") == ("True", "BackoffLimitExceeded")
     wait_for("nothing runs", lambda: not pods(admin, "broken"), budget_s=30)
-    plane.kubectl("wait", "--for=condition=Failed", "tj/broken", "-n", JOBS, "--timeout=5s")
+    plane.wait_condition("Failed", "tj/broken", "-n", JOBS)
 
 
 def test_an_operator_that_is_killed_is_followed_and_the_job_goes_on(plane, admin, operator, submit):

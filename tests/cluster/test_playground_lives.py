@@ -1,14 +1,24 @@
-"""The playground is up when it says so, and gone when it says so."""
+"""The playground does what its page says, says what befalls it, and is gone when it says so."""
 
 import json
 import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Pauses
+from tests.cluster.waiting import wait_for
+
 ROOT = Path(__file__).resolve().parents[2]
+SHOWN = re.compile(r"^  (?P<line>\S.*?)(?:\s+# .*)?$", re.MULTILINE)
+TIDE_BUDGET_S = 90.0
 
 
 @pytest.fixture
@@ -26,24 +36,123 @@ def playground(cluster_tools, tmp_path):
     run("down")
 
 
-def test_it_runs_until_told_to_go(playground, control_plane):
-    """What it prints is what works; a second `up` leaves it alone."""
+class Terminal:
+    """A newcomer's: what it exports stays for the lines that follow; the environment is otherwise a bare one."""
+
+    def __init__(self, home):
+        self.environ = {"PATH": os.defpath, "HOME": str(home)}
+        self._log = home / "terminal.log"
+
+    def type(self, line):
+        """What the line says once it has ended.  It has to succeed."""
+        words = shlex.split(line)
+        if words[0] == "export":
+            name, _, value = words[1].partition("=")
+            self.environ[name] = value.replace("$PATH", self.environ["PATH"])
+            return ""
+        done = subprocess.run(
+            words, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+        return done.stdout
+
+    @contextmanager
+    def watch(self, line):
+        """Inside it the line runs; the value is a function that returns what it has said so far."""
+        with self._log.open("w") as log:
+            watching = subprocess.Popen(shlex.split(line), cwd=ROOT, env=self.environ, stdout=log, stderr=log)
+        try:
+            yield self._log.read_text
+        finally:
+            watching.send_signal(signal.SIGINT)
+            watching.wait(10)
+
+
+def trainers_of(said):
+    """By job, in the order in which they were shown."""
+    rows = [line.split() for line in said.splitlines() if line.startswith(("digits", "squares"))]
+    return {job: [int(row[1]) for row in rows if row[0] == job and len(row) > 5] for job in ("digits", "squares")}
+
+
+def test_a_newcomer_types_what_the_page_says_and_sees_the_tide(playground, tmp_path):
+    """Line by line: the jobs grow, make way as the web rises, and come back as it falls."""
     code, told = playground("up")
     assert code == 0, told
-    state = json.loads((playground.folder / "state.json").read_text())
-    assert f"export KUBECONFIG={state['kubeconfig']}" in told
-    assert os.access(f"{state['bin']}/kubectl", os.X_OK)
+    terminal = Terminal(tmp_path)
+    tides = []
+    for line in SHOWN.findall(told):
+        if not line.endswith(" -w"):
+            said = terminal.type(line)
+            assert said.count(" Ready ") == 8 or line != "kubectl get nodes"
+            assert "trainers (2 to 8 allowed)" in said or "edl why" not in line
+            continue
+        wanted = {"digits": (8, 8), "squares": (6, 6)} if len(tides) != 1 else {"digits": (2, 4), "squares": (2, 4)}
+        with terminal.watch(line) as shown:
+            wait_for(f"{line}: {wanted}", partial(_stand, shown, wanted), budget_s=TIDE_BUDGET_S)
+            tides.append(trainers_of(shown()))
+    assert len(tides) == 3
+    assert max(tides[1]["digits"]) == 8, "seen while it moves"
+    assert playground("up") == (0, told)
+
+
+def _stand(shown, wanted):
+    now = trainers_of(shown())
+    return all(now[job] and low <= now[job][-1] <= high for job, (low, high) in wanted.items())
+
+
+def test_it_runs_until_told_to_go(playground, control_plane):
+    """A second `up` leaves it alone."""
+    code, told = playground("up")
+    assert code == 0, told
     keeper = int((playground.folder / "lock").read_text())
-
-    nodes = json.loads(control_plane.kubectl("get", "nodes", "-o", "json", kubeconfig=state["kubeconfig"]))["items"]
-    assert [node["status"]["allocatable"]["nvidia.com/gpu"] for node in nodes] == ["8"] * 8
-
-    control_plane.kubectl("apply", "-f", str(ROOT / "examples" / "kubernetes"), kubeconfig=state["kubeconfig"])
-    grown = "jsonpath={.status.trainers.ready}=8"
-    control_plane.kubectl("wait", f"--for={grown}", "tj/digits", "--timeout=60s", kubeconfig=state["kubeconfig"])
-
     assert playground("up") == (0, told)
     assert int((playground.folder / "lock").read_text()) == keeper
     assert playground("down")[0] == 0
-    assert playground("status")[0] == 1
+    assert playground("status") == (1, "no playground runs; `make playground` starts one\n")
     assert not (playground.folder / "control-plane" / "etcd").exists()  # so it stopped everything in order
+
+
+def test_an_operator_that_ends_is_started_again_and_said(playground):
+    """And an API server that ends takes the playground along, with its last words."""
+    code, told = playground("up")
+    assert code == 0, told
+    kubectl = [str(Path(json.loads((playground.folder / "state.json").read_text())["bin"]) / "kubectl")]
+    kubectl += ["--kubeconfig", str(playground.folder / "control-plane" / "admin.kubeconfig"), "-n", "edl-system"]
+
+    def lease():
+        command = [*kubectl, "get", "lease", "edl-operator", "-o", "jsonpath={.spec.acquireTime}"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    before = lease()
+    os.kill(_pid_of(playground.folder, "operator"), signal.SIGKILL)
+    wait_for("another one leads", lambda: lease() not in {before, ""}, budget_s=60)
+    code, told = playground("status")
+    assert code == 0
+    assert "the operator has ended with code -9 and starts again in 1 s" in told
+
+    os.kill(_pid_of(playground.folder / "control-plane", "kube-apiserver"), signal.SIGKILL)
+    wait_for("it is over", lambda: playground("status")[0] == 1, budget_s=60)
+    assert "the playground has ended by itself" in playground("status")[1]
+
+
+def _pid_of(folder, program):
+    """Of the process whose log lies in the folder."""
+    log = os.fspath(folder / f"{program}.log")
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str((process / "fd" / "2").readlink()) == log:
+                return int(process.name)
+        except OSError:
+            continue
+    raise AssertionError(f"no process writes {log}")
+
+
+def test_pauses_double_up_to_a_limit_and_begin_anew():
+    """A program that ends at once and for ever is started once a minute; one that had recovered, at once."""
+    pauses, waited = Pauses(), []
+    for _ in range(9):
+        pause_s, pauses = pauses.after(ran_s=0.5)
+        waited.append(pause_s)
+    assert waited == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert pauses.after(ran_s=STEADY_S)[0] == FIRST_PAUSE_S
+    assert max(waited) == LONGEST_PAUSE_S

@@ -159,8 +159,8 @@ class Day:
 
     def end(self) -> None:
         """Until the job is completed; then every digit was trained exactly once an epoch (promise A1)."""
-        wait = ("wait", "--for=condition=Completed", "tj/digits", f"--timeout={END_BUDGET_S:.0f}s")
-        self.kubectl(*wait, budget_s=END_BUDGET_S + STEP_BUDGET_S)
+        done = ("Completed", "tj/digits", "--namespace", self.namespace)
+        self._control_plane.wait_condition(*done, budget_s=END_BUDGET_S)
         with np.load(self._checkpoints / "model/model.npz") as model:
             trained = model["ledger"]
         wrong = {int(digit): int(trained[digit]) for digit in np.flatnonzero(trained != self._epochs)}

@@ -100,12 +100,10 @@ class Product:
 
     def _wait_ready(self) -> None:
         wait = f"--timeout={START_BUDGET_S:.0f}s"
-        for words in (
-            ("rollout", "status", "statefulset/edl-etcd", wait),
-            ("wait", "--for=condition=Complete", "job", "--all", wait),  # the one that turns passwords on
-            ("rollout", "status", "deployment/edl-operator", wait),
-        ):
-            self.cluster.control_plane.kubectl(*words, *_IN_NAMESPACE, budget_s=2 * START_BUDGET_S)
+        plane = self.cluster.control_plane
+        plane.kubectl("rollout", "status", "statefulset/edl-etcd", wait, *_IN_NAMESPACE, budget_s=2 * START_BUDGET_S)
+        plane.wait_condition("Complete", "job", *_IN_NAMESPACE, budget_s=START_BUDGET_S)  # turns passwords on
+        plane.kubectl("rollout", "status", "deployment/edl-operator", wait, *_IN_NAMESPACE, budget_s=2 * START_BUDGET_S)
         wait_for("an operator leads", self.leader)
 
     def _tell(self, *words: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from autoscaler.clusters.kubernetes.reading.raw import condition_of, whole
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.errors import ClusterError
 from tests.cluster.toolbox import Tools
@@ -105,13 +106,9 @@ def apply(control_plane: ControlPlane, manifests: Sequence[Mapping[str, Any]]) -
 
 def _ready_nodes(control_plane: ControlPlane) -> set[str]:
     nodes = json.loads(control_plane.kubectl("get", "nodes", "-o", "json"))["items"]
-    return {
-        node["metadata"]["name"]
-        for node in nodes
-        if any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ()))
-    }
+    return {node["metadata"]["name"] for node in nodes if condition_of(node, "Ready").get("status") == "True"}
 
 
 def _is_dns_ready(control_plane: ControlPlane) -> bool:
     text = control_plane.kubectl("get", "deployment", dns.NAME, "--namespace", dns.NAMESPACE, "-o", "json")
-    return bool(json.loads(text)["status"].get("readyReplicas") == dns.REPLICAS)
+    return whole(json.loads(text), "status", "readyReplicas") == dns.REPLICAS
