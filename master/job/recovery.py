@@ -180,6 +180,7 @@ def serve(turn: Turn) -> None:
         does_without=False,
         succeeds=False,
         is_asked_anew=False,
+        unreadable_since=None,
         problem="",
     )
     due = turn.after(state.config.checkpoint_every_ns)

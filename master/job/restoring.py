@@ -9,6 +9,8 @@ Not here: the raise itself (`rollback`).
 
 from __future__ import annotations
 
+from typing import Final
+
 from master.api.identities import ServerPlace, Version
 from master.api.messages import Backed, Kept, Restore, Restored, RestoreFailed
 from master.api.positions import EMPTY, PositionSet
@@ -19,6 +21,12 @@ from master.job.domain import RaiseLineage
 from master.job.membership import Server
 from master.job.state import JobState, Moves, Stage, Turn
 from master.job.table import backed, backup_place, by_version, holders, owned
+
+_WAYS_ON: Final = (
+    "It was tried again for EDL_UNREADABLE_S; nothing was changed or deleted.  Bring the file back as it was, or start "
+    "the job again from another checkpoint (edl run --from, spec.checkpoint.start); `edl data verify URI` says "
+    "which ones are whole"
+)
 
 
 def handle_raised(turn: Turn, write: RaiseLineage) -> None:
@@ -77,9 +85,18 @@ def handle_restored(turn: Turn, server: Server, said: Restored) -> None:
 
 
 def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> None:
-    """Asked again when it is overdue; people are told meanwhile."""
-    if turn.state.stage is Stage.RESTORING and said.lineage == turn.state.number:
-        turn.recover(problem=f"{server.key.name} cannot restore: {said.message}")
+    """Asked again when it is overdue; people are told meanwhile.  What stays damaged fails the job in the end (M11)."""
+    state = turn.state
+    if state.stage is not Stage.RESTORING or said.lineage != state.number:
+        return
+    problem = f"{server.key.name} cannot restore: {said.message}"
+    turn.recover(problem=problem)
+    if not said.is_damaged or state.failed:
+        return
+    since = turn.now if state.recovery.unreadable_since is None else state.recovery.unreadable_since
+    turn.recover(unreadable_since=since)
+    if turn.now - since >= state.config.unreadable_ns:
+        turn.change(failed=f"{problem}.  {_WAYS_ON}")
 
 
 def ask_again(turn: Turn, server: Server) -> None:

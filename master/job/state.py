@@ -77,6 +77,7 @@ class Recovery:
     awaits_until: Instant | None = None  # servers that others could do without have so long to come (`quorum`)
     does_without: bool = False  # that time is over
     succeeds: bool = False  # a new master has waited long enough for owners whose backups are here (rule 62)
+    unreadable_since: Instant | None = None  # a server said that a file of the base is missing or altered
     problem: str = ""  # why it does not go on, for people
 
 

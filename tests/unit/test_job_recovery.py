@@ -25,6 +25,7 @@ from master.api.messages import (
     Wait,
 )
 from master.api.positions import EMPTY, PositionSet
+from master.api.status import JobPhase
 from master.job.domain import (
     AdoptableFound,
     AnswersOverdue,
@@ -206,6 +207,27 @@ def test_restore_that_fails_is_asked_again_and_told():
     before = len(to(driver, servers[0].key, Restore))
     driver.fire(AnswersOverdue)
     assert len(to(driver, servers[0].key, Restore)) == before + 1
+
+
+def test_a_file_that_stays_damaged_fails_the_job_after_a_while_and_not_before():
+    """Told, asked again, then failed with the ways on; a folder that does not answer fails nothing (M11)."""
+    driver, servers = serving()
+    servers[0].restart()
+    number = driver.state.number
+    silent = RestoreFailed(lineage=number, message="the folder does not answer")
+    damaged = RestoreFailed(lineage=number, message="file x: cut short", is_damaged=True)
+    for said in (silent, damaged):
+        driver.say(servers[0].key, said)
+        driver.now += driver.config.unreadable_ns - 1
+    driver.say(servers[0].key, damaged)
+    assert driver.state.failed == ""
+    driver.now += 1
+    driver.say(servers[0].key, silent)
+    assert driver.state.failed == ""
+    driver.say(servers[0].key, damaged)
+    assert "file x: cut short" in driver.state.failed
+    assert "--from" in driver.state.failed
+    assert job.status(driver.state, driver.now).phase is JobPhase.FAILED
 
 
 def test_restored_of_an_older_lineage_does_not_count():

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from master.api.errors import StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import MemberName
 from master.api.messages import Restore
 from master.api.positions import EMPTY, PositionSet
-from trainer_sdk.errors import CheckpointError, TableError
+from trainer_sdk.errors import CheckpointError, EdlError, TableError
 from trainer_sdk.pserver.checkpoint_file import Author
 from trainer_sdk.pserver.fork_file import BucketArrays, ForkGoneError, write_fork
 from trainer_sdk.pserver.loading import load_model
@@ -58,7 +59,7 @@ class Errands:
         try:
             read, marks = load_model(self._shell.outside.storage, replace(order, buckets=missing, standby=EMPTY))
         except (CheckpointError, TableError) as error:
-            return LoadFailed(lineage=order.lineage, message=str(error))
+            return LoadFailed(lineage=order.lineage, message=str(error), is_damaged=_is_damage(error))
         if kept is not None and not self._join(order, kept, read):
             return None
         with self._shell.lock:
@@ -95,3 +96,9 @@ class Errands:
                 return list(forked.read(number))
 
         return write_fork(self._shell.outside.storage, author, order, forked, read)
+
+
+def _is_damage(error: EdlError) -> bool:
+    """The bytes are not those of the checkpoint; of a folder that does not answer nobody can say that."""
+    cause = error.__cause__
+    return not isinstance(cause, StorageError) or isinstance(cause, StorageMissingError | StorageAlteredError)

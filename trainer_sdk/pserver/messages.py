@@ -160,10 +160,11 @@ class ModelLoaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFailed:
-    """LoadModel of this lineage failed: a file is missing or does not verify."""
+    """LoadModel of this lineage failed: a file is missing or does not verify, or the folder does not answer."""
 
     lineage: Lineage
     message: str
+    is_damaged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

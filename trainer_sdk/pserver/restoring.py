@@ -83,7 +83,8 @@ def load_failed(state: ServerState, event: LoadFailed) -> Step:
     if state.restoring is None or state.restoring.lineage != event.lineage:
         return Step(state)
     after = replace(state, restoring=None)
-    return Step(after, (Tell(message=RestoreFailed(lineage=event.lineage, message=event.message)),))
+    told = RestoreFailed(lineage=event.lineage, message=event.message, is_damaged=event.is_damaged)
+    return Step(after, (Tell(message=told),))
 
 
 def _group(order: Restore, buckets: PositionSet, applied: PositionSet, skipped: PositionSet) -> Group:

@@ -53,6 +53,7 @@ class RestoreFailed:
 
     lineage: Lineage
     message: str
+    is_damaged: bool = False  # a file is missing or altered, as opposed to a folder that does not answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

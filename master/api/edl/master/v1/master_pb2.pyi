@@ -1230,17 +1230,20 @@ class RestoreFailed(_message.Message):
 
     LINEAGE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    IS_DAMAGED_FIELD_NUMBER: _builtins.int
     lineage: _builtins.int
     message: _builtins.str
+    is_damaged: _builtins.bool
     def __init__(
         self,
         *,
         lineage: _builtins.int = ...,
         message: _builtins.str = ...,
+        is_damaged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lineage", b"lineage", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_damaged", b"is_damaged", "lineage", b"lineage", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
