@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 from master.api.errors import ContractError
+from master.api.folder_lock import hold_as_writer
 from master.api.hello import Hello
 from master.api.lines import PlainLines
 from master.api.status import JobStatus
@@ -84,7 +85,9 @@ async def _run(settings: Settings) -> None:
         store = _open_store(settings)
         stack.push_async_callback(store.close)
         try:
-            folder = CheckpointFolder(open_storage(settings.checkpoint_uri))
+            storage = open_storage(settings.checkpoint_uri)
+            hold_as_writer(storage)
+            folder = CheckpointFolder(storage)
         except ContractError as error:
             raise InvalidSettingError("EDL_CHECKPOINT_URI", str(error), hint="Name a folder") from error
         counts = Counts()

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from master.api.errors import StorageError
+from master.api.folder_lock import hold_as_writer
 from master.api.identities import Lineage
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet
@@ -44,6 +45,7 @@ class OwnModel:
         self._save = save
         self._restore = restore
         self._storage: Storage = open_storage(uri)
+        hold_as_writer(self._storage)
         self._every_s = every_s
         self._budget_s = budget_s
         self._offers = 0

@@ -22,6 +22,7 @@ from time import monotonic, sleep, time
 from typing import Final
 
 from master.api.errors import ManifestError, StorageError
+from master.api.folder_lock import FolderClaim, FolderInUseError, claim_folder
 from master.api.identities import HistoryId
 from master.api.resuming import find_start, parse_answer
 from master.api.sockets import SCHEME, make_socket_folder
@@ -44,6 +45,7 @@ class Standalone:
         self._folder = Path(tempfile.mkdtemp(prefix="edl-"))
         self._sockets = make_socket_folder(self._folder / "s")
         self._history = HistoryId(f"script-{uuid.uuid4().hex}")
+        self._claimed: FolderClaim | None = None
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, *, has_tables: bool) -> Environment:
@@ -53,6 +55,7 @@ class Standalone:
         """
         address_file = self._folder / "master.address"
         uri = self._environment.checkpoint_uri or str(self._folder / "checkpoints")
+        self._claim(uri)
         self._check_start(uri)
         told = replace(self._environment, checkpoint_uri=uri, token_file=self._environment.token_file or self._token())
         common = {
@@ -85,6 +88,15 @@ class Standalone:
         _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
         return replace(told, master=address)
 
+    def _claim(self, uri: str) -> None:
+        """The folder is this script's, and that of no other run, until its children have ended."""
+        try:
+            self._claimed = claim_folder(open_storage(uri), f"a script that runs alone, process {os.getpid()}")
+        except FolderInUseError as error:
+            raise UsageError(f"EDL_CHECKPOINT_URI: {error}") from error
+        except StorageError as error:
+            raise CheckpointError(error.name, error.problem) from error
+
     def _check_start(self, uri: str) -> None:
         """What the master will find, told by the script itself before anything starts."""
         start = self._environment.checkpoint_start
@@ -115,6 +127,8 @@ class Standalone:
                 with suppress(subprocess.TimeoutExpired):  # a signal handler that raised may have left its lock held
                     child.wait(STOP_S)
         self._children.clear()
+        if self._claimed is not None:
+            self._claimed.release()
         for folder in (self._sockets, self._folder):
             shutil.rmtree(folder, ignore_errors=True)
 

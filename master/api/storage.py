@@ -16,7 +16,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final, Protocol, cast
@@ -213,6 +213,10 @@ class LocalStorage:
     @property
     def uri(self) -> str:
         return str(self._folder)
+
+    def errors_of(self, name: str) -> AbstractContextManager[None]:
+        """Inside, what the system says of this file becomes a StorageError."""
+        return _as_storage_error(name, self.uri)
 
     def write_file(self, name: str, chunks: Iterable[bytes | bytearray | memoryview]) -> WrittenFile:
         target = self._folder / _checked(name)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from master.api.errors import StorageError
+from master.api.folder_lock import hold_as_writer
 from master.api.hello import Hello
 from master.api.identities import Incarnation, MemberName
 from master.api.lines import PlainLines, at_rest
@@ -85,6 +86,7 @@ def _run(variables: Mapping[str, str]) -> int:
     )
     member = Member(identity, facts.put)
     storage = open_storage(environment.checkpoint_uri)
+    hold_as_writer(storage)
     outside = Outside(storage=storage, tell=member.tell, fatal=_die, security=security)
     service = Service(name=identity.name, incarnation=incarnation, outside=outside)
     listener = Listener(service, security, listening, WireLimits())
