@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from autoscaler.clusters.kubernetes.building.names import split_key
-from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.domain import JobName
 from autoscaler.error_log import ErrorLog
 from autoscaler.job_errors import JobError, JobErrors
-from autoscaler.operator.events import Speaker
+from autoscaler.operator.events import Speaker, subject_of
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.records import Note
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Subject:
-    """A TrainingJob that need not be one that EDL can read."""
-
-    name: str
-    namespace: str
-    uid: str
 
 
 class ErrorListener(ErrorLog):
@@ -49,9 +37,7 @@ class ErrorListener(ErrorLog):
         raw = self._ground.raw(job) if job.count("/") == 1 else None
         if raw is None or not is_news:
             return
-        namespace, name = split_key(job)
-        subject = _Subject(name=name, namespace=namespace, uid=text(raw, "metadata", "uid"))
-        self._say(subject, Note(reason="InternalError", message=self._errors.problem(job), is_warning=True))
+        self._say(subject_of(raw), Note(reason="InternalError", message=self._errors.problem(job), is_warning=True))
         self._touch(job)
 
     def mended(self, job: JobName) -> None:

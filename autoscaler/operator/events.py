@@ -18,6 +18,8 @@ from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.clusters.kubernetes.api.port import Api, Raw
 from autoscaler.clusters.kubernetes.building.labels import API_VERSION
 from autoscaler.clusters.kubernetes.building.names import job_key, split_key
+from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
+from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.errors import ClusterError
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.operator.dedupe import Create, Raise, Said, say, unsay
@@ -49,6 +51,21 @@ class Speaker(Protocol):
 
     @property
     def uid(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A TrainingJob that need not be one that EDL can read."""
+
+    name: str
+    namespace: str
+    uid: str
+
+
+def subject_of(raw: RawRead) -> Subject:
+    """The TrainingJob, as events name it."""
+    name, namespace, uid = (text(raw, "metadata", field) for field in ("name", "namespace", "uid"))
+    return Subject(name=name, namespace=namespace, uid=uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems, rank_problem
 from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
-from autoscaler.clusters.kubernetes.reading.raw import key_of, part, whole
+from autoscaler.clusters.kubernetes.reading.raw import condition_of, key_of, part, whole
 from autoscaler.clusters.kubernetes.views import AGEING, KINDS, NEVER_S, Facts
 from autoscaler.clusters.kubernetes.watching import Watching
 from autoscaler.domain import JobName, Role
@@ -37,10 +37,11 @@ from autoscaler.loop import Loop, Step
 from autoscaler.manifests.values import Mode
 from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.asking import Asking
+from autoscaler.operator.conditions import Kind
 from autoscaler.operator.definition import Definition
 from autoscaler.operator.ends import By, PodEnd
 from autoscaler.operator.error_listener import ErrorListener
-from autoscaler.operator.events import Events
+from autoscaler.operator.events import Events, subject_of
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.handlers import run_kopf
@@ -226,7 +227,11 @@ class Leading:
         before = part(raw, "status")
         if (error := self.ground.wrong.get(name)) is not None:
             now_unix_s = self._clock() - self._offset_s
-            return wrong_status(error, before, generation=_generation(raw), now_unix_s=now_unix_s)
+            status = wrong_status(error, before, generation=_generation(raw), now_unix_s=now_unix_s)
+            told, stands = condition_of({"status": status}, Kind.ADMITTED), condition_of(raw, Kind.ADMITTED)
+            if told.get("message") != stands.get("message"):
+                self.events.say(subject_of(raw), Note(reason="InvalidSpec", message=str(error), is_warning=True))
+            return status
         record = self.jobs.records.get(name)
         if record is None:
             return None

@@ -97,5 +97,8 @@ class Term:
         found = next((one for one in self.status().get("conditions", ()) if one["type"] == kind), {})
         return found.get("status"), found.get("reason")
 
+    def notes(self):
+        return [(event["reason"], event["note"]) for event in self.bench.events()]
+
     def reasons(self):
         return [event["reason"] for event in self.bench.events()]

@@ -26,6 +26,21 @@ async def test_a_job_starts_and_its_status_tells_it():
     assert 'edl_job_trainers{job="digits",namespace="team-a",what="ready"} 4.0' in term.metrics.render().decode()
 
 
+async def test_a_mistake_in_a_template_is_told_once_by_condition_and_event():
+    """With the field and the right name; and again when it is another mistake (ADR 0161)."""
+    term = Term(job={"trainer": {"minReplicas": 2, "maxReplicas": 4, "template": template(spec={"nodeSelectr": {}})}})
+    await term.step(5)
+    words = "spec.trainer.template.spec.nodeSelectr: unknown field (did you mean nodeSelector?)"
+    assert term.told("Admitted") == ("False", "InvalidSpec")
+    assert [note for reason, note in term.notes() if reason == "InvalidSpec"] == [words]
+    assert term.server.all(PODS) == []
+    term.bench.edit(trainer={"minReplicas": 2, "maxReplicas": 4, "template": template(spec={"affinity": "here"})})
+    await term.step(5)
+    notes = [note for reason, note in term.notes() if reason == "InvalidSpec"]
+    assert len(notes) == 2
+    assert notes[1].startswith("spec.trainer.template.spec.affinity: is 'here'")
+
+
 async def test_what_stands_is_not_written_again():
     term = Term()
     await term.step(12)
