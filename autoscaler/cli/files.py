@@ -1,4 +1,4 @@
-"""Commands about files: validate, data audit, bundle, and what the shell and bug reports need: completion, version."""
+"""Commands about files: validate, data audit, and what the shell and bug reports need: completion, version."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import sys
-import tarfile
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
@@ -19,12 +18,8 @@ from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.targets import complete_target
 from autoscaler.cli.where import Where, where_options
-from autoscaler.cli.words import RUNS
-from autoscaler.clusters.local.folder import RunFolder, find_runs
 
 _SHOWN: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
-_NOT_BUNDLED: Final = frozenset({"tokens", "s", "s.path", "etcd"})
-"""A secret, sockets, and a database that nobody reads."""
 
 
 @click.command()
@@ -92,32 +87,9 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: Where) -> No
 
 
 @click.command()
-@click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Name of the archive.")
-def bundle(folder: Path | None, output: Path | None) -> None:
-    """Pack a run's folder into one archive, as a bug report.
-
-    Without a folder: the newest run below ./runs.  Checkpoint files, the token and etcd's database stay out.
-
-    \b
-    edl bundle
-    edl bundle runs/20260102-150405-digits -o report.tar.gz
-    """  # noqa: D301 - click keeps the lines after this mark as they are
-    run = RunFolder(root=folder.absolute()) if folder is not None else next(find_runs(RUNS), None)
-    if run is None or not run.manifest.is_file():
-        raise CommandError(Exit.NOT_FOUND, f"{folder or RUNS} holds no run")
-    target = output or Path(f"{run.root.name}.tar.gz")
-    versions = run.root / "versions.txt"
-    versions.write_text("\n".join(_versions()) + "\n", encoding="utf-8")
-    with tarfile.open(target, "w:gz") as archive:
-        archive.add(run.root, arcname=run.root.name, filter=_keep)
-    print(target)
-
-
-@click.command()
 def version() -> None:
     """Versions of EDL and of what it stands on."""
-    print("\n".join(_versions()))
+    print("\n".join(versions()))
 
 
 @click.command()
@@ -136,14 +108,8 @@ def completion(shell: str) -> None:
     print(kind(root, {}, "edl", COMPLETION_VARIABLE).source())
 
 
-def _keep(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    parts = Path(entry.name).parts
-    is_excluded = len(parts) > 1 and parts[1] in _NOT_BUNDLED
-    is_checkpoint_file = len(parts) > 3 and parts[1] == "checkpoints" and not entry.name.endswith(".json")
-    return None if is_excluded or (is_checkpoint_file and entry.isfile()) else entry
-
-
-def _versions() -> list[str]:
+def versions() -> list[str]:
+    """Lines about this machine and the packages that EDL stands on."""
     lines = [f"python {platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores"]
     for package in _SHOWN:
         try:

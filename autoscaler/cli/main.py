@@ -8,7 +8,7 @@ from errno import ENOSPC
 
 import click
 
-from autoscaler.cli import changing, files, looking, planning, snapshots
+from autoscaler.cli import bundling, changing, files, looking, planning, snapshots
 from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
 from autoscaler.cli.operating import operator
@@ -75,7 +75,7 @@ for command in (
     changing.resume,
     changing.delete,
     files.data,
-    files.bundle,
+    bundling.bundle,
     files.completion,
     files.version,
     operator,

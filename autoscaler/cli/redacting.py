@@ -1,0 +1,107 @@
+"""Secrets out of what goes into a bug report: by their names, by their values, and by their form.
+
+The problem: `edl run` keeps job files as they were written, environment and all, and pods write what they like into
+their logs.  What is taken out is told, by name and count, never by value.  It is a net, not a proof: who sends an
+archive looks into it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Final
+
+_WORDS: Final = (
+    "token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?keys?|access[_-]?key|private[_-]?key|credentials?|auth|cookie"
+)
+_SECRET_NAME: Final = re.compile(rf"(?:^|[_.-])(?:{_WORDS})(?:$|[_.-])|(?:{_WORDS})$", re.IGNORECASE)
+_NO_SECRET: Final = re.compile(r"(?:_file|_path|_dir|_user|_name|_sock)$", re.IGNORECASE)
+"""Names of places and people, which are worth reading: EDL_TOKEN_FILE, SSH_AUTH_SOCK."""
+
+_ASSIGNED: Final = re.compile(
+    rb"""([A-Za-z0-9_.-]*)            # a name: which ones are secrets is asked below
+         (\\?["']?\s{0,4}[=:]\s{0,4}\\?["']?)
+         ([^\s"'\\,;&}\])]{4,})""",
+    re.VERBOSE,
+)
+_IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,500})(@)")
+_AFTER_WORD: Final = re.compile(rb"(?i)\b(bearer|basic)(\s{1,4})([A-Za-z0-9._~+/=-]{8,})")
+_KEY_BEGINS: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_KEY_ENDS: Final = b"-----END "
+_SHORTEST_VALUE: Final = 6  # a shorter one is part of too many words
+_LONGEST_LINE_BYTES: Final = 16 << 20
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable, field or option of this name holds a secret, as far as names tell."""
+    return bool(_SECRET_NAME.search(name)) and not _NO_SECRET.search(name)
+
+
+def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """Of variables: the values of those whose names say that they are secret."""
+    return {name: value for name, value in environment.items() if is_secret_name(name)}
+
+
+def secrets_in(documents: Iterable[Any]) -> dict[str, str]:
+    """Of job files, parsed: the values of environment variables whose names say that they are secret."""
+    found: dict[str, str] = {}
+    left = list(documents)
+    while left:
+        match left.pop():
+            case {"name": str(name), "value": str() | int() | float() as value} if is_secret_name(name):
+                found[name] = str(value)
+            case dict(content):
+                left += content.values()
+            case list(content):
+                left += content
+            case _:
+                continue
+    return found
+
+
+class Redactor:
+    """Takes secrets out of text, and counts what it took; `counts`: by name and file."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        """`values`: known secrets by name; they are found wherever they stand, also as JSON, and JSON or YAML within
+        JSON, writes them."""
+        self.counts: Counter[tuple[str, str]] = Counter()
+        self._names: dict[bytes, str] = {}
+        for name, value in values.items():
+            for line in value.splitlines():
+                once = json.dumps(line.strip())[1:-1]
+                for form in {line.strip(), once, json.dumps(once)[1:-1]}:
+                    if len(form) >= _SHORTEST_VALUE:
+                        self._names[form.encode()] = name
+        longest_first = sorted(self._names, key=len, reverse=True)
+        self._known = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def redacted(self, source: BinaryIO, file: str) -> Iterator[bytes]:
+        """The file's bytes without secrets, in pieces; line ends stay where they are."""
+        is_key = False
+        while line := source.readline(_LONGEST_LINE_BYTES):
+            if is_key or _KEY_BEGINS.search(line):
+                if not is_key:
+                    yield self._mark("private key", file) + b"\n"
+                is_key = _KEY_ENDS not in line
+                continue
+            yield self._line(line, file)
+
+    def _line(self, line: bytes, file: str) -> bytes:
+        if self._known is not None:
+            line = self._known.sub(lambda found: self._mark(self._names[found.group()], file), line)
+        line = _IN_URL.sub(lambda found: found[1] + self._mark("password in a URL", file) + found[3], line)
+        line = _AFTER_WORD.sub(lambda found: found[1] + found[2] + self._mark("authorization", file), line)
+        return _ASSIGNED.sub(lambda found: self._assigned(found, file), line)
+
+    def _assigned(self, found: re.Match[bytes], file: str) -> bytes:
+        name = found[1].decode("ascii")
+        if not is_secret_name(name) or found[3].startswith(b"<redacted"):
+            return found[0]
+        return found[1] + found[2] + self._mark(name, file)
+
+    def _mark(self, name: str, file: str) -> bytes:
+        self.counts[name, file] += 1
+        return f"<redacted {name}>".encode()

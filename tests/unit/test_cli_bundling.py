@@ -1,0 +1,100 @@
+"""A bug report holds no secret: not by its name, not by its value, not by its form; and says what it left out."""
+
+import io
+import json
+import tarfile
+
+import pytest
+
+from autoscaler.cli.bundling import bundle
+from autoscaler.cli.redacting import Redactor, is_secret_name, secrets_in
+from autoscaler.clusters.local.folder import make_run_folder, make_token
+
+JOB = """
+kind: TrainingJob
+spec:
+  trainer:
+    template: {spec: {containers: [{name: t, env: [
+      {name: WANDB_API_KEY, value: "wandb\\"quoted"}, {name: DB_PASSWORD, value: hunter2hunter2},
+      {name: EPOCHS, value: "12"}]}]}}
+"""
+
+
+def redacted(text, **values):
+    redactor = Redactor(values)
+    return b"".join(redactor.redacted(io.BytesIO(text.encode()), "log")).decode(), dict(redactor.counts)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_secret"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", True), ("WANDB_API_KEY", True), ("GITHUB_TOKEN", True), ("DB_PASSWORD", True),
+        ("password", True), ("apikey", True), ("hf-token", True), ("EDL_TOKEN_FILE", False), ("SSH_AUTH_SOCK", False),
+        ("TOKENIZERS_PARALLELISM", False), ("tokens_per_s", False), ("author", False), ("keyboard", False), ("", False),
+    ],
+)  # fmt: skip
+def test_names_tell_secrets(name, is_secret):
+    """A name that only resembles one stays readable: reports are for people."""
+    assert is_secret_name(name) is is_secret
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("export GITHUB_TOKEN=ghp_abcdef\n", "export GITHUB_TOKEN=<redacted GITHUB_TOKEN>\n"),
+        ('{"password": "opensesame", "n": 1}\n', '{"password": "<redacted password>", "n": 1}\n'),
+        ("--api-key=abcd1234 --epochs=12\n", "--api-key=<redacted --api-key> --epochs=12\n"),
+        ("dial postgres://me:geheim@db/x\n", "dial postgres://me:<redacted password in a URL>@db/x\n"),
+        ("Authorization: Bearer abcdefghijkl\n", "Authorization: Bearer <redacted authorization>\n"),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nnext\n",
+            "<redacted private key>\nnext\n",
+        ),
+        ("said hunter2hunter2 twice: hunter2hunter2\n", "said <redacted DB> twice: <redacted DB>\n"),
+        ("loss=0.5 tokens_per_s=1200\n", "loss=0.5 tokens_per_s=1200\n"),
+    ],
+)
+def test_a_secret_is_taken_out_and_the_rest_stays(text, shown):
+    """By name, by value wherever it stands, and by form."""
+    assert redacted(text, DB="hunter2hunter2")[0] == shown
+
+
+def test_what_was_taken_out_is_told_by_name_and_never_by_value():
+    _, counts = redacted("x hunter2hunter2 y hunter2hunter2\nTOKEN=abcdef\n", DB="hunter2hunter2")
+    assert counts == {("DB", "log"): 2, ("TOKEN", "log"): 1}
+
+
+def test_job_files_name_their_secrets():
+    """Also deep in a list; other variables are not secret."""
+    content = [{"a": [{"env": [{"name": "X_TOKEN", "value": "t"}, {"name": "N", "value": "5"}]}]}]
+    assert secrets_in(content) == {"X_TOKEN": "t"}
+
+
+def test_an_archive_holds_no_secret_and_no_link(tmp_path, monkeypatch, capsys):
+    """Of job files, of the environment that pods inherit, of the jobs' tokens; in every file; for its owner alone."""
+    monkeypatch.setenv("DEPLOY_TOKEN", "from-the-environment")
+    run = make_run_folder(tmp_path / "runs", "digits", described={"files": {"job.yaml": JOB}, "command": ["--x"]})
+    _, token = make_token(run, "digits")
+    (run.checkpoints / "digits").mkdir()
+    (run.checkpoints / "digits" / "7.data").write_bytes(b"model")
+    run.log_of("digits-trainer-0").write_text(
+        f'wandb"quoted hunter2hunter2 from-the-environment {token}\nWANDB_API_KEY=other1\nall else\n'
+    )
+    run.events.write_text(json.dumps({"message": 'wandb"quoted'}) + "\n")
+    (run.logs / "link.log").symlink_to("/etc/passwd")
+    archive = tmp_path / "report.tar.gz"
+    bundle.callback(folder=run.root, output=archive)
+    with tarfile.open(archive) as packed:
+        content = {e.name.split("/", 1)[1]: packed.extractfile(e).read().decode() for e in packed if e.isfile()}
+        assert all(entry.isfile() for entry in packed)
+    assert set(content) == {"run.json", "events.jsonl", "logs/digits-trainer-0.log", "versions.txt"}
+    everything = "".join(content.values())
+    for secret in ("quoted", "hunter2", "from-the-environment", token, "other1", "root:"):
+        assert secret not in everything, secret
+    assert "all else" in everything
+    assert json.loads(content["run.json"])["command"] == ["--x"]
+    told = capsys.readouterr()
+    for name in ("WANDB_API_KEY", "DB_PASSWORD", "DEPLOY_TOKEN", "token of digits"):
+        assert f"redacted {name} in " in told.err
+    assert "hunter2" not in told.err
+    assert archive.stat().st_mode & 0o777 == 0o600
