@@ -11,13 +11,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
 from typing import Final
 
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
-from autoscaler.domain import Action, Decision, History, JobName, Plan, Policy
+from autoscaler.domain import Action, ClusterView, Decision, History, JobName, Plan, Policy
 from autoscaler.error_log import ErrorLog
 from autoscaler.errors import TemporaryError
 from autoscaler.job_errors import JobErrors
@@ -33,6 +32,7 @@ RETRY_S: Final = 1.0  # after a write that failed
 AT_ONCE: Final = 16
 """Deletions, starts or creations: a busy API server takes 0.1 s for one, and a web pod waits for the last."""
 
+TURNS: Final = 8  # of the event loop, from bytes that lie in a socket to a store that has taken them in
 JOURNAL_LIMIT: Final = 1_000  # changed decisions kept for status and events
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,23 @@ class JournalEntry:
 
 def ignore(_step: Step) -> None:
     """Listen to nothing."""
+
+
+class Writing:
+    """What of a plan is written, is being written, and is left."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.left: deque[Action] = deque(plan.actions)
+        self.begun: list[Action] = []
+        self.since_recheck = 0  # writes begun
+        self.turn = asyncio.Lock()
+
+    def begin(self) -> Action:
+        """Take the next one."""
+        self.since_recheck += 1
+        self.begun.append(self.left[0])
+        return self.left.popleft()
 
 
 class Loop:
@@ -116,13 +133,44 @@ class Loop:
         return self._history
 
     async def _carry_out(self, decided: Plan) -> tuple[tuple[Action, Outcome], ...]:
-        async with asyncio.timeout(CALL_LIMIT_S):
-            fresh = await self._cluster.observe()
+        """Write one kind after the other; before each kind and each `AT_ONCE` writes what is left is asked again."""
         applied: list[tuple[Action, Outcome]] = []
-        for _, actions in groupby(still_valid(decided, fresh, self.policy, memo=self._memo), key=type):
-            works = (partial(self._apply, action) for action in actions)
-            applied += await each(works, at_once=AT_ONCE)
+        writing = Writing(decided)
+        while writing.left:
+            await self._recheck(writing)
+            kind = type(writing.left[0]) if writing.left else None
+            turns = sum(type(action) is kind for action in writing.left)
+            done = await each([partial(self._write_next, writing, kind)] * turns, at_once=AT_ONCE)
+            applied += [one for one in done if one is not None]
         return tuple(applied)
+
+    async def _write_next(self, writing: Writing, kind: type | None) -> tuple[Action, Outcome] | None:
+        """The next write of this kind, if there is one yet."""
+        async with writing.turn:
+            if writing.since_recheck == AT_ONCE:
+                await self._recheck(writing)
+            if not writing.left or type(writing.left[0]) is not kind:
+                return None
+            action = writing.begin()
+        try:
+            return await self._apply(action)
+        finally:
+            writing.begun.remove(action)
+
+    async def _recheck(self, writing: Writing) -> None:
+        """Leave out what no longer holds on the newest view, beside what has been begun."""
+        fresh = await self._newest()
+        plan = replace(writing.plan, actions=(*writing.begun, *writing.left))
+        valid = still_valid(plan, fresh, self.policy, memo=self._memo, begun=writing.begun)
+        writing.left = deque(action for action in valid if action not in writing.begun)
+        writing.since_recheck = 0
+
+    async def _newest(self) -> ClusterView:
+        """What is known once all that has arrived is taken in: while a plan is made no watch is read."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(CALL_LIMIT_S):
+            return (await self._cluster.observe()).evolve(history=self._history)
 
     async def _apply(self, action: Action) -> tuple[Action, Outcome]:
         if self._errors.is_paused(action.job, JobStep.WRITE):

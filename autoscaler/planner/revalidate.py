@@ -7,6 +7,7 @@ that has found its place meanwhile, and nothing is created into room that is gon
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from autoscaler.domain import (
     Action,
@@ -27,6 +28,7 @@ from autoscaler.domain import (
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.exclusion import MOST_FOUND, find_culprit, leave_out
 from autoscaler.planner.memo import Memo
+from autoscaler.planner.needed import is_for_others, needed_deletions
 from autoscaler.planner.stale import why_stale
 
 # The others are asked for by the user, the node or the job itself, whatever is left.
@@ -35,37 +37,65 @@ TAKEN_FOR_OTHERS = frozenset(
 )
 
 
-def still_valid(plan: Plan, fresh: ClusterView, policy: Policy, *, memo: Memo | None = None) -> tuple[Action, ...]:
+def still_valid(
+    plan: Plan, fresh: ClusterView, policy: Policy, *, memo: Memo | None = None, begun: Collection[Action] = ()
+) -> tuple[Action, ...]:
     """Return the actions that hold on `fresh`, in the plan's order; together they keep its capacity (A2).
 
-    None hold on a view on which nothing may be planned (A7), and none of a job with which asking fails (A11).
+    `begun`: those of the plan that are being written, which `fresh` shows or does not show yet.  None hold on a view
+    on which nothing may be planned (A7), and none of a job with which asking fails (A11).
     """
     if fresh.revision == plan.revision and fresh.is_synced:
         return plan.actions
     memo = Memo() if memo is None else memo
     excluded = [one.job for one in plan.excluded]
     for _ in range(MOST_FOUND):
+        view = leave_out(fresh, excluded) if excluded else fresh
+        left = replace(plan, actions=tuple(action for action in plan.actions if action.job not in excluded))
         try:
-            return held_actions(plan, fresh, policy, memo, excluded)
+            draft = memo.begin(view, policy, plan.planned_at_s)
+            held = () if why_stale(draft) else held_actions(draft, left, begun)
         except Exception as error:
             name = find_culprit(error)
             if name is None or name in excluded:
                 raise
             excluded.append(name)
+        else:
+            memo.end(draft)
+            return held
     return ()  # the next plan tells of these jobs
 
 
-def held_actions(
-    plan: Plan, fresh: ClusterView, policy: Policy, memo: Memo, excluded: Collection[JobName]
-) -> tuple[Action, ...]:
-    """As `still_valid`, for the jobs that are not excluded."""
-    fresh = leave_out(fresh, excluded) if excluded else fresh
-    draft = memo.begin(fresh, policy, plan.planned_at_s)
-    pods = {pod.name: pod for pod in fresh.pods} if any(isinstance(a, DeletePod) for a in plan.actions) else {}
-    actions = () if why_stale(draft) else plan.actions
-    held = tuple(action for action in actions if action.job not in excluded and holds(draft, pods, action))
-    memo.end(draft)
-    return held
+def held_actions(draft: Draft, plan: Plan, begun: Collection[Action]) -> tuple[Action, ...]:
+    """Return the plan's actions that hold on the draft of a fresh view."""
+    has_deletions = any(isinstance(action, DeletePod) for action in plan.actions)
+    pods = {pod.name: pod for pod in draft.view.pods} if has_deletions else {}
+    actions = tuple(action for action in plan.actions if action not in begun or not has_left(action, pods))
+    needed = without_needless(draft, replace(plan, actions=actions), pods)
+    return tuple(action for action in needed if holds(draft, pods, action))
+
+
+def has_left(action: Action, pods: Mapping[PodName, Pod]) -> bool:
+    """Whether a deletion shows."""
+    if not isinstance(action, DeletePod):
+        return False
+    pod = pods.get(action.pod)
+    return pod is None or pod.phase is PodPhase.TERMINATING
+
+
+def without_needless(draft: Draft, plan: Plan, pods: Mapping[PodName, Pod]) -> tuple[Action, ...]:
+    """Return the plan's actions without deletions on behalf of those who need them no more."""
+    if not any(map(is_for_others, plan.actions)):
+        return plan.actions
+    mark = draft.mark()
+    needed = needed_deletions(draft, plan, pods)
+    draft.roll_back(mark)
+    draft.unserved.clear()
+    return tuple(
+        action
+        for action in plan.actions
+        if not (isinstance(action, DeletePod) and is_for_others(action)) or action.pod in needed
+    )
 
 
 def holds(draft: Draft, pods: Mapping[PodName, Pod], action: Action) -> bool:
