@@ -17,19 +17,46 @@ import click
 from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.targets import complete_target
-from autoscaler.cli.where import Where, where_options
+from autoscaler.cli.where import PLUGIN, Side, Where, on_option, where_options
 
 _SHOWN: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
-def validate(files: Sequence[Path]) -> None:
+@on_option
+@click.pass_context
+def validate(context: click.Context, files: Sequence[Path], on: str | None) -> None:
     """Check job files as `edl run` would, and start nothing.  Everything that is wrong is said at once.
+
+    With --on kubernetes, and as `kubectl edl validate`: as a cluster would, which is not asked.
 
     \b
     edl validate examples/digits.yaml examples/web.yaml
+    edl validate --on kubernetes examples/kubernetes/digits.yaml
     """  # noqa: D301 - click keeps the lines after this mark as they are
+    is_plugin = context.find_root().info_name == PLUGIN
+    if (on or (Side.KUBERNETES if is_plugin else Side.LOCAL)) == Side.KUBERNETES:
+        _validate_for_cluster(files)
+    else:
+        _validate_for_run(files)
+
+
+def _validate_for_cluster(files: Sequence[Path]) -> None:
+    from autoscaler.cli.kube.validating import judge_files  # noqa: PLC0415 - not for --help
+    from autoscaler.manifests import RefusedInputError  # noqa: PLC0415 - likewise
+
+    try:
+        judged = judge_files(files)
+    except RefusedInputError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
+    for notice in judged.notices:
+        print(f"notice: {notice}", file=sys.stderr)
+    for name in judged.jobs:
+        print(f"tj/{name} is valid")
+
+
+def _validate_for_run(files: Sequence[Path]) -> None:
     from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - pydantic is not for --help
 
     try:

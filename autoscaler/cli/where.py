@@ -174,6 +174,12 @@ def _with_options(command: F, options: tuple[Callable[[Any], Any], ...]) -> F:
     return found
 
 
+on_option: Final = click.option(  # of values: of members click would take the names, in capitals
+    "--on",
+    type=click.Choice([side.value for side in Side]),
+    default=None,
+    help="Which is meant, where both are there.",
+)
 _EVERY_OPTION: Final = (
     click.option(
         "--run",
@@ -182,12 +188,7 @@ _EVERY_OPTION: Final = (
         default=None,
         help="The run's folder; else $EDL_RUN, else the newest live run below ./runs, else a cluster.",
     ),
-    click.option(  # of values: of members click would take the names, in capitals
-        "--on",
-        type=click.Choice([side.value for side in Side]),
-        default=None,
-        help="Which is meant, where both are there.",
-    ),
+    on_option,
     click.option("--kubeconfig", metavar="FILE", default=None, help="Else $KUBECONFIG, else ~/.kube/config."),
     click.option("--context", default=None, shell_complete=complete_context, help="Else the kubeconfig's current."),
     click.option(

@@ -39,7 +39,7 @@ def nowhere(tmp_path, monkeypatch):
     """A folder with no runs and with the files that commands name, and no cluster."""
     for name in ("examples", "charts"):
         (tmp_path / name).symlink_to(ROOT / name)
-    for name, source in {"job.yaml": "digits.yaml", "web.yaml": "web.yaml"}.items():
+    for name, source in {"job.yaml": "kubernetes/digits.yaml", "web.yaml": "web.yaml"}.items():
         (tmp_path / name).write_bytes((ROOT / "examples" / source).read_bytes())
     monkeypatch.chdir(tmp_path)
     for name in ("EDL_RUN", "EDL_ON"):
