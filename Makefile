@@ -61,7 +61,7 @@ lint: $(STAMP) ## format, lint, types, import contracts
 
 # The test cluster's programs, built once into the user's cache; ARGS=--trim gives back the room that building took.
 .PHONY: cluster-tools
-cluster-tools: $(STAMP) ## build Kubernetes, KWOK and helm for the cluster's tests (ten minutes, once; ARGS=--trim)
+cluster-tools: $(STAMP) ## build Kubernetes, KWOK, helm and promtool for the tests (twelve minutes, once; ARGS=--trim)
 	@$(BIN)/python -m tests.cluster.build $(filter --trim --nodes,$(ARGS))
 
 # Without ARGS all tests run, in parts beside one another; with ARGS it is one pytest process, which takes any of its options.

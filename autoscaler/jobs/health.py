@@ -96,7 +96,8 @@ def training(heard: Heard) -> Verdict:
     progress = heard.progress
     assert progress is not None
     if progress.problem:
-        told = f"nothing is trained until this is over; it is tried again by itself: {progress.problem}"
+        tries = "it is tried again by itself, where a checkpoint cannot be read for a minute"
+        told = f"nothing is trained until this is over; {tries}: {progress.problem}"
         return Verdict(holds=False, why=Why.PROBLEM, message=told)
     if progress.phase in TRAINING_PHASES:
         return Verdict(holds=True, why=Why.TRAINING, message=f"the master says: {progress.phase}")

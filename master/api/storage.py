@@ -176,7 +176,7 @@ def _translated(name: str, uri: str, error: OSError) -> StorageError:
     reason = error.strerror or str(error) or type(error).__name__
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT | errno.EFBIG:
-            return StorageFullError(name, f"no room in {uri} ({reason}): free some, or point checkpoint.uri elsewhere")
+            return StorageFullError(name, f"no room in {uri} ({reason}): free some, or extend the volume")
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return StorageReadOnlyError(name, f"{uri} may not be used so ({reason}): check its mount and its owner")
         case errno.ENOENT | errno.ENOTDIR:

@@ -8,6 +8,7 @@ NEEDS_NO_HELM = {
     "test_readme_fresh",
     "test_images_pinned",
     "test_examples_parse",
+    "test_alerts_known",
 }
 
 

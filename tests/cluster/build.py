@@ -24,7 +24,7 @@ from master.etcd_server.build import find_go, go_environment
 from master.etcd_server.cache import exclusive
 from master.etcd_server.finder import find_etcd
 from tests.cluster.errors import ClusterError, ToolsBuildError
-from tests.cluster.families import FAMILIES, NODE_FAMILIES, Family
+from tests.cluster.families import ALERT_FAMILIES, FAMILIES, NODE_FAMILIES, Family
 from tests.cluster.toolbox import Tools, built_folder, cluster_cache, find_elsewhere, find_tools, with_assets
 
 GO_CACHES: Final = "go"
@@ -53,7 +53,7 @@ def ensure_tools(environ: Mapping[str, str], say: Say, families: Sequence[Family
 def trim(environ: Mapping[str, str], say: Say) -> None:
     """Removes what no run needs: downloaded modules, objects, and the programs of older pins."""
     folder = cluster_cache(environ)
-    keep = {built_folder(family, environ) for family in (*FAMILIES, *NODE_FAMILIES)}
+    keep = {built_folder(family, environ) for family in (*FAMILIES, *ALERT_FAMILIES, *NODE_FAMILIES)}
     with exclusive(folder, say, budget_s=LOCK_BUDGET_S):
         for entry in sorted(folder.iterdir()):
             if entry.is_dir() and entry not in keep:
@@ -109,9 +109,10 @@ class _Steps:
         packages = [self._family.programs[program] for program in programs]
         names = ", ".join(programs)
         self._say(f"{self._family.name}: fetching modules for {names}")
-        needed = self._run([str(go), "list", "-deps", *packages], "fetching modules", FETCH_BUDGET_S)
+        tags = [f"-tags={','.join(self._family.tags)}"] if self._family.tags else []
+        needed = self._run([str(go), "list", *tags, "-deps", *packages], "fetching modules", FETCH_BUDGET_S)
         self._say(f"{self._family.name}: building {names} with {go}")
-        flags = ["-v", "-trimpath", f"-ldflags={self._family.linker_flags()}"]
+        flags = [*tags, "-v", "-trimpath", f"-ldflags={self._family.linker_flags()}"]
         most = len(needed.splitlines())
         self._run([str(go), "build", *flags, "-o", f"{made}/", *packages], "building", BUILD_BUDGET_S, most=most)
 
@@ -180,7 +181,7 @@ def main() -> int:
         if arguments.trim:
             trim(os.environ, say_on_stderr)
         else:
-            wanted = (*FAMILIES, *NODE_FAMILIES) if arguments.nodes else FAMILIES
+            wanted = (*FAMILIES, *ALERT_FAMILIES, *(NODE_FAMILIES if arguments.nodes else ()))
             ensure_tools(os.environ, say_on_stderr, wanted)
     except (ClusterError, MasterError) as error:
         say_on_stderr(str(error))

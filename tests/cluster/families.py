@@ -27,7 +27,7 @@ class Family:
 
     `stamps` are the linker's variables that tell a program its version, where `{version}` (v1.2.3), `{major}` and
     `{minor}` stand for the pinned one.  `files` are taken from `pinned_by` as they are: name here -> path there.
-    `module` is the folder of the Go module where that is not called like the family.
+    `tags` leave parts out.  `module` is the folder of the Go module where that is not called like the family.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Family:
     programs: Mapping[str, str]  # -> Go package
     module: str = ""
     stamps: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -56,7 +57,7 @@ class Family:
         digest = hashlib.sha256()
         for file in (self.folder / "go.mod", self.folder / "go.sum", *sorted(self.folder.glob("*.go"))):
             digest.update(file.read_bytes())
-        digest.update(repr((self.programs, self.stamps, self.files)).encode())
+        digest.update(repr((self.programs, self.stamps, self.files, *self.tags)).encode())
         return digest.hexdigest()[:KEY_LENGTH]
 
     def linker_flags(self) -> str:
@@ -98,6 +99,12 @@ HELM: Final = Family(
     programs={"helm": "helm.sh/helm/v4/cmd/helm"},
     stamps=("helm.sh/helm/v4/internal/version.version={version}",),
 )
+PROMETHEUS: Final = Family(
+    name="prometheus",
+    pinned_by="github.com/prometheus/prometheus",
+    programs={"promtool": "github.com/prometheus/prometheus/cmd/promtool"},
+    tags=("remove_all_sd",),  # rules are tested, nothing is scraped: without the clients of every cloud
+)
 NODE: Final = Family(
     name="node",
     module=KUBERNETES.name,
@@ -113,6 +120,9 @@ ETCDCTL: Final = Family(  # by the module of the chart's etcd image
     programs={"etcdctl": "go.etcd.io/etcd/etcdctl/v3"},
 )
 FAMILIES: Final = (KUBERNETES, KWOK, HELM)
+ALERT_FAMILIES: Final = (PROMETHEUS,)
+"""What the tests of alerts need: no control plane does."""
+
 NODE_FAMILIES: Final = (NODE, DNS, ETCDCTL)
 """What real nodes need besides: `make e2e`."""
 

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from tests.cluster import families
-from tests.cluster.families import FAMILIES, KUBERNETES, KWOK, try_parse_version
+from tests.cluster.families import ALERT_FAMILIES, FAMILIES, KUBERNETES, KWOK, try_parse_version
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def own_modules(tmp_path, monkeypatch):
     return copy
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [*FAMILIES, *ALERT_FAMILIES], ids=lambda family: family.name)
 def test_every_module_is_held_by_its_sum(family):
     """go.sum names the bytes of what pins the programs, so nobody can slip in others."""
     version = "v{}.{}.{}".format(*family.version())

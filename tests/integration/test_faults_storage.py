@@ -5,10 +5,12 @@ The folder is a small tmpfs of the test's own where mounting is allowed (root of
 
 import asyncio
 import resource
+import shutil
 import subprocess
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +82,8 @@ def limited(stage):
         yield
     finally:
         for pid, limit in zip(servers, limits, strict=True):
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
+            with suppress(ProcessLookupError):  # it has been told to leave
+                resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
 
 
 async def test_servers_that_may_not_write_stop_commits_and_no_training(stage):
@@ -92,6 +95,44 @@ async def test_servers_that_may_not_write_stop_commits_and_no_training(stage):
             await goes_on_without_commits(stage, "no room")
         await commits_again(stage)
         await finish(stage, watch)
+
+
+async def test_a_suspension_while_commits_fail_loses_what_no_checkpoint_has(stage):
+    """Servers that go cannot save either: people are told to leave such a job alone (ADR 0173, docs/runbook.md)."""
+    await begin(stage)
+    with limited(stage):
+        before = await goes_on_without_commits(stage, "no room")
+        stage.run.cluster.suspend(JOB, on=True)
+        await until(lambda: not stage.run.cluster.table.job_pods(JOB), "all pods have left")
+    stage.run.cluster.suspend(JOB, on=False)
+    after = await stage.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it goes on", BUDGET_S)
+    assert after.positions.committed == before.positions.committed, "nothing new was saved"
+    assert after.lineage > before.lineage, "and what was trained since is trained again"
+
+
+async def test_a_job_goes_on_in_another_folder_once_its_checkpoint_is_there(stage, tmp_path):
+    """Another checkpoint.uri alone stops the job: its head is in the folder before (M8, M11, docs/runbook.md)."""
+    await begin(stage)
+    stage.run.cluster.suspend(JOB, on=True)
+    await until(lambda: not stage.run.cluster.table.job_pods(JOB), "all pods have left")
+    record, other = stage.record(JOB), tmp_path / "elsewhere"
+    held = Path(record.place.checkpoint_uri.removeprefix("file://"))
+    other.mkdir()
+    place = replace(record.place, checkpoint_uri=other.as_uri())
+    stage.run.cluster.jobs.records[JOB] = replace(record, place=place)
+    stage.run.cluster.suspend(JOB, on=False)
+    log = next(iter(await masters_log(stage)))
+    await until(lambda: "Bring the folder" in log.read_text(), "the master says what is missing")
+    shutil.copytree(held, other, dirs_exist_ok=True)
+    after = await stage.wait_for(JOB, lambda s: s.phase is JobPhase.TRAINING, "it goes on", BUDGET_S)
+    assert after.positions.committed > 0
+    await finish(stage, HeadWatch(str(other)))
+
+
+async def masters_log(stage):
+    """Where the job's new master writes."""
+    await until(lambda: stage.pods(JOB, Role.MASTER), "a master stands")
+    return [pod.log for pod in stage.pods(JOB, Role.MASTER)]
 
 
 @pytest.mark.parametrize(("trouble", "told"), [(full, "no room"), (read_only, "may not be used so")])

@@ -1,0 +1,37 @@
+"""Every reason that a condition of a TrainingJob can bear, read out of the product's code."""
+
+import ast
+import inspect
+import re
+import textwrap
+from typing import Final
+
+from autoscaler.domain import Bottleneck
+from autoscaler.jobs.health import Why
+from autoscaler.operator import account, status, verdicts
+from autoscaler.operator.conditions import Kind
+from autoscaler.operator.leading import Leading
+
+_WORD: Final = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
+_SOURCES: Final = (
+    verdicts,
+    account.reason_of,
+    status.wrong_status,
+    status.failing_status,
+    Leading._problems_of,
+    Leading._problems,
+)
+
+
+def _words(source):
+    """Each text of the code that is one word as reasons are."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(source)))
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {text for text in texts if _WORD.fullmatch(text)}
+
+
+_NO_REASONS: Final = {kind.value for kind in Kind if kind is not Kind.SUSPENDED}
+
+REASONS: Final = frozenset(
+    (set().union(*map(_words, _SOURCES)) - _NO_REASONS) | {one.value for one in (*Why, *Bottleneck)}
+)
