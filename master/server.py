@@ -27,8 +27,8 @@ from master.api.document import encode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import WireError
 from master.api.hello import ANSWERED_METADATA_KEY, Hello, agreed_version
-from master.api.sockets import ForeignUserError, check_private
 from master.api.status import JobStatus
+from master.api.strangers import ForeignUserError, check_private
 from master.config import Address, Identity, SocketAddress
 from master.errors import InvalidSettingError, PortInUseError, TermEndedError
 from master.gate import Gate

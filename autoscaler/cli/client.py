@@ -11,6 +11,8 @@ from typing import Any, Final
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder
 from autoscaler.clusters.local.wire import LONGEST_ANSWER_BYTES, WIRE_VERSION, Problem, encode
+from master.api.sockets import check_peer
+from master.api.strangers import ForeignUserError
 
 _ANSWER_DEADLINE_S: Final = 15.0
 _EXITS: Final[Mapping[str, Exit]] = {
@@ -60,6 +62,9 @@ def _connect(folder: RunFolder) -> Iterator[socket.socket]:
         wire.settimeout(_ANSWER_DEADLINE_S)
         try:
             wire.connect(str(folder.control_socket()))
+            check_peer(wire)
         except OSError:
             raise RunGoneError(folder) from None
+        except ForeignUserError as error:
+            raise CommandError(Exit.REFUSED, f"{folder.root} is the run of another user: {error}") from None
         yield wire

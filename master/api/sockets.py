@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 import re
 import socket
-import stat
 import struct
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from master.api.errors import ContractError
+from master.api.strangers import ForeignUserError, check_private
 
 SCHEME: Final = "unix:"
 LONGEST_PATH_BYTES: Final = 103
@@ -28,10 +27,6 @@ LONGEST_NAME_BYTES: Final = 16
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/~+@=:-]*")  # not those that gRPC's addresses or lists of them give a meaning
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
-
-
-class ForeignUserError(ContractError):
-    """A folder or a peer belongs to another user of this machine, or is open to others."""
 
 
 def is_socket_address(address: str) -> bool:
@@ -61,17 +56,6 @@ def make_socket_folder(wanted: Path) -> Path:
         wanted.mkdir(mode=0o700)
         return wanted
     return Path(tempfile.mkdtemp(prefix="edl-", dir=_short_parent() or "/tmp"))  # noqa: S108 - mode 0700, and sticky
-
-
-def check_private(folder: Path) -> None:
-    """Nobody but this user, and root, can reach what is in the folder.  Raises ForeignUserError, OSError."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        raise ForeignUserError(f"{folder} is no folder, or a symbolic link to one: remove it")
-    if found.st_uid != os.geteuid():
-        raise ForeignUserError(f"{folder} belongs to user {found.st_uid}, not to {os.geteuid()}: use a folder of yours")
-    if found.st_mode & 0o077:
-        raise ForeignUserError(f"{folder} is open to other users: chmod 700 {folder}")
 
 
 def check_peer(sock: socket.socket) -> None:

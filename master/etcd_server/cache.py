@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import hmac
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from master.api.strangers import ForeignUserError, check_file
 from master.errors import EtcdBuildError, UnusableEtcdError
 
 LOCK_POLL_S: Final = 0.5
@@ -30,7 +33,7 @@ def exclusive(folder: Path, say: Callable[[str], None], *, budget_s: float = LOC
     Raises EtcdBuildError when another one builds for too long, UnusableEtcdError when the folder cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise UnusableEtcdError(
@@ -55,6 +58,42 @@ def _try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def seal(executable: Path) -> None:
+    """From now on `verify` knows what it is."""
+    digest = _digest_of(executable)
+    draft = executable.with_name(f".{executable.name}.{os.getpid()}.sha256")
+    draft.write_text(f"{digest}\n", encoding="ascii")
+    draft.replace(_seal_of(executable))
+
+
+def verify(executable: Path) -> None:
+    """It is what was built or fetched, and nobody else can have written it.  Raises UnusableEtcdError.
+
+    One without a seal, of an earlier version, gets one: whoever could remove a seal could write one as well.
+    """
+    hint = f"Remove {executable.parent}, and it is made again"
+    try:
+        check_file(executable)
+        if not _seal_of(executable).exists():
+            seal(executable)
+        sealed = _seal_of(executable).read_text(encoding="ascii", errors="replace").strip()
+        if not hmac.compare_digest(sealed.encode(), _digest_of(executable).encode()):
+            raise UnusableEtcdError(f"{executable} is not what was built: its SHA-256 is another one. {hint}")
+    except ForeignUserError as error:
+        raise UnusableEtcdError(f"{error}. {hint}") from error
+    except OSError as error:
+        raise UnusableEtcdError(f"{executable} cannot be checked: {error.strerror}. {hint}") from error
+
+
+def _seal_of(executable: Path) -> Path:
+    return executable.with_name(f"{executable.name}.sha256")
+
+
+def _digest_of(executable: Path) -> str:
+    with executable.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def move_into_place(made: Path, target: Path) -> None:

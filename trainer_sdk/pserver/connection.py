@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from master.api.identities import ServerPlace
-from master.api.sockets import ForeignUserError, check_peer, is_socket_address, socket_path
+from master.api.sockets import check_peer, is_socket_address, socket_path
+from master.api.strangers import ForeignUserError
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.alarm import Alarm
 from trainer_sdk.pserver.handshake import Role, greet_server

@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from master.api.sockets import ForeignUserError, check_peer
+from master.api.sockets import check_peer
+from master.api.strangers import ForeignUserError
 from trainer_sdk.errors import AuthenticationError, TableError, WireError
 from trainer_sdk.pserver.handshake import PROBE, Role, welcome_client
 from trainer_sdk.pserver.scratch import Scratch

@@ -21,6 +21,8 @@ from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.requests import Requests, objects_of, parse_type
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.wire import LONGEST_REQUEST_BYTES, WIRE_VERSION, Problem, RequestError, decode, encode
+from master.api.sockets import check_peer
+from master.api.strangers import ForeignUserError
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class ControlServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            _check_user(writer)
             self._check_load()
             request = await _read_request(reader)
             if request.get("watch"):
@@ -130,6 +133,14 @@ class ControlServer:
                     shown[key] = gist
                     await _say(writer, {"ok": True, "item": found})
             await asyncio.sleep(_WATCH_EVERY_S)
+
+
+def _check_user(writer: asyncio.StreamWriter) -> None:
+    """A second line behind the socket's mode: the kernel says whose process asks.  Raises RequestError."""
+    try:
+        check_peer(writer.get_extra_info("socket"))
+    except ForeignUserError as error:
+        raise RequestError(Problem.REFUSED, str(error)) from error
 
 
 def _bind_for_owner(path: Path) -> socket.socket:

@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from autoscaler.errors import PermanentError
 from master.api.sockets import make_socket_folder
+from master.api.strangers import ForeignUserError, check_path
 
 RUN_FORMAT: Final = 1
 """Of run.json.  A newer `edl` reads older formats; an older one refuses a newer."""
@@ -120,7 +121,10 @@ def make_run_folder(parent: Path, name: str, *, described: Mapping[str, Any]) ->
     Raises RunFolderError.
     """
     try:
+        check_path(parent)
         return _make_run_folder(parent, name, described)
+    except ForeignUserError as error:
+        raise RunFolderError(f"no run folder is made in {parent}: {error}; see --run-dir") from error
     except OSError as error:
         raise RunFolderError(f"no run folder can be made in {parent}: {error.strerror}; see --run-dir") from error
 

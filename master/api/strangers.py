@@ -1,0 +1,59 @@
+"""What other users of this machine could have put in our way: folders, links and files that are checked before use.
+
+Root is trusted, and so is who owns a folder that only its owner and group may write to; what everybody may write to is
+not, nor what another user has made inside it (ADR 0170).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from master.api.errors import ContractError
+
+
+class ForeignUserError(ContractError):
+    """A folder or a peer belongs to another user of this machine, or is open to others."""
+
+
+def check_private(folder: Path) -> None:
+    """Nobody but this user, and root, can reach what is in the folder.  Raises ForeignUserError, OSError."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise ForeignUserError(f"{folder} is no folder, or a symbolic link to one: remove it")
+    if found.st_uid != os.geteuid():
+        raise ForeignUserError(f"{folder} belongs to user {found.st_uid}, not to {os.geteuid()}: use a folder of yours")
+    if found.st_mode & 0o077:
+        raise ForeignUserError(f"{folder} is open to other users: chmod 700 {folder}")
+
+
+def check_path(path: Path) -> None:
+    """Nobody can put something else in the place of what is made or read there.  Raises ForeignUserError, OSError.
+
+    Looked at is the path as far as it exists: no folder that everybody may write to, but for those where each keeps
+    what is his (the sticky bit, as /tmp has it); and in those nothing that another user has made, links too.
+    """
+    is_shared = False
+    for found in (*reversed(path.absolute().parents), path.absolute()):
+        try:
+            status = found.lstat()
+        except FileNotFoundError:
+            return
+        if is_shared and status.st_uid not in {os.geteuid(), 0}:
+            raise ForeignUserError(f"{found} was made by user {status.st_uid}: use another place")
+        if stat.S_ISLNK(status.st_mode):
+            check_path(found.resolve())
+            status = found.stat()
+        is_shared = bool(status.st_mode & stat.S_IWOTH) and stat.S_ISDIR(status.st_mode)
+        if is_shared and not status.st_mode & stat.S_ISVTX:
+            raise ForeignUserError(f"every user may write to {found}: use another place, or chmod o-w {found}")
+
+
+def check_file(path: Path) -> None:
+    """Only this user, root, or a group that it trusts, can have written it.  Raises ForeignUserError, OSError."""
+    check_path(path)
+    for found in (path.parent, path):
+        status = found.stat()
+        if status.st_uid not in {os.geteuid(), 0} or status.st_mode & stat.S_IWOTH:
+            raise ForeignUserError(f"{found} can be written by other users: chmod o-w {found}, or remove it")
