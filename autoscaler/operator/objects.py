@@ -17,6 +17,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
@@ -47,6 +48,7 @@ from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, text
 from autoscaler.errors import ClusterError
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.operator.accounts import Accounts
+from autoscaler.side_by_side import each
 
 HEAL_EVERY_S: Final = 60.0
 SECRETS_EVERY: Final = 10  # rounds of healing
@@ -112,8 +114,8 @@ class Objects:
                 await self._api.apply(DISRUPTION_BUDGETS, budget)
             else:
                 identity = await self._keep_identity(job)
-                await self._apply_own(SERVICES, build_service(job), job)
-                await self._apply_own(DISRUPTION_BUDGETS, budget, job)
+                bodies = ((SERVICES, build_service(job)), (DISRUPTION_BUDGETS, budget))
+                await each((partial(self._apply_own, kind, body, job) for kind, body in bodies), at_once=len(bodies))
             self._kept[job.key] = Kept(uid=job.uid, core_pods=core, identity=identity)
 
     async def identity_of(self, job: KubeJob) -> Identity | None:
@@ -209,11 +211,9 @@ class Objects:
         return identity
 
     async def _secrets(self, job: KubeJob) -> tuple[Raw | None, Raw | None, Raw | None]:
-        return (
-            await self._secret(job, authority_secret(job.name)),
-            await self._secret(job, member_secret(job.name)),
-            await self._secret(job, master_secret(job.name)),
-        )
+        names = (authority_secret(job.name), member_secret(job.name), master_secret(job.name))
+        authority, member, master = await each((partial(self._secret, job, name) for name in names), at_once=len(names))
+        return authority, member, master
 
     async def _secret(self, job: KubeJob, name: str) -> Raw | None:
         return await self._own(SECRETS, name, job)

@@ -47,8 +47,8 @@ from autoscaler.planner.share import fill_shares
 from autoscaler.planner.thirst import is_thirsty
 from autoscaler.planner.words import describe, describe_shape
 
-STARTS_PER_PLAN: Final = 8
-"""What is started is written before the next plan is made, and a web pod waits for that plan: about a second."""
+STARTS_PER_PLAN: Final = 16
+"""As many as the loop writes at once; the next plan, which a web pod may wait for, comes a second later."""
 
 
 def admit_gangs(draft: Draft) -> None:

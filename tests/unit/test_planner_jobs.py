@@ -63,7 +63,7 @@ def test_gangs_that_fit_together_start_together():
 
 def test_a_plan_starts_a_few_and_holds_the_room_of_the_others():
     jobs = [job(f"j{number}", submitted_at_s=900.0 + number) for number in range(STARTS_PER_PLAN + 1)]
-    plan = driver_of([node("a"), node("b"), node("c")], jobs).plan()
+    plan = driver_of([node(name) for name in "abcde"], jobs).plan()
     assert [action.job for action in plan.actions] == [one.name for one in jobs[:STARTS_PER_PLAN]]
     assert decision(plan, jobs[-1].name).bottleneck is Bottleneck.GANG
 
@@ -71,9 +71,9 @@ def test_a_plan_starts_a_few_and_holds_the_room_of_the_others():
 def test_job_that_waits_for_its_start_does_not_say_that_it_grows():
     """Trainers beyond its minimum are kept in mind for it; none of them comes before it has started."""
     before = [job(f"a{number}", submitted_at_s=900.0) for number in range(STARTS_PER_PLAN)]
-    plan = driver_of([node(name) for name in "abcd"], [*before, job("b", high=4, submitted_at_s=950.0)]).plan()
+    plan = driver_of([node(name) for name in "abcdef"], [*before, job("b", high=4, submitted_at_s=950.0)]).plan()
     assert decision(plan, "b").reason is Reason.WAITING
-    assert decision(plan, "b").message == "its room is free and held; 8 jobs start at a time"
+    assert decision(plan, "b").message == f"its room is free and held; {STARTS_PER_PLAN} jobs start at a time"
     assert decision(plan, "b").target > 0
 
 

@@ -55,7 +55,7 @@ def test_those_that_find_no_room_hold_up_nobody():
     for number in range(5):
         sizes = replace(jobs[number].trainer, min_replicas=2 * MANY, max_replicas=2 * MANY)
         jobs[number] = replace(jobs[number], trainer=sizes, priority=1)
-    others = [node(f"n{number:02d}", 8_000) for number in range(MANY // 4)]
+    others = [node(f"n{number:02d}", 8_000) for number in range(MANY // 3)]
     driver = Driver(MemoryCluster([*others, node("drained", 200_000, is_cordoned=True)], jobs), CALM)
     starts = starts_of(driver, 2)
     names = [one.name for one in jobs[5:]]
