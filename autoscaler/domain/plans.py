@@ -139,6 +139,7 @@ class Decision:
     share: float = 0.0  # weighted dominant share at the target, for people
     is_degraded: bool = False  # running below its minimum, or without a server or master
     notice: str = ""  # something the user asked for that this cluster cannot give
+    held_up_by: tuple[JobName, ...] = ()  # older gangs for which the room is kept that it could start in
 
 
 class DemandState(StrEnum):

@@ -311,6 +311,7 @@ class Leading:
         self._passed_at_s = now_s
         self._metrics.decision_s.observe(max(0.0, now_s - step.plan.planned_at_s))
         self._metrics.count_writes(step.applied)
+        self._metrics.show_held_up(step.plan.decisions)
         self.servers.keep(step.plan.actions)
         view = self.cluster.view().evolve(history=self.loop.history)
         self._metrics.count_server_moves(view.history.server_moves, lambda: view.pods)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from autoscaler.clusters.port import Outcome
-from autoscaler.domain import Action, JobName, Pod, PodPhase, Role, ServerMove
+from autoscaler.domain import Action, Decision, JobName, Pod, PodPhase, Role, ServerMove
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -56,6 +56,10 @@ class Metrics:
             "Since when what a job trains is in no checkpoint: its last one, or its start or resume if that is later.",
             JOB,
         )
+        self._held_up = self._gauge(
+            "edl_job_start_held_up_by", "1 while room that a job could start in is kept for an older one.", (*JOB, "by")
+        )
+        self._holders: frozenset[tuple[JobName, JobName]] = frozenset()
         self._waiting_since = self._gauge(
             "edl_job_waiting_since_timestamp_seconds", "Since when a job waits for room to start in.", JOB
         )
@@ -95,6 +99,15 @@ class Metrics:
             staying = {pod.name for pod in pods() if pod.phase is not PodPhase.TERMINATING}
             for move in ended:
                 self._server_moves.labels("given up" if move.pod in staying else "done").inc()
+
+    def show_held_up(self, decisions: Iterable[Decision]) -> None:
+        """Which jobs wait for the start of which others, by the newest plan."""
+        now = frozenset((one.job, holder) for one in decisions for holder in one.held_up_by)
+        for job, holder in self._holders - now:
+            _remove(self._held_up, *_where(job), holder)
+        for job, holder in now - self._holders:
+            self._held_up.labels(*_where(job), holder).set(1)
+        self._holders = now
 
     def count_error(self, name: JobName, step: str) -> None:
         """A step failed for this job alone."""
@@ -152,6 +165,7 @@ class Metrics:
 
     def forget_jobs(self) -> None:
         """Another operator tells of them now."""
+        self.show_held_up(())
         for name in {*self._conditions, *self._failed_steps}:
             self.forget_job(name)
 

@@ -59,6 +59,7 @@ def fresh_decision(draft: Draft, job: JobDraft) -> Decision:
         share=draft.share(job) * spec.weight / draft.unit,
         is_degraded=job.is_degraded,
         notice=notice_of(draft, job),
+        held_up_by=job.held_up_by,
     )
 
 

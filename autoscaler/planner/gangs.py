@@ -55,7 +55,7 @@ def admit_gangs(draft: Draft) -> None:
     """Start those that fit, `STARTS_PER_PLAN` at most; hold or make room for the others; say of each why it waits."""
     barred: frozenset[NodeName] = frozenset()
     reserved: set[int] = set()
-    refused: dict[object, tuple[Bottleneck, str]] = {}  # kinds of gangs for which no room was found since the last one
+    refused: dict[object, JobDraft] = {}  # by kind: the first for which no room was found since the last start
     for name in queue(draft):
         job = draft.jobs[name]
         if draft.policy.admission is Admission.STRICT_CLASS:
@@ -69,12 +69,12 @@ def admit_gangs(draft: Draft) -> None:
                 job.block(Bottleneck.QUOTA, lack)
             continue
         kind = kind_of(draft, job)
-        if kind in refused:
-            job.block(*refused[kind])
+        if (first := refused.get(kind)) is not None:
+            job.block(first.bottleneck or Bottleneck.NODE_FIT, first.message, held_up_by=first.held_up_by)
         elif start_now(draft, name, barred) or wait_for_room(draft, name, barred):
             refused.clear()
             continue
-        refused[kind] = (job.bottleneck or Bottleneck.NODE_FIT, job.message)
+        refused.setdefault(kind, job)
         if is_aged(draft, job) and job.job.priority not in reserved:
             reserved.add(job.job.priority)
             barred |= bar_nodes(draft, name, barred)
@@ -178,8 +178,9 @@ def wait_for_room(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> b
         draft.roll_back(mark)
     needs = describe(sum((job.shape_of(role).requests for role in core_of(job)), start=NOTHING))
     if barred and would_start(draft, job):
-        holders = " and ".join(sorted(bar.job for bar in draft.bars if barred & bar.nodes))
-        job.block(Bottleneck.GANG, f"the room that it could start in is kept for {holders}, which has waited longer")
+        holders = tuple(sorted(bar.job for bar in draft.bars if barred & bar.nodes))
+        told = f"the room that it could start in is kept for {' and '.join(holders)}: waiting for longer"
+        job.block(Bottleneck.GANG, told, held_up_by=holders)
     elif fits_an_empty_cluster(draft, job):
         job.block(Bottleneck.NODE_FIT, f"its {len(core_of(job))} core pods ({needs} in all) do not fit all at once")
     else:

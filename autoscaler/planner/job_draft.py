@@ -21,6 +21,7 @@ from autoscaler.domain import (
     CreatePod,
     Decision,
     Job,
+    JobName,
     JobState,
     NodeName,
     Pod,
@@ -118,6 +119,7 @@ class JobDraft:
     bottleneck: Bottleneck | None = None
     message: str = ""
     until_s: float | None = None
+    held_up_by: tuple[JobName, ...] = ()
     line: tuple[Pod, ...] | None = None  # `Draft.last_in_line`, until a trainer comes or goes
     offers: dict[Any, Offers] = field(default_factory=dict)  # `Draft.offers`, likewise
     quiet: Decision | None = None  # of the last plan in which nothing happened to the job
@@ -222,9 +224,16 @@ class JobDraft:
 
     def forget_notes(self) -> None:
         """Be ready for the next plan: what phases say of a job without moving a pod is not in the log."""
-        self.bottleneck, self.message, self.until_s, self.touched = None, "", None, -1
+        self.bottleneck, self.message, self.until_s, self.held_up_by, self.touched = None, "", None, (), -1
         self.is_starting, self.held, self.moving = False, 0, []
 
-    def block(self, bottleneck: Bottleneck, message: str, *, until_s: float | None = None) -> None:
-        """Note what keeps the job from its next size."""
-        self.bottleneck, self.message, self.until_s = bottleneck, message, until_s
+    def block(
+        self,
+        bottleneck: Bottleneck,
+        message: str,
+        *,
+        until_s: float | None = None,
+        held_up_by: tuple[JobName, ...] = (),
+    ) -> None:
+        """Note what, or whose reservation, keeps the job from its next size."""
+        self.bottleneck, self.message, self.until_s, self.held_up_by = bottleneck, message, until_s, held_up_by

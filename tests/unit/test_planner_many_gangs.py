@@ -53,7 +53,7 @@ def test_those_that_find_no_room_hold_up_nobody():
     """Of a higher class, and too large for what is there: the others start as before, as long as there is room."""
     jobs = gangs()
     for number in range(5):
-        sizes = replace(jobs[number].trainer, min_replicas=2 * MANY, max_replicas=2 * MANY)
+        sizes = replace(jobs[number].trainer, min_replicas=4 * MANY, max_replicas=4 * MANY)
         jobs[number] = replace(jobs[number], trainer=sizes, priority=1)
     others = [node(f"n{number:02d}", 8_000) for number in range(MANY // 3)]
     driver = Driver(MemoryCluster([*others, node("drained", 200_000, is_cordoned=True)], jobs), CALM)

@@ -7,6 +7,7 @@ import pytest
 from autoscaler.domain import (
     Admission,
     AdmitGang,
+    Bottleneck,
     Cause,
     CreatePod,
     PodPhase,
@@ -18,7 +19,7 @@ from autoscaler.domain import (
 from autoscaler.planner import still_valid
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import CALM, job, node, web
+from tests.unit.planner_setups import CALM, decision, job, node, web
 
 
 def settled(nodes, jobs, policy=CALM):
@@ -75,6 +76,23 @@ def test_one_aged_gang_of_each_priority_reserves_its_nodes():
     driver = Driver(MemoryCluster([node("a"), node("b")], jobs), CALM)
     driver.cluster.put(standing("on-a", "a"), standing("on-b", "b", 3_500))
     assert [bar.job for bar in driver.plan().history.bars] == ["first", "below"]
+
+
+def test_who_is_held_up_by_an_older_gang_is_told_by_whom():
+    """Its room is there, and kept: nothing else would tell its owner whom to ask."""
+    nodes = [node("a", 4_000), node("b", 4_000)]
+    old = job("old", low=8, high=8, submitted_at_s=0.0)
+    driver = Driver(
+        MemoryCluster(nodes, [old, *(job(name, submitted_at_s=995.0) for name in ("young", "younger"))]), CALM
+    )
+    driver.cluster.put(standing("web", "a"))
+    planned = driver.plan()
+    for name in ("young", "younger"):
+        told = decision(planned, name)
+        assert (told.bottleneck, told.held_up_by) == (Bottleneck.GANG, ("old",))
+        assert told.message == "the room that it could start in is kept for old: waiting for longer"
+    driver.cluster.lose("web")
+    assert decision(driver.plan(), "young").held_up_by == ()
 
 
 def test_gang_that_lost_a_seat_leaves_its_others_to_the_rest_of_the_plan():
