@@ -210,7 +210,8 @@ class Jobs:
             quiet=answer,
             quiet_since_s=now_s if record.quiet is None else record.quiet_since_s,
         )
-        self._ears.changed(record.job.key)
+        if record.progress is not None or answer != record.quiet:  # else it says NoAnswer, as before
+            self._ears.changed(record.job.key)
         if problem and answer != record.quiet:
             told = f"its master's answer is not taken: {problem}"
             self._ears.say(record.job, Note(reason="MalformedAnswer", message=told, is_warning=True))

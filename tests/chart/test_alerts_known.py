@@ -1,5 +1,6 @@
 """What alerts and the runbook speak of exists: metrics, label values, sections.  No promtool and no helm is needed."""
 
+import json
 import re
 from pathlib import Path
 from typing import Final
@@ -64,3 +65,12 @@ def test_every_alert_has_its_section_in_the_runbook(alert):
 
 def test_no_section_of_the_runbook_is_of_an_alert_that_is_gone():
     assert set(re.findall(r"^### (Edl\w+)$", RUNBOOK, re.MULTILINE)) == set(RULES)
+
+
+def test_every_metric_of_the_dashboard_is_one_that_edl_exports():
+    """A panel of a metric that is gone stays empty, and looks like a quiet day."""
+    board = json.loads((ROOT / "charts/edl/files/dashboard.json").read_text())
+    exprs = [target["expr"] for panel in board["panels"] for target in panel.get("targets", ())]
+    named = {re.sub(r"_(bucket|sum|count)$", "", name) for expr in exprs for name in re.findall(r"\bedl_\w+", expr)}
+    assert named
+    assert named <= exported()

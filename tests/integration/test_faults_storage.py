@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from autoscaler.clusters.local.objects import job_object
 from autoscaler.domain import Role
 from master.api.status import JobPhase
 from tests.chaos.heads import HeadWatch
@@ -22,6 +23,7 @@ from tests.integration.faults_stage import BUDGET_S, JOB, SHAPE, begin, finish, 
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
 
+NOTICED_S = 10.0  # a renewal is due each second and given up after two
 OUTAGE_S = 30.0  # longer than any lease or window of these jobs
 
 
@@ -238,3 +240,31 @@ async def test_training_goes_on_while_etcd_is_away_and_commits_wait(stage):
         assert (after.problem, after.checkpoint_problem, after.store_problem) == ("", "", "")
         assert pids(stage, Role.TRAINER) | pids(stage, Role.SERVER) | pids(stage, Role.MASTER) == members
         await finish(stage, watch)
+
+
+async def test_etcd_that_stands_still_is_told_before_any_write_waits_for_it(stage):
+    """A lease of 6 s and a write's budget of 5 s left one second for the words, if a write was due at all (ADR 0173).
+
+    None is due here: the renewals tell.  And the words go once etcd answers, not with the next commit.
+    """
+    stage.submit(JOB, replace(SHAPE, leader_ttl_s=6, checkpoint_every_s=60.0))
+    await stage.wait_for(JOB, lambda s: trained(s) > 40, "it trains", BUDGET_S)
+    assert told_of(stage) == {"Progressing": "Training", "CheckpointsCurrent": "UpToDate"}
+    (etcd,) = stage.etcd.members
+    etcd.pause()
+    try:
+        before = await stage.wait_for(JOB, lambda s: s.store_problem, "the user is told", NOTICED_S)
+        assert before.problem == ""
+        await until(lambda: told_of(stage)["CheckpointsCurrent"] == "StoreAway", "the conditions say so", NOTICED_S)
+        assert told_of(stage)["Progressing"] == "Training"
+        await stage.wait_for(JOB, lambda s: trained(s) > trained(before) + 40, "training goes on", BUDGET_S)
+    finally:
+        etcd.resume()
+    await until(lambda: told_of(stage)["CheckpointsCurrent"] == "UpToDate", "it is over", NOTICED_S)
+    assert (await stage.status(JOB)).positions.committed == 0, "no commit was needed for that"
+
+
+def told_of(stage):
+    """The reasons of the two conditions."""
+    (job,) = [job for job in stage.run.snapshot().jobs if job.name == JOB]
+    return {one["type"]: one["reason"] for one in job_object(job)["status"]["conditions"][1:]}

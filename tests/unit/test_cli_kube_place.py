@@ -76,6 +76,25 @@ def test_describe_answers_why_first(digits):
     assert "web-1" not in text
 
 
+@pytest.mark.parametrize(
+    ("condition", "line"),
+    [
+        (("Progressing", "False", "Problem"), "Training:    Problem: so"),
+        (("Progressing", "Unknown", "MasterSilent"), "Training:    MasterSilent: so"),
+        (("CheckpointsCurrent", "False", "CommitFails"), "Saving:      CommitFails: so"),
+        (("CheckpointsCurrent", "False", "NotActive"), ""),
+        (("Progressing", "True", "Training"), ""),
+    ],
+)
+def test_describe_shows_what_keeps_a_job_from_training_and_from_checkpoints(condition, line):
+    """It was told by kubectl alone: whoever asked `edl` saw a job that was well."""
+    kind, truth, reason = condition
+    with stage() as (made, place):
+        made.make_job(told=status({"type": kind, "status": truth, "reason": reason}))
+        lines = [one for one in place.describe("tj", "digits") if one.startswith(("Training:", "Saving:"))]
+    assert lines == ([line] if line else [])
+
+
 def test_describe_says_what_other_number_of_servers_would_be_better():
     """While it trains: a share of time that was measured before says nothing of a job that stands still."""
     measured = {

@@ -28,6 +28,8 @@ from autoscaler.clusters.local.snapshot import (
     RunSnapshot,
 )
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
+from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.health import Heard
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.values import AfterLoss
 from master.api.status import JobPhase
@@ -374,3 +376,37 @@ def test_every_help_fits_eighty_columns_and_shows_examples():
         text = command.get_help(context)
         assert max(map(len, text.splitlines())) <= 80, name
         assert name in {"version", "data"} or re.search(rf"^ .*edl {name}\b", text, re.MULTILINE), name
+
+
+HEARD = Heard(progress=PROGRESS)
+
+
+def saying(**words):
+    return Heard(progress=replace(PROGRESS, **words))
+
+
+@pytest.mark.parametrize(
+    ("heard", "reason", "lines"),
+    [
+        (None, "NodeFit", []),
+        (HEARD, "NodeFit", []),
+        (Heard(progress=None), "NodeFit", ["Training:    NoAnswer: ", "Saving:      NoAnswer: "]),
+        (saying(problem="no file"), "Problem", ["Training:    Problem: nothing is trained until this is over"]),
+        (saying(checkpoint_problem="no room"), "CommitFails", ["Saving:      CommitFails: training goes on, "]),
+        (saying(store_problem="etcd is away"), "StoreAway", ["Saving:      StoreAway: training goes on, "]),
+        (replace(HEARD, is_overdue=True), "Overdue", ["Saving:      Overdue: "]),
+        (
+            replace(HEARD, quiet=NoProgress.REFUSED, since="for 20 s"),
+            "NoLeader",
+            ["Training:    NoLeader: its masters answer for 20 s, and none leads", "Saving:      NoLeader: "],
+        ),
+    ],
+)
+def test_a_run_tells_training_and_saving_apart_as_a_cluster_does(heard, reason, lines):
+    """The words of `jobs.health`, in `edl describe` and in the column REASON (ADR 0173)."""
+    found = job_object(replace(JOB, heard=heard))
+    told = [line for line in job_lines(found) if line.startswith(("Training:", "Saving:"))]
+    assert len(told) == len(lines)
+    assert all(line.startswith(beginning) for line, beginning in zip(told, lines, strict=True)), told
+    heading, row = format_table([found], is_wide=False)
+    assert row[heading.index("REASON") :].split()[0] == reason
