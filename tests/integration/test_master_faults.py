@@ -8,12 +8,16 @@ import grpc
 import grpc.aio
 import pytest
 
+from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.progress import JobProgress
 from master.api.audit import read_checkpoint, try_head_hint
 from master.api.identities import DatasetSpec
 from master.api.messages import Acquire, Granted
 from master.api.positions import EMPTY, union
 from master.api.storage import open_storage
 from tests.integration.master_stage import (
+    JOB,
     MasterProcess,
     Member,
     Sharder,
@@ -31,7 +35,7 @@ pytestmark = pytest.mark.chaos
 def on(etcd, folder, **environment) -> MasterProcess:
     endpoints = ",".join(etcd.endpoints)
     settings = {"EDL_CHECKPOINT_EVERY_S": "0.2", "EDL_LEADER_TTL_S": "2", "EDL_ETCD_ENDPOINTS": endpoints}
-    return MasterProcess(folder, **settings, **environment)
+    return MasterProcess(folder, **settings | environment)
 
 
 def check_history(uri) -> None:
@@ -109,6 +113,36 @@ async def test_a_master_paused_past_its_lease_is_a_zombie_that_changes_nothing(e
         assert await first.wait() == 75
         assert "stepped down" in first.log
         assert await leads(second)
+
+
+async def test_with_etcd_away_two_masters_answer_and_none_leads(etcd, tmp_path):
+    """People are told NoLeader in place of what the last one said: a lease of 6 s is over before a write is given up.
+
+    ADR 0173; the operator asks both, as here.
+    """
+    lease = {"EDL_LEADER_TTL_S": "6", "EDL_MASTERS": "2"}
+    first, second = (on(etcd, tmp_path, **lease, EDL_NAME=f"digits-master-{n}") for n in range(2))
+    async with running(first, second), Masters() as masters:
+        doors = [Door(job=JOB, address=master.address, token="") for master in (first, second)]
+
+        async def answers():
+            return [await masters.ask(door) for door in doors]
+
+        async def one_leads():
+            return any(isinstance(answer, JobProgress) for answer in await answers())
+
+        async def none_leads():
+            return await answers() == [NoProgress.REFUSED, NoProgress.REFUSED]
+
+        await until(one_leads)
+        for member in etcd.members:
+            member.pause()
+        try:
+            await until(none_leads, budget_s=10.0)
+        finally:
+            for member in etcd.members:
+                member.resume()
+        await until(one_leads)
 
 
 async def test_etcd_away_for_a_while_stops_no_training(etcd, tmp_path):
