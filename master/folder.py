@@ -174,8 +174,8 @@ class CheckpointFolder:
         older = {m.id: m for m in contents.manifests.values() if m.history == newest.history and _age(m) < _age(newest)}
         for manifest_id in older.keys() - wanted - {noted}:
             self._storage.move(manifest_name(manifest_id), retired_name(manifest_id))
-        if contents.damaged:
-            log.warning("no old file is deleted while %s cannot be read", contents.damaged[0].name)
+        for damage in (*contents.damaged, *contents.damaged_retired):
+            log.warning("no old file is deleted while %s cannot be read", damage.name)
             return
         retired = {**contents.retired, **{one: older[one] for one in older.keys() - wanted - {noted}}}
         mine = sorted((m for m in retired.values() if m.history == newest.history), key=_age)

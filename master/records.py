@@ -5,18 +5,15 @@ transaction that compares what the core built on and changes it in one step.  A 
 never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A
 plain number may come back (4 servers, 2, 4 again): of it the revision is compared (`number_key`).
 
-Pure.  Keys carry the version of these forms (`/edl/v1/...`): any change of a field is a new prefix.
+Pure.  Their bytes and versions: `record_forms`.  Keys carry the version of what they mean (`/edl/v1/...`).
 """
 
 from __future__ import annotations
 
-from typing import TypeVar, assert_never
+from typing import assert_never
 
-from master.api.document import decode_document, encode_document
-from master.api.errors import DocumentError
 from master.api.identities import Lineage, ManifestId, Route, Term
 from master.api.manifest import Manifest
-from master.errors import PermanentError
 from master.job.domain import (
     Backups,
     ChangeTable,
@@ -34,6 +31,7 @@ from master.job.domain import (
     SwapHead,
     Write,
 )
+from master.record_forms import encode_record, try_record
 from master.store.keys import JobKeys, Key
 from master.store.port import (
     Absent,
@@ -46,8 +44,6 @@ from master.store.port import (
     UnchangedSince,
     ValueIs,
 )
-
-_T = TypeVar("_T")
 
 
 def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
@@ -66,13 +62,13 @@ def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None, orig
     """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
     high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
     return Durable(
-        lineage=_parse(LineageRecord, snapshot, keys.lineage),
-        dataset=_parse(DatasetRecord, snapshot, keys.dataset),
+        lineage=try_record(LineageRecord, snapshot, keys.lineage),
+        dataset=try_record(DatasetRecord, snapshot, keys.dataset),
         high_water=int(high_water) if high_water else 0,
         head=head,
-        route=_parse(Route, snapshot, keys.route),
+        route=try_record(Route, snapshot, keys.route),
         intents=_parse_intents(snapshot, keys),
-        backups=_parse(Backups, snapshot, keys.backups),
+        backups=try_record(Backups, snapshot, keys.backups),
         servers=int(servers) if servers else None,
         origin=origin,
     )
@@ -103,11 +99,11 @@ def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | N
                 require=(_is_id(keys.head, write.parent), _is_record(keys.lineage, write.lineage)),
             )
         case RaiseLineage():
-            route = (Put(keys.route, encode_document(write.route)),) if write.route else ()
+            route = (Put(keys.route, encode_record(write.route)),) if write.route else ()
             table = (*route, Delete(keys.intents), _backups(write.backups, keys))
             return Transaction(
                 term=term,
-                writes=(Put(keys.lineage, encode_document(write.new)), *table),
+                writes=(Put(keys.lineage, encode_record(write.new)), *table),
                 require=(_is_record(keys.lineage, write.old), _is_id(keys.head, write.new.base)),
             )
         case ChangeTable():
@@ -115,24 +111,24 @@ def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | N
             return Transaction(
                 term=term,
                 writes=(
-                    Put(keys.route, encode_document(write.new.route)),
-                    Put(keys.intents, encode_document(IntentsRecord(intents=intents)))
+                    Put(keys.route, encode_record(write.new.route)),
+                    Put(keys.intents, encode_record(IntentsRecord(intents=intents)))
                     if intents
                     else Delete(keys.intents),
                     *((_backups(write.new.backups, keys),) if write.old.backups else ()),
                 ),
-                require=(ValueIs(keys.route, encode_document(write.old.route)),),
+                require=(ValueIs(keys.route, encode_record(write.old.route)),),
             )
         case RecordQuarantine():
             return Transaction(
                 term=term,
-                writes=(Put(keys.lineage, encode_document(write.new)),),
+                writes=(Put(keys.lineage, encode_record(write.new)),),
                 require=(_is_record(keys.lineage, write.old),),
             )
         case RecordDataset():
             return Transaction(
                 term=term,
-                writes=(Put(keys.dataset, encode_document(write.record)),),
+                writes=(Put(keys.dataset, encode_record(write.record)),),
                 require=(Absent(keys.dataset),),
             )
         case ReserveHighWater():
@@ -161,8 +157,8 @@ def refounding(head: Manifest, above: Lineage, keys: JobKeys, term: Term) -> Tra
         term=term,
         writes=(
             Put(keys.head, head.id.encode()),
-            Put(keys.lineage, encode_document(lineage)),
-            Put(keys.dataset, encode_document(dataset)),
+            Put(keys.lineage, encode_record(lineage)),
+            Put(keys.dataset, encode_record(dataset)),
         ),
         require=tuple(Absent(key) for key in durable_keys(keys)),
     )
@@ -174,7 +170,7 @@ def _with_number(count: int, key: Key, term: Term, before: Entry | None) -> Tran
 
 
 def _backups(backups: Backups | None, keys: JobKeys) -> Put | Delete:
-    return Put(keys.backups, encode_document(backups)) if backups else Delete(keys.backups)
+    return Put(keys.backups, encode_record(backups)) if backups else Delete(keys.backups)
 
 
 def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
@@ -182,17 +178,9 @@ def _is_id(key: Key, manifest: ManifestId | None) -> Comparison:
 
 
 def _is_record(key: Key, record: LineageRecord | None) -> Comparison:
-    return Absent(key) if record is None else ValueIs(key, encode_document(record))
+    return Absent(key) if record is None else ValueIs(key, encode_record(record))
 
 
 def _parse_intents(snapshot: Snapshot, keys: JobKeys) -> tuple[Intent, ...]:
-    record = _parse(IntentsRecord, snapshot, keys.intents)
+    record = try_record(IntentsRecord, snapshot, keys.intents)
     return record.intents if record else ()
-
-
-def _parse(cls: type[_T], snapshot: Snapshot, key: Key) -> _T | None:
-    value = snapshot.try_value(key)
-    try:
-        return decode_document(cls, value) if value is not None else None
-    except DocumentError as error:
-        raise PermanentError(f"{key}: {error}. Was it written by another version of EDL?") from error

@@ -29,10 +29,11 @@ from master.folder import CheckpointFolder, Start, in_time
 from master.job.domain import SECOND, Durable, Instant, Origin
 from master.leadership import LossReason
 from master.metrics import Counts
+from master.record_forms import restating
 from master.records import durable_keys, head_id, is_empty, parse_durable, refounding
 from master.runtime import TermRuntime
 from master.server import MasterServer
-from master.store.port import Conflict, Snapshot, Store, Unknown
+from master.store.port import Conflict, Snapshot, Store, Transaction, Unknown
 from master.store.settlement import settle
 
 log: Final = logging.getLogger(__name__)
@@ -146,7 +147,9 @@ class Terms:
             start = await in_time(self._folder.begin, self._settings.answer, budget_s=FOLDER_BUDGET_S)
             if start.head is not None:
                 snapshot = await self._refound(reign, start.head, start.above)
-        elif head_id(snapshot, keys) is None:
+        elif (restated := restating(snapshot, keys, reign.leadership.term)) is not None:
+            snapshot = await self._write(restated)
+        if not is_empty(snapshot) and head_id(snapshot, keys) is None:
             start = replace(start, above=await in_time(self._folder.highest_lineage))
         head = head_id(snapshot, keys)
         manifest = await self._read_head(head) if head else None
@@ -168,10 +171,13 @@ class Terms:
     async def _refound(self, reign: Reign, head: Manifest, above: Lineage) -> Snapshot:
         """The store as it stands afterwards."""
         log.warning("the store knows nothing of this job: going on from manifest %s in %s", head.id, self._folder.uri)
-        transaction = refounding(head, above, self._store.keys, reign.leadership.term)
+        return await self._write(refounding(head, above, self._store.keys, reign.leadership.term))
+
+    async def _write(self, transaction: Transaction) -> Snapshot:
+        """The store as it stands afterwards."""
         outcome = await settle(self._store, transaction, budget_s=REFOUND_BUDGET_S)
         if isinstance(outcome, Unknown | Conflict):
-            raise StoreUnavailableError("the store did not take what the checkpoint folder says")
+            raise StoreUnavailableError("the store did not take what this term begins with")
         return await self._store.read(durable_keys(self._store.keys))
 
 

@@ -1,11 +1,14 @@
-"""What `edl data audit` prints: pure, from the audit of a checkpoint to lines and to JSON."""
+"""What `edl data audit` and `edl data verify` print: from what was found in a folder to lines and to JSON."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from master.api.audit import Audit, EpochAudit
+from master.api.resuming import tell_manifest
+from master.api.verifying import Checked, Verdict
 
 _EPOCHS_SHOWN: Final = 12
 
@@ -69,3 +72,70 @@ def audit_lines(audit: Audit) -> list[str]:
 
 def _epoch_line(epoch: EpochAudit) -> str:
     return f"{epoch.epoch:>6} {len(epoch.trained):>12,} {len(epoch.quarantined):>12,} {len(epoch.missing):>12,}"
+
+
+# ---- verify ---------------------------------------------------------------------------------------------------------
+
+_TELL_AFTER_S: Final = 2.0
+
+
+class Progress:
+    """Tells how far a long reading is, every two seconds.  Nothing is said of a short one."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._told_s = time.monotonic()
+
+    def tell(self, read_bytes: int, of_bytes: int) -> None:
+        """So many bytes of so many were read."""
+        now_s = time.monotonic()
+        if now_s - self._told_s >= _TELL_AFTER_S:
+            self._told_s = now_s
+            share = 100 * read_bytes // of_bytes if of_bytes else 100
+            print(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)", file=self._out, flush=True)
+
+
+def verdict_content(verdict: Verdict) -> Mapping[str, Any]:
+    """The verdict for programs."""
+    return {
+        "uri": verdict.uri,
+        "head": verdict.head,
+        "is_whole": verdict.is_whole,
+        "bytes_read": verdict.bytes_read,
+        "checkpoints": [
+            {
+                "manifest": one.manifest.id,
+                "is_whole": one.is_whole,
+                "is_head": one.is_head,
+                "is_retired": one.is_retired,
+                "step": one.manifest.step,
+                "trained": len(one.manifest.data),
+                "created_at_s": one.manifest.created_at_s,
+                "files": len(one.manifest.files),
+                "problems": list(one.problems),
+            }
+            for one in verdict.checkpoints
+        ],
+        "unnamed": list(verdict.unnamed),
+        "problems": list(verdict.problems),
+    }
+
+
+def verdict_lines(verdict: Verdict, *, now_s: float) -> list[str]:
+    """The verdict for people."""
+    lines = [f"folder       {verdict.uri}", f"head         {verdict.head or 'not known'}"]
+    lines += [
+        f"{_word(one):<12} {tell_manifest(one.manifest, now_s=now_s)}{_standing(one)}" for one in verdict.checkpoints
+    ]
+    if verdict.unnamed:
+        lines.append(f"unnamed      {len(verdict.unnamed)} data files that no manifest names ({verdict.unnamed[0]})")
+    lines.append(f"read         {verdict.bytes_read:,} bytes")
+    return lines + [f"PROBLEM: {problem}" for problem in verdict.problems]
+
+
+def _word(checked: Checked) -> str:
+    return "whole" if checked.is_whole else "NOT WHOLE"
+
+
+def _standing(checked: Checked) -> str:
+    return " <- HEAD" if checked.is_head else " retired" if checked.is_retired else ""

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import sys
+import time
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
@@ -94,11 +95,7 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: Where) -> No
     from master.api.audit import read_checkpoint  # noqa: PLC0415 - with it
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
 
-    uri = checkpoint
-    if checkpoint.startswith("tj/"):
-        with where.open() as place:
-            (job,) = place.get("tj", checkpoint.removeprefix("tj/")).objects
-        uri = job["spec"]["checkpoint"]["uri"]
+    uri = _uri_of(checkpoint, where)
     try:
         found = read_checkpoint(uri, verifies_files=not no_files)
     except ContractError as error:
@@ -111,6 +108,46 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: Where) -> No
         print("\n".join(audit_lines(found)))
     if not found.is_sound:
         raise CommandError(Exit.FAILED, f"{uri} is not sound")
+
+
+@data.command()
+@click.argument("checkpoint", metavar="URI|tj/NAME", shell_complete=complete_target)
+@click.option("--json", "is_json", is_flag=True, help="One JSON object.")
+@where_options
+def verify(*, checkpoint: str, is_json: bool, where: Where) -> None:
+    """Read every byte of a checkpoint folder and say what of it is whole: what a job could go on from.
+
+    Exit code 1: something is not whole; 3: there is no checkpoint.
+
+    \b
+    edl data verify runs/20260102-150405-digits/checkpoints/digits
+    edl data verify tj/digits --json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    from autoscaler.cli.auditing import Progress, verdict_content, verdict_lines  # noqa: PLC0415 - fsspec: not for --help
+    from master.api.errors import ContractError  # noqa: PLC0415 - with it
+    from master.api.storage import open_storage  # noqa: PLC0415 - with it
+    from master.api.verifying import verify_folder  # noqa: PLC0415 - with it
+
+    uri = _uri_of(checkpoint, where)
+    try:
+        found = verify_folder(open_storage(uri), tell=Progress(sys.stderr).tell)
+    except (ContractError, OSError) as error:
+        raise CommandError(Exit.FAILED, f"{uri} cannot be read: {error}") from None
+    if found.is_empty:
+        raise CommandError(Exit.NOT_FOUND, f"{uri} holds no checkpoint")
+    print(
+        json.dumps(verdict_content(found), indent=2) if is_json else "\n".join(verdict_lines(found, now_s=time.time()))
+    )
+    if not found.is_whole:
+        raise CommandError(Exit.FAILED, f"{uri} is not whole")
+
+
+def _uri_of(checkpoint: str, where: Where) -> str:
+    if not checkpoint.startswith("tj/"):
+        return checkpoint
+    with where.open() as place:
+        (job,) = place.get("tj", checkpoint.removeprefix("tj/")).objects
+    return str(job["spec"]["checkpoint"]["uri"])
 
 
 @click.command()

@@ -10,7 +10,7 @@ Not here: printing (`edl data audit`), the inside of a server's file (`trainer_s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -86,7 +86,7 @@ def _look(storage: Storage, *, head: ManifestId | None, verifies_files: bool) ->
     chain = _chain(manifests, newest)
     files = tuple(_audit_file(storage, file) for file in newest.files) if verifies_files else ()
     problems += [f"{file.name}: {file.problem}" for file in files if file.problem]
-    problems += _contradictions(newest)
+    problems += contradictions(newest)
     return Audit(
         uri=storage.uri,
         head=newest,
@@ -137,16 +137,32 @@ def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[
 
 
 def _find_head(
-    storage: Storage, manifests: Mapping[ManifestId, Manifest], wanted: ManifestId | None, problems: Sequence[str]
+    storage: Storage, manifests: Mapping[ManifestId, Manifest], wanted: ManifestId | None, problems: list[str]
 ) -> Manifest:
     if wanted is not None:
         return manifests.get(wanted) or read_manifest(storage, wanted)
     newest = newest_manifest(storage, manifests.values())
+    if newest is not None and (problem := _head_problem(storage, manifests, newest)):
+        problems.append(problem)
     if newest is None and problems:
         raise StorageAlteredError("manifest-*.json", f"no manifest in {storage.uri} can be read: {problems[-1]}")
     if newest is None:
         raise StorageMissingError("manifest-*.json", f"is not in {storage.uri}: no checkpoint was committed there")
     return newest
+
+
+def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], told: Manifest) -> str:
+    """Why what is told of may not be the last checkpoint; empty when it is."""
+    instead = f"what is told is of {told.id}, which may stand beside the chain"
+    try:
+        named = parse_head(storage.read(HEAD))
+    except StorageMissingError:
+        parents = {manifest.parent for manifest in manifests.values()}
+        ends = len(manifests.keys() - parents)
+        return f"{HEAD}: is missing, and {ends} manifests may have been the last: {instead}" if ends > 1 else ""
+    except ContractError as error:
+        return f"{HEAD}: cannot be read ({error}): {instead}"
+    return "" if named == told.id else f"{HEAD}: names {named}, which cannot be read here: {instead}"
 
 
 def _chain(manifests: Mapping[ManifestId, Manifest], head: Manifest) -> tuple[ManifestId, ...]:
@@ -168,16 +184,33 @@ def _audit_file(storage: Storage, file: FileRecord) -> FileAudit:
     return FileAudit(name=file.name, size_bytes=file.size_bytes, problem=problem)
 
 
-def check_file(storage: Storage, file: FileRecord, *, give_up_s: float | None = None) -> None:
+def check_file(
+    storage: Storage,
+    file: FileRecord,
+    *,
+    give_up_s: float | None = None,
+    tell: Callable[[int], None] = lambda _: None,
+) -> None:
     """Holds when the file has the size and digest of its record.  Raises StorageError.
 
-    `give_up_s`: an instant of `time.monotonic` after which it is not read further.
+    `give_up_s`: an instant of `time.monotonic` after which it is not read further; `tell`: hears how far it is.
     """
-    if file_digest(storage, file.name, size_bytes=file.size_bytes, give_up_s=give_up_s) != file.digest:
+    found = file_digest(storage, file.name, size_bytes=file.size_bytes, give_up_s=give_up_s, tell=tell)
+    if _is_longer(storage, file):
+        raise StorageAlteredError(file.name, f"is longer than the {file.size_bytes:,} bytes that its manifest says")
+    if found != file.digest:
         raise StorageAlteredError(file.name, "has another digest than its manifest says: the file was altered")
 
 
-def _contradictions(manifest: Manifest) -> list[str]:
+def _is_longer(storage: Storage, file: FileRecord) -> bool:
+    try:
+        storage.read(file.name, offset=file.size_bytes, length_bytes=1)
+    except StorageError:  # it ends there; some stores refuse to read behind the end
+        return False
+    return True
+
+
+def contradictions(manifest: Manifest) -> list[str]:
     """What the files say of themselves against what the manifest says of all (rule 22)."""
     problems = []
     if manifest.data & manifest.quarantine:

@@ -36,7 +36,12 @@ def from_plain(cls: type[_T], plain: Any) -> _T:
 
 def encode_document(value: Any) -> bytes:
     """One line of JSON with sorted keys: equal values have equal bytes."""
-    return json.dumps(to_plain(value), sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+    return encode_plain(to_plain(value))
+
+
+def encode_plain(plain: Any) -> bytes:
+    """As `encode_document`, of what `to_plain` gave."""
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode_document(cls: type[_T], data: bytes) -> _T:

@@ -62,6 +62,7 @@ class Contents:
     manifests: Mapping[ManifestId, Manifest]
     retired: Mapping[ManifestId, Manifest]
     damaged: tuple[Damage, ...]
+    damaged_retired: tuple[Damage, ...]  # nothing is gone on from them
     data_files: tuple[str, ...]
 
     @property
@@ -76,6 +77,7 @@ def look_into(storage: Storage) -> Contents:
     head = _read_head(storage, damaged)
     manifests: dict[ManifestId, Manifest] = {}
     retired: dict[ManifestId, Manifest] = {}
+    damaged_retired: list[Damage] = []
     for name in storage.list("manifest-"):
         if (one := try_manifest_id(name)) is not None:
             try:
@@ -86,11 +88,17 @@ def look_into(storage: Storage) -> Contents:
         if (one := try_retired_id(name)) is not None:
             try:
                 retired[one] = read_retired(storage, one)
-            except (ManifestError, StorageAlteredError, StorageMissingError):
-                continue  # nothing is gone on from it
+            except (ManifestError, StorageAlteredError, StorageMissingError) as error:
+                damaged_retired.append(Damage(name=name, problem=_problem(error)))
     data_files = tuple(name for prefix in _DATA for name in storage.list(prefix))
     return Contents(
-        uri=storage.uri, head=head, manifests=manifests, retired=retired, damaged=tuple(damaged), data_files=data_files
+        uri=storage.uri,
+        head=head,
+        manifests=manifests,
+        retired=retired,
+        damaged=tuple(damaged),
+        damaged_retired=tuple(damaged_retired),
+        data_files=data_files,
     )
 
 

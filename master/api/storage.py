@@ -15,7 +15,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -112,16 +112,26 @@ def _read_as(storage: Storage, name: str, manifest_id: ManifestId) -> Manifest:
     return manifest
 
 
-def file_digest(storage: Storage, name: str, *, size_bytes: int, give_up_s: float | None = None) -> str:
+def file_digest(
+    storage: Storage,
+    name: str,
+    *,
+    size_bytes: int,
+    give_up_s: float | None = None,
+    tell: Callable[[int], None] = lambda _: None,
+) -> str:
     """SHA-256 of the first `size_bytes`, read in pieces.  Raises StorageAlteredError when the file is shorter.
 
     `give_up_s`: an instant of `time.monotonic` after which it is not read further, but StorageError raised.
+    `tell`: hears after each piece how many bytes were read.
     """
     digest = hashlib.sha256()
     for offset in range(0, size_bytes, _PIECE_BYTES):
         if give_up_s is not None and time.monotonic() > give_up_s:
             raise StorageError(name, "could not be read in the time that there was")
-        digest.update(storage.read(name, offset=offset, length_bytes=min(_PIECE_BYTES, size_bytes - offset)))
+        piece = storage.read(name, offset=offset, length_bytes=min(_PIECE_BYTES, size_bytes - offset))
+        digest.update(piece)
+        tell(offset + len(piece))
     return digest.hexdigest()
 
 

@@ -56,7 +56,7 @@ class Form:
         return plain
 
 
-VERSION_FIELD: Final = "version"
+VERSION_FIELD: Final = "form_version"  # no field of a value is called so: a route has versions of its own
 
 
 def with_version(form: Form, plain: dict[str, Any]) -> dict[str, Any]:

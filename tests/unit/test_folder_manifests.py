@@ -95,12 +95,14 @@ def test_what_another_history_wrote_is_never_deleted(storage, folder):
     assert not storage.exists(given_up)
 
 
-def test_nothing_is_deleted_while_a_manifest_cannot_be_read(storage, folder):
+@pytest.mark.parametrize("name", ["manifest-lost.json", "retired-lost.json"])
+def test_nothing_is_deleted_while_a_manifest_cannot_be_read(storage, folder, name):
     """What it names is not known: its files might look like nobody's (M11)."""
     older = [written(storage, folder, f"older-{step}", step=step) for step in (1, 2)]
     lost = written(storage, folder, "lost", step=3)
     head = written(storage, folder, "head", step=4)
-    storage.write_file("manifest-lost.json", [b"{"])
+    storage.delete("manifest-lost.json")
+    storage.write_file(name, [b"{"])
     folder.retain(frozenset({head.id}))
     assert all(storage.exists(m.files[0].name) for m in (*older, lost, head))
 

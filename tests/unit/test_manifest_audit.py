@@ -22,6 +22,7 @@ def folder(tmp_path):
     write_manifest(storage, first)
     write_manifest(storage, replace(first, id=ManifestId("l1-t7-2"), parent=first.id, step=62))
     write_manifest(storage, replace(first, id=ManifestId("l1-t5-9"), term=Term(5), step=90, parent=ManifestId("gone")))
+    write_head_hint(storage, ManifestId("l1-t7-2"))
     return storage
 
 
@@ -100,3 +101,25 @@ def test_what_a_job_collects_while_its_checkpoint_is_read_is_no_problem(folder, 
     """It is not lost: nobody needs it any more."""
     audit = audit_storage(Busy(tmp_path))
     assert (audit.problems, audit.head.id, audit.chain) == ((), "l1-t7-2", ("l1-t7-2",))
+
+
+@pytest.mark.parametrize("content", [b"l1-t9-9\n", b"l1-t7-2", b""])
+def test_nothing_is_called_sound_that_head_does_not_name(folder, content):
+    """HEAD names what is gone, or nothing: another manifest is told of, and said to stand beside the chain (M11)."""
+    folder.write_file("HEAD", [content])
+    audit = read_checkpoint(folder.uri)
+    assert audit.head.id == "l1-t7-2"
+    assert not audit.is_sound
+    assert "beside the chain" in audit.problems[0]
+
+
+def test_a_missing_head_beside_two_ends_is_a_problem(folder):
+    """Which of them was the last is a guess."""
+    folder.delete("HEAD")
+    assert "2 manifests may have been the last" in read_checkpoint(folder.uri).problems[0]
+
+
+def test_a_file_that_is_longer_than_its_record_is_found(folder):
+    """The bytes behind its end are covered by no digest."""
+    folder.write_file(FILE.name, [bytes(4096), b"x"])
+    assert "is longer than the 4,096 bytes" in read_checkpoint(folder.uri).files[0].problem

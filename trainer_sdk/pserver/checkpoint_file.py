@@ -14,17 +14,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from master.api.document import decode_document, encode_document
+from master.api.document import encode_document, from_plain, parse_json
 from master.api.identities import BucketId, CutId, Incarnation, MemberName, TableSpec
 from master.api.messages import BucketMarks, FileRecord
 from master.api.positions import PositionSet
 from master.api.storage import Storage
+from master.api.versions import Form
 from trainer_sdk.errors import CheckpointError
 from trainer_sdk.pserver.bucket_bytes import bucket_digest
 
 MAGIC: Final = b"EDLCKPT1"
 _TRAILER: Final = struct.Struct("<QQ64s8s")
 _READ_BYTES: Final = 16 * 1024 * 1024  # neighbouring extents are read together up to this
+
+INDEX_FORM: Final = Form(name="index of a checkpoint file")
 
 Extent = tuple[BucketId, int, int, str]
 
@@ -80,7 +83,10 @@ def write_checkpoint(
 
 
 def read_index(storage: Storage, name: str, size_bytes: int) -> FileIndex:
-    """What the file says of itself.  Raises StorageError, or CheckpointError when it is no such file or was altered."""
+    """What the file says of itself, as of older versions too.
+
+    Raises StorageError, CheckpointError when it is no such file or was altered, DocumentError for a newer version.
+    """
     at = size_bytes - _TRAILER.size
     if at < len(MAGIC):
         raise CheckpointError(name, f"{size_bytes} bytes are too few for a checkpoint file: it was cut short")
@@ -90,7 +96,9 @@ def read_index(storage: Storage, name: str, size_bytes: int) -> FileIndex:
     text = storage.read(name, offset=offset, length_bytes=length)
     if bucket_digest([memoryview(text)]).encode() != digest:
         raise CheckpointError(name, "its index does not have the digest that it should have: it was altered")
-    return decode_document(FileIndex, text)
+    plain = parse_json(text)
+    version = plain.get("version") if isinstance(plain, dict) else None
+    return from_plain(FileIndex, INDEX_FORM.upgraded(plain, version) | {"version": INDEX_FORM.version})
 
 
 def read_buckets(storage: Storage, record: FileRecord, buckets: PositionSet) -> Iterator[tuple[int, memoryview]]:
@@ -126,7 +134,7 @@ def _chunks(
             yield from pieces
     index = encode_document(
         FileIndex(
-            version=1,
+            version=INDEX_FORM.version,
             cut=cut,
             server=author.server,
             incarnation=author.incarnation,
