@@ -1,10 +1,9 @@
-"""What `edl data audit` and `edl data verify` print: from what was found in a folder to lines and to JSON."""
+"""What `edl data audit` and `edl data verify` print: pure, from what was found in a folder to lines and to JSON."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 from master.api.audit import Audit, EpochAudit
 from master.api.resuming import tell_manifest
@@ -75,24 +74,6 @@ def _epoch_line(epoch: EpochAudit) -> str:
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------
-
-_TELL_AFTER_S: Final = 2.0
-
-
-class Progress:
-    """Tells how far a long reading is, every two seconds.  Nothing is said of a short one."""
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._told_s = time.monotonic()
-
-    def tell(self, read_bytes: int, of_bytes: int) -> None:
-        """So many bytes of so many were read."""
-        now_s = time.monotonic()
-        if now_s - self._told_s >= _TELL_AFTER_S:
-            self._told_s = now_s
-            share = 100 * read_bytes // of_bytes if of_bytes else 100
-            print(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)", file=self._out, flush=True)
 
 
 def verdict_content(verdict: Verdict) -> Mapping[str, Any]:

@@ -7,11 +7,11 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
@@ -20,6 +20,7 @@ from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.targets import complete_target
 from autoscaler.cli.where import PLUGIN, Side, Where, on_option, where_options
 
+_TELL_AFTER_S: Final = 2.0
 _SHOWN: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
 
 
@@ -123,7 +124,7 @@ def verify(*, checkpoint: str, is_json: bool, where: Where) -> None:
     edl data verify runs/20260102-150405-digits/checkpoints/digits
     edl data verify tj/digits --json
     """  # noqa: D301 - click keeps the lines after this mark as they are
-    from autoscaler.cli.auditing import Progress, verdict_content, verdict_lines  # noqa: PLC0415 - fsspec: not for --help
+    from autoscaler.cli.auditing import verdict_content, verdict_lines  # noqa: PLC0415 - fsspec: not for --help
     from master.api.errors import ContractError  # noqa: PLC0415 - with it
     from master.api.storage import open_storage  # noqa: PLC0415 - with it
     from master.api.verifying import verify_folder  # noqa: PLC0415 - with it
@@ -140,6 +141,22 @@ def verify(*, checkpoint: str, is_json: bool, where: Where) -> None:
     )
     if not found.is_whole:
         raise CommandError(Exit.FAILED, f"{uri} is not whole")
+
+
+class Progress:
+    """Tells how far a long reading is, every two seconds.  Nothing is said of a short one."""
+
+    def __init__(self, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out, self._clock = out, clock
+        self._told_s = clock()
+
+    def tell(self, read_bytes: int, of_bytes: int) -> None:
+        """So many bytes of so many were read."""
+        now_s = self._clock()
+        if now_s - self._told_s >= _TELL_AFTER_S:
+            self._told_s = now_s
+            share = 100 * read_bytes // of_bytes if of_bytes else 100
+            print(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)", file=self._out, flush=True)
 
 
 def _uri_of(checkpoint: str, where: Where) -> str:
