@@ -26,6 +26,7 @@ from master.errors import InvalidSettingError, PermanentError
 from master.folder import CheckpointFolder
 from master.metrics import Counts, serve_metrics
 from master.server import MasterServer
+from master.standby import stand_by
 from master.store.etcd.store import EtcdStore
 from master.store.memory import MemoryCluster
 from master.store.port import Store
@@ -90,6 +91,8 @@ async def _run(settings: Settings) -> None:
             folder = CheckpointFolder(storage)
         except ContractError as error:
             raise InvalidSettingError("EDL_CHECKPOINT_URI", str(error), hint="Name a folder") from error
+        if settings.is_standby and not await stand_by(store):
+            return
         counts = Counts()
         server = MasterServer(hello=Hello(job=settings.job, software="edl"), token=settings.token)
         address = await server.start(settings.listen, settings.tls)

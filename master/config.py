@@ -27,6 +27,7 @@
 | EDL_TOKEN_FILE         | file with the job's shared secret; absent: none is asked for         |                   |
 | EDL_TLS_DIR            | folder with ca.crt, tls.crt, tls.key                                 |                   |
 | EDL_PARENT_PID         | end when this process is no longer our parent                        |                   |
+| EDL_STANDBY            | 1: do nothing until SIGUSR1 says that the process before is dead     | 0                 |
 | EDL_LOG_LEVEL          | DEBUG, INFO, WARNING or ERROR                                        | INFO              |
 | EDL_CHECK_INVARIANTS   | 1: check the core's invariants after each event (slow)               | 0                 |
 """
@@ -104,6 +105,7 @@ class Settings:
     token: str = field(repr=False)  # empty: none asked for
     tls: Identity | None
     parent_pid: int | None
+    is_standby: bool
     log_level: str
     checks_invariants: bool
 
@@ -141,6 +143,7 @@ class Settings:
             token=_secret(environ),
             tls=_identity(environ),
             parent_pid=_whole(environ, "EDL_PARENT_PID", default=0, least=0) or None,
+            is_standby=environ.get("EDL_STANDBY", "0") == "1",
             log_level=_log_level(environ),
             checks_invariants=environ.get("EDL_CHECK_INVARIANTS", "0") == "1",
         )

@@ -63,6 +63,7 @@ class Terms:
     async def run(self, *, holder: str) -> None:
         """Serves whenever it leads.  Raises SteppedDownError when another one has taken over; until then, for ever."""
         timing, is_alone = self._settings.timing, not self._settings.has_standbys
+        await self._bury_predecessor(holder)
         async with Election(self._store, holder=holder, timing=timing, is_alone=is_alone) as election:
             while True:
                 reign = await election.won()
@@ -72,6 +73,20 @@ class Terms:
                     log.warning("term %d is over: %s", reign.leadership.term, error)
                 election.step_down(reign, LossReason.GIVEN_UP)
                 await self._check_leader(holder)
+
+    async def _bury_predecessor(self, holder: str) -> None:
+        """Give back the lease of the process before, which led under our own name and address.
+
+        It is dead: whoever starts masters (the local cluster, a kubelet) starts one at a place when the last one's
+        processes are gone.  Were it not, its term would be fenced as ever; nobody waits for its lease (ADR 0202).
+        """
+        try:
+            leader = await self._store.read_leader()
+            if leader is not None and leader.holder == holder:
+                log.info("term %d ended with its process: its lease is given back", leader.term)
+                await self._store.resign(leader)
+        except StoreUnavailableError as error:
+            log.info("the lease of a process before, if there was one, is left to expire: %s", error)
 
     async def _serve(self, reign: Reign) -> None:
         term_number = reign.leadership.term

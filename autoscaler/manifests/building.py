@@ -185,7 +185,7 @@ def _with_pod(requests: Resources) -> Resources:
 def _job_notices(job: TrainingJob) -> list[str]:
     notices = []
     if job.master.replicas > 1:
-        notices.append(f"master.replicas {job.master.replicas} is accepted; this version runs 1 and restarts it")
+        notices.append(f"master.replicas {job.master.replicas} is for Kubernetes; here one runs, and one stands by")
     if job.mode is Mode.OBSERVE:
         notices.append("mode observe is for Kubernetes; here the job runs")
     if job.server is not None and job.server.may_be_short_of_copies:

@@ -9,7 +9,7 @@ from master.api.codec import encode_member_envelope
 from master.api.hello import Hello
 from master.api.storage import LocalStorage
 from master.config import Settings
-from master.errors import StoreUnavailableError
+from master.errors import FencedError, StoreUnavailableError
 from master.folder import CheckpointFolder
 from master.metrics import Counts
 from master.server import MasterServer
@@ -99,3 +99,24 @@ async def test_a_term_that_cannot_read_the_store_asks_again_and_campaigns_once(t
         await asyncio.gather(serving, return_exceptions=True)
     assert server.term is None
     assert await store.read_leader() is None
+
+
+@pytest.mark.parametrize(("name", "leads"), [("me", True), ("somebody else", False)])
+async def test_the_lease_of_the_process_before_at_this_place_is_given_back(tmp_path, name, leads):
+    """Its own name and address: that one is dead, and its lease is not waited for; another's is (ADR 0202)."""
+    store, server = Link(refusals=0), MasterServer(hello=Hello(job="digits"), token="")
+    before = await store.try_lead(holder="me", ttl_s=600)
+    serving = asyncio.create_task(terms_of(tmp_path, store, server).run(holder=name))
+    if leads:
+        await led(server)
+        assert server.term is not None
+        with pytest.raises(FencedError):
+            await store.renew(before)
+    else:
+        async with asyncio.timeout(5):
+            while store.campaigns < 1:  # noqa: ASYNC110 - a few turns of the loop
+                await asyncio.sleep(0)
+        assert server.term is None
+        assert await store.read_leader() == before
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)

@@ -78,6 +78,7 @@ class LocalCluster:
             recorder,
             clock=clock,
             command_of=self._command_of,
+            standby_of=self._standby_of,
             on_gone=self._take_gone,
             on_restart=self._take_restart,
             on_crash=on_crash,
@@ -280,6 +281,9 @@ class LocalCluster:
 
     def _command_of(self, pod: LocalPod) -> Command:
         return self._launching.command_of(pod, self.jobs.records.get(pod.owner) if pod.is_job_pod else None)
+
+    def _standby_of(self, pod: LocalPod) -> Command | None:
+        return self._launching.standby_of(pod, self.jobs.records.get(pod.owner) if pod.is_job_pod else None)
 
     def _template(self, action: CreatePod) -> PodTemplate:
         job = self.jobs.records[action.job].job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -62,6 +62,16 @@ class Launching:
             cwd=self.working_dir / template.working_dir if template.working_dir else self.working_dir,
             log=pod.log,
         )
+
+    def standby_of(self, pod: LocalPod, record: JobRecord | None) -> Command | None:
+        """What stands by for this pod's process, started and connected; None: nothing could take over from it.
+
+        A master without a store keeps what it knows in its memory, and one of the user's own may know no such order.
+        """
+        if record is None or pod.role is not Role.MASTER or not record.place.etcd or pod.template.command:
+            return None
+        command = self.command_of(pod, record)
+        return replace(command, env={**command.env, "EDL_STANDBY": "1"}, waits=True)
 
 
 def _own_program(role: Role) -> tuple[str, ...]:

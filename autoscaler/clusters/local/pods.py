@@ -43,7 +43,15 @@ class LocalPod:
     @property
     def key(self) -> str:
         """Names the present process; never used twice, though the pod of a server that left may come again."""
-        return f"{self.name}#{self.created_at_s!r}.{self.starts}"
+        return self._key(self.starts)
+
+    @property
+    def next_key(self) -> str:
+        """Names the process that comes after the present one; it may be there already, standing by."""
+        return self._key(self.starts + 1)
+
+    def _key(self, starts: int) -> str:
+        return f"{self.name}#{self.created_at_s!r}.{starts}"
 
     @property
     def is_leaving(self) -> bool:

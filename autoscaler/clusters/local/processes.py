@@ -28,12 +28,16 @@ _LONGEST_LINE_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What to run.  `log` takes standard output and error."""
+    """What to run.  `log` takes standard output and error.
+
+    `waits`: it begins with SIGUSR1 blocked, so that this order may be given before the program is ready for it.
+    """
 
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
     log: Path
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +126,7 @@ class Processes:
             "env": dict(command.env),
             "cwd": str(command.cwd),
             "log": str(command.log),
+            "waits": command.waits,
         }
         try:
             self._send(order)
@@ -131,6 +136,10 @@ class Processes:
             raise WardenLostError(f"no answer from the warden for {_ANSWER_DEADLINE_S:.0f} s") from None
         finally:
             self._starting.pop(key, None)
+
+    def pid_of(self, key: str) -> int:
+        """Of its first process, which has started."""
+        return self._running[key]
 
     def is_running(self, key: str) -> bool:
         """Whether any process of the key may still exist."""
@@ -145,6 +154,10 @@ class Processes:
         if key in self._running:
             is_group = number is not signal.SIGTERM
             self._send({"op": "signal", "key": key, "signal": int(number), "group": is_group})
+
+    def end(self, key: str) -> None:
+        """Kill all processes of the key, those too whose start is under way; it need not exist."""
+        self._send({"op": "signal", "key": key, "signal": int(signal.SIGKILL), "group": True})
 
     def _send(self, order: Mapping[str, Any]) -> None:
         assert self._writer is not None

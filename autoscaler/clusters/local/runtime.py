@@ -1,5 +1,8 @@
 """Keeps one process behind each bound pod: starts it, finds out when it is ready, ends it in time, restarts it.
 
+Behind a master stands a second process, started and connected, which takes over within moments (ADR 0202): it is told
+only when no process of the one before is left.
+
 Which pods there are is not decided here, nor what the end of a trainer means for its job (`on_gone`).  Servers, masters
 and web pods restart in place, at once first, then with growing pauses; a trainer that ends is gone.
 """
@@ -16,7 +19,7 @@ from typing import Any, Final
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.ports import HOST
-from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError
+from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError, WardenLostError
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import PodName, PodPhase, Role
@@ -25,6 +28,8 @@ from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 _PROBE_EVERY_S: Final = 0.02
 _PROBE_SLOWER_AFTER_S: Final = 5.0
 _PROBE_SLOWLY_EVERY_S: Final = 0.5
+_STANDBY_AFTER_S: Final = 2.0
+"""After a master serves: the interpreter of the one that stands by is in nobody's way at a job's start."""
 _NOT_RUN: Final = 127
 """Exit code of a command that could not be run, as shells have it."""
 
@@ -41,8 +46,8 @@ class Gone:
 class Runtime:
     """The processes behind the pods of a table.
 
-    `command_of` says what a pod runs; `on_gone` hears of each pod that was dropped, `on_restart` of each whose process
-    has ended unasked and is started again.
+    `command_of` says what a pod runs, `standby_of` what stands by for it, if anything; `on_gone` hears of each pod that
+    was dropped, `on_restart` of each whose process has ended unasked and is started again.
     """
 
     def __init__(
@@ -52,6 +57,7 @@ class Runtime:
         *,
         clock: Callable[[], float],
         command_of: Callable[[LocalPod], Command],
+        standby_of: Callable[[LocalPod], Command | None],
         on_gone: Callable[[Gone], None],
         on_restart: Callable[[LocalPod], None],
         on_crash: Callable[[BaseException], None],
@@ -60,6 +66,8 @@ class Runtime:
         self._recorder = recorder
         self._clock = clock
         self._command_of = command_of
+        self._standby_of = standby_of
+        self._standbys: dict[str, asyncio.Task[None]] = {}  # that are being started, by key
         self._on_gone = on_gone
         self._on_restart = on_restart
         self._on_crash = on_crash
@@ -74,9 +82,10 @@ class Runtime:
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
-        for task in self._tasks:
+        tasks = (*self._tasks, *self._standbys.values())
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def launch(self, name: PodName) -> None:
         """Start the process of a bound pod."""
@@ -87,6 +96,7 @@ class Runtime:
         pod = self._table.pods[name]
         first_time = not pod.is_leaving
         pod = self._table.update(name, phase=PodPhase.TERMINATING, grace_s=grace_s, leaving=pod.leaving or why)
+        self.end_standby(pod)
         if first_time:
             self._recorder.note("Drained" if grace_s > 0 else "Killed", f"pod/{name}", "Leaving", why)
         if name in self._starting:
@@ -127,6 +137,17 @@ class Runtime:
             return
         self._table.update(name, phase=PodPhase.READY, ready_at_s=self._clock())
         self._recorder.note("Ready", f"pod/{name}", "Ready", f"on {pod.node}")
+        if self._standby_of(pod) is not None:
+            self._later(f"{name} standby", _STANDBY_AFTER_S, lambda: self._have_standby(name, pod.key))
+
+    def end_standby(self, pod: LocalPod) -> None:
+        """Nothing stands by for this pod's process."""
+        self._cancel_timer(f"{pod.name} standby")
+        starting = self._standbys.pop(pod.next_key, None)
+        if starting is not None:
+            starting.cancel()
+        if starting is not None or self.processes.is_running(pod.next_key):
+            self.processes.end(pod.next_key)
 
     async def _start(self, name: PodName) -> None:
         pod = self._table.pods.get(name)
@@ -143,7 +164,7 @@ class Runtime:
         )
         self._starting.add(name)
         try:
-            pid = await self.processes.start(pod.key, self._command_of(pod))
+            pid = await self._take_over(pod) or await self.processes.start(pod.key, self._command_of(pod))
         except StartError as error:
             self._starting.discard(name)
             await asyncio.to_thread(_append, pod, f"{error}\n")
@@ -161,6 +182,33 @@ class Runtime:
             self._later(pod.key, pod.grace_s, lambda: self._kill(name, pod.key))
             return
         await self._watch_readiness(pod)
+
+    def _have_standby(self, name: PodName, key: str) -> None:
+        """Start what stands by for this very process, unless that is gone or leaves."""
+        pod, command = self._table.pods.get(name), None
+        if pod is not None and pod.key == key and not pod.is_leaving:
+            command = self._standby_of(pod)
+        if pod is not None and command is not None:
+            self._standbys[pod.next_key] = asyncio.create_task(self._start_standby(pod, command))
+
+    async def _start_standby(self, pod: LocalPod, command: Command) -> None:
+        try:
+            await self.processes.start(pod.next_key, command)
+        except (
+            StartError,
+            WardenLostError,
+        ) as error:  # the pod itself lives; its next process is started when it is due
+            self._recorder.note("Failed", f"pod/{pod.name}", "NoStandby", str(error))
+
+    async def _take_over(self, pod: LocalPod) -> int | None:
+        """Tell what stands by that all processes before it are gone; its pid, None where nothing stands by."""
+        self._cancel_timer(f"{pod.name} standby")
+        if (starting := self._standbys.pop(pod.key, None)) is not None:
+            await asyncio.gather(starting, return_exceptions=True)
+        if not self.processes.is_running(pod.key):
+            return None
+        self.processes.signal(pod.key, signal.SIGUSR1)
+        return self.processes.pid_of(pod.key)
 
     async def _watch_readiness(self, pod: LocalPod) -> None:
         """A web pod is ready when its port answers, a master when its job's Status does (`jobs`), others at once."""
@@ -196,7 +244,8 @@ class Runtime:
     def _restart(self, pod: LocalPod, story: str) -> None:
         ran_s = self._clock() - (pod.started_at_s or 0.0)
         quick_ends = 1 if ran_s >= STEADY_AFTER_S else pod.quick_ends + 1
-        pause = pause_s(quick_ends)
+        stands_by = self.processes.is_running(pod.next_key)  # begun after the present one served: no loop of crashes
+        pause = 0.0 if stands_by else pause_s(quick_ends)
         following = "starts again at once" if pause == 0 else f"starts again in {pause:.0f} s"
         waiting = "" if pause == 0 else f"CrashLoopBackOff: {following}"
         self._table.update(

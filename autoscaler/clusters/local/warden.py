@@ -6,7 +6,7 @@ environment lives until the run ends); and it notices the end of the run, `kill 
 of its socket.  It speaks JSON lines over the inherited descriptor named on its command line; `processes` is the other
 end.  It decides nothing: graces, restarts and readiness are the run's.
 
-    -> {"op": "start", "key", "argv", "env", "cwd", "log"}      <- {"key", "pid"} | {"key", "error"}
+    -> {"op": "start", "key", "argv", "env", "cwd", "log", "waits"}      <- {"key", "pid"} | {"key", "error"}
     -> {"op": "signal", "key", "signal", "group"}               <- {"key", "code", "pid"} when its processes are gone
 """
 
@@ -124,7 +124,7 @@ class Warden:
                 env=order["env"] | {_MARK: key},
                 cwd=order["cwd"],
                 start_new_session=True,
-                preexec_fn=self._die_with_parent,  # noqa: PLW1509 - this process has one thread
+                preexec_fn=self._die_and_wait if order["waits"] else self._die_with_parent,  # noqa: PLW1509 - one thread
             )
         self._children[key] = child
         self._keys[child.pid] = key
@@ -135,6 +135,11 @@ class Warden:
         self._libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
+
+    def _die_and_wait(self) -> None:
+        """In the child: an order to begin is kept for it until it is ready."""
+        self._die_with_parent()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 
     def _reap(self) -> None:
         """Report each pod whose first process has ended, after killing what it left behind."""

@@ -1,0 +1,198 @@
+"""A master is killed, again and again: how long until the next one grants work, and how long commits stand still.
+
+`beside`: its process dies on its node, where another stands by (ADR 0202).  `cold`: the same without that one, so that
+the kill costs an interpreter.  `elsewhere`: nobody sees it die, and another master, as on another node, waits for the
+lease.  Raw times of every kill are kept in docs/failover.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import grpc.aio
+
+from autoscaler.clusters.local import runtime as local_runtime
+from autoscaler.clusters.local.run import LocalRun
+from bench.bench_cluster import cluster
+from bench.rows import Row, print_rows
+from master.api.channel import CLIENT_OPTIONS
+from master.api.codec import encode_hello
+from master.api.edl.master.v1 import master_pb2
+from master.api.edl.master.v1.master_pb2_grpc import MasterStub
+from master.api.hello import TOKEN_METADATA_KEY, Hello
+from master.api.status import JobStatus, decode_status
+from master.etcd_server.cluster import start_etcd
+from master.etcd_server.finder import find_etcd
+from master.store.etcd.config import EtcdConfig
+from master.store.etcd.store import EtcdStore
+
+RAW: Final = Path(__file__).parent.parent / "docs" / "failover.json"
+JOB: Final = "job"
+MASTER: Final = "job-master-0"
+KILLS: Final = {"beside": 200, "cold": 20}
+ELSEWHERE: Final = 30
+LEASE_S: Final = 6
+POLL_S: Final = 0.01
+LIMIT_S: Final = 60.0
+QUIET_S: Final = (2.5, 4.0)  # between a recovery and the next kill: one stands by again, and some commits are made
+EVERY_S: Final = 2.0  # of commits: from one's end to the next one's begin
+
+
+@dataclass(slots=True)
+class Watch:
+    """What the masters say, at any moment."""
+
+    status: JobStatus | None = None
+    commits_s: list[float] = field(default_factory=list)  # when each new head was seen
+
+    def take(self, status: JobStatus | None) -> None:
+        before, self.status = self.status, status or self.status
+        if status is not None and status.head is not None and (before is None or before.head != status.head):
+            self.commits_s.append(time.monotonic())
+
+
+async def follow(run: LocalRun, watch: Watch) -> None:
+    """Ask the master, whoever it is, for ever."""
+    place = run.cluster.jobs.records[JOB].place
+    request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=JOB, software="bench")))
+    while True:
+        async with grpc.aio.insecure_channel(place.master, options=CLIENT_OPTIONS) as channel:
+            stub: Any = MasterStub(channel)
+            try:
+                while True:
+                    reply = await stub.Status(request, timeout=1.0, metadata=((TOKEN_METADATA_KEY, place.token),))
+                    watch.take(decode_status(reply.job_status_json))
+                    await asyncio.sleep(POLL_S)
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(POLL_S)
+
+
+async def until(condition: Callable[[], bool], what: str) -> float:
+    """Seconds until the condition holds."""
+    begun_s = time.monotonic()
+    while not condition():
+        if time.monotonic() - begun_s > LIMIT_S:
+            raise SystemExit(f"waited in vain for {what}")
+        await asyncio.sleep(POLL_S / 2)
+    return time.monotonic() - begun_s
+
+
+async def kill_all(run: LocalRun, watch: Watch, count: int) -> list[dict[str, float]]:
+    """One row a kill: seconds until a new term grants, and the longest time without a commit around it."""
+    rows = []
+    for _ in range(count):
+        await asyncio.sleep(random.uniform(*QUIET_S))  # noqa: S311  not a secret
+        assert watch.status is not None
+        term, seen = watch.status.term, len(watch.commits_s)
+        run.cluster.runtime.send_signal(MASTER, signal.SIGKILL)
+        led_s = await until(lambda term=term: leads_after(watch, term), "the next term")  # type: ignore[misc]
+        grants_s = led_s + await until(lambda: grants(watch), "a grant")
+        await until(lambda seen=seen: len(watch.commits_s) > seen + 1, "two commits")  # type: ignore[misc]
+        times_s = watch.commits_s[seen - 1 :]
+        gap_s = max(later - earlier for earlier, later in pairwise(times_s))
+        rows.append({"leads_s": round(led_s, 3), "grants_s": round(grants_s, 3), "commit_gap_s": round(gap_s, 3)})
+    return rows
+
+
+def leads_after(watch: Watch, term: int) -> bool:
+    return watch.status is not None and watch.status.term > term
+
+
+def grants(watch: Watch) -> bool:
+    return watch.status is not None and watch.status.positions.leased > 0
+
+
+async def kill_elsewhere(count: int) -> list[dict[str, float]]:
+    """Two masters that know nothing of one another: seconds from the leader's death to the next term."""
+    binary = find_etcd(allow_demo_version=False, environ=os.environ, say=print)
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        async with start_etcd(binary, Path(name) / "etcd") as etcd:
+            store = EtcdStore(EtcdConfig(endpoints=etcd.endpoints), JOB)
+            masters = {one: await start_master(Path(name), one, etcd.endpoints) for one in ("a", "b")}
+            for _ in range(count):
+                await asyncio.sleep(random.uniform(*QUIET_S))  # noqa: S311  not a secret
+                leader = await store.read_leader()
+                assert leader is not None
+                begun_s, dead = time.monotonic(), leader.holder[0]
+                masters[dead].kill()
+                await masters[dead].wait()
+                while (now := await store.read_leader()) is None or now.term == leader.term:  # noqa: ASYNC110 - of others
+                    await asyncio.sleep(POLL_S)
+                rows.append({"leads_s": round(time.monotonic() - begun_s, 3)})
+                masters[dead] = await start_master(Path(name), dead, etcd.endpoints)
+            for master in masters.values():
+                master.kill()
+                await master.wait()
+            await store.close()
+    return rows
+
+
+async def start_master(folder: Path, name: str, endpoints: tuple[str, ...]) -> asyncio.subprocess.Process:
+    environment = os.environ | {
+        "EDL_ENV_VERSION": "1", "EDL_JOB": JOB, "EDL_NAME": name, "EDL_LISTEN": "127.0.0.1:0", "EDL_MASTERS": "2",
+        "EDL_ETCD_ENDPOINTS": ",".join(endpoints), "EDL_CHECKPOINT_URI": str(folder / "checkpoints"),
+        "EDL_LEADER_TTL_S": str(LEASE_S),
+    }  # fmt: skip
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "master", env=environment, stderr=asyncio.subprocess.DEVNULL
+    )
+
+
+async def measure(kind: str) -> list[dict[str, float]]:
+    local_runtime._STANDBY_AFTER_S = 1e9 if kind == "cold" else 2.0  # noqa: SLF001
+    with tempfile.TemporaryDirectory() as folder:
+        async with cluster(Path(folder), nodes=2, most=2) as run:
+            watch = Watch()
+            following = asyncio.create_task(follow(run, watch))
+            await until(lambda: grants(watch) and len(watch.commits_s) > 1, "a job that trains and commits")
+            rows = await kill_all(run, watch, int(sys.argv[1]) if len(sys.argv) > 1 else KILLS[kind])
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+    return rows
+
+
+def rows_of(kind: str, kills: list[dict[str, float]], goal: str) -> list[Row]:
+    grants_s = sorted(kill["grants_s"] for kill in kills)
+    gaps_s = sorted(kill["commit_gap_s"] for kill in kills)
+    note = f"{len(kills)} kills; median {statistics.median(grants_s):.2f} s, longest {grants_s[-1]:.2f} s"
+    gaps = f"median {statistics.median(gaps_s):.2f} s, longest {gaps_s[-1]:.2f} s; commits every {EVERY_S:g} s"
+    return [
+        Row(name=f"master killed, {kind}: to the next grant, p99", value=p99(grants_s), unit="s", goal=goal, note=note),
+        Row(name=f"master killed, {kind}: between two commits, p99", value=p99(gaps_s), unit="s", note=gaps),
+    ]
+
+
+def p99(ordered: list[float]) -> float:
+    return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+
+
+async def main() -> None:
+    raw = {kind: await measure(kind) for kind in KILLS}
+    raw["elsewhere"] = await kill_elsewhere(int(sys.argv[1]) if len(sys.argv) > 1 else ELSEWHERE)
+    RAW.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    print_rows(rows_of("another stands by", raw["beside"], "<= 1"))
+    print_rows(rows_of("none stands by", raw["cold"], ""))
+    terms_s = sorted(kill["leads_s"] for kill in raw["elsewhere"])
+    note = f"{len(terms_s)} kills; median {statistics.median(terms_s):.2f} s, longest {terms_s[-1]:.2f} s"
+    goal = f"<= {LEASE_S + 0.5}"
+    print_rows(
+        [Row(name="master killed unseen: to the next term, p99", value=p99(terms_s), unit="s", goal=goal, note=note)]
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,178 @@
+"""A master that dies is followed by a process that stood by; one that is merely stopped is not (ADR 0202, M5)."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from autoscaler.clusters.local.run import LocalRun, RunSettings
+from autoscaler.domain import Resources
+from autoscaler.manifests import parse_files
+from autoscaler.manifests.building import make_machine
+from tests.integration.local_stage import PROGRAMS
+
+MASTER = "ledger-master-0"
+BUDGET_S = 60.0
+JOB = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: ledger}}
+spec:
+  trainer:
+    minReplicas: 1
+    maxReplicas: 1
+    template:
+      spec:
+        terminationGracePeriodSeconds: 2
+        containers:
+          - name: trainer
+            command: ["{python}", "{program}", "--out={out}", "--size=1000000"]
+            resources: {{requests: {{cpu: 1, memory: 64Mi}}}}
+  checkpoint: {{everySeconds: 1}}
+"""
+
+
+@asynccontextmanager
+async def run_of(tmp_path, etcd):
+    """A run of one job whose master serves and has one standing by."""
+    (tmp_path / "job.yaml").write_text(
+        JOB.format(python=sys.executable, program=PROGRAMS / "sharder.py", out=tmp_path / "out")
+    )
+    machine = make_machine("one", Resources(cpu_milli=4000, memory_bytes=8 << 30))
+    settings = RunSettings(
+        name="standby",
+        machines=(machine,),
+        devices=((),),
+        parent=tmp_path,
+        working_dir=tmp_path,
+        with_etcd=False,
+        etcd=",".join(etcd.endpoints),
+    )
+    async with LocalRun(settings) as run:
+        run.submit(parse_files([tmp_path / "job.yaml"]))
+        await until(run, lambda: has_standby(run), "one that stands by")
+        yield run
+        await run.stop()
+
+
+async def until(run, condition, what):
+    deadline_s = time.monotonic() + BUDGET_S
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        await run.cluster.changed(0.05)
+
+
+def master(run):
+    return run.cluster.table.pods.get(MASTER)
+
+
+def has_standby(run):
+    pod = master(run)
+    return pod is not None and run.cluster.runtime.processes.is_running(pod.next_key)
+
+
+def standby_pid(run):
+    return run.cluster.runtime.processes.pid_of(master(run).next_key)
+
+
+@pytest.fixture
+async def store(etcd, open_store):
+    return open_store(etcd, job="ledger")
+
+
+async def next_term(store, before):
+    """Seconds until another term leads."""
+    begun_s = time.monotonic()
+    async with asyncio.timeout(BUDGET_S):
+        while (leader := await store.read_leader()) is None or leader.term == before.term:  # noqa: ASYNC110 - in etcd
+            await asyncio.sleep(0.02)
+    return leader, time.monotonic() - begun_s
+
+
+async def test_a_killed_master_is_followed_by_the_one_that_stood_by_and_that_by_another(tmp_path, etcd, store):
+    """Again and again, without a pause, whoever crashed before; nobody waits for the lease."""
+    async with run_of(tmp_path, etcd) as run:
+        for starts in (1, 2, 3):
+            assert master(run).starts == starts
+            stood_by, before = standby_pid(run), await store.read_leader()
+            assert run.cluster.kill(MASTER)
+            leader, took_s = await next_term(store, before)
+            assert leader.term > before.term
+            assert leader.holder == before.holder
+            assert took_s < 5.0  # a lease is 6 s
+            await until(run, lambda stood_by=stood_by: master(run).pid == stood_by, "its pod has that process")
+            await until(run, lambda: has_standby(run), "the next one that stands by")
+
+
+async def test_a_master_that_is_stopped_is_not_followed(tmp_path, etcd, store):
+    """It is not dead, and may wake up: what stands by is told nothing, so that there are never two (M5)."""
+    async with run_of(tmp_path, etcd) as run:
+        before, stood_by = await store.read_leader(), standby_pid(run)
+        assert run.cluster.runtime.send_signal(MASTER, signal.SIGSTOP)
+        await asyncio.sleep(3.0)
+        assert await store.read_leader() == before
+        assert standby_pid(run) == stood_by
+        assert run.cluster.runtime.send_signal(MASTER, signal.SIGCONT)
+        await asyncio.sleep(1.0)
+        assert await store.read_leader() == before  # and nobody took its term meanwhile
+
+
+async def test_what_stood_by_goes_with_its_master(tmp_path, etcd):
+    """A job that is deleted leaves no process behind."""
+    async with run_of(tmp_path, etcd) as run:
+        stood_by = standby_pid(run)
+        run.cluster.delete_job("ledger")
+        await until(run, lambda: master(run) is None, "the master's end")
+        await until(run, lambda: not Path(f"/proc/{stood_by}").exists(), "the end of what stood by")
+
+
+@pytest.fixture
+def start_standby(etcd, tmp_path):
+    """Starts a master as the local cluster does one that stands by."""
+    started = []
+
+    def start():
+        environment = os.environ | {
+            "EDL_JOB": "ledger",
+            "EDL_NAME": MASTER,
+            "EDL_STANDBY": "1",
+            "EDL_ADDRESS_FILE": str(tmp_path / "address"),
+            "EDL_CHECKPOINT_URI": str(tmp_path / "checkpoints"),
+            "EDL_ETCD_ENDPOINTS": ",".join(etcd.endpoints),
+        }
+        block = lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # noqa: E731
+        command = [sys.executable, "-m", "master"]
+        started.append(subprocess.Popen(command, env=environment, preexec_fn=block))  # noqa: PLW1509 - it blocks a signal
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+async def test_an_order_that_comes_before_it_has_started_is_kept(start_standby, tmp_path, store):
+    """The master before may die while its standby's interpreter starts."""
+    process = start_standby()
+    process.send_signal(signal.SIGUSR1)
+    async with asyncio.timeout(BUDGET_S):
+        while await store.read_leader() is None:  # noqa: ASYNC110 - in etcd
+            await asyncio.sleep(0.05)
+    assert (tmp_path / "address").exists()
+    assert process.poll() is None
+
+
+async def test_one_that_stands_by_listens_nowhere_and_ends_when_it_is_told(start_standby, tmp_path, store):
+    """Until its time has come it is nobody."""
+    process = start_standby()
+    await asyncio.sleep(2.0)
+    assert not (tmp_path / "address").exists()
+    assert await store.read_leader() is None
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait, BUDGET_S) == 0
