@@ -22,9 +22,13 @@ from typing import Final
 
 from master.api.errors import StorageError
 from master.api.storage import LocalStorage, Storage
+from master.api.strangers import ForeignUserError, check_path
 
 RUN_LOCK: Final = ".edl-run"
 WRITERS_LOCK: Final = ".edl-writers"
+_FOR_OWNER: Final = 0o600
+"""Who can read a file can lock it: another user could hold up every run."""
+
 _MOST_BYTES: Final = 512  # of the line that says who holds a folder
 _held: Final[dict[str, int]] = {}
 
@@ -59,6 +63,7 @@ def claim_folder(storage: Storage, holder: str) -> FolderClaim | None:
     if not isinstance(storage, LocalStorage):
         return None
     with storage.errors_of(f"{RUN_LOCK} or {WRITERS_LOCK}"):
+        _check_strangers(storage.uri)
         Path(storage.uri).mkdir(parents=True, exist_ok=True)
         run = _open(storage.uri, RUN_LOCK, makes=True)
         try:
@@ -99,11 +104,23 @@ def hold_as_writer(storage: Storage) -> None:
 def _open(folder: str, name: str, *, makes: bool) -> int:
     """For reading, since one for writing would hold up a remount.  Raises OSError, StorageError for no plain file."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if makes else 0)
-    descriptor = os.open(Path(folder) / name, flags, 0o644)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    descriptor = os.open(Path(folder) / name, flags, _FOR_OWNER)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
         raise StorageError(name, f"in {folder} is no plain file: remove it")
+    if makes and stat.S_IMODE(mode) & ~_FOR_OWNER:  # of an earlier version
+        os.fchmod(descriptor, _FOR_OWNER)
     return descriptor
+
+
+def _check_strangers(folder: str) -> None:
+    """No other user has made, or can replace, what is locked.  Raises StorageError."""
+    try:
+        for name in (RUN_LOCK, WRITERS_LOCK):
+            check_path(Path(folder) / name)
+    except ForeignUserError as error:
+        raise StorageError(folder, str(error)) from error
 
 
 def _lock_alone(folder: str, run: int) -> None:

@@ -1,19 +1,25 @@
 """Another user of the same machine learns nothing of a run and changes nothing in it (ADR 0170)."""
 
 import json
+import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from autoscaler.clusters.local.folder import RunFolder
+from master.api.errors import StorageError
+from master.api.folder_lock import RUN_LOCK, WRITERS_LOCK, claim_folder
+from master.api.storage import open_storage
 from tests.integration.cli_stage import DEADLINE_S, EDL, PROGRAMS, edl, wait_until
 from tests.integration.strangers_stage import attack, family_of, listening_ports, needs_root, open_folder
 from tests.integration.test_cli_whole import JOB
 
 pytestmark = needs_root
 
+ROOT = PROGRAMS.parents[1]
 ENDLESS = "env: [{name: ROWS_EPOCHS, value: '100000'}]"
 
 
@@ -62,6 +68,41 @@ def test_each_job_of_a_run_has_a_secret_of_its_own(attacked):
     for name, token in held.items():
         files = [token_file_of(run, pod["metadata"]["name"]) for pod in pods_of(run, name)]
         assert {Path(file).read_text() for file in files} == {token}
+
+
+def test_another_user_holds_up_no_run_by_a_lock():
+    """Who could read the lock of a checkpoint folder could hold it, and every run said that the folder is in use."""
+    with open_folder() as folder:
+        storage = open_storage(str(folder / "checkpoints"))
+        locks = [folder / "checkpoints" / name for name in (RUN_LOCK, WRITERS_LOCK)]
+        (folder / "checkpoints").mkdir()
+        for path in locks:
+            path.touch(mode=0o644)  # as an earlier version left it
+        claim_folder(storage, "a run").release()
+        assert attack(locks=locks, files=locks) == {}
+        claim_folder(storage, "the next run").release()
+        (folder / "checkpoints").chmod(0o777)
+        with pytest.raises(StorageError, match="every user may write to"):
+            claim_folder(storage, "a run")
+
+
+def test_another_user_reaches_no_part_of_a_script_that_runs_alone():
+    """`python script.py`: its master and server had no secret at all, on two ports."""
+    with open_folder() as folder:
+        environment = {**os.environ, "ROWS_EPOCHS": "100000", "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)}
+        argv = [sys.executable, str(PROGRAMS / "rows.py")]
+        with subprocess.Popen(argv, cwd=folder, env=environment, stderr=subprocess.DEVNULL) as script:
+            try:
+                wait_until(lambda: len(list(folder.glob("edl-*/s/*"))) == 2, "its master and server")
+                (private,) = folder.glob("edl-*")
+                sockets = list(private.glob("s/*"))
+                assert listening_ports(family_of(script.pid)) == set()
+                found = attack(sockets=sockets, files=[private / "token"], folders=[private, private / "s"])
+                assert (private / "token").exists()
+                assert found == {}
+            finally:
+                script.terminate()
+                script.wait(DEADLINE_S)
 
 
 def pods_of(run, job):

@@ -1,9 +1,10 @@
 """An unprivileged neighbour of a run: `stranger.py < attack.json` becomes user `nobody`, attacks, and says what it got.
 
-It takes {"sockets": [path], "ports": [port], "files": [path], "folders": [path], "squat": path} and answers with what
-succeeded, in the same form; an empty answer means that it learnt nothing and changed nothing.
+It takes lists of what to try (`main` names them) and answers with what succeeded, in the same form; an empty answer
+means that it learnt nothing and changed nothing.
 """
 
+import fcntl
 import json
 import os
 import pwd
@@ -43,6 +44,14 @@ def rewrites_through(port):
     return False
 
 
+def locks(path):
+    """Holds a lock for reading, which keeps out whoever would have it alone."""
+    with suppress(OSError), Path(path).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return True
+    return False
+
+
 def reads(path):
     with suppress(OSError):
         return bool(Path(path).read_bytes())
@@ -69,6 +78,7 @@ def main():
     become_nobody()
     tries = {
         "sockets": reaches_socket, "ports": rewrites_through, "files": reads, "folders": lists, "squat": squats,
+        "locks": locks,
     }  # fmt: skip
     got = {kind: [one for one in asked.get(kind, ()) if attempt(one)] for kind, attempt in tries.items()}
     json.dump({kind: found for kind, found in got.items() if found}, sys.stdout)
