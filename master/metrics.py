@@ -77,6 +77,11 @@ class MasterCollector(Collector):
 def _of_status(status: JobStatus) -> Iterator[Metric]:
     yield _gauge("term", "The leader's term.", status.term)
     yield _gauge("lineage", "Number of the model's history.", status.lineage)
+    problems = GaugeMetricFamily(f"{PREFIX}_problem", "1 for what is the matter now.", labels=["what"])
+    told = (status.problem, status.checkpoint_problem, status.store_problem, status.moves_problem)
+    for what, problem in zip(("training", "checkpoints", "store", "moves"), told, strict=True):
+        problems.add_metric([what], int(bool(problem)))
+    yield problems
     places = GaugeMetricFamily(f"{PREFIX}_positions", "Positions of the job by place.", labels=["place"])
     for place in ("todo", "leased", "done", "skipping", "committed", "quarantined"):
         places.add_metric([place], getattr(status.positions, place))

@@ -36,8 +36,10 @@ def brief(status: JobStatus | None) -> str:
         for m in status.members
     )
     failure = status.failures[-1].message.splitlines()[-1:] if status.failures else []
+    told = (status.problem, status.checkpoint_problem, status.store_problem, status.moves_problem)
+    problems = "; ".join(filter(None, told)) or "no problem"
     return (
-        f"{status.phase}, {status.problem or 'no problem'}; term {status.term}, lineage {status.lineage}, "
+        f"{status.phase}, {problems}; term {status.term}, lineage {status.lineage}, "
         f"head {status.head}; {status.positions}; members: {members}; "
         f"{len(status.failures)} failures, {status.failures_in_a_row} in a row, the last: {failure}"
     )

@@ -44,7 +44,12 @@ async def test_metrics_follow_the_convention(tmp_path):
     assert float(samples['edl_master_positions{place="leased"}']) == len(lease.positions)
     assert samples['edl_master_members{role="trainer"}'] == "1.0"
     assert float(samples["edl_master_received_messages_total"]) >= 3
+    problems = {what: samples[f'edl_master_problem{{what="{what}"}}'] for what in PROBLEMS}
+    assert problems == dict.fromkeys(PROBLEMS, "0.0")
     assert samples["edl_master_reworked_positions_total"] == samples["edl_master_buckets_taken_over_total"] == "0.0"
+
+
+PROBLEMS = ("training", "checkpoints", "store", "moves")
 
 
 def read_page(port: int) -> str:

@@ -95,6 +95,16 @@ def test_describe_shows_what_keeps_a_job_from_training_and_from_checkpoints(cond
     assert lines == ([line] if line else [])
 
 
+def test_describe_says_for_how_long_a_job_has_waited():
+    """As its operators kept it; suspended time is not in it."""
+    for told, words in (({"waitingSince": "2026-01-02T03:03:05Z"}, ", has waited for room for "), ({}, " old\n")):
+        with stage() as (made, place):
+            made.make_job(told=status(**told))
+            text = "\n".join(place.describe("tj", "digits"))
+        state = next(line for line in text.splitlines() if line.startswith("State:"))
+        assert words in f"{state}\n"
+
+
 def test_describe_says_what_other_number_of_servers_would_be_better():
     """While it trains: a share of time that was measured before says nothing of a job that stands still."""
     measured = {

@@ -48,7 +48,9 @@ def _subjects(job: Object, now_s: float) -> Iterator[tuple[str, str]]:
         yield "State", f"{age} old; no operator has looked at it yet (kubectl -n edl-system get pods)"
         return
     holding = [one for one in _SHOWN_CONDITIONS if condition_of(job, one).get("status") == "True"]
-    yield "State", f"{', '.join(holding) or 'waiting'}; {age} old"
+    since_s = unix_s(text(status, "waitingSince"))
+    waits = "" if since_s is None else f", has waited for room for {format_age(max(0.0, now_s - since_s))}"
+    yield "State", f"{', '.join(holding) or 'waiting'}; {age} old{waits}"
     yield (
         "Trainers",
         f"{whole(trainers, 'ready')} ready, {whole(trainers, 'target')} wanted ({_allowed(job)}){_tiers(job)}",
