@@ -29,6 +29,7 @@ async def stand_by(store: Store) -> bool:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {TAKE_OVER})
+    log.info("stands by")
     looking = asyncio.create_task(_keep_warm(store))
     asked = [asyncio.create_task(event.wait()) for event in (take_over, end)]
     try:

@@ -148,7 +148,10 @@ def start_standby(etcd, tmp_path):
         }
         block = lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # noqa: E731
         command = [sys.executable, "-m", "master"]
-        started.append(subprocess.Popen(command, env=environment, preexec_fn=block))  # noqa: PLW1509 - it blocks a signal
+        log = (tmp_path / "log").open("wb")
+        with log:
+            process = subprocess.Popen(command, env=environment, stderr=log, preexec_fn=block)  # noqa: PLW1509 - one signal
+        started.append(process)
         return started[-1]
 
     yield start
@@ -171,7 +174,9 @@ async def test_an_order_that_comes_before_it_has_started_is_kept(start_standby, 
 async def test_one_that_stands_by_listens_nowhere_and_ends_when_it_is_told(start_standby, tmp_path, store):
     """Until its time has come it is nobody."""
     process = start_standby()
-    await asyncio.sleep(2.0)
+    async with asyncio.timeout(BUDGET_S):
+        while b"stands by" not in (tmp_path / "log").read_bytes():  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.05)
     assert not (tmp_path / "address").exists()
     assert await store.read_leader() is None
     process.send_signal(signal.SIGTERM)
