@@ -83,19 +83,36 @@ def groups_of(plan: Plan) -> dict[Group, list[DeletePod]]:
 def needed_by_wants(
     draft: Draft, groups: Mapping[Group, Sequence[DeletePod]], pods: Mapping[PodName, Pod]
 ) -> list[DeletePod]:
-    """Settle the unserved wants with the plan's victims; return those who are needed."""
+    """Settle the unserved wants with the plan's victims; return those who are needed.
+
+    Pods of one workload are alike: what leaves for one that was announced leaves for the pod that stands by now.
+    """
     needed: list[DeletePod] = []
+    alike: dict[str, list[Group]] = {}
+    for cause, name in groups:
+        if cause in FOR_WANTS:
+            alike.setdefault(kind_of(cause, name, pods), []).append((cause, name))
     for want in sorted(draft.unserved, key=urgency):
         shape = draft.shapes.number(want.shape)
         at = emptiest_room(draft, shape, now=False, is_there=want.is_there)
-        group = groups.get((want.cause, want.name), ())
-        if at is None and group:
+        left = alike.get(kind_of(want.cause, want.name, pods))
+        if at is None and left:
+            own = (want.cause, want.name)
+            group = groups[left.pop(left.index(own) if own in left else 0)]
             at = room_after(draft, want, group, pods)
             needed += group if at is not None else ()
         if at is not None:
             draft.rooms.take(at, shape, now=False)
     draft.unserved.clear()
     return needed
+
+
+def kind_of(cause: Cause, name: str, pods: Mapping[PodName, Pod]) -> str:
+    """Return what wants have in common that may take each other's room: their workload, or their headroom's shape."""
+    if cause is Cause.POD:
+        pod = pods.get(PodName(name))
+        return name if pod is None or pod.workload is None else pod.workload
+    return name.rpartition("+" if cause is Cause.ANNOUNCED_GROWTH else "-")[0]
 
 
 def room_after(draft: Draft, want: Want, group: Sequence[DeletePod], pods: Mapping[PodName, Pod]) -> int | None:

@@ -113,6 +113,20 @@ def test_nobody_leaves_for_announced_growth_that_was_withdrawn():
     assert held(driver, planned) == ()
 
 
+def test_room_for_announced_growth_is_for_the_pod_that_stands_by_now():
+    """Milliseconds after its Deployment the pod is there: the same trainer leaves, and not a plan later."""
+    driver = settled([node("a", 4_000)], [job("j", high=4)])
+    driver.cluster.put(Workload(name="web", shape=shape(1_000), desired_replicas=2, max_replicas=4))
+    planned = driver.plan()
+    assert len(deletions(planned, Cause.ANNOUNCED_GROWTH)) == 2
+    driver.cluster.put(web("web-1", 1_000, workload="web"))
+    assert held(driver, planned) == planned.actions
+    driver.cluster.put(web("web-2", 1_000, workload="web"))
+    assert held(driver, planned) == planned.actions
+    driver.cluster.put(replace(driver.cluster.pods["web-1"], nominated_node="elsewhere"))
+    assert len(held(driver, planned)) == 1
+
+
 def waiting_gang():
     driver = settled([node("a", 4_000)], [job("j", high=4)])
     driver.cluster.put(job("gang", low=2, high=2))

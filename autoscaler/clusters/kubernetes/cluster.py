@@ -187,7 +187,7 @@ class KubernetesCluster:
 
     async def _carry_out(self, action: Action) -> Outcome:
         check_fresh(self._store, self._clock())
-        self.view()
+        view = self.view()
         job = self.views.jobs.known.get(action.job)
         if job is None and not isinstance(action, DeletePod):
             return refused(f"there is no job {action.job}")
@@ -196,17 +196,17 @@ class KubernetesCluster:
         match action:
             case CreatePod():
                 assert job is not None
-                return await self._create(action, job)
+                return await self._create(action, job, view)
             case AdmitGang():
                 assert job is not None
-                return await self._admit(action, job)
+                return await self._admit(action, job, view)
             case DeletePod():
-                return await self._delete(action, job)
+                return await self._delete(action, job, view)
             case _:
                 assert_never(action)
 
-    async def _create(self, seat: CreatePod, job: KubeJob) -> Outcome:
-        facts, view = self.views.jobs.facts(job), self.view()
+    async def _create(self, seat: CreatePod, job: KubeJob, view: ClusterView) -> Outcome:
+        facts = self.views.jobs.facts(job)
         if facts.state is not JobState.ACTIVE:
             return refused(f"job {seat.job} takes no pods")
         if seat.role is Role.MASTER:
@@ -232,16 +232,16 @@ class KubernetesCluster:
         self._turned_away.forget(seat.job, seat.tier)
         return DONE
 
-    async def _admit(self, action: AdmitGang, job: KubeJob) -> Outcome:
+    async def _admit(self, action: AdmitGang, job: KubeJob, view: ClusterView) -> Outcome:
         if self.views.jobs.facts(job).state is not JobState.ACTIVE:
             return refused(f"job {action.job} takes no pods")
-        return await self._gangs.admit(action, self.view, self._clock())
+        return await self._gangs.admit(action, view, self.view)
 
-    async def _delete(self, action: DeletePod, job: KubeJob | None) -> Outcome:
+    async def _delete(self, action: DeletePod, job: KubeJob | None, view: ClusterView) -> Outcome:
         gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in _FOR_JOBS else None
         if gains is not None and gains.spec.mode is Mode.OBSERVE:
             return refused(f"its room is for job {gains.key}, which is only observed and would not take it")
-        standing = next((pod for pod in self.view().pods if pod.name == action.pod), None)
+        standing = next((pod for pod in view.pods if pod.name == action.pod), None)
         if standing is not None and standing.job != action.job:
             return refused(f"pod {action.pod} is no pod of job {action.job}")
         if action.role is Role.MASTER:

@@ -86,10 +86,10 @@ class Gangs:
         self._lifts: dict[JobName, Lift] = {}
         self._masterless: frozenset[JobName] = frozenset()  # they wait for the end of their pause
 
-    async def admit(self, action: AdmitGang, view: Callable[[], ClusterView], now_s: float) -> Outcome:
-        """Start a gang whole or not at all.  `view` gives the newest view each time it is asked."""
+    async def admit(self, action: AdmitGang, view: ClusterView, newest: Callable[[], ClusterView]) -> Outcome:
+        """Start a gang whole or not at all.  `view` is of this instant, `newest` gives later ones."""
         job = self._views.jobs.known[action.job]
-        if problem := self._find_problem(view(), action, job):
+        if problem := self._find_problem(view, action, job):
             return Outcome(verdict=Verdict.REFUSED, message=problem)
         seats = [seat for seat in action.pods if seat.role is not Role.MASTER]
         masters = tuple(seat.node for seat in action.pods if seat.role is Role.MASTER)
@@ -100,11 +100,11 @@ class Gangs:
             create = partial(self._writer.create_gated, job, avoid=avoid, masters=masters)
             made = await each((partial(create, seat) for seat in seats), at_once=AT_ONCE)
         except PermanentError as error:
-            view()
+            newest()
             await self._drop_gated(job)
-            self.starts = gangs.refuse(self.starts, job.key, now_s, str(error))
+            self.starts = gangs.refuse(self.starts, job.key, self._clock(), str(error))
             return Outcome(verdict=Verdict.REFUSED, message=str(error))
-        if problem := self._find_problem(view(), action, job):
+        if problem := self._find_problem(newest(), action, job):
             return Outcome(verdict=Verdict.REFUSED, message=problem)
         self._lifts[job.key] = Lift(
             seats=action.pods, shapes=shapes_of(job, avoid=avoid), until_s=self._clock() + LIFT_LIMIT_S

@@ -8,7 +8,7 @@ and CEL); a CRD older than EDL has not, so everything is checked once more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -43,6 +43,10 @@ class KubeJob:
     created_at_s: float
     is_deleting: bool
     limits: PodLimits = NO_LIMITS
+    key: JobName = field(init=False)  # NAMESPACE/NAME, its name in views; asked for at every view
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", job_key(self.namespace, self.name))
 
     @property
     def name(self) -> str:
@@ -51,11 +55,6 @@ class KubeJob:
     @property
     def namespace(self) -> str:
         return self.spec.namespace
-
-    @property
-    def key(self) -> JobName:
-        """NAMESPACE/NAME, its name in views."""
-        return job_key(self.namespace, self.name)
 
     def template(self, role: Role) -> RoleTemplate:
         """The template of a role that the job has."""
