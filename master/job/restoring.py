@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from master.api.identities import ServerPlace, Version
-from master.api.messages import Backed, Kept, Restore, Restored, RestoreFailed
+from master.api.messages import Backed, Kept, Refused, Restore, Restored, RestoreFailed
 from master.api.positions import EMPTY, PositionSet
 from master.job import quorum, recovery, resizing, rollback
 from master.job.commit_end import retain
@@ -97,6 +97,8 @@ def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> No
     turn.recover(unreadable_since=since)
     if turn.now - since >= state.config.unreadable_ns:
         turn.change(failed=f"{problem}.  {_WAYS_ON}")
+        for trainer in turn.state.members.registered():  # one that waits for the model asks for nothing more
+            turn.send(trainer.key, Refused(field="job", message=turn.state.failed))
 
 
 def ask_again(turn: Turn, server: Server) -> None:

@@ -213,6 +213,7 @@ def test_a_file_that_stays_damaged_fails_the_job_after_a_while_and_not_before():
     """Told, asked again, then failed with the ways on; a folder that does not answer fails nothing (M11)."""
     driver, servers = serving()
     servers[0].restart()
+    driver.trainer("t1", declares=None, lineage=driver.state.number)
     number = driver.state.number
     silent = RestoreFailed(lineage=number, message="the folder does not answer")
     damaged = RestoreFailed(lineage=number, message="file x: cut short", is_damaged=True)
@@ -227,6 +228,7 @@ def test_a_file_that_stays_damaged_fails_the_job_after_a_while_and_not_before():
     driver.say(servers[0].key, damaged)
     assert "file x: cut short" in driver.state.failed
     assert "--from" in driver.state.failed
+    assert [one.message for one in to(driver, key("t1"), Refused)] == [driver.state.failed]
     assert job.status(driver.state, driver.now).phase is JobPhase.FAILED
 
 
