@@ -236,7 +236,7 @@ def test_master_is_a_deployment_of_its_replicas():
     made = body["spec"]["template"]
     assert body["spec"]["selector"]["matchLabels"].items() <= made["metadata"]["labels"].items()
     assert made["spec"]["containers"][0]["image"] == "edl:test"
-    assert made["spec"]["containers"][0]["command"] == ["python", "-m", "master"]
+    assert made["spec"]["containers"][0]["command"] == ["python", "-m", "master.keeper"]
     apart = made["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert apart[0]["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert "schedulingGates" not in made["spec"]

@@ -30,7 +30,7 @@ from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.raw import Raw, parts
 from autoscaler.domain import NodeName, Role, Tier
 
-_COMMAND: Final = ("python", "-m", "master")
+_COMMAND: Final = ("python", "-m", "master.keeper")  # a master, and one that stands by (ADR 0203)
 _PORTS: Final = (("edl-members", MASTER_PORT), ("edl-metrics", METRICS_PORT))
 
 

@@ -1,0 +1,101 @@
+"""`python -m master.keeper`: a master and one that stands by, in one container (ADR 0203).
+
+It starts a master; a while later a second one that waits (`master.standby`).  When the first dies, and only then, the
+second is told to take over, and another one is started to stand by.  It imports nothing but what runs programs, knows
+neither job nor store, and decides nothing but that: there is little in it that could fail.
+
+It ends, with its master's exit code, when nothing stands by, when the master was asked to end or names a setting to
+change, and when masters die so fast that something is wrong: a kubelet then restarts it, with its own pauses.
+What ends it ends them.  SIGTERM goes to the master; what is stopped (SIGSTOP) has not died.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from typing import Final
+
+COMMAND: Final = (sys.executable, "-P", "-m", "master")
+STANDBY_AFTER_S: Final = 3.0  # its interpreter starts when the master's own is done
+LONGEST_WAIT_S: Final = 60.0
+TAKE_OVER: Final = signal.SIGUSR1
+STOPS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
+FINAL_CODES: Final = frozenset({0, 2})  # `master.__main__`: asked to end, and what another start cannot mend
+MOST_DEATHS: Final = 5
+DEATHS_WITHIN_S: Final = 60.0
+SET_PDEATHSIG: Final = 1
+
+
+class Keeper:
+    """The two processes.  All signals that it knows are blocked here and waited for."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None)
+        self._master = self._start(is_standby=False)
+        self._standby: subprocess.Popen[bytes] | None = None
+        self._standby_due_s = time.monotonic() + STANDBY_AFTER_S
+        self._deaths_s: deque[float] = deque(maxlen=MOST_DEATHS)
+        self._is_stopping = False
+
+    def run(self) -> int:
+        """Keep a master at work; the exit code of the last one."""
+        while True:
+            self._wait()
+            if self._standby is not None and self._standby.poll() is not None:
+                self._standby, self._standby_due_s = None, time.monotonic() + STANDBY_AFTER_S
+            code = self._master.poll()
+            if code is not None and not self._follow(code):
+                return self._end(code)
+            if self._standby is None and not self._is_stopping and time.monotonic() >= self._standby_due_s:
+                self._standby = self._start(is_standby=True)
+
+    def _wait(self) -> None:
+        """Until a child has ended or one is to be started; a signal to stop goes to the master."""
+        is_due = self._standby is None and not self._is_stopping
+        wait_s = max(0.05, self._standby_due_s - time.monotonic()) if is_due else LONGEST_WAIT_S
+        told = signal.sigtimedwait({signal.SIGCHLD, *STOPS}, wait_s)
+        if told is not None and told.si_signo in STOPS:
+            self._is_stopping = True
+            self._master.send_signal(told.si_signo)
+
+    def _follow(self, code: int) -> bool:
+        """Whether what stands by takes over from the master that has died."""
+        now_s = time.monotonic()
+        self._deaths_s.append(now_s)
+        is_loop = len(self._deaths_s) == MOST_DEATHS and now_s - self._deaths_s[0] < DEATHS_WITHIN_S
+        if self._is_stopping or code in FINAL_CODES or self._standby is None or is_loop:
+            return False
+        print(f"master.keeper: the master ended with {code}; what stood by takes over", file=sys.stderr)  # noqa: T201
+        self._standby.send_signal(TAKE_OVER)
+        self._master, self._standby, self._standby_due_s = self._standby, None, now_s + STANDBY_AFTER_S
+        return True
+
+    def _end(self, code: int) -> int:
+        if self._standby is not None:
+            self._standby.kill()
+            self._standby.wait()
+        return code if code >= 0 else 128 - code  # as shells tell of a signal
+
+    def _start(self, *, is_standby: bool) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "EDL_STANDBY": "1" if is_standby else "0"}
+        return subprocess.Popen(COMMAND, env=environment, preexec_fn=self._prepare)  # noqa: PLW1509 - one thread
+
+    def _prepare(self) -> None:
+        """In the child: it dies with this process, and an order to take over that comes too early is kept."""
+        self._libc.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, {TAKE_OVER})
+
+
+def main() -> int:
+    """Run until there is no master any more."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, *STOPS})
+    return Keeper().run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
