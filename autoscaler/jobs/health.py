@@ -9,8 +9,10 @@ Pure, and the same on Kubernetes (`operator.verdicts`) and on this machine (`clu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
@@ -68,15 +70,38 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What is known of a job's master.  `progress`: its last answer since the job's start, if any.
+class Contact:
+    """What its master has said of a job, and when; instants on one clock, -inf where there is none.
 
-    `quiet`: what came in place of an answer, once it is to be told (`lasting`); `since`: for how long, in words.
+    `quiet`: what came in place of the last answer, None: it came; `quiet_since_s`: the first question that got none.
+    `started_at_s`: the job's start, anew with each resume.
+    """
+
+    progress: JobProgress | None
+    progress_at_s: float
+    quiet: NoAnswer | None
+    quiet_since_s: float
+    checkpoint_at_s: float
+    started_at_s: float
+
+    @property
+    def of_this_start(self) -> JobProgress | None:
+        """The last answer; what a master said before a suspension is the past."""
+        return None if self.progress_at_s < self.started_at_s else self.progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What is told of a job's master.  `progress`: its last answer since the job's start, if any.
+
+    `quiet`: what comes in place of an answer, silence once it lasts; `since`: since when, or for how long, in words.
+    `is_known`: it has committed since the job's start, though nobody here has heard it.
     """
 
     progress: JobProgress | None
     quiet: NoAnswer | None = None
     since: str = ""
+    is_known: bool = False
     is_overdue: bool = False
 
 
@@ -124,20 +149,29 @@ def committing(heard: Heard) -> Verdict:
     return Verdict(holds=True, why=Why.UP_TO_DATE, message="commits go through")
 
 
-def uncommitted_since_s(progress: JobProgress | None, *, started_at_s: float, checkpoint_at_s: float) -> float | None:
+def heard(contact: Contact, *, every_s: float, now_s: float, tell: Callable[[float], str]) -> Heard:
+    """What is to be told at this instant.  `tell`: since when nothing is heard, in words."""
+    since_s = max(contact.quiet_since_s, contact.started_at_s)
+    is_told = isinstance(contact.quiet, MalformedAnswer) or now_s - since_s >= QUIET_LIMIT_S
+    uncommitted_s = uncommitted_since_s(contact)
+    return Heard(
+        progress=contact.of_this_start,
+        quiet=contact.quiet if is_told else None,
+        since=tell(since_s) if contact.quiet is not None and is_told else "",
+        is_known=contact.checkpoint_at_s > contact.started_at_s,
+        is_overdue=uncommitted_s is not None and now_s - uncommitted_s > OVERDUE_INTERVALS * every_s,
+    )
+
+
+def uncommitted_since_s(contact: Contact) -> float | None:
     """Since when what is trained is in no checkpoint: the last one, or the job's start or resume where that is later.
 
-    None: all that was trained is in one.  `progress`: None where no master has answered; `checkpoint_at_s`: -inf
-    where nobody knows of a checkpoint.
+    None: it has not started, or all that was trained is in one.
     """
-    if progress is not None and progress.done <= progress.committed:
+    progress = contact.of_this_start
+    if contact.started_at_s == -inf or (progress is not None and progress.done <= progress.committed):
         return None
-    return max(started_at_s, checkpoint_at_s)
-
-
-def lasting(quiet: NoAnswer | None, for_s: float) -> NoAnswer | None:
-    """What is told of a master that gives no status: an answer that cannot be read at once, silence if it lasts."""
-    return quiet if isinstance(quiet, MalformedAnswer) or for_s >= QUIET_LIMIT_S else None
+    return max(contact.started_at_s, contact.checkpoint_at_s)
 
 
 def _quiet(heard: Heard) -> Verdict | None:
@@ -146,19 +180,19 @@ def _quiet(heard: Heard) -> Verdict | None:
         return Verdict(
             holds=None, why=Why.MALFORMED_ANSWER, message=f"{told}; compare the versions of EDL in its image"
         )
-    if heard.progress is None:
-        told = f"its master has not answered yet, and nothing is trained before; if that lasts, {_LOOK_AT_MASTER}"
-        return Verdict(holds=None, why=Why.NO_ANSWER, message=told)
     if heard.quiet is NoProgress.REFUSED:
         told = (
             f"its masters answer {heard.since}, and none leads: etcd is away or slow. Trainers finish what they hold "
             f"and wait then, nothing is committed; {_LEAVE_ALONE}. Look at etcd, and at the master's log"
         )
         return Verdict(holds=None, why=Why.NO_LEADER, message=told)
-    if heard.quiet is NoProgress.SILENT:
+    if heard.quiet is NoProgress.SILENT and (heard.progress is not None or heard.is_known):
         told = (
             f"its master has not answered {heard.since}: cut off, it goes on with all it does; gone, trainers finish "
             f"what they hold and wait then, and nothing is committed; {_LEAVE_ALONE}, and {_LOOK_AT_MASTER}"
         )
         return Verdict(holds=None, why=Why.MASTER_SILENT, message=told)
+    if heard.progress is None:
+        told = f"its master has not answered yet, and no job begins before it has; if that lasts, {_LOOK_AT_MASTER}"
+        return Verdict(holds=None, why=Why.NO_ANSWER, message=told)
     return None

@@ -17,7 +17,7 @@ from autoscaler.domain import Role
 from autoscaler.jobs import health
 from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
-from autoscaler.jobs.health import OVERDUE_INTERVALS, Heard
+from autoscaler.jobs.health import Contact, Heard
 from autoscaler.jobs.life import STOP_ORDER, Ending, Life, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.ratio import Ratio
@@ -93,34 +93,31 @@ def owning_of(record: JobRecord, now_s: float) -> Owning | None:
     return Owning(ordinals=ordinals, is_moving=progress.moving > 0)
 
 
-def progress_of_this_start(record: JobRecord) -> JobProgress | None:
-    """What the master has said since the job's start; what one said before a suspension is the past."""
-    started_s = record.life.started_at_s
-    return None if started_s is not None and record.progress_at_s < started_s else record.progress
+def contact_of(record: JobRecord) -> Contact:
+    """For `jobs.health`."""
+    started_at_s = record.life.started_at_s
+    return Contact(
+        progress=record.progress,
+        progress_at_s=record.progress_at_s,
+        quiet=record.quiet,
+        quiet_since_s=record.quiet_since_s,
+        checkpoint_at_s=record.checkpoint_at_s,
+        started_at_s=-inf if started_at_s is None else started_at_s,
+    )
 
 
 def heard_of(record: JobRecord, now_s: float, offset_s: float) -> Heard:
-    """For `jobs.health`.  The instant since when nothing is heard is told by the calendar, so that it stands still."""
-    since_s = max(record.quiet_since_s, record.life.started_at_s or -inf)
-    quiet = health.lasting(record.quiet, now_s - since_s)
-    uncommitted_s = uncommitted_since_s(record)
-    overdue_s = OVERDUE_INTERVALS * record.job.spec.checkpoint.every_s
-    return Heard(
-        progress=progress_of_this_start(record),
-        quiet=quiet,
-        since="" if quiet is None else f"since {to_time(since_s - offset_s)}",
-        is_overdue=uncommitted_s is not None and now_s - uncommitted_s > overdue_s,
-    )
+    """The instant since when nothing is heard is told by the calendar, so that the words stand still."""
+
+    def tell(since_s: float) -> str:
+        return f"since {to_time(since_s - offset_s)}"
+
+    return health.heard(contact_of(record), every_s=record.job.spec.checkpoint.every_s, now_s=now_s, tell=tell)
 
 
 def uncommitted_since_s(record: JobRecord) -> float | None:
     """As `jobs.health` has it; None also while the job does not train."""
-    life = record.life
-    if life.stage is not Stage.ACTIVE or life.started_at_s is None:
-        return None
-    return health.uncommitted_since_s(
-        progress_of_this_start(record), started_at_s=life.started_at_s, checkpoint_at_s=record.checkpoint_at_s
-    )
+    return health.uncommitted_since_s(contact_of(record)) if record.life.stage is Stage.ACTIVE else None
 
 
 def waiting_since_s(record: JobRecord, *, has_started: bool, is_managed: bool, now_s: float) -> float | None:

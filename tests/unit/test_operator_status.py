@@ -123,6 +123,11 @@ def quiet(what, for_s=20.0):
     return {"pods": RUNNING, "has_master": True, "record": record}
 
 
+def unheard(what, **kept):
+    """This operator has had no answer of it, for long; `kept`: what one before it has told."""
+    return {"pods": RUNNING, "has_master": True, "record": {"quiet": what, "quiet_since_s": NOW_S - 20.0, **kept}}
+
+
 @pytest.mark.parametrize(
     ("fields", "kind", "expected"),
     [
@@ -178,6 +183,9 @@ def quiet(what, for_s=20.0):
         (quiet(NoProgress.REFUSED), "CheckpointsCurrent", ("Unknown", "NoLeader")),
         (quiet(NoProgress.SILENT, for_s=5.0), "Progressing", ("True", "Training")),
         ({"pods": RUNNING, "has_master": True}, "CheckpointsCurrent", ("Unknown", "NoAnswer")),
+        (unheard(NoProgress.SILENT), "Progressing", ("Unknown", "NoAnswer")),
+        (unheard(NoProgress.REFUSED), "Progressing", ("Unknown", "NoLeader")),
+        (unheard(NoProgress.SILENT, checkpoint_at_s=950.0), "Progressing", ("Unknown", "MasterSilent")),
         ({}, "CheckpointsCurrent", ("False", "Waiting")),
         ({}, "Suspended", ("False", "NotSo")),
     ],

@@ -15,7 +15,7 @@ from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.web import DeploymentRecord
 from autoscaler.domain import Bottleneck, Decision, JobState, PodPhase, Reason, Resources, Role, Tier
-from autoscaler.jobs.health import OVERDUE_INTERVALS, Heard, lasting, uncommitted_since_s
+from autoscaler.jobs.health import Contact, Heard, heard
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry
@@ -242,26 +242,19 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
 
 
 def _heard(record: JobRecord, now_s: float) -> Heard:
-    progress, started_s = record.progress, record.life.started_at_s
-    quiet_s = now_s - max(record.quiet_since_s, started_s or 0.0)
-    quiet = lasting(record.quiet, quiet_s)
-    is_new = started_s is not None and (record.progress_at_s or 0.0) < started_s
-    since_s = (
-        None
-        if is_new or progress is None or started_s is None
-        else uncommitted_since_s(progress, started_at_s=started_s, checkpoint_at_s=_checkpoint_at_s(record))
+    progress, at_s, started_at_s = record.progress, record.progress_at_s, record.life.started_at_s
+    age_s = None if progress is None else progress.checkpoint_age_s
+    contact = Contact(
+        progress=progress,
+        progress_at_s=-inf if at_s is None else at_s,
+        quiet=record.quiet,
+        quiet_since_s=record.quiet_since_s,
+        checkpoint_at_s=-inf if age_s is None or at_s is None else at_s - age_s,
+        started_at_s=-inf if started_at_s is None else started_at_s,
     )
-    return Heard(
-        progress=None if is_new else progress,
-        quiet=quiet,
-        since="" if quiet is None else f"for {quiet_s:.0f} s",
-        is_overdue=since_s is not None and now_s - since_s > OVERDUE_INTERVALS * record.job.checkpoint.every_s,
+    return heard(
+        contact, every_s=record.job.checkpoint.every_s, now_s=now_s, tell=lambda at_s: f"for {now_s - at_s:.0f} s"
     )
-
-
-def _checkpoint_at_s(record: JobRecord) -> float:
-    age_s = None if record.progress is None else record.progress.checkpoint_age_s
-    return -inf if age_s is None or record.progress_at_s is None else record.progress_at_s - age_s
 
 
 def _deployment_line(record: DeploymentRecord, pods: Sequence[PodLine]) -> DeploymentLine:
