@@ -1,14 +1,18 @@
 """The rendered chart is what its goldens say, and every pod in it is restricted."""
 
 import json
+import subprocess
 
 import pytest
 
 from tests.chart.golden import GOLDEN, make_pages
 from tests.chart.rendering import (
+    BUDGET_S,
     CHART,
+    IMAGES,
     VALUE_SETS,
     RefusedValuesError,
+    helm,
     pod_templates,
     render,
     render_set,
@@ -122,6 +126,14 @@ def test_classes_stand_in_order_and_never_preempt(reclaim):
     assert values == {"edl-core": 7, "edl-surplus": 7, "edl-operator": 1_000_000, **surplus}
     assert all(thing["preemptionPolicy"] == "Never" for name, thing in classes.items() if name != "edl-operator")
     assert not any(thing.get("globalDefault") for thing in classes.values())
+
+
+@pytest.mark.parametrize("values", [(), ("--values", str(IMAGES))])
+def test_helm_finds_no_fault_with_the_chart(values):
+    """Strictly, and also without an image, which is asked for at the installation alone."""
+    command = [str(helm()), "lint", "--strict", str(CHART), *values]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BUDGET_S)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_definition_stays_when_the_chart_goes():

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from autoscaler.cli.exits import CommandError, Exit
+from autoscaler.cli.kube.place import conditions_of
 from autoscaler.cli.places import Aside, LogOptions, Seat, Size
 from autoscaler.cli.text import render
 from autoscaler.clusters.kubernetes.api import kinds
@@ -30,6 +31,13 @@ def refused(code, call, *words, **fields):
 
 def table(place, kind, name="", output="table"):
     return render(place.get(kind, name), output, is_single=bool(name)).splitlines()
+
+
+@pytest.mark.parametrize("kind", ["TrainingJob", "Pod", "Deployment", "Node"])
+@pytest.mark.parametrize("raw", [{}, {"status": None}, {"status": {}}, {"status": {"conditions": None}}])
+def test_an_object_without_a_status_meets_no_condition(kind, raw):
+    """`edl wait` goes on waiting for it: an API server may answer it before anybody has written one."""
+    assert conditions_of({"kind": kind, **raw}) <= {""}
 
 
 def test_tables_of_a_cluster(digits):
