@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from master.job.domain import Persist, Persisted, RecordServers, ReserveHighWater
+from master.job.domain import UNNAMED, Persist, Persisted, RecordServers, ReserveHighWater
 from master.persistence import Persistence
 from master.records import durable_keys, parse_durable
 from master.store.memory import MemoryCluster
@@ -74,6 +74,6 @@ async def test_a_late_attempt_overwrites_no_newer_number(writes, before):
     standing = await inner.read(durable_keys(inner.keys))
     assert isinstance(await paused.resume(), Conflict)
     assert (await inner.read(durable_keys(inner.keys))).entries == standing.entries
-    durable = parse_durable(standing, inner.keys, None)
+    durable = parse_durable(standing, inner.keys, None, UNNAMED)
     last = writes[-1]
     assert last in (RecordServers(count=durable.servers or 0), ReserveHighWater(below=durable.high_water))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from master.api.identities import ServerPlace
 from master.errors import StoreUnavailableError
+from master.job.domain import UNNAMED
 from master.job.placement import NOBODY
 from master.records import durable_keys, parse_durable
 from master.store.etcd.config import EtcdConfig
@@ -44,7 +45,7 @@ class Book:
         """None: nothing is declared yet, or etcd does not answer."""
         keys = self._store.keys
         try:
-            durable = parse_durable(await self._store.read(durable_keys(keys)), keys, None)
+            durable = parse_durable(await self._store.read(durable_keys(keys)), keys, None, UNNAMED)
         except StoreUnavailableError:
             return None
         if durable.route is None or durable.lineage is None:
