@@ -13,11 +13,11 @@ from autoscaler.operator.conditions import Condition, Kind, Truth, is_false, is_
 from autoscaler.operator.seen import Seen
 from autoscaler.operator.standing import is_ready
 
-_QUIET: Final = frozenset({Why.PROBLEM, Why.MASTER_SILENT, Why.NO_LEADER, Why.MALFORMED_ANSWER})
+_NOT_TRAINING: Final = frozenset({Why.PROBLEM, Why.MASTER_SILENT, Why.NO_LEADER, Why.MALFORMED_ANSWER})
 """Of Progressing: a matter more urgent than its size."""
 
 _NOT_ASKED: Final = frozenset({"NotActive", "Waiting"})
-_RETURNING: Final = frozenset({Why.WAITING_FOR_SERVERS, Why.RESTORING})
+_SERVING_AGAIN: Final = frozenset({Why.WAITING_FOR_SERVERS, Why.RESTORING})
 
 
 def judge(seen: Seen) -> tuple[Condition, ...]:
@@ -50,9 +50,9 @@ def _by_weight(by_kind: Mapping[Kind, Condition]) -> Iterator[Condition | None]:
     progressing, degraded, saved = map(by_kind.get, (Kind.PROGRESSING, Kind.DEGRADED, Kind.CHECKPOINTS_CURRENT))
     admitted = by_kind.get(Kind.ADMITTED)
     yield admitted if admitted is not None and admitted.truth is Truth.FALSE else None
-    yield progressing if progressing is not None and progressing.reason in _QUIET else None
+    yield progressing if progressing is not None and progressing.reason in _NOT_TRAINING else None
     yield degraded if degraded is not None and degraded.truth is Truth.TRUE else None
-    yield progressing if progressing is not None and progressing.reason in _RETURNING else None
+    yield progressing if progressing is not None and progressing.reason in _SERVING_AGAIN else None
     is_behind = saved is not None and saved.truth is Truth.FALSE and saved.reason not in _NOT_ASKED
     yield saved if is_behind else None
     yield by_kind.get(Kind.SCALED)
