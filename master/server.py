@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from master.api.document import encode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import WireError
 from master.api.hello import ANSWERED_METADATA_KEY, Hello, agreed_version
+from master.api.sockets import is_listened_at
 from master.api.status import JobStatus
 from master.api.strangers import ForeignUserError, check_private
 from master.config import Address, Identity, SocketAddress
@@ -212,8 +212,7 @@ def _check_socket(listen: SocketAddress) -> None:
         check_private(listen.path.parent)
     except (ForeignUserError, OSError) as error:
         raise InvalidSettingError("EDL_LISTEN", str(error), hint="Name a socket in a folder of mode 0700") from error
-    with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):
-        probe.connect(str(listen.path))
+    if is_listened_at(listen.path):
         raise PortInUseError(str(listen))
 
 

@@ -26,6 +26,7 @@ LONGEST_NAME_BYTES: Final = 16
 """Of a socket in such a folder; names are short, so that folders may be deep."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/~+@=:-]*")  # not those that gRPC's addresses or lists of them give a meaning
+_PROBE_S: Final = 1.0
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -56,6 +57,19 @@ def make_socket_folder(wanted: Path) -> Path:
         wanted.mkdir(mode=0o700)
         return wanted
     return Path(tempfile.mkdtemp(prefix="edl-", dir=_short_parent() or "/tmp"))  # noqa: S108 - mode 0700, and sticky
+
+
+def is_listened_at(path: Path) -> bool:
+    """Whether a process has this socket, also one that is stopped and takes no more connections."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PROBE_S)
+        try:
+            probe.connect(str(path))
+        except (BlockingIOError, TimeoutError):
+            return True  # its queue is full
+        except OSError:
+            return False
+    return True
 
 
 def check_peer(sock: socket.socket) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from master.api.sockets import SCHEME, is_socket_address
+from master.api.sockets import SCHEME, is_listened_at, is_socket_address
 from master.errors import PortInUseError
 
 HOST: Final = "127.0.0.1"
@@ -90,8 +90,7 @@ async def connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWri
 def check_free(address: str) -> None:
     """Nobody listens there.  Raises PortInUseError."""
     if is_socket_address(address):
-        with socket.socket(socket.AF_UNIX) as probe, suppress(OSError):  # nobody: etcd removes what is left of it
-            probe.connect(address.removeprefix(SCHEME))
+        if is_listened_at(Path(address.removeprefix(SCHEME))):  # else etcd removes what is left of it
             raise PortInUseError(address)
         return
     host, _, port = address.rpartition(":")

@@ -7,6 +7,7 @@ import pytest
 
 from trainer_sdk.errors import UsageError
 from trainer_sdk.pserver.listening import listen
+from trainer_sdk.pserver.security import Security
 
 
 def listened(variables, master="127.0.0.1:7070"):
@@ -64,3 +65,11 @@ def test_what_is_no_place_to_listen_is_refused_by_name(text):
 def test_a_port_that_is_taken_is_refused_by_name():
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UsageError, match=r"EDL_LISTEN: .*in use"):
         listen({"EDL_LISTEN": f"127.0.0.1:{taken.getsockname()[1]}"}, "127.0.0.1:1", "incarnation")
+
+
+@pytest.mark.parametrize("content", ["", " \n"])
+def test_a_secret_of_nothing_opens_no_server_to_everybody(tmp_path, content):
+    """As the master and a trainer have it: an empty file is a mistake, not the wish for no secret."""
+    (tmp_path / "token").write_text(content)
+    with pytest.raises(UsageError, match=r"EDL_TOKEN_FILE=.* holds no secret"):
+        Security.from_environment({"EDL_TOKEN_FILE": str(tmp_path / "token")})

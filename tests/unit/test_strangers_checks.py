@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -12,6 +13,7 @@ from master.api.sockets import (
     LONGEST_NAME_BYTES,
     LONGEST_PATH_BYTES,
     check_peer,
+    is_listened_at,
     make_socket_folder,
     peer_user,
     socket_path,
@@ -135,3 +137,25 @@ def test_the_kernel_says_who_the_peer_is():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         check_peer(ours)
+
+
+def test_a_socket_whose_process_takes_no_more_connections_is_taken(tmp_path):
+    """A master that is stopped keeps its place; what a killed one left behind is free."""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen(0)
+        assert is_listened_at(path)
+        waiting = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+        try:
+            for one in waiting:
+                one.setblocking(False)
+                with suppress(BlockingIOError):
+                    one.connect(str(path))
+            assert is_listened_at(path)
+        finally:
+            for one in waiting:
+                one.close()
+    assert path.exists()
+    assert not is_listened_at(path)
+    assert not is_listened_at(tmp_path / "never")

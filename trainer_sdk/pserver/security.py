@@ -25,13 +25,15 @@ class Security:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Security:
-        """Raises UsageError when a file is named but cannot be read."""
+        """Raises UsageError when a file is named but cannot be read, or holds nothing."""
         token = b""
         if name := environment.get("EDL_TOKEN_FILE"):
             try:
                 token = Path(name).read_bytes().strip()
             except OSError as error:
                 raise UsageError(f"EDL_TOKEN_FILE={name}: {error.strerror}. Mount the job's secret there") from error
+            if not token:  # it would open the server to everybody
+                raise UsageError(f"EDL_TOKEN_FILE={name} holds no secret: write one line of ASCII text into it")
         folder = environment.get("EDL_TLS_DIR")
         return cls(token=token, tls_folder=Path(folder) if folder else None)
 

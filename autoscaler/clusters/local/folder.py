@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.errors import PermanentError
-from master.api.sockets import make_socket_folder
+from master.api.sockets import check_peer, make_socket_folder
 from master.api.strangers import ForeignUserError, check_path
 
 RUN_FORMAT: Final = 1
@@ -92,12 +92,13 @@ class RunFolder:
         return self.sockets / "control"
 
     def is_live(self) -> bool:
-        """Whether somebody answers at the control socket."""
+        """Whether a process of this user, or of root, answers at the control socket."""
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
                 trial.settimeout(1.0)
                 trial.connect(str(self.control_socket()))
-        except OSError:
+                check_peer(trial)
+        except (OSError, ForeignUserError):
             return False
         return True
 
