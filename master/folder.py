@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from master.api.audit import check_file, try_head_hint, write_head_hint
+from master.api.audit import try_head_hint, write_head_hint
 from master.api.errors import ContractError, StorageError
 from master.api.identities import Lineage, ManifestId
 from master.api.manifest import Manifest, manifest_name, retired_name, try_manifest_id
@@ -30,7 +30,7 @@ from master.api.resuming import (
     look_into,
     set_aside,
 )
-from master.api.storage import Storage, read_manifest, write_manifest
+from master.api.storage import Storage, check_file, read_manifest, write_manifest
 
 log: Final = logging.getLogger(__name__)
 

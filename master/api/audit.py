@@ -10,7 +10,7 @@ Not here: printing (`edl data audit`), the inside of a server's file (`trainer_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,7 +20,7 @@ from master.api.manifest import Manifest, try_manifest_id
 from master.api.messages import FileRecord
 from master.api.positions import PositionSet
 from master.api.resuming import HEAD, format_head, parse_head
-from master.api.storage import Storage, file_digest, open_storage, read_manifest
+from master.api.storage import Storage, check_file, open_storage, read_manifest
 
 _MOST_LOOKS: Final = 5
 """At a folder in which manifests come and go meanwhile."""
@@ -182,32 +182,6 @@ def _audit_file(storage: Storage, file: FileRecord) -> FileAudit:
     except StorageError as error:
         problem = error.problem
     return FileAudit(name=file.name, size_bytes=file.size_bytes, problem=problem)
-
-
-def check_file(
-    storage: Storage,
-    file: FileRecord,
-    *,
-    give_up_s: float | None = None,
-    tell: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Holds when the file has the size and digest of its record.  Raises StorageError.
-
-    `give_up_s`: an instant of `time.monotonic` after which it is not read further; `tell`: hears how far it is.
-    """
-    found = file_digest(storage, file.name, size_bytes=file.size_bytes, give_up_s=give_up_s, tell=tell)
-    if _is_longer(storage, file):
-        raise StorageAlteredError(file.name, f"is longer than the {file.size_bytes:,} bytes that its manifest says")
-    if found != file.digest:
-        raise StorageAlteredError(file.name, "has another digest than its manifest says: the file was altered")
-
-
-def _is_longer(storage: Storage, file: FileRecord) -> bool:
-    try:
-        storage.read(file.name, offset=file.size_bytes, length_bytes=1)
-    except StorageError:  # it ends there; some stores refuse to read behind the end
-        return False
-    return True
 
 
 def contradictions(manifest: Manifest) -> list[str]:

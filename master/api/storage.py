@@ -31,6 +31,7 @@ from master.api.errors import (
 )
 from master.api.identities import ManifestId
 from master.api.manifest import Manifest, decode_manifest, encode_manifest, manifest_name, retired_name
+from master.api.messages import FileRecord
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _TEMPORARY: Final = ".part-"  # leftovers of writers that died; never listed
@@ -133,6 +134,32 @@ def file_digest(
         digest.update(piece)
         tell(offset + len(piece))
     return digest.hexdigest()
+
+
+def check_file(
+    storage: Storage,
+    file: FileRecord,
+    *,
+    give_up_s: float | None = None,
+    tell: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Holds when the file has the size and digest of its record.  Raises StorageError.
+
+    `give_up_s`: an instant of `time.monotonic` after which it is not read further; `tell`: hears how far it is.
+    """
+    found = file_digest(storage, file.name, size_bytes=file.size_bytes, give_up_s=give_up_s, tell=tell)
+    if _is_longer(storage, file):
+        raise StorageAlteredError(file.name, f"is longer than the {file.size_bytes:,} bytes that its manifest says")
+    if found != file.digest:
+        raise StorageAlteredError(file.name, "has another digest than its manifest says: the file was altered")
+
+
+def _is_longer(storage: Storage, file: FileRecord) -> bool:
+    try:
+        storage.read(file.name, offset=file.size_bytes, length_bytes=1)
+    except StorageError:  # it ends there; some stores refuse to read behind the end
+        return False
+    return True
 
 
 def _checked(name: str) -> str:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from master.api.audit import check_file, contradictions
+from master.api.audit import contradictions
 from master.api.errors import StorageError
 from master.api.identities import ManifestId
 from master.api.manifest import Manifest
 from master.api.messages import FileRecord
 from master.api.resuming import HEAD, Contents, look_into
-from master.api.storage import Storage
+from master.api.storage import Storage, check_file
 
 _MOST_LOOKS: Final = 3
 """At a folder whose job goes on meanwhile: what it has retired and deleted since is no damage."""

@@ -1,6 +1,7 @@
 """A checkpoint that cannot be read is never taken for one that is not there: `edl run`, a script, a master (M11)."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from master.api.audit import read_checkpoint, try_head_hint
 from master.api.resuming import ANEW
 from master.api.status import JobPhase
 from master.api.storage import LocalStorage
-from tests.integration.cli_stage import EDL
+from tests.integration.cli_stage import EDL, wait_until
 from tests.integration.master_stage import MasterProcess, Sharder, ask_status, running, until
 from tests.integration.test_master_faults import DATASET, until_committed
 
@@ -45,7 +46,11 @@ def run(folder, *options):
 
 
 def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != ".edl-run"}
+    return {
+        path.name: path.read_bytes()
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.startswith(".edl-")
+    }
 
 
 def truncate(folder):
@@ -150,3 +155,68 @@ async def test_head_stands_in_the_folder_before_anybody_hears_of_the_end(tmp_pat
         assert read_checkpoint(master.checkpoints).head.is_complete
         head = try_head_hint(LocalStorage(tmp_path / "checkpoints"))
         assert head == (await ask_status(master.address)).head
+
+
+SERVED = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: served}
+spec:
+  trainer:
+    minReplicas: 1
+    maxReplicas: 1
+    template:
+      spec:
+        terminationGracePeriodSeconds: 5
+        containers:
+          - {name: trainer, command: [python, FOLDER/script.py], resources: {requests: {cpu: "1", memory: 256Mi}}}
+  parameterServer:
+    minReplicas: 1
+    maxReplicas: 1
+    template: {spec: {containers: [{name: server, resources: {requests: {cpu: 500m, memory: 256Mi}}}]}}
+  master:
+    template:
+      spec:
+        containers:
+          - name: master
+            env: [{name: EDL_UNREADABLE_S, value: "1"}]
+            resources: {requests: {cpu: 100m, memory: 64Mi}}
+  checkpoint: {everySeconds: 0.3, uri: FOLDER/checkpoints}
+"""
+SCRIPT = """
+import numpy as np
+import trainer_sdk as edl
+
+with edl.open() as session:
+    model = session.tables({"w": edl.dense((16, 4))}, optimiser=edl.sgd(0.1))
+    for batch in session.dataset("s", size=200, epochs=5000, batch_size=10):
+        model.pull()
+        model.push({"w": np.ones((16, 4), np.float32)})
+        batch.done()
+"""
+
+
+def test_a_run_whose_data_file_is_altered_says_so_and_ends(tmp_path):
+    """The length is right, so only the server that loads it sees it; asked again for a while, the job then fails."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "job.yaml").write_text(SERVED.replace("FOLDER", str(tmp_path)))
+    argv = [EDL, "run", "job.yaml", "--no-view", "--no-etcd"]
+    first = subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until((tmp_path / "checkpoints" / "HEAD").exists, "the first checkpoint")
+        first.send_signal(signal.SIGINT)
+        assert first.wait(60) == 130
+    finally:
+        first.kill()
+        first.wait()
+    head = read_checkpoint(str(tmp_path / "checkpoints")).head
+    file = tmp_path / "checkpoints" / head.files[0].name
+    content = bytearray(file.read_bytes())
+    content[60] ^= 1
+    file.write_bytes(content)
+    second = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    said = second.stdout + second.stderr
+    assert second.returncode == 1, said
+    assert f"checkpoint file {file.name}" in said
+    assert "edl data verify" in said
+    assert file.read_bytes() == content
