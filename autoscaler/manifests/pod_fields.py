@@ -24,6 +24,7 @@ Path = tuple[str | int, ...]
 
 TEMPLATE: Final = "PodTemplateSpec"
 _SIMILAR: Final = 0.8  # of `difflib`'s ratio: one or two letters of a name, or its case
+UNKNOWN_FIELD: Final = "unknown field"
 _LONGEST_SHOWN: Final = 60
 
 _TYPES: Final[Mapping[str, Mapping[str, str]]] = json.loads(
@@ -65,7 +66,7 @@ def check_fields(value: Any, type_name: str = TEMPLATE) -> Iterator[Finding]:
         else:
             text = shown(name, is_name=True)
             hint = did_you_mean(text, sorted(known))
-            yield Finding(path=(text,), problem="unknown field", hint=hint, is_certain=is_slip(text, known))
+            yield Finding(path=(text,), problem=UNKNOWN_FIELD, hint=hint, is_certain=is_slip(text, known))
     for name, wanted in known.items():
         if wanted.endswith("!") and value.get(name) is None:
             yield Finding(path=(name,), problem="is missing")

@@ -49,6 +49,7 @@ def reason_of(refusal: str, *, is_final: bool = False) -> str:
         ("violates PodSecurity", "PodSecurity"),
         ("because it is being terminated", "NamespaceTerminating"),
         (" is invalid: ", "PodInvalid"),
+        ("strict decoding error", "PodInvalid"),  # a field that this server does not know
         ("belongs to somebody else", "NameTaken"),
         ("stands with the label", "NameTaken"),
         ("no PriorityClass", "PriorityClassMissing"),

@@ -104,12 +104,28 @@ def test_each_mistake_is_told_with_its_field(admin, operator, names):
         assert CASES[case].field.removeprefix("spec.trainer.template.spec.") in message, message
         assert jobs[names[case]]["status"]["reason"] == "InvalidSpec"
 
+    def are_in_events():
+        events = client.EventsV1Api(admin).list_namespaced_event(HOSTILE).items
+        said = {event.regarding.name for event in events if event.reason == "InvalidSpec"}
+        return {names[case] for case in mistakes} <= said
+
+    wait_for("events", are_in_events, budget_s=USUAL_S)
+
 
 def test_what_harms_nobody_is_no_invalid_spec(admin, operator, names):
     """Whether it runs is a question of room and classes."""
     jobs = read(admin, HOSTILE)
     for case in by_judge(Judge.NOBODY):
         assert condition(jobs[names[case]], "Admitted")[1] != "InvalidSpec", case
+
+
+def test_a_field_that_this_kubernetes_does_not_know_is_told(admin, operator, names):
+    """No pod is made without it: the API server was asked strictly."""
+    name = names["a field of a later Kubernetes"]
+    wait_for("told", lambda: condition(read(admin, HOSTILE)[name], "Admitted")[1] == "PodInvalid", budget_s=USUAL_S)
+    assert 'unknown field "spec.quantumEntanglement"' in condition(read(admin, HOSTILE)[name], "Admitted")[2]
+    pods = client.CoreV1Api(admin).list_namespaced_pod(HOSTILE, label_selector=f"edl.dev/job={name}").items
+    assert not pods
 
 
 def test_a_mistake_that_is_mended_is_over_at_once(plane, admin, operator, names):

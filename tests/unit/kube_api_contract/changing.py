@@ -4,6 +4,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import (
     AlreadyExistsError,
+    BadRequestError,
     ConflictError,
     InvalidError,
     NotFoundError,
@@ -36,6 +37,17 @@ class Changing:
             wrong["spec"]["template"]["spec"]["containers"][0] |= change
             with pytest.raises(InvalidError, match=r'Deployment\S* "wrong" is invalid: spec.template.spec'):
                 await stage.api.check_create(DEPLOYMENTS, wrong)
+
+    async def test_a_field_that_the_server_does_not_know_is_refused_when_it_is_judged(self, stage):
+        """By its path: `create` would leave it out without a word."""
+        wrong, template = stage.pod("wrong"), stage.deployment("wrong")
+        wrong["spec"]["quantumEntanglement"] = {"a": [1]}
+        template["spec"]["template"]["spec"]["containers"][0]["enviroment"] = []
+        with pytest.raises(BadRequestError, match=r'strict decoding error: unknown field "spec\.quantumEntanglement"'):
+            await stage.api.check_create(PODS, wrong)
+        named = r'unknown field "spec\.template\.spec\.containers\[0\]\.enviroment"'
+        with pytest.raises(BadRequestError, match=named):
+            await stage.api.check_create(DEPLOYMENTS, template)
 
     async def test_patch_merges_removes_and_replaces_lists(self, stage):
         await stage.api.create(

@@ -104,7 +104,7 @@ class KubernetesApi:
 
     async def check_create(self, kind: Kind, body: Raw) -> None:
         """See `port.Api.check_create`."""
-        await self._post(kind, body, dryRun="All")
+        await self._post(kind, body, dryRun="All", fieldValidation="Strict")
 
     async def apply(
         self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True

@@ -142,6 +142,7 @@ class Api(Protocol):
     async def check_create(self, kind: Kind, body: Raw) -> None:
         """Raise what `create` would raise now, by schema, admission, quota or name; nothing is made (dry run).
 
+        Strict where `create` is not: BadRequestError names fields that the server does not know and would leave out.
         Needs the same right as `create`.  BadRequestError where an admission webhook cannot be asked like that.
         """
         ...

@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
 )
 from autoscaler.clusters.kubernetes.api.kinds import PODS, Kind
 from autoscaler.clusters.kubernetes.api.memory.ownership import Owner, apply_fields, merge_patch
-from autoscaler.clusters.kubernetes.api.memory.rules import has_status
+from autoscaler.clusters.kubernetes.api.memory.rules import check_known_fields, has_status
 from autoscaler.clusters.kubernetes.api.memory.selectors import parse_scope
 from autoscaler.clusters.kubernetes.api.memory.server import MemoryServer, check_meant
 from autoscaler.clusters.kubernetes.api.port import (
@@ -99,6 +99,7 @@ class MemoryApi:
 
     async def check_create(self, kind: Kind, body: Raw) -> None:
         """See `port.Api.check_create`."""
+        check_known_fields(kind, body)
         self._server.judge(kind, body)
 
     async def apply(

@@ -10,7 +10,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.api.errors import FieldProblem, ForbiddenError, InvalidError, Refusal
+from autoscaler.clusters.kubernetes.api.errors import (
+    BadRequestError,
+    FieldProblem,
+    ForbiddenError,
+    InvalidError,
+    Refusal,
+)
 from autoscaler.clusters.kubernetes.api.kinds import (
     CONFIG_MAPS,
     DEPLOYMENTS,
@@ -26,6 +32,8 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     Kind,
 )
 from autoscaler.clusters.kubernetes.api.port import Raw
+from autoscaler.manifests.documents import format_path
+from autoscaler.manifests.pod_fields import UNKNOWN_FIELD, check_fields
 
 _WITHOUT_STATUS: Final = frozenset(
     {CONFIG_MAPS, EVENTS, LEASES, LIMIT_RANGES, NETWORK_POLICIES, PRIORITY_CLASSES, SECRETS, SERVICE_ACCOUNTS}
@@ -65,6 +73,22 @@ def made(kind: Kind, body: Raw, classes: Iterable[Raw]) -> Raw:
     if spec.get("schedulingGates"):
         status["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
     return obj | {"spec": spec, "status": status}
+
+
+def check_known_fields(kind: Kind, body: Raw) -> None:
+    """Raise BadRequestError, in the server's words, for fields of a pod or its template that Kubernetes has not."""
+    spec = body.get("spec") or {}
+    pods = {PODS: ("", body), DEPLOYMENTS: ("spec.template.", spec.get("template") or {})}
+    if kind not in pods:
+        return
+    where, pod = pods[kind]
+    template = {part: pod[part] for part in ("metadata", "spec") if part in pod}
+    unknown = [finding.path for finding in check_fields(template) if finding.problem == UNKNOWN_FIELD]
+    if unknown:
+        told = ", ".join(f'unknown field "{where}{format_path(path)}"' for path in unknown)
+        version = kind.api_version.rpartition("/")[2]
+        lead = f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}'
+        raise BadRequestError(f"{lead}: strict decoding error: {told}")
 
 
 def changed(kind: Kind, before: Raw, after: Raw, *, is_status: bool) -> Raw:
