@@ -68,12 +68,16 @@ def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
 
 
 def wrong_status(error: InvalidSpecError, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
-    """Of a job that EDL cannot read: why, with the field's path; what was known of it stands no more."""
+    """Of a job that EDL cannot read: why, with the field's path; what was known of it stands no more.
+
+    But for the time of its start: while that stands the definition keeps the template of its pods from changing.
+    """
     told = (conditions.is_false(Kind.ADMITTED, "InvalidSpec", str(error)),)
     return {
         "observedGeneration": generation,
         "conditions": conditions.written(told, before, generation=generation, now_unix_s=now_unix_s),
         "reason": "InvalidSpec",
+        **({"startTime": before["startTime"]} if "startTime" in before else {}),
     }
 
 

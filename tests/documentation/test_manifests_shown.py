@@ -1,12 +1,16 @@
 """The manifests of README and docs are taken by the parsers that their readers will meet."""
 
+import copy
 from pathlib import Path
 
 import pytest
+import yaml
 
+from autoscaler.cli.kube.validating import judge_files
 from autoscaler.manifests import parse_files
-from tests.documentation.shown import shown_manifests
+from tests.documentation.shown import ROOT, shown_manifests
 
+EXAMPLES = ROOT / "examples" / "kubernetes"
 MANIFESTS = shown_manifests()
 
 
@@ -20,3 +24,20 @@ def test_edl_run_takes_what_is_shown(manifest, tmp_path: Path):
     file = tmp_path / "shown.yaml"
     file.write_text(manifest.text, encoding="utf-8")
     parse_files([file])
+
+
+@pytest.mark.parametrize("name", ["digits", "squares"])
+def test_a_cluster_takes_the_examples(name):
+    """As the definition and the operator judge them."""
+    assert judge_files([EXAMPLES / f"{name}.yaml"]).jobs == (name,)
+
+
+@pytest.mark.parametrize("manifest", [m for m in MANIFESTS if m.content.get("kind") == "TrainingJob"], ids=str)
+def test_a_cluster_takes_what_is_shown_but_for_what_only_a_cluster_needs(manifest, tmp_path: Path):
+    """An image for the trainers, and a folder that all pods reach; the guide says so."""
+    job = copy.deepcopy(manifest.content)
+    job["spec"]["checkpoint"]["uri"] = "file:///shared/digits"
+    job["spec"]["trainer"]["template"]["spec"]["containers"][0]["image"] = "edl/trainer"
+    file = tmp_path / "shown.yaml"
+    file.write_text(yaml.safe_dump(job), encoding="utf-8")
+    judge_files([file])

@@ -328,6 +328,15 @@ def test_a_job_that_cannot_be_read_says_where_it_is_wrong():
     assert "spec.trainer.minReplicas" in one["message"]
 
 
+def test_a_job_that_can_no_longer_be_read_has_started_all_the_same():
+    """Its pods stand: without the time of its start the definition would let its template change under them."""
+    error = InvalidSpecError("spec.trainer.minReplicas", "is 9, maxReplicas is 8")
+    before = {"startTime": "2026-01-01T00:00:00Z", "share": "0.25"}
+    written = wrong_status(error, before, generation=3, now_unix_s=0.0)
+    assert written["startTime"] == before["startTime"]
+    assert "share" not in written
+
+
 def test_refusals_have_one_word():
     assert reason_of('pods "x" is forbidden: exceeded quota: q') == "Quota"
     assert reason_of("the room on n1 is taken") == ""
