@@ -79,7 +79,7 @@ def test_an_honest_job_starts_grows_and_is_told_in_its_usual_time(plane, admin, 
     wait_for("it has shrunk", lambda: ready(admin) == 2, budget_s=USUAL_S)
 
 
-def test_each_mistake_is_told_with_its_field(admin, operator, names):
+def test_each_mistake_is_told_with_its_field(plane, admin, operator, names):
     """On the job itself, and to whoever reads its events."""
     mistakes = by_judge(Judge.OPERATOR)
 
@@ -105,8 +105,8 @@ def test_each_mistake_is_told_with_its_field(admin, operator, names):
         assert jobs[names[case]]["status"]["reason"] == "InvalidSpec"
 
     def are_in_events():
-        events = client.EventsV1Api(admin).list_namespaced_event(HOSTILE).items
-        said = {event.regarding.name for event in events if event.reason == "InvalidSpec"}
+        events = json.loads(plane.kubectl("get", "events.events.k8s.io", "-n", HOSTILE, "-o", "json"))["items"]
+        said = {event["regarding"]["name"] for event in events if event["reason"] == "InvalidSpec"}
         return {names[case] for case in mistakes} <= said
 
     wait_for("events", are_in_events, budget_s=USUAL_S)
