@@ -109,7 +109,7 @@ VARIABLES: Final = (
     Variable(
         name="EDL_TOKEN_FILE",
         readers="all",
-        meaning="file with the job's shared secret, which every member has to show",
+        meaning="file with the job's shared secret, which every member proves to know and nobody sends",
         default="none: no secret is asked for",
         example="/run/edl/token",
     ),
@@ -139,6 +139,13 @@ VARIABLES: Final = (
         meaning="host at which trainers reach it",
         default="the address that it uses towards the master",
         example="10.1.2.3",
+    ),
+    Variable(
+        name="EDL_STANDBY",
+        readers="master",
+        meaning="`1`: do nothing until SIGUSR1 says that the process before at this place is dead (ADR 0202)",
+        default="`0`",
+        example="1",
     ),
     Variable(
         name="EDL_PARENT_PID",
