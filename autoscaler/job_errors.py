@@ -14,7 +14,8 @@ An object that is no job's (a Deployment, a quota, somebody's pod) has a name of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
@@ -42,6 +43,7 @@ class Step(StrEnum):
     GANG = "gang"  # what stands of it
     GANG_WHOLE = "gang whole"  # whether its master may come
     START = "start"  # its master comes, or its gang that lost its room goes
+    WAKE = "wake"  # it has changed
     LIFE = "life"  # what stands of it, and what its life asks for
     ASK = "ask"  # its master
     HANG_UP = "hang up"  # on its master, once the job is gone
@@ -93,6 +95,10 @@ class JobErrors:
         """Whether the step has failed so lately that it is not to be taken yet."""
         return bool(self._errors) and self._clock() < self.again_at_s(job, step)
 
+    def fails(self, job: JobName, step: Step) -> bool:
+        """Whether the step has failed when it was taken last."""
+        return step in self._errors.get(job, {})
+
     def again_at_s(self, job: JobName, step: Step) -> float:
         """When the step may be taken again; 0: at any time."""
         error = self._errors.get(job, {}).get(step)
@@ -120,6 +126,12 @@ class JobErrors:
             return work()
         return None
 
+    async def take(self, job: JobName, step: Step, work: Callable[[], Awaitable[Answer]]) -> Answer | None:
+        """As `attempt`, of what takes time."""
+        with self.around(job, step):
+            return await work()
+        return None
+
     def note(self, job: JobName, step: Step, error: Exception) -> None:
         """The step has failed."""
         before = self._errors.setdefault(job, {}).get(step)
@@ -131,7 +143,8 @@ class JobErrors:
         self._errors[job][step] = now
         is_news = before is None or before.problem != now.problem
         if self.listener is not None:
-            self.listener.failed(job, now, error, is_news=is_news)
+            with suppress(Exception):  # what cannot be told must not stop who works
+                self.listener.failed(job, now, error, is_news=is_news)
 
     def clear(self, job: JobName, step: Step) -> None:
         """The step has succeeded."""
@@ -141,7 +154,8 @@ class JobErrors:
         if not errors:
             del self._errors[job]
         if self.listener is not None:
-            self.listener.mended(job)
+            with suppress(Exception):
+                self.listener.mended(job)
 
     def forget(self, job: JobName) -> None:
         """The job is gone."""

@@ -117,7 +117,7 @@ class Loop:
     async def step(self) -> Step:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
-            view = (await self._cluster.observe()).evolve(history=self._history)
+            view = self._held_back((await self._cluster.observe()).evolve(history=self._history))
         paused = self._errors.paused(JobStep.PLAN)
         decided = plan(view, self.policy, self._cluster.now(), memo=self._memo, excluded=paused)
         self._note_excluded(decided)
@@ -187,6 +187,16 @@ class Loop:
         if outcome.verdict is Verdict.DONE:
             self._history = record_applied(self._history, action, self._cluster.now())
         return action, outcome
+
+    def _held_back(self, view: ClusterView) -> ClusterView:
+        """The view, in which a job for which a write has failed creates nothing for a while: others take its turn."""
+        paused = self._errors.paused(JobStep.WRITE)
+        jobs = [job for job in view.jobs if job.name in paused] if paused else []
+        held = [
+            replace(job, hold_until_s=max(job.hold_until_s, self._errors.again_at_s(job.name, JobStep.WRITE)))
+            for job in jobs
+        ]
+        return view.evolve(jobs=held) if held else view
 
     def _note_excluded(self, decided: Plan) -> None:
         """Keep with which jobs planning fails; who was tried again and planned is as before."""

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.port import Raw
@@ -73,9 +74,11 @@ class Failures:
         if role is Role.TRAINER:
             self._records.tell(job, lives.TrainerEnded())
         self._judging.add(uid)
-        task = asyncio.ensure_future(self._judge(job, raw, role, end))
+        judging = self._errors.take(job.key, Step.JUDGE, partial(self._judge, job, raw, role, end))
+        task = asyncio.ensure_future(judging)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(lambda _: self._is_judged(job.key, uid))
 
     def tell_end(self, job: KubeJob, raw: Raw) -> None:
         """A pod that was told to leave has ended: whether a server had the time to hand over what it held."""
@@ -104,19 +107,19 @@ class Failures:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
 
+    def _is_judged(self, job: JobName, uid: str) -> None:
+        self._judging.discard(uid)
+        self._wake(job)
+
     async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> None:
         try:
-            with self._errors.around(job.key, Step.JUDGE):
-                async with self._turn:
-                    if role is Role.TRAINER or end.code == 0:
-                        await self._ask(job)
-                    story = await self._story(job, raw, role, end)
-                self._conclude(job, raw, role, end, story)
+            async with self._turn:
+                if role is Role.TRAINER or end.code == 0:
+                    await self._ask(job)
+                story = await self._story(job, raw, role, end)
+            self._conclude(job, raw, role, end, story)
         except ClusterError as error:
             log.warning("the end of %s could not be judged: %s; tried again", end.pod, error)
-        finally:
-            self._judging.discard(end.uid)
-            self._wake(job.key)
 
     def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd, story: str) -> None:
         record, now_s = self._records.find(job), self._clock()

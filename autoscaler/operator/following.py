@@ -16,6 +16,7 @@ from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.clusters.kubernetes.reading.slim import slim_pod
 from autoscaler.clusters.kubernetes.store import Key, Store
 from autoscaler.domain import JobName, Role
+from autoscaler.job_errors import JobErrors, Step
 
 SLIMS: Final = {PODS: slim_pod}
 """What the operator leaves out of what it holds, by kind: answers to its own writes too."""
@@ -24,15 +25,19 @@ SLIMS: Final = {PODS: slim_pod}
 class FollowedStore(Store):
     """A store that tells, whenever its changes are taken, which jobs they concern.  Set `follow` once."""
 
-    def __init__(self, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None) -> None:
+    def __init__(
+        self, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None, errors: JobErrors | None = None
+    ) -> None:
         super().__init__(SLIMS, namespaces=namespaces)
+        self._errors = errors or JobErrors(lambda: 0.0)
         self.follow: Callable[[JobName], None] = _ignore
 
     def take_changes(self) -> Mapping[Kind, frozenset[Key]]:
         """See `Store.take_changes`."""
         found = super().take_changes()
         for name in self._concerned(found):
-            self.follow(name)
+            with self._errors.around(name, Step.WAKE):
+                self.follow(name)
         return found
 
     def _concerned(self, changes: Mapping[Kind, frozenset[Key]]) -> set[JobName]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
@@ -67,7 +68,8 @@ class Rounds:
                     is_due = now_s >= self._next.get(job.key, (0.0, 0.0))[0]
                     if is_due and job.key not in self._being_asked and not self._errors.is_paused(job.key, Step.ASK):
                         self._being_asked.add(job.key)
-                        asking.create_task(self._ask_in_turn(job))
+                        work = self._errors.take(job.key, Step.ASK, partial(self._ask_in_turn, job))
+                        asking.create_task(work).add_done_callback(partial(_discard, self._being_asked, job.key))
                 for job in [job for job in self._gone if job.key not in self._being_asked]:
                     self._gone.remove(job)
                     with self._errors.around(job.key, Step.HANG_UP):
@@ -80,12 +82,13 @@ class Rounds:
         line = self._turn if pause_s == ASK_EVERY_S else self._knock  # the shortest pause: it answered when asked last
         try:
             async with line, asyncio.timeout(ASK_LIMIT_S):
-                with self._errors.around(job.key, Step.ASK):
-                    is_answered = await self._ask(job)
+                is_answered = await self._ask(job)
         except TimeoutError:
             log.debug("job %s: no answer within %g s", job.key, ASK_LIMIT_S)
-        finally:
-            self._being_asked.discard(job.key)
         pause_s = ASK_EVERY_S if is_answered else min(2 * max(pause_s, ASK_EVERY_S), LONGEST_ASK_PAUSE_S)
         if all(gone.uid != job.uid for gone in self._gone):
             self._next[job.key] = (self._clock() + pause_s, pause_s)
+
+
+def _discard(being_asked: set[JobName], job: JobName, _task: asyncio.Task[None]) -> None:
+    being_asked.discard(job)

@@ -120,7 +120,9 @@ class Gangs:
         What fails for one is told when all have been tried.  Raises ClusterError.
         """
         attempt = self._errors.attempt
-        jobs = [job for job in self._managed() if not self._errors.is_paused(job.key, Step.START)]
+        is_paused = self._errors.is_paused
+        managed = self._managed()
+        jobs = [job for job in managed if not (is_paused(job.key, Step.START) or is_paused(job.key, Step.GANG))]
         looked = [(job, attempt(job.key, Step.GANG, partial(self._pods.look, job))) for job in jobs]
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
@@ -136,16 +138,12 @@ class Gangs:
         self._masterless = frozenset(job.key for job in whole if self.starts.race(job.key).hold_until_s > now_s)
         due = [job for job in whole if job.key not in self._masterless]
         deletions = [
-            partial(self._take_step, one.job, partial(self._writer.delete, raw))
+            partial(self._errors.take, one.job, Step.START, partial(self._writer.delete, raw))
             for one in lost
             for raw in self._pods.raws(one.pods)
         ]
-        masters = (partial(self._take_step, job.key, partial(self._bring_master, job)) for job in due)
+        masters = (partial(self._errors.take, job.key, Step.START, partial(self._bring_master, job)) for job in due)
         await each([*deletions, *masters], at_once=AT_ONCE)
-
-    async def _take_step(self, job: JobName, step: Callable[[], Awaitable[None]]) -> None:
-        with self._errors.around(job, Step.START):
-            await step()
 
     def _awaits_master(self, job: KubeJob, found: Standing) -> bool:
         return bool(found.bound) and not self._pods.has_master(job) and self._pods.is_whole(job, found)

@@ -157,9 +157,16 @@ class _Stream:
         """Unless what stands is as new."""
         version = int(obj["metadata"]["resourceVersion"])
         if version > self.versions.get(key, 0):
-            self.objects[key] = self._slim(obj) if self._slim else obj
+            self.objects[key] = self._slimmed(obj)
             self.versions[key] = version
             self.changed.add(key)
+
+    def _slimmed(self, obj: Raw) -> Raw:
+        """The object without what nobody reads; whole, where that cannot be told: one object stops no stream (A11)."""
+        try:
+            return self._slim(obj) if self._slim else obj
+        except Exception:  # noqa: BLE001 - whoever reads the object tells what is wrong with it
+            return obj
 
     def drop(self, key: Key) -> None:
         """It is gone."""

@@ -89,7 +89,9 @@ class Jobs:
             self.wrong.pop(name, None)
             self.refused.pop(name, None)
             if (raw := raws.get(key)) is not None:
-                self._read(name, raw)
+                self._errors.attempt(name, Step.READ, partial(self._read, name, raw))
+                if name not in self.known and name not in self.wrong:
+                    self.wrong[name] = InvalidSpecError("spec", self._errors.problem(name))
             after = self.known.get(name)
             if (before and before.uid) != (after and after.uid):
                 moved.add(name)
@@ -111,8 +113,12 @@ class Jobs:
         self.observed = {}
         planned: dict[JobName, Job] = {}
         for name, job in self.known.items():
-            found = self._try_plan(job, classes, trainers.get(name, 0))
-            if found is not None:
+            found = None
+            if not self._errors.is_paused(name, Step.DRAW):
+                with self._errors.around(name, Step.DRAW):
+                    found = self._plan(job, classes, trainers.get(name, 0))
+                    check(found)
+            if (found := found or self._planned.get(name)) is not None:  # as it was planned last
                 planned[name] = found
         before, self._planned = self._planned, planned
         for name in self._drawn.keys() - planned.keys():
@@ -142,14 +148,10 @@ class Jobs:
         return None if job is None else self._facts_of(job).owning
 
     def _read(self, name: JobName, raw: Raw) -> None:
-        with self._errors.around(name, Step.READ):
-            try:
-                self._know(read_job(raw))
-            except InvalidSpecError as error:
-                self.wrong[name] = error
-            return
-        self.known.pop(name, None)
-        self.wrong[name] = InvalidSpecError("spec", self._errors.problem(name))
+        try:
+            self._know(read_job(raw))
+        except InvalidSpecError as error:
+            self.wrong[name] = error
 
     def _know(self, job: KubeJob) -> None:
         """Keep the job with what its namespace's LimitRanges make of it."""
@@ -180,15 +182,6 @@ class Jobs:
         self._drawn[job.key] = (job, priority, avoid, drawn)
         return drawn
 
-    def _try_plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job | None:
-        """As `_plan`; as it was planned last while that fails, and None if it never was."""
-        if not self._errors.is_paused(job.key, Step.DRAW):
-            with self._errors.around(job.key, Step.DRAW):
-                planned = self._plan(job, classes, trainers)
-                check(planned)
-                return planned
-        return self._planned.get(job.key)
-
     def _plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job:
         facts = self._facts_of(job)
         value = classes.value_of(job.spec.priority_class)
@@ -200,7 +193,8 @@ class Jobs:
         if facts.trainers_per_server is not None and planned.servers is not None:
             servers = replace(planned.servers, trainers_per_server=facts.trainers_per_server)
             planned = replace(planned, servers=servers)
-        hold_until_s = NEVER_S if job.key in self.refused else facts.hold_until_s
+        is_held = job.key in self.refused or self._errors.fails(job.key, Step.PODS)  # what stands of it is not known
+        hold_until_s = NEVER_S if is_held else facts.hold_until_s
         told = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
         if told != _life_of(planned):  # of hundreds that wait nothing is copied
             planned = replace(

@@ -19,7 +19,8 @@ from autoscaler.clusters.kubernetes.building.names import job_key, master_name
 from autoscaler.clusters.kubernetes.expectations import Expectations
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
 from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod, seat_masters
-from autoscaler.clusters.kubernetes.reading.raw import EMPTY, text
+from autoscaler.clusters.kubernetes.reading.raw import EMPTY, part, text
+from autoscaler.clusters.kubernetes.reading.shapes import room_of_spec
 from autoscaler.clusters.kubernetes.reading.successors import Owning, as_successor, replaced_by
 from autoscaler.clusters.kubernetes.reading.workloads import job_of_master
 from autoscaler.clusters.kubernetes.store import Key, Store
@@ -76,7 +77,8 @@ class Pods:
         touched = set(moved) | self._read_masters(changes)
         dirty = set(changes.get(PODS, ())) | self._take_expectations()
         for key in dirty:
-            touched |= self._index(key, self._find(key))
+            with self._errors.around(of_object("pod", *key), Step.READ):
+                touched |= self._index(key, self._find(key))
         for job in touched:
             with self._errors.around(job, Step.SEATS):
                 self._number_masters(job)
@@ -143,17 +145,41 @@ class Pods:
         before = set(self._unread.values())
         again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, Step.PODS)}
         failed: dict[JobName, Exception] = {}
-        for key in sorted(keys | again, key=self._is_master):  # masters last: their seats stand on the others
+        all_keys = keys | again
+        masters = {
+            key
+            for key in all_keys
+            if self._errors.attempt(of_object("pod", *key), Step.SEATS, partial(self._is_master, key))
+        }
+        for key in (*(all_keys - masters), *masters):  # whose seats stand on the others
             self._unread.pop(key, None)
             try:
                 self._read(key, self._find(key), brought)
             except Exception as error:  # noqa: BLE001 - noted below, once for each job
                 self._unread[key] = self._said.get(key) or of_object("pod", *key)
                 failed[self._unread[key]] = error
+                self._errors.attempt(of_object("pod", *key), Step.PODS, partial(self._occupy, key, brought))
         for job, last in failed.items():
             self._errors.note(job, Step.PODS, last)
         for job in before.difference(self._unread.values()):
             self._errors.clear(job, Step.PODS)
+
+    def _occupy(self, key: Key, brought: Brought[Pod, PodName]) -> None:
+        """Let a pod that cannot be read hold its room as somebody's, unless it is known from before."""
+        raw = self._store.get(PODS, key)
+        node = "" if raw is None else text(raw, "spec", "nodeName")
+        if raw is None or not node or key in self._read_as or text(raw, "status", "phase") in {"Succeeded", "Failed"}:
+            return
+        self._read_as[key] = pod = Pod(
+            name=PodName(f"{key[0]}/{key[1]}"),
+            role=Role.OTHER,
+            tier=Tier.FOREIGN,
+            shape=room_of_spec(raw["spec"], part(raw, "status")),
+            phase=PodPhase.STARTING,
+            node=NodeName(node),
+            created_at_s=0.0,
+        )
+        brought.found.append(pod)
 
     def _read(self, key: Key, raw: Raw | None, brought: Brought[Pod, PodName]) -> None:
         pod = None if raw is None else read_pod(raw, self._context)
