@@ -25,7 +25,7 @@ from master.api.positions import EMPTY
 from master.job import moves, orders, quorum, resizing, rollback, succession
 from master.job.checkpoint import compare, lists_exactly
 from master.job.dispatch import gain
-from master.job.domain import AdoptableFound, SwapHead
+from master.job.domain import AdoptableFound, Instant, SwapHead
 from master.job.membership import Server
 from master.job.skipping import finish
 from master.job.state import JobState, Moves, Phase, Recovery, Stage, Turn
@@ -169,6 +169,21 @@ def look_again(turn: Turn) -> None:
         turn.recover(stage=Stage.GATHERING, kept=None, succeeds=True, is_asked_anew=True, overdue=None)
 
 
+def _due(turn: Turn) -> Instant | None:
+    """When the next commit is due; None: as soon as it can be made.
+
+    A model that was kept goes by the last commit, as if nothing had happened.  A new master does not know when that was
+    and commits first: else the job's work would be at risk for a whole interval more with every master that dies.
+    """
+    state, every_ns = turn.state, turn.state.config.checkpoint_every_ns
+    if not state.dispatch.done:
+        return turn.after(every_ns)
+    if state.commit.committed_at is None:
+        return None
+    due = Instant(state.commit.committed_at + every_ns)
+    return due if due > turn.now else None
+
+
 def serve(turn: Turn) -> None:
     """The model is whole: leases are granted, trainers know the route, servers that came meanwhile get their share."""
     state = turn.state
@@ -183,8 +198,7 @@ def serve(turn: Turn) -> None:
         unreadable_since=None,
         problem="",
     )
-    due = turn.after(state.config.checkpoint_every_ns)
-    turn.change(commit=replace(state.commit, due=due, problem=""))  # what did not go through is no more
+    turn.change(commit=replace(state.commit, due=_due(turn), problem=""))  # what did not go through is no more
     if state.route and state.config.servers:
         for trainer in state.members.registered():
             turn.send(trainer.key, RouteChanged(route=state.route, bucket_count=len(state.route.owner)))

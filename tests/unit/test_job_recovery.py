@@ -26,11 +26,14 @@ from master.api.messages import (
 )
 from master.api.positions import EMPTY, PositionSet
 from master.api.status import JobPhase
+from master.job import recovery
 from master.job.domain import (
+    SECOND,
     AdoptableFound,
     AnswersOverdue,
     CommitDue,
     Durable,
+    Instant,
     JobConfig,
     LineageRecord,
     Persist,
@@ -38,7 +41,7 @@ from master.job.domain import (
     ReconnectWindowEnded,
     StreamBroken,
 )
-from master.job.state import Phase, Stage
+from master.job.state import Phase, Stage, Turn
 from tests.unit.job_driver import Driver, Marks, key, run_servers, serving
 
 T0 = key("t0")
@@ -250,11 +253,44 @@ def test_take_over_reads_the_marks_and_keeps_the_lineage():
     driver.trainer("t0", declares=None, lineage=1)
     for server in servers:
         assert AskMarks not in map(type, server.register()) or server is servers[1]
-    run_servers(driver, servers)
+    for server in servers:
+        driver.say(server.key, server.answer(to(driver, server.key, AskMarks)[-1]))
     assert driver.state.stage is Stage.SERVING
     assert driver.state.number == 1
     assert driver.state.dispatch.done == lease.positions
     assert PositionSet.span(50, 60) <= driver.state.dispatch.todo
+
+
+def test_a_new_master_commits_what_it_finds_before_anything_else():
+    """Not a whole interval later: with each master that dies more work would be at risk (ADR 0202)."""
+    driver, servers = serving()
+    lease = train(driver, servers, 1)
+    driver.start()
+    driver.trainer("t0", declares=None, lineage=1)
+    for server in servers:
+        server.register()
+    begun_s = driver.now
+    run_servers(driver, servers)
+    assert driver.state.head.data == lease.positions
+    assert driver.now == begun_s
+    assert driver.state.commit.due == begun_s + driver.state.config.checkpoint_every_ns
+
+
+def test_a_server_that_came_back_puts_off_no_commit():
+    """The model was kept: the next commit is due when it was."""
+    driver, servers = serving()
+    train(driver, servers, 1)
+    driver.start()
+    driver.trainer("t0", declares=None, lineage=1)
+    for server in servers:
+        server.register()
+    run_servers(driver, servers)
+    due, books = driver.state.commit.due, driver.state.dispatch
+    books = replace(books, done=PositionSet.span(100, 140), todo=books.todo - PositionSet.span(100, 140))
+    turn = Turn(replace(driver.state, dispatch=books), now=Instant(driver.now + 2 * SECOND))
+    turn.recover(stage=Stage.READING_MARKS)
+    recovery.serve(turn)
+    assert turn.state.commit.due == due
 
 
 def test_take_over_grants_nothing_before_the_marks_are_read():
