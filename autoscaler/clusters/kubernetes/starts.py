@@ -33,7 +33,7 @@ from autoscaler.clusters.kubernetes.trial import check_gang
 from autoscaler.clusters.kubernetes.views import Views
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, Role, Shape
-from autoscaler.errors import PermanentError
+from autoscaler.errors import ClusterError, PermanentError
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.manifests.values import Mode
 from autoscaler.side_by_side import each
@@ -110,8 +110,14 @@ class Gangs:
             seats=action.pods, shapes=shapes_of(job, avoid=avoid), until_s=self._clock() + LIFT_LIMIT_S
         )
         gated = ((raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw))
-        await each((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
-        del self._lifts[job.key]  # after an error it runs out: a patch may stand whose answer was lost
+        try:
+            await each((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
+        except ClusterError:
+            raise  # its room is held until that runs out: a patch may stand whose answer was lost
+        except Exception:
+            del self._lifts[job.key]  # a fault of EDL (`job_errors`): others need not wait for it
+            raise
+        del self._lifts[job.key]
         return Outcome(verdict=Verdict.DONE)
 
     async def settle(self, now_s: float) -> None:
