@@ -310,3 +310,22 @@ def test_fault_in_any_function_of_one_job_leaves_the_others_as_they_would_be(cap
             failed = virtual_time.run(live(list(planted)))
         untold = [planted[victim] for victim in raised if not failed[victim]]
         assert [one for one in untold if one[1] not in UNTOLD] == []
+
+
+def test_job_of_5000_digits_is_refused_while_the_other_runs():
+    """One apply of it ended the term for all jobs, and again at each start (A11)."""
+    virtual_time.run(live_beside_digits())
+
+
+async def live_beside_digits():
+    world = World(["digits"])
+    first = {"name": "first", "image": "x", "resources": {"requests": {"cpu": "9" * 5_000}}}
+    template_of_it = template(cpu="1", spec={"initContainers": [first]})
+    world.edit("digits", template=template_of_it)
+    term = asyncio.create_task(world.lead().run())
+    try:
+        assert await world.until(lambda: world.ready("honest") == 4, term)
+        assert await world.until(lambda: world.told("digits", "Admitted") == "InvalidSpec", term)
+    finally:
+        term.cancel()
+        await asyncio.gather(term, return_exceptions=True)
