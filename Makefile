@@ -74,6 +74,14 @@ test: lint etcd $(if $(QUICK),,cluster-tools) ## everything a change must pass (
 	@$(if $(ARGS),$(BIN)/pytest $(if $(QUICK),-m "not cluster") $(ARGS),$(BIN)/python -m tests.side_by_side $(if $(QUICK),--quick))
 	@$(if $(QUICK),echo "$(LEFT_OUT)")
 
+# The seed is printed first, and repeats the run.  EDL_HYPOTHESIS=deep takes five times as long.
+SEED ?=
+.PHONY: test-deep
+test-deep: $(STAMP) ## the properties on other random cases each time, for minutes (SEED=N repeats a run)
+	@seed=$(or $(SEED),$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')); again="make test-deep SEED=$$seed"; \
+		echo "'$$again' repeats this run"; export EDL_HYPOTHESIS=$${EDL_HYPOTHESIS:-random}; \
+		$(BIN)/pytest tests/property --hypothesis-seed=$$seed $(ARGS) || { echo "again: $$again"; exit 1; }
+
 .PHONY: e2e
 e2e: $(STAMP) ## real containers on two real nodes; needs Linux and root (ARGS="-k name" picks)
 	@$(BIN)/python -m tests.e2e $(ARGS)
@@ -85,6 +93,11 @@ playground: cluster-tools ## a Kubernetes control plane with 8 nodes of GPUs to 
 .PHONY: playground-down
 playground-down: $(STAMP) ## end it
 	@$(BIN)/python -m tests.cluster.playground down
+
+# What was measured stays in build/reach; ARGS="--measure" measures again, ARGS="--survivors" tries only those again.
+.PHONY: mutants
+mutants: $(STAMP) etcd ## plant small faults and see whether a test notices; hours (ARGS="--sample 60 --seed 7 --only master/job")
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: check-protocol
 check-protocol: $(STAMP) ## twenty times the protocol states that `make test` explores, and breaks that take minutes

@@ -1,35 +1,33 @@
 """A master in the checker's world: the real core, what it has asked of etcd and storage, and etcd itself.
 
-etcd is the few durable values and the leader's term; a transaction is tried as a whole and fenced by its term.  An
-unknown outcome needs no step of its own: the shell settles it before it tells the core, so for the core it is a
-transaction that takes long, and "carried out but never heard of" is one followed by a take-over.
+etcd is the few durable values and the leader's term.  A transaction is the one that the product sends, requirements and
+all (`master.records`), tried as a whole and fenced by its term.  An unknown outcome needs no step of its own: the shell
+settles it before it tells the core, so for the core it is a transaction that takes long, and "carried out but never
+heard of" is one followed by a take-over.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import assert_never
 
 from master import job
+from master.api.document import encode_document
 from master.api.identities import Term
 from master.api.manifest import Manifest
 from master.job.domain import (
     AnswerServers,
-    ChangeTable,
     CloseStream,
     DatasetRecord,
     Durable,
     Event,
     FindAdoptable,
     Instant,
+    IntentsRecord,
     JobConfig,
     LineageRecord,
     Persist,
-    RaiseLineage,
-    RecordDataset,
-    RecordQuarantine,
-    RecordServers,
-    ReserveHighWater,
     Retain,
     Send,
     StepDown,
@@ -38,9 +36,13 @@ from master.job.domain import (
     WriteManifest,
 )
 from master.job.state import JobState, Step
+from master.records import number_key, parse_durable, transaction_of
+from master.store.keys import JobKeys, Key
+from master.store.port import Delete, Entry, Put, Revision, Snapshot, holds
 from tests.protocol.interning import hashed_once
 
 NOW = Instant(1_000_000_000)
+KEYS = JobKeys("checked")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,43 +107,46 @@ def _carried_out(process: MasterProcess, step: Step) -> MasterStep:
     return MasterStep(process=after, said=tuple(said), retained=tuple(retained))
 
 
-def try_write(  # noqa: C901 - one case per write
-    etcd: Etcd, term: Term, write: Write, storage: tuple[Manifest, ...]
-) -> Etcd | None:
-    """The transaction, all of it or, when a requirement fails, None."""
+def try_write(etcd: Etcd, term: Term, write: Write, storage: tuple[Manifest, ...]) -> Etcd | None:
+    """The product's own transaction on the product's own values, all of it; None when a requirement fails."""
     if etcd.term != term:
         return None
-    durable = etcd.durable
-    head = durable.head.id if durable.head else None
-    match write:
-        case SwapHead(parent=parent, lineage=lineage, manifest=manifest):
-            if (head, durable.lineage) != (parent, lineage):
-                return None
-            found = next(m for m in storage if m.id == manifest)
-            return replace(etcd, durable=replace(durable, head=found))
-        case RaiseLineage(old=old, new=new, route=route, backups=backups):
-            if durable.lineage != old or head != new.base:
-                return None
-            return replace(etcd, durable=replace(durable, lineage=new, route=route, intents=(), backups=backups))
-        case ChangeTable(old=old_table, new=table):
-            if (durable.route, durable.intents, durable.backups) != (
-                old_table.route,
-                old_table.intents,
-                old_table.backups,
-            ):
-                return None
-            after = replace(durable, route=table.route, intents=table.intents, backups=table.backups)
-            return replace(etcd, durable=after)
-        case RecordQuarantine(old=old, new=new):
-            return replace(etcd, durable=replace(durable, lineage=new)) if durable.lineage == old else None
-        case RecordDataset(record=record):
-            return replace(etcd, durable=replace(durable, dataset=record)) if durable.dataset is None else None
-        case RecordServers(count=count):
-            return replace(etcd, durable=replace(durable, servers=count))
-        case ReserveHighWater(below=below):
-            return replace(etcd, durable=replace(durable, high_water=below))
-        case _:
-            assert_never(write)
+    head = next(m for m in storage if m.id == write.manifest) if isinstance(write, SwapHead) else etcd.durable.head
+    after = _try_commit(etcd.durable, write, head)
+    return None if after is None else replace(etcd, durable=after)
+
+
+@lru_cache(maxsize=1 << 16)  # the same few values meet the same few writes in most states
+def _try_commit(durable: Durable, write: Write, head: Manifest | None) -> Durable | None:
+    entries = _entries(durable)
+    key = number_key(write, KEYS)
+    transaction = transaction_of(write, KEYS, Term(1), number=entries.get(key) if key else None)
+    if not all(holds(comparison, entries) for comparison in transaction.require):
+        return None
+    for change in transaction.writes:
+        match change:
+            case Put(key, value):
+                entries[key] = Entry(value=value, mod_revision=Revision(1))
+            case Delete(key):
+                entries.pop(key, None)
+            case _:
+                assert_never(change)
+    return parse_durable(Snapshot(revision=Revision(1), entries=entries), KEYS, head)
+
+
+def _entries(durable: Durable) -> dict[Key, Entry]:
+    """What `parse_durable` reads as these values."""
+    values = {
+        KEYS.lineage: encode_document(durable.lineage) if durable.lineage else None,
+        KEYS.dataset: encode_document(durable.dataset) if durable.dataset else None,
+        KEYS.high_water: str(durable.high_water).encode() if durable.high_water else None,
+        KEYS.head: durable.head.id.encode() if durable.head else None,
+        KEYS.route: encode_document(durable.route) if durable.route else None,
+        KEYS.intents: encode_document(IntentsRecord(intents=durable.intents)) if durable.intents else None,
+        KEYS.backups: encode_document(durable.backups) if durable.backups else None,
+        KEYS.servers: str(durable.servers).encode() if durable.servers is not None else None,
+    }
+    return {key: Entry(value=value, mod_revision=Revision(1)) for key, value in values.items() if value is not None}
 
 
 def adoptable(storage: tuple[Manifest, ...], search: FindAdoptable) -> tuple[Manifest, ...]:
