@@ -98,7 +98,9 @@ class Term:
         return found.get("status"), found.get("reason")
 
     def notes(self):
-        return [(event["reason"], event["note"]) for event in self.bench.events()]
+        """In the order in which they were written: their names are random."""
+        written = sorted(self.bench.events(), key=lambda event: int(event["metadata"]["resourceVersion"]))
+        return [(event["reason"], event["note"]) for event in written]
 
     def reasons(self):
         return [event["reason"] for event in self.bench.events()]
