@@ -50,6 +50,9 @@ KILLS: Final = {"beside": 200, "cold": 10, "elsewhere": 10}
 LEASE_S: Final = 6
 START_S: Final = 3.0  # of an interpreter on a busy machine
 STEP_S: Final = "0.1"  # of a trainer: the job outlives the kills
+EPOCHS: Final = "100"
+"""Each master that dies leaves what it had reserved to the reclaim window (rule 18), about 10 s of work: where all
+positions are reserved and kills are seconds apart, the next grant waits for that window."""
 POLL_S: Final = 0.01
 LIMIT_S: Final = 60.0
 QUIET_S: Final = (0.8, 1.8)  # from when another's process stands by, and its interpreter starts, to the kill
@@ -170,7 +173,7 @@ async def start_master(folder: Path, name: str, endpoints: tuple[str, ...]) -> a
 async def measure(kind: str) -> list[dict[str, float]]:
     if kind == "cold":
         local_runtime._STANDBY_AFTER_S = 1e9  # type: ignore[misc]  # noqa: SLF001
-    os.environ["STEP_S"] = STEP_S
+    os.environ |= {"STEP_S": STEP_S, "EPOCHS": EPOCHS}
     with tempfile.TemporaryDirectory() as folder:
         async with cluster(Path(folder), nodes=2, most=2) as run:
             watch = Watch()

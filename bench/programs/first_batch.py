@@ -20,7 +20,7 @@ with (
     edl.open() as session,
     (Path(os.environ["TIMES_DIR"]) / f"{os.environ['EDL_NAME']}.jsonl").open("a", buffering=1) as times,
 ):
-    data = session.dataset("bench", size=100_000, epochs=10, batch_size=32, seed=1)
+    data = session.dataset("bench", size=100_000, epochs=int(os.environ.get("EPOCHS", "10")), batch_size=32, seed=1)
     model = session.tables({"w": edl.dense((256, 1024))}, optimiser=edl.sgd(0.001))
     for batch in data:
         weights = model.pull()
