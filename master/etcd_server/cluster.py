@@ -28,6 +28,7 @@ from master.etcd_server.doors import HOST, Doors, Ports, check_free, connect
 from master.etcd_server.finder import EtcdBinary
 
 TETHER: Final = Path(__file__).with_name("tether.py")
+OWNER_ALONE: Final = 0o077  # what a member creates, its sockets too
 READY_BUDGET_S: Final = 20.0
 READY_POLL_S: Final = 0.05
 STOP_BUDGET_S: Final = 5.0
@@ -77,6 +78,7 @@ class EtcdMember:
                 cwd=self._working_dir,
                 stdout=log,
                 stderr=log,
+                umask=OWNER_ALONE,
             )
 
     async def wait_ready(self, budget_s: float = READY_BUDGET_S) -> None:

@@ -1,8 +1,7 @@
 """Runs a command that dies with the process that started it: `python -I -S tether.py PARENT_PID COMMAND...`
 
 Linux sends SIGKILL when the parent's thread ends, however it ends; elsewhere the command just runs.  The kernel keeps
-the setting over exec, so the process id is the command's own.  What the command creates is its owner's
-alone, sockets too.  A file by itself, for it runs without the package.
+the setting over exec, so the process id is the command's own.  A file by itself, for it runs without the package.
 """
 
 import ctypes
@@ -19,7 +18,6 @@ def main() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the setting
         sys.exit(1)
-    os.umask(0o077)
     os.execv(command[0], command)  # noqa: S606  # no shell
 
 

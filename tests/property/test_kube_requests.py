@@ -132,16 +132,26 @@ tolerations = st.fixed_dictionaries(
         "effect": st.sampled_from(["", "NoSchedule", "NoExecute", "PreferNoSchedule"]),
     },
 )
-needed = st.fixed_dictionaries({"cpu": quantities("cpu"), "memory": quantities("memory")}, optional={})
+needed = st.fixed_dictionaries({"cpu": st.just("2m"), "memory": quantities("memory")}, optional={})
+
+
+def lawful(container, requests):
+    """What a job may say (ADR 0161): no limit below its request, and devices among the limits, as many as asked for."""
+    asked = container["resources"].get("requests", {})
+    limits = {**requests, **container["resources"].get("limits", {})}
+    for name, quantity in asked.items():
+        if name not in WRITTEN or (name in limits and number(limits[name]) < number(quantity)):
+            limits[name] = quantity
+    return {**container, "resources": {**container["resources"], "limits": limits}}
+
+
 templates = st.builds(
     lambda spec, requests, extra: {
         "spec": {
             **spec,
             **extra,
-            "containers": [
-                {**c, "resources": {**c["resources"], "limits": {**requests, **c["resources"].get("limits", {})}}}
-                for c in spec["containers"]
-            ],
+            "containers": [lawful(container, requests) for container in spec["containers"]],
+            "initContainers": [lawful(container, {}) for container in spec["initContainers"]],
         }
     },
     specs,
