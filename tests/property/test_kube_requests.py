@@ -135,14 +135,18 @@ tolerations = st.fixed_dictionaries(
 needed = st.fixed_dictionaries({"cpu": st.just("2m"), "memory": quantities("memory")}, optional={})
 
 
-def lawful(container, requests):
-    """What a job may say (ADR 0161): no limit below its request, and devices among the limits, as many as asked for."""
-    asked = container["resources"].get("requests", {})
-    limits = {**requests, **container["resources"].get("limits", {})}
+def lawful(container, limits):
+    """What a job may say (ADR 0161): an image, some cpu, no limit below its request, devices among the limits."""
+    asked, limits = (
+        dict(container["resources"].get("requests", {})),
+        {**limits, **container["resources"].get("limits", {})},
+    )
+    if not number(asked.get("cpu", limits.get("cpu", "1m"))):
+        asked["cpu"] = "1m"
     for name, quantity in asked.items():
         if name not in WRITTEN or (name in limits and number(limits[name]) < number(quantity)):
             limits[name] = quantity
-    return {**container, "resources": {**container["resources"], "limits": limits}}
+    return {**container, "image": "edl/train:1", "resources": {"requests": asked, "limits": limits}}
 
 
 templates = st.builds(
