@@ -39,7 +39,8 @@ class Step(StrEnum):
     PODS = "pods"  # to read them
     SEATS = "seats"  # of its masters
     PLAN = "plan"
-    WRITE = "write"  # an action of the planner
+    WRITE = "write"  # an action of the planner that creates
+    DELETE = "delete"  # one that takes a pod away: never paused, for others wait for its room
     GANG = "gang"  # what stands of it
     GANG_WHOLE = "gang whole"  # whether its master may come
     START = "start"  # its master comes, or its gang that lost its room goes

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
-from autoscaler.domain import Action, ClusterView, Decision, History, JobName, Plan, Policy
+from autoscaler.domain import Action, ClusterView, Decision, DeletePod, History, JobName, Plan, Policy
 from autoscaler.error_log import ErrorLog
 from autoscaler.errors import TemporaryError
 from autoscaler.job_errors import JobErrors
@@ -173,12 +173,13 @@ class Loop:
             return (await self._cluster.observe()).evolve(history=self._history)
 
     async def _apply(self, action: Action) -> tuple[Action, Outcome]:
-        if self._errors.is_paused(action.job, JobStep.WRITE):
+        step = JobStep.DELETE if isinstance(action, DeletePod) else JobStep.WRITE
+        if step is JobStep.WRITE and self._errors.is_paused(action.job, step):
             return action, Outcome(verdict=Verdict.REFUSED, message=self._errors.problem(action.job))
         outcome = None
         try:
             async with asyncio.timeout(CALL_LIMIT_S):
-                with self._errors.around(action.job, JobStep.WRITE):
+                with self._errors.around(action.job, step):
                     outcome = await self._cluster.apply(action)
         except TimeoutError:
             return action, Outcome(verdict=Verdict.FAILED, message=f"no answer within {CALL_LIMIT_S:g} s")

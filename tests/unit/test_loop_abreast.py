@@ -6,6 +6,7 @@ import pytest
 
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, CreatePod, DeletePod, PodPhase
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.loop import AT_ONCE, CALL_LIMIT_S, Loop
 from tests.unit import virtual_time
 from tests.unit.memory_cluster import MemoryCluster
@@ -72,6 +73,28 @@ def test_one_that_fails_or_hangs_holds_up_no_other():
     assert [outcome.verdict for _, outcome in step.applied[:3]] == [Verdict.FAILED, Verdict.FAILED, Verdict.DONE]
     assert step.applied[0][1].message == "no answer within 30 s"
     assert took_s == pytest.approx(CALL_LIMIT_S, abs=0.01)
+
+
+@pytest.mark.parametrize("write", [CreatePod, DeletePod])
+def test_job_whose_writes_fail_gives_way_to_the_web_at_once(write):
+    """A pause keeps a job from creating, for minutes; what it has to give is taken meanwhile (A11, ADR 0157)."""
+
+    async def main():
+        cluster = Slow([node(f"n{number}") for number in range(2)], [job("j", high=40)])
+        errors = JobErrors(lambda: cluster.now_s)
+        loop = Loop(cluster, CALM, errors=errors)
+        while len(cluster.pods) < 9:
+            await loop.step()
+            cluster.advance(20.0)
+        for _ in range(9):
+            errors.note("j", Step.WRITE if write is CreatePod else Step.DELETE, ValueError("planted"))
+        cluster.put(web("w", created_at_s=cluster.now_s))
+        await loop.step()
+        assert leaving(cluster) == 1
+        return errors
+
+    errors = virtual_time.run(main())
+    assert errors.fails("j", Step.WRITE) == (write is CreatePod), "a deletion mends no creation"
 
 
 def test_gangs_start_side_by_side():
