@@ -204,7 +204,7 @@ class Objects:
             left = _identity(authority, member, member) or _identity(authority, master, master)
             identity = issue(job, now) if left is None else renewed(left, job, now)
         etcd = replace(self._etcd, password=etcd_password_of(master)) if self._etcd.is_separate else self._etcd
-        for body in secrets_of(job, identity, etcd):  # applied also when it stands: etcd's files may be new
+        for body in secrets_of(job, identity, etcd, master):  # applied also when it stands: etcd's files may be new
             await self._api.apply(SECRETS, body)
         if self._accounts is not None:  # after the Secret, which is where the password is found again
             await self._accounts.make(job, etcd.password)

@@ -1,6 +1,7 @@
 """The operator gives each job a user of etcd of its own and takes it back after the job: a real etcd, API in memory."""
 
 import base64
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.errors import InvalidError, NotLeadingError, UnauthorizedError
 from autoscaler.clusters.kubernetes.api.kinds import SECRETS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer, collect
-from autoscaler.clusters.kubernetes.building.environment import master_variables
+from autoscaler.clusters.kubernetes.building.environment import IDENTITY_FOLDER, master_variables
 from autoscaler.clusters.kubernetes.building.names import store_name
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
 from autoscaler.clusters.kubernetes.reading.jobs import read_job
@@ -45,6 +46,13 @@ class Stage:
         self.accounts = Accounts(self.api, settings, may_write=lambda: self.leads, clock=lambda: self.now_s)
         self.lead()
 
+    def make_separate(self):
+        """The administrator gives the operator a user that makes users: one that knows nothing yet leads."""
+        self.access = replace(self.access, user="", password="", is_separate=True)
+        settings = AccountSettings(config=self.config, is_separate=True)
+        self.accounts = Accounts(self.api, settings, may_write=lambda: self.leads, clock=lambda: self.now_s)
+        self.lead()
+
     def lead(self):
         """An operator that knows nothing yet."""
         self.objects = Objects(
@@ -74,10 +82,14 @@ class Stage:
 
     def credentials(self, job):
         """As its master finds them."""
-        told = {one["name"]: one.get("value") for one in master_variables(job, self.access)}
+        return self.credentials_of(job, master_variables(job, self.access))
+
+    def credentials_of(self, job, variables):
+        """As a master with these variables finds them now."""
+        told = {one["name"]: one.get("value") for one in variables}
         data = self.server.get(SECRETS, job.namespace, f"{job.name}-master")["data"]
-        assert told["EDL_ETCD_PASSWORD_FILE"].endswith("/etcd-password")
-        return Credentials(user=told["EDL_ETCD_USER"], password=base64.b64decode(data["etcd-password"]).decode())
+        file = told["EDL_ETCD_PASSWORD_FILE"].removeprefix(f"{IDENTITY_FOLDER}/")
+        return Credentials(user=told["EDL_ETCD_USER"], password=base64.b64decode(data[file]).decode())
 
     def store(self, job, who):
         """The store of the job's master, opened by `who`."""
@@ -134,14 +146,35 @@ async def test_a_password_that_was_lost_is_made_anew(stage, lost):
     if lost == "the secret":
         await stage.api.delete(SECRETS, "digits-master", namespace="team-a")
     else:
-        chosen = {"etcd-password": base64.b64encode(b"12345").decode()} if "chose" in lost else {}
-        data = {name: value for name, value in secret["data"].items() if name != "etcd-password"} | chosen
+        chosen = {"etcd-own-password": base64.b64encode(b"12345").decode()} if "chose" in lost else {}
+        data = {name: value for name, value in secret["data"].items() if name != "etcd-own-password"} | chosen
         stage.server.rewrite(SECRETS, secret, secret | {"data": data})
     stage.lead()
     await stage.objects.prepare(job)
     assert stage.credentials(job).password not in {before.password, "12345"}
     assert await commits(stage.store(job, stage.credentials(job)))
     assert not await commits(stage.store(job, before))
+
+
+async def test_masters_that_run_keep_the_shared_password_when_jobs_become_separate(stage):
+    """They name the shared user until their job starts anew; then each names its own (ADR 0165)."""
+    own, stage.access = stage.access, replace(stage.access, user=ROOT.user, password=ROOT.password, is_separate=False)
+    settings = AccountSettings(config=stage.config, is_separate=False)
+    stage.accounts = Accounts(stage.api, settings, may_write=lambda: True, clock=lambda: stage.now_s)
+    stage.lead()
+    async with stage.accounts:
+        job = await stage.start("digits")
+        running, before = master_variables(job, stage.access), stage.credentials(job)
+        assert before == ROOT
+    stage.make_separate()
+    async with stage.accounts:
+        await stage.objects.heal([job], with_secrets=True)
+        await stage.objects.heal([job], with_secrets=True)
+        assert stage.access == own
+        assert stage.credentials_of(job, running) == before
+        assert stage.credentials(job).user != before.user
+        assert await commits(stage.store(job, stage.credentials_of(job, running)))
+        assert await commits(stage.store(job, stage.credentials(job)))
 
 
 async def names_in_etcd(stage):

@@ -30,8 +30,10 @@ ETCD_KEYS: Final = {
     "ca": "etcd-ca.crt",
     "certificate": "etcd-tls.crt",
     "key": "etcd-tls.key",
-    "password": "etcd-password",
 }
+SHARED_PASSWORD: Final = "etcd-password"  # noqa: S105  as above
+OWN_PASSWORD: Final = "etcd-own-password"  # noqa: S105
+"""Beside the other, not over it: masters that run go on showing the one that they were told of."""
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -69,7 +71,7 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_ETCD_CA_FILE": etcd.ca and ETCD_KEYS["ca"],
         "EDL_ETCD_CERT_FILE": etcd.certificate and ETCD_KEYS["certificate"],
         "EDL_ETCD_KEY_FILE": etcd.key and ETCD_KEYS["key"],
-        "EDL_ETCD_PASSWORD_FILE": ETCD_KEYS["password"] if etcd.password or etcd.is_separate else "",
+        "EDL_ETCD_PASSWORD_FILE": password_file(etcd) if etcd.password or etcd.is_separate else "",
     }
     told |= {name: f"{IDENTITY_FOLDER}/{file}" for name, file in files.items() if file}
     if spec.server is not None:
@@ -77,6 +79,11 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
     if etcd.user or etcd.is_separate:
         told["EDL_ETCD_USER"] = store_name(job.namespace, job.name, job.uid) if etcd.is_separate else etcd.user
     return [_from_field("EDL_NAME", "metadata.name"), *_written(told)]
+
+
+def password_file(etcd: EtcdAccess) -> str:
+    """Under which name the master's Secret holds what is shown to etcd: the job's own password, or the shared one."""
+    return OWN_PASSWORD if etcd.is_separate else SHARED_PASSWORD
 
 
 def merged(said: Sequence[Raw], container: Raw, template: RoleTemplate) -> list[dict[str, Any]]:

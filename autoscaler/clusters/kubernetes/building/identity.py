@@ -29,7 +29,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from autoscaler.clusters.kubernetes.building.environment import ETCD_KEYS, TOKEN
+from autoscaler.clusters.kubernetes.building.environment import (
+    ETCD_KEYS,
+    OWN_PASSWORD,
+    SHARED_PASSWORD,
+    TOKEN,
+    password_file,
+)
 from autoscaler.clusters.kubernetes.building.labels import job_labels
 from autoscaler.clusters.kubernetes.building.names import (
     authority_secret,
@@ -114,16 +120,23 @@ def read_identity(authority: Raw, member: Raw, master: Raw) -> Identity | None:
 def etcd_password_of(master: Raw | None) -> str:
     """The job's own password of etcd as it stands in the master's Secret, or a new one where none of ours does."""
     with suppress(KeyError, ValueError, TypeError, BadBase64Error):
-        password = _of(master or {}, ETCD_KEYS["password"]).decode("ascii")
+        password = _of(master or {}, OWN_PASSWORD).decode("ascii")
         if _PASSWORD.fullmatch(password):
             return password
     return secrets.token_urlsafe(_PASSWORD_BYTES)
 
 
-def secrets_of(job: KubeJob, identity: Identity, etcd: EtcdAccess) -> tuple[dict[str, Any], ...]:
-    """The bodies of the three Secrets, the authority's first: members without it could not be renewed."""
+def secrets_of(
+    job: KubeJob, identity: Identity, etcd: EtcdAccess, standing: Raw | None = None
+) -> tuple[dict[str, Any], ...]:
+    """The bodies of the three Secrets, the authority's first: members without it could not be renewed.
+
+    `standing`: the master's Secret as it is.  Files of etcd that `etcd` says nothing of any more stay in it: running
+    masters were told to show them.
+    """
     known = {"ca.crt": identity.authority.certificate, TOKEN: identity.token.encode()}
-    files = {ETCD_KEYS[name]: getattr(etcd, name).encode() for name in ETCD_KEYS if getattr(etcd, name)}
+    said = {file: getattr(etcd, name) for name, file in ETCD_KEYS.items()} | {password_file(etcd): etcd.password}
+    files = _etcd_files(standing or {}) | {file: content.encode() for file, content in said.items() if content}
     return (
         _secret(job, authority_secret(job.name), {"ca.crt": known["ca.crt"], "ca.key": identity.authority.key}),
         _secret(job, member_secret(job.name), known | _files(identity.member)),
@@ -206,6 +219,14 @@ def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyP
         certificate=certificate.public_bytes(pem),
         key=key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
     )
+
+
+def _etcd_files(master: Raw) -> dict[str, bytes]:
+    found = {}
+    for file in (*ETCD_KEYS.values(), SHARED_PASSWORD, OWN_PASSWORD):
+        with suppress(KeyError, ValueError, TypeError, BadBase64Error):
+            found[file] = _of(master, file)
+    return found
 
 
 def _files(pair: KeyPair) -> dict[str, bytes]:
