@@ -1,9 +1,10 @@
 """A local cluster for tests: real processes, small programs, no master and no planner unless a test brings them."""
 
 import os
+import shutil
 import sys
 import time
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from autoscaler.clusters.local.cluster import LocalCluster
@@ -114,7 +115,9 @@ async def running(tmp_path, *, on=None, look_at=no_answer, set_servers=no_ear):
     """A local cluster that runs pods; a crash of its own fails the test."""
     folder = make_run_folder(tmp_path, "test", described={"name": "test"})
     crashes = []
-    with Recorder(folder, clock=time.monotonic) as recorder:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder.sockets, ignore_errors=True)  # which may be in /tmp
+        recorder = stack.enter_context(Recorder(folder, clock=time.monotonic))
         launching = Launching(folder=folder, working_dir=tmp_path, environment=dict(os.environ))
         cluster = LocalCluster(
             on or nodes(),
