@@ -11,7 +11,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import BinaryIO, Final
 
 import click
 
@@ -109,8 +109,17 @@ def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
     archive.addfile(entry, io.BytesIO(text.encode()))
 
 
-def _open_for_owner(target: Path) -> Any:
-    return os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb")
+def _open_for_owner(target: Path) -> BinaryIO:
+    """Empty, and its owner's alone; also one that was there with another mode.  Raises OSError."""
+    file = os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb")
+    try:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # no device: /dev/null stays everybody's
+            os.fchmod(file.fileno(), 0o600)
+            file.truncate()
+    except OSError:
+        file.close()
+        raise
+    return file
 
 
 def _told(redactor: Redactor) -> Iterator[str]:

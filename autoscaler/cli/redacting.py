@@ -20,17 +20,21 @@ _SECRET_NAME: Final = re.compile(rf"(?:^|[_.-])(?:{_WORDS})(?:$|[_.-])|(?:{_WORD
 _NO_SECRET: Final = re.compile(r"(?:_file|_path|_dir|_user|_name|_sock)$", re.IGNORECASE)
 """Names of places and people, which are worth reading: EDL_TOKEN_FILE, SSH_AUTH_SOCK."""
 
-_ASSIGNED: Final = re.compile(
-    rb"""([A-Za-z0-9_.-]*)            # a name: which ones are secrets is asked below
-         (\\?["']?\s{0,4}[=:]\s{0,4}\\?["']?)
-         ([^\s"'\\,;&}\])]{4,})""",
-    re.VERBOSE,
-)
+_ASSIGNS: Final = re.compile(rb"""[=:]+\s{0,4}(?:(\\{0,7})(["']))?""")
+_UNQUOTED: Final = re.compile(rb"""[^\s"'\\,;&}\])]{4,}""")
+_QUOTE: Final = re.compile(rb"""(?<!\\)(\\*)(["'])""")
+_BETWEEN: Final = b" \t\"'\\"  # a name and what assigns to it
+_OF_NAMES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
+_LONGEST_NAME: Final = 160
+"""Of a longer name the end is looked at; without this bound, the effort for a line of base64 grows with its square."""
+
 _IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,500})(@)")
 _AFTER_WORD: Final = re.compile(rb"(?i)\b(bearer|basic)(\s{1,4})([A-Za-z0-9._~+/=-]{8,})")
 _KEY_BEGINS: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 _KEY_ENDS: Final = b"-----END "
 _SHORTEST_VALUE: Final = 6  # a shorter one is part of too many words
+_SHORTEST_ASSIGNED: Final = 4
+_REDACTED: Final = re.compile(rb"<redacted [^<>]{0,500}>?\Z|<redacted\Z")  # already, by its value
 _LONGEST_LINE_BYTES: Final = 16 << 20
 
 
@@ -94,14 +98,44 @@ class Redactor:
             line = self._known.sub(lambda found: self._mark(self._names[found.group()], file), line)
         line = _IN_URL.sub(lambda found: found[1] + self._mark("password in a URL", file) + found[3], line)
         line = _AFTER_WORD.sub(lambda found: found[1] + found[2] + self._mark("authorization", file), line)
-        return _ASSIGNED.sub(lambda found: self._assigned(found, file), line)
+        return b"".join(self._assigned(line, file))
 
-    def _assigned(self, found: re.Match[bytes], file: str) -> bytes:
-        name = found[1].decode("ascii")
-        if not is_secret_name(name) or found[3].startswith(b"<redacted"):
-            return found[0]
-        return found[1] + found[2] + self._mark(name, file)
+    def _assigned(self, line: bytes, file: str) -> Iterator[bytes]:
+        """The line in pieces, without what is assigned to names of secrets."""
+        told = 0
+        for assigns in _ASSIGNS.finditer(line):
+            if assigns.start() < told:
+                continue  # within a secret
+            name = _name_before(line, assigns.start())
+            if not is_secret_name(name):
+                continue
+            value = slice(assigns.end(), _end_of_value(line, assigns))
+            if len(line[value]) >= _SHORTEST_ASSIGNED and not _REDACTED.match(line[value]):
+                yield line[told : value.start] + self._mark(name, file)
+                told = value.stop
+        yield line[told:]
 
     def _mark(self, name: str, file: str) -> bytes:
         self.counts[name, file] += 1
         return f"<redacted {name}>".encode()
+
+
+def _name_before(line: bytes, end: int) -> str:
+    """The name that stands before an assignment, with or without quotes; "" if there is none."""
+    head = line[max(0, end - _LONGEST_NAME) : end].rstrip(_BETWEEN)
+    return head[len(head.rstrip(_OF_NAMES)) :].decode("ascii")
+
+
+def _end_of_value(line: bytes, assigns: re.Match[bytes]) -> int:
+    """Where the assigned value ends: at its closing quote, or at the line's end if that never comes.
+
+    In JSON within JSON a quote has n = 2**depth - 1 backslashes, one within the value 2n + 1, a backslash 2n + 2.
+    """
+    if assigns[2] is None:
+        unquoted = _UNQUOTED.match(line, assigns.end())
+        return unquoted.end() if unquoted else assigns.end()
+    slashes = len(assigns[1])
+    for quote in _QUOTE.finditer(line, assigns.end()):
+        if quote[2] == assigns[2] and len(quote[1]) % (2 * slashes + 2) == slashes:
+            return quote.start(2) - slashes
+    return len(line.rstrip(b"\r\n"))

@@ -50,6 +50,16 @@ def test_names_tell_secrets(name, is_secret):
             "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nnext\n",
             "<redacted private key>\nnext\n",
         ),
+        ("DB_PASSWORD='open sesame' N=12\n", "DB_PASSWORD='<redacted DB_PASSWORD>' N=12\n"),
+        ('{"password": "open \\"sesame\\\\", "n": 1}\n', '{"password": "<redacted password>", "n": 1}\n'),
+        (r'{"job": "password: \"open sesame\"\nn: 1"}', r'{"job": "password: \"<redacted password>\"\nn: 1"}'),
+        (r'"{\"a\": \"{\\\"token\\\": \\\"a b c\\\"}\"}"', r'"{\"a\": \"{\\\"token\\\": \\\"<redacted token>\\\"}\"}"'),
+        ('token="hunter2hunter2 and more"\n', 'token="<redacted token>"\n'),
+        ("password='open sesame, never closed\n", "password='<redacted password>\n"),
+        ("password: 'open sesame, never closed\r\n", "password: '<redacted password>\r\n"),
+        ("--env=DB_PASSWORD=geheim12 x\n", "--env=DB_PASSWORD=<redacted DB_PASSWORD> x\n"),
+        ("GET http://db/x?token=abcdef&n=1\n", "GET http://db/x?token=<redacted token>&n=1\n"),
+        ("a" * 300 + "_TOKEN=abcdef\n", "a" * 300 + f"_TOKEN=<redacted {'a' * 154}_TOKEN>\n"),
         ("said hunter2hunter2 twice: hunter2hunter2\n", "said <redacted DB> twice: <redacted DB>\n"),
         ("loss=0.5 tokens_per_s=1200\n", "loss=0.5 tokens_per_s=1200\n"),
     ],
@@ -83,6 +93,7 @@ def test_an_archive_holds_no_secret_and_no_link(tmp_path, monkeypatch, capsys):
     run.events.write_text(json.dumps({"message": 'wandb"quoted'}) + "\n")
     (run.logs / "link.log").symlink_to("/etc/passwd")
     archive = tmp_path / "report.tar.gz"
+    archive.touch(mode=0o644)  # of an earlier report
     bundle.callback(folder=run.root, output=archive)
     with tarfile.open(archive) as packed:
         content = {e.name.split("/", 1)[1]: packed.extractfile(e).read().decode() for e in packed if e.isfile()}
