@@ -43,6 +43,7 @@ ADOPTION_BUDGET_S: Final = 1.0
 """What cannot be verified within it is not adopted (rule 24): not adopting is always safe, waiting is not."""
 
 
+NOTING_TURN_S: Final = 1.0  # for the HEAD before to be written: another call would only wait beside it
 ANSWER_BUDGET_S: Final = 60.0  # one manifest, over a slow network; a mount that hangs would keep us for ever
 
 _T = TypeVar("_T")
@@ -149,10 +150,15 @@ class CheckpointFolder:
     def note_head(self, manifest_id: ManifestId) -> None:
         """HEAD names it: whoever has no store goes on from there.  Raises StorageError.
 
-        One after another: on a folder that is slow for a while an older commit's name must not come last.
+        One after another: on a folder that is slow for a while an older commit's name must not come last.  On one that
+        hangs a single call waits; the others raise, and whoever asked has the newest name noted later.
         """
-        with self._noting:
+        if not self._noting.acquire(timeout=NOTING_TURN_S):
+            raise StorageError("HEAD", f"is still being written in {self.uri}: the folder does not answer")
+        try:
             write_head_hint(self._storage, manifest_id)
+        finally:
+            self._noting.release()
 
     def retain(self, wanted: frozenset[ManifestId]) -> None:
         """Older manifests of this history than the newest wanted one are retired, and later gone with their files.

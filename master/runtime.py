@@ -17,6 +17,7 @@ import itertools
 import logging
 import time
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, assert_never
 
@@ -68,6 +69,7 @@ MAX_WAITING_EVENTS: Final = 8192
 MAX_EVENTS_PER_TURN: Final = 512  # a few ms; then streams get their turn
 DEADLINE_GRAIN_NS: Final = 5_000_000  # deadlines are seconds: 5 ms late is on time
 NEVER: Final = Instant(2**63 - 1)
+HEAD_GRACE_S: Final = 1.0  # for HEAD to be written when the term ends; the lease is given back after it
 HEAD_PAUSE_S: Final = 1.0  # until HEAD, which the folder did not take, is tried again
 CLOCK_CHECK_S: Final = 1.0  # a term with nothing to do still looks this often whether it may act
 
@@ -98,6 +100,7 @@ class TermRuntime:
         self.is_over = False  # no stream is to be opened any more: nobody would end it
         self._tasks: set[asyncio.Task[None]] = set()
         self._noting: ManifestId | None = None
+        self._is_noted = asyncio.Event()  # HEAD names what `_noting` says
         self._head_problem = ""  # why HEAD does not name the last commit yet
         self._failure: BaseException | None = None  # of one of them: a bug, for what can go wrong is an event
         step = job.initial(config, durable, term, _now())
@@ -117,9 +120,7 @@ class TermRuntime:
         writes = asyncio.create_task(self._persistence.run())
         try:
             if self._head is not None:  # whoever committed it may have been killed before that
-                await self._note_head(self._head.id, tries=1)
-                if self._head_problem:
-                    self._start(self._note_head(self._head.id))
+                self._start(self._note_head(self._head.id))
             self._start(asyncio.to_thread(self._folder.discard_leftovers))
             self._perform(self._first_effects)
             while True:
@@ -132,6 +133,9 @@ class TermRuntime:
                     raise self._failure
                 self._take_turn()
                 await asyncio.sleep(0)  # let the streams send
+        except asyncio.CancelledError:  # asked to end while it leads; a term that another one follows writes no more
+            await self._finish_noting()
+            raise
         finally:
             self.is_over = True
             for stream in self._streams:
@@ -185,7 +189,7 @@ class TermRuntime:
                 case FindAdoptable():
                     self._start(self._find_adoptable(effect))
                 case Retain():
-                    self._start(asyncio.to_thread(self._folder.retain, effect.manifests))
+                    self._start(self._retain(effect.manifests))
                 case CloseStream():
                     self._close_stream(effect)
                 case AnswerServers():
@@ -237,23 +241,33 @@ class TermRuntime:
         await self._note_head(manifest)
         self._inbox.add(outcome)
 
-    async def _note_head(self, manifest: ManifestId, *, tries: int | None = None) -> None:
-        """Tried until the folder takes it, or so often; training goes on meanwhile, and the status says so."""
+    async def _note_head(self, manifest: ManifestId) -> None:
+        """Tried until the folder takes it; training goes on meanwhile, and the status says so."""
         self._noting = manifest
-        for attempt in itertools.count(1):
-            if self._noting != manifest:
-                return  # a later commit has its own
+        self._is_noted.clear()
+        while self._noting == manifest:  # a later commit has its own
             try:
                 await in_time(self._folder.note_head, manifest)
             except StorageError as error:
                 log.warning("%s is not noted in the folder: %s", manifest, error)
                 self._head_problem = str(error)
-                if attempt == tries:
-                    return
                 await asyncio.sleep(HEAD_PAUSE_S)
             else:
                 self._head_problem = ""
+                self._is_noted.set()
                 return
+
+    async def _finish_noting(self) -> None:
+        """What this term has said is committed stands in HEAD, unless the folder is slow: nobody waits long for it."""
+        if self._noting is not None and not self._head_problem:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEAD_GRACE_S):
+                    await self._is_noted.wait()
+
+    async def _retain(self, manifests: frozenset[ManifestId]) -> None:
+        """Nothing goes before HEAD names what is kept: whoever has no store goes on from there."""
+        await self._is_noted.wait()
+        await asyncio.to_thread(self._folder.retain, manifests)
 
     async def _write_manifest(self, effect: WriteManifest) -> None:
         manifest = replace(effect.manifest, created_at_s=time.time())

@@ -18,7 +18,13 @@ from dataclasses import replace
 from typing import Final, NoReturn
 
 from master import job
-from master.api.errors import ManifestError, StorageAlteredError, StorageMissingError, UnreadableCheckpointError
+from master.api.errors import (
+    ManifestError,
+    StorageAlteredError,
+    StorageError,
+    StorageMissingError,
+    UnreadableCheckpointError,
+)
 from master.api.identities import Lineage, ManifestId, Term
 from master.api.manifest import Manifest
 from master.api.status import JobPhase, JobStatus
@@ -90,7 +96,10 @@ class Terms:
 
     async def _serve(self, reign: Reign) -> None:
         term_number = reign.leadership.term
-        durable = await self._begin(reign)
+        try:
+            durable = await self._begin(reign)
+        finally:
+            self._server.tell(None)
         term = TermRuntime(
             config=self._settings.config,
             durable=durable,
@@ -120,7 +129,10 @@ class Terms:
     # ---- what is durable ------------------------------------------------------------------------------------------
 
     async def _begin(self, reign: Reign) -> Durable:
-        """What is durable, asked for while the reign lasts: to give it up would only cost another campaign."""
+        """What is durable, asked for while the reign lasts: to give it up would only cost another campaign.
+
+        A store or a folder that fails is waited for; only a checkpoint that cannot be read fails the job in the end.
+        """
         give_up_s = time.monotonic() + self._settings.config.unreadable_ns / SECOND
         tries = 0
         while True:
@@ -129,16 +141,16 @@ class Terms:
                 durable = await self._read_durable(reign)
             except StoreUnavailableError as error:
                 log.warning("term %d waits for the store: %s", reign.leadership.term, error)
+                self._server.tell(None)
                 await asyncio.sleep(error.retry_after_s)
-            except UnreadableCheckpointError as error:
+            except StorageError as error:
                 log.warning("term %d cannot begin: %s", reign.leadership.term, error)
-                if time.monotonic() > give_up_s:
+                if isinstance(error, UnreadableCheckpointError) and time.monotonic() > give_up_s:
                     await self._fail(str(error))
                 self._server.tell(self._status(JobPhase.STARTING, str(error)))
                 await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
             else:
-                self._server.tell(None)
                 return durable
 
     async def _fail(self, problem: str) -> NoReturn:
