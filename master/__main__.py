@@ -81,7 +81,10 @@ def main() -> int:
 
 
 async def _run(settings: Settings) -> None:
-    """Returns when the process was asked to end."""
+    """Returns when the process was asked to end: by a signal, from now on."""
+    end = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, end.set)
     async with AsyncExitStack() as stack:
         store = _open_store(settings)
         stack.push_async_callback(store.close)
@@ -91,7 +94,7 @@ async def _run(settings: Settings) -> None:
             folder = CheckpointFolder(storage)
         except ContractError as error:
             raise InvalidSettingError("EDL_CHECKPOINT_URI", str(error), hint="Name a folder") from error
-        if settings.is_standby and not await stand_by(store):
+        if settings.is_standby and not await stand_by(store, end):
             return
         counts = Counts()
         server = MasterServer(hello=Hello(job=settings.job, software="edl"), token=settings.token)
@@ -103,7 +106,7 @@ async def _run(settings: Settings) -> None:
         _announce(settings, address)
         terms = Terms(settings=settings, store=store, folder=folder, server=server, counts=counts)
         serving = asyncio.create_task(terms.run(holder=f"{settings.name}@{address}"))
-        asked = asyncio.create_task(_wait_until_asked_to_end(settings.parent_pid))
+        asked = asyncio.create_task(_wait_until_asked_to_end(end, settings.parent_pid))
         try:
             await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -129,18 +132,14 @@ def _announce(settings: Settings, address: Address | SocketAddress) -> None:
         temporary.replace(settings.address_file)
 
 
-async def _wait_until_asked_to_end(parent_pid: int | None) -> None:
-    asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
-    while not asked.is_set():
+async def _wait_until_asked_to_end(end: asyncio.Event, parent_pid: int | None) -> None:
+    while not end.is_set():
         if parent_pid is not None and os.getppid() != parent_pid:
             log.info("the parent, process %d, is gone", parent_pid)
             return
         try:
             async with asyncio.timeout(PARENT_CHECK_S if parent_pid is not None else None):
-                await asked.wait()
+                await end.wait()
         except TimeoutError:
             continue
     log.info("asked to end")

@@ -20,10 +20,11 @@ import time
 from collections import deque
 from typing import Final
 
+from master.api.signals import TAKE_OVER
+
 COMMAND: Final = (sys.executable, "-P", "-m", "master")
 STANDBY_AFTER_S: Final = 3.0  # its interpreter starts when the master's own is done
 LONGEST_WAIT_S: Final = 60.0
-TAKE_OVER: Final = signal.SIGUSR1
 STOPS: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 FINAL_CODES: Final = frozenset({0, 2})  # `master.__main__`: asked to end, and what another start cannot mend
 MOST_DEATHS: Final = 5

@@ -12,22 +12,23 @@ import logging
 import signal
 from typing import Final
 
+from master.api.signals import TAKE_OVER
 from master.errors import StoreUnavailableError
 from master.store.port import Store
 
-TAKE_OVER: Final = signal.SIGUSR1
 LOOK_EVERY_S: Final = 5.0  # at the store: the connection stays warm
 
 log: Final = logging.getLogger(__name__)
 
 
-async def stand_by(store: Store) -> bool:
-    """Return when it is time: True to take over, False to end.  Raises StoreAccessError where the store refuses us."""
-    take_over, end = asyncio.Event(), asyncio.Event()
+async def stand_by(store: Store, end: asyncio.Event) -> bool:
+    """Return when it is time: True to take over, False once `end` is set, which counts more.
+
+    Raises StoreAccessError where the store refuses us.
+    """
+    take_over = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(TAKE_OVER, take_over.set)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end.set)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {TAKE_OVER})
     log.info("stands by")
     looking = asyncio.create_task(_keep_warm(store))
@@ -42,8 +43,11 @@ async def stand_by(store: Store) -> bool:
         signal.signal(TAKE_OVER, signal.SIG_IGN)
     if not looking.cancelled():
         looking.result()
-    log.info("takes over: the master before it is dead" if take_over.is_set() else "asked to end")
-    return take_over.is_set()
+    if end.is_set():
+        log.info("asked to end")
+        return False
+    log.info("takes over: the master before it is dead")
+    return True
 
 
 async def _keep_warm(store: Store) -> None:

@@ -15,6 +15,7 @@ from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.building import make_machine
+from master.api.signals import TAKE_OVER
 from tests.integration.local_stage import PROGRAMS
 
 MASTER = "ledger-master-0"
@@ -146,7 +147,7 @@ def start_standby(etcd, tmp_path):
             "EDL_CHECKPOINT_URI": str(tmp_path / "checkpoints"),
             "EDL_ETCD_ENDPOINTS": ",".join(etcd.endpoints),
         }
-        block = lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})  # noqa: E731
+        block = lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {TAKE_OVER})  # noqa: E731
         command = [sys.executable, "-m", "master"]
         log = (tmp_path / "log").open("wb")
         with log:
@@ -163,7 +164,7 @@ def start_standby(etcd, tmp_path):
 async def test_an_order_that_comes_before_it_has_started_is_kept(start_standby, tmp_path, store):
     """The master before may die while its standby's interpreter starts."""
     process = start_standby()
-    process.send_signal(signal.SIGUSR1)
+    process.send_signal(TAKE_OVER)
     async with asyncio.timeout(BUDGET_S):
         while await store.read_leader() is None:  # noqa: ASYNC110 - in etcd
             await asyncio.sleep(0.05)

@@ -24,6 +24,7 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import PodName, PodPhase, Role
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
+from master.api.signals import TAKE_OVER
 
 _PROBE_EVERY_S: Final = 0.02
 _PROBE_SLOWER_AFTER_S: Final = 5.0
@@ -207,7 +208,7 @@ class Runtime:
             await asyncio.gather(starting, return_exceptions=True)
         if not self.processes.is_running(pod.key):
             return None
-        self.processes.signal(pod.key, signal.SIGUSR1)
+        self.processes.signal(pod.key, TAKE_OVER)
         return self.processes.pid_of(pod.key)
 
     async def _watch_readiness(self, pod: LocalPod) -> None:

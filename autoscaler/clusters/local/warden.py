@@ -26,6 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from master.api.signals import TAKE_OVER
+
 _SET_PDEATHSIG: Final = 1
 _SET_CHILD_SUBREAPER: Final = 36
 _READ_BYTES: Final = 1 << 16
@@ -139,7 +141,7 @@ class Warden:
     def _die_and_wait(self) -> None:
         """In the child: an order to begin is kept for it until it is ready."""
         self._die_with_parent()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {TAKE_OVER})
 
     def _reap(self) -> None:
         """Report each pod whose first process has ended, after killing what it left behind."""

@@ -1,0 +1,9 @@
+"""What the processes around a master tell one another by a signal."""
+
+from __future__ import annotations
+
+import signal
+from typing import Final
+
+TAKE_OVER: Final = signal.SIGUSR1
+"""To what stands by, from whoever has seen the master before it die; blocked until it is listened for (ADR 0202)."""
