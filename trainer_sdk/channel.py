@@ -24,7 +24,7 @@ from master.api.edl.master.v1 import master_pb2_grpc
 from master.api.errors import WireError
 from master.api.hello import Hello, agreed_version
 from master.api.messages import MasterMessage, MemberMessage
-from master.api.proof import Prover, UnprovenMasterError
+from master.api.proof import MOST_CHALLENGES, Prover, UnprovenMasterError
 
 MAX_WAITING: Final = 4096  # messages not written yet; acks are collected, so a healthy stream has a handful
 BACKOFF_FIRST_S: Final = 0.05
@@ -210,7 +210,9 @@ async def _connect(stub: Any, prover: Prover) -> Any:
     try:
         async with asyncio.timeout(_PROOF_S):
             initial = await call.initial_metadata()
-            if not initial and prover.learn(await call.trailing_metadata()):  # refused, with a challenge
+            for _ in range(MOST_CHALLENGES):
+                if initial or not prover.learn(await call.trailing_metadata()):
+                    break
                 proving = prover.begin(CONNECT)
                 call = stub.Connect(metadata=proving.metadata)
                 initial = await call.initial_metadata()

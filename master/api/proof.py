@@ -25,6 +25,9 @@ CHALLENGE_KEY: Final = "edl-challenge"
 NONCE_KEY: Final = "edl-nonce"
 PROOF_KEY: Final = "edl-proof"
 NONCE_BYTES: Final = 16
+MOST_CHALLENGES: Final = 2
+"""In one attempt: the master that sent the first may have been replaced before it was answered."""
+
 _LONGEST: Final = 256
 
 Metadata = tuple[tuple[str, str], ...]
