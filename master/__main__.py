@@ -24,6 +24,7 @@ from master.api.storage import open_storage
 from master.config import Address, Settings, SocketAddress
 from master.errors import InvalidSettingError, PermanentError
 from master.folder import CheckpointFolder
+from master.holder import this_holder
 from master.metrics import Counts, serve_metrics
 from master.server import MasterServer
 from master.standby import stand_by
@@ -105,7 +106,7 @@ async def _run(settings: Settings) -> None:
         gc.freeze()  # what was imported stays: a full collection over it would stop the writer for 10 to 30 ms
         _announce(settings, address)
         terms = Terms(settings=settings, store=store, folder=folder, server=server, counts=counts)
-        serving = asyncio.create_task(terms.run(holder=f"{settings.name}@{address}"))
+        serving = asyncio.create_task(terms.run(holder=this_holder(settings.name, address)))
         asked = asyncio.create_task(_wait_until_asked_to_end(end, settings.parent_pid))
         try:
             await asyncio.wait({serving, asked}, return_when=asyncio.FIRST_COMPLETED)

@@ -81,7 +81,7 @@ class Terms:
                 await self._check_leader(holder)
 
     async def _bury_predecessor(self, holder: str) -> None:
-        """Give back the lease of the process before, which led under our own name and address.
+        """Give back the lease of the process before, which led from this very place (`master.holder`).
 
         It is dead: whoever starts masters (the local cluster, a kubelet) starts one at a place when the last one's
         processes are gone.  Were it not, its term would be fenced as ever; nobody waits for its lease (ADR 0202).

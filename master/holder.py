@@ -1,0 +1,32 @@
+"""Who leads, as the leader key names it: one place, which no other machine and no other container takes for its own.
+
+Name and address do not suffice: masters that are started by hand on two machines have one default name, and 0.0.0.0 is
+an address of both.  A master that finds its own place there buries who led from it (ADR 0202); so a machine's boot and
+its host name, which is a container's own, belong to the place.  What another boot left has its lease run out.
+"""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Final
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_BOOT_CHARACTERS: Final = 8
+
+
+def holder_at(name: str, address: object, *, host: str, boot: str) -> str:
+    """The place of a master of this name that listens there."""
+    return f"{name}@{address} on {host}, boot {boot[:_BOOT_CHARACTERS] or 'unknown'}"
+
+
+def this_holder(name: str, address: object) -> str:
+    """The place of this process, the same for the next one that is started here."""
+    return holder_at(name, address, host=socket.gethostname(), boot=_boot())
+
+
+def _boot() -> str:
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:  # no Linux: the host's name has to do
+        return ""
