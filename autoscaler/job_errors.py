@@ -114,6 +114,17 @@ class JobErrors:
             if step in errors and now_s < errors[step].again_at_s
         }
 
+    def left_out(self, step: Step, *, most_tried: int) -> Mapping[JobName, str]:
+        """The jobs without which a round is made, and why: all that have failed at the step but those tried again.
+
+        Of those whose pause is over at most `most_tried` are tried in one round, who has waited longest first.
+        """
+        now_s = self._clock()
+        failing = {job: errors[step] for job, errors in self._errors.items() if step in errors}
+        due = sorted((error.again_at_s, job) for job, error in failing.items() if error.again_at_s <= now_s)
+        tried = {job for _, job in due[:most_tried]}
+        return {job: error.problem for job, error in failing.items() if job not in tried}
+
     def problem(self, job: JobName) -> str:
         """What is wrong, in words for the job's owner; empty: nothing."""
         if not (errors := self._errors.get(job)):

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from autoscaler.clusters.port import Cluster, Outcome, Verdict
-from autoscaler.domain import Action, ClusterView, Decision, DeletePod, History, JobName, Plan, Policy
+from autoscaler.domain import Action, ClusterView, Decision, DeletePod, History, JobName, Plan, Policy, Reason
 from autoscaler.error_log import ErrorLog
 from autoscaler.errors import TemporaryError
 from autoscaler.job_errors import JobErrors
@@ -29,11 +29,14 @@ SILENCE_S: Final = 0.03  # so long without an event, and the burst is over
 RESYNC_S: Final = 10.0  # a lost event costs at most this long
 CALL_LIMIT_S: Final = 30.0  # one read or write; longer is a cluster that does not answer
 RETRY_S: Final = 1.0  # after a write that failed
+MOST_TRIED: Final = 8  # jobs with which planning failed, again in one pass: with what is new it is still a plan
 AT_ONCE: Final = 16
 """Deletions, starts or creations: a busy API server takes 0.1 s for one, and a web pod waits for the last."""
 
 TURNS: Final = 8  # of the event loop, from bytes that lie in a socket to a store that has taken them in
 JOURNAL_LIMIT: Final = 1_000  # changed decisions kept for status and events
+UNPLANNED: Final = frozenset({Reason.EXCLUDED, Reason.STALE_VIEW})
+"""Decisions that say nothing of whether the job can be planned."""
 
 log = logging.getLogger(__name__)
 
@@ -118,9 +121,9 @@ class Loop:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
             view = self._held_back((await self._cluster.observe()).evolve(history=self._history))
-        paused = self._errors.paused(JobStep.PLAN)
+        paused = self._errors.left_out(JobStep.PLAN, most_tried=MOST_TRIED)
         decided = plan(view, self.policy, self._cluster.now(), memo=self._memo, excluded=paused)
-        self._note_excluded(decided)
+        self._note_excluded(decided, view)
         self._remember(decided)
         applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
         done = Step(plan=decided, applied=applied)
@@ -199,13 +202,15 @@ class Loop:
         ]
         return view.evolve(jobs=held) if held else view
 
-    def _note_excluded(self, decided: Plan) -> None:
-        """Keep with which jobs planning fails; who was tried again and planned is as before."""
-        excluded = {one.job for one in decided.excluded}
+    def _note_excluded(self, decided: Plan, view: ClusterView) -> None:
+        """Keep with which jobs planning fails; who was planned is as before, and who was not reached stays as noted."""
         for one in decided.excluded:
             if one.error is not None:
                 self._errors.note(one.job, JobStep.PLAN, one.error)
-        self._errors.keep_only(excluded, JobStep.PLAN)
+        for decision in decided.decisions:
+            if decision.reason not in UNPLANNED:
+                self._errors.clear(decision.job, JobStep.PLAN)
+        self._errors.keep_only({job.name for job in view.jobs}, JobStep.PLAN)
 
     def _remember(self, decided: Plan) -> None:
         """Keep the plan, its memory, and the decisions that are news."""

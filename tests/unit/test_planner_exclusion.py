@@ -6,9 +6,11 @@ The functions in which a fault is planted are found by reflection: one that is n
 import functools
 import importlib
 import inspect
+import math
 import pkgutil
 import sys
 import types
+from collections import Counter
 
 import pytest
 
@@ -312,3 +314,25 @@ async def test_job_at_fault_is_tried_again_after_pauses_that_double(monkeypatch)
     step = await loop.step()
     assert step.plan.excluded == ()
     assert errors.problem("bad") == ""
+
+
+async def test_honest_job_is_planned_in_every_pass_beside_forty_at_fault(monkeypatch):
+    """They are found over some passes, keep their pauses, and are tried again few at a time (A11)."""
+    names = [f"bad{number:02}" for number in range(40)]
+    cluster = MemoryCluster([node("a", 64_000)], [job("zealous"), *(job(name) for name in names)])
+    errors = JobErrors(cluster.now)
+    mended = []
+    errors.listener = types.SimpleNamespace(failed=lambda *_, **__: None, mended=mended.append)
+    loop = Loop(cluster, CALM, errors=errors)
+    fail_for(monkeypatch, *names)
+    planned, tried, began_s = [], Counter(), cluster.now_s
+    for _ in range(150):
+        step = await loop.step()
+        tried.update(one.job for one in step.plan.excluded if one.error is not None)
+        planned.append(any(one.job == "zealous" and one.reason is not Reason.EXCLUDED for one in step.plan.decisions))
+        cluster.advance(min(0.5, loop._pause_after(step)))  # as `run` waits
+    assert planned.index(True) <= 40 // MOST_FOUND
+    assert all(planned[planned.index(True) :])
+    assert mended == []
+    assert tried.keys() == set(names)
+    assert all(4 <= times <= math.log2(cluster.now_s - began_s) + 2 for times in tried.values())
