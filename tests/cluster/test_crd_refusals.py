@@ -260,6 +260,7 @@ IMMUTABLE = {
     "where it begins": ({"spec.checkpoint.start": "anew"}, "spec.checkpoint.start"),
     "how often": ({"spec.checkpoint.everySeconds": 7}, "spec.checkpoint.everySeconds"),
     "masters": ({"spec.master.replicas": 2}, "spec.master.replicas"),
+    "observed": ({"spec.mode": "observe"}, "spec.mode"),
     "class": ({"spec.priorityClassName": "web"}, "spec.priorityClassName"),
     "master's template": ({"spec.master.template": {"spec": {"containers": [{"name": "m"}]}}}, "spec.master.template"),
 }
@@ -288,11 +289,21 @@ def test_sizes_weight_and_policy_change_while_it_runs(jobs, namespace):
     jobs.create_namespaced_custom_object(**GROUP, namespace=namespace, body=make_job())
     jobs.patch_namespaced_custom_object_status(**there, body={"status": {"startTime": "2026-01-01T00:00:00Z"}})
     servers = {"minReplicas": 2, "replicas": 2, "trainersPerServer": 3}
-    edit = {"spec": {"weight": 7, "trainer": {"maxReplicas": 16}, "runPolicy": {"suspend": True}, "mode": "observe"}}
+    edit = {"spec": {"weight": 7, "trainer": {"maxReplicas": 16}, "runPolicy": {"suspend": True}}}
     edit["spec"]["parameterServer"] = servers
     spec = jobs.patch_namespaced_custom_object(**there, body=edit)["spec"]
-    assert (spec["weight"], spec["trainer"]["maxReplicas"], spec["mode"]) == (7, 16, "observe")
+    assert (spec["weight"], spec["trainer"]["maxReplicas"], spec["runPolicy"]["suspend"]) == (7, 16, True)
     assert {name: spec["parameterServer"][name] for name in servers} == servers
+
+
+def test_a_started_job_that_is_observed_may_be_managed_again(jobs, namespace):
+    """It could not be suspended: nothing is written for it."""
+    there = {**GROUP, "namespace": namespace, "name": "digits"}
+    jobs.create_namespaced_custom_object(**GROUP, namespace=namespace, body=make_job(**{"spec.mode": "observe"}))
+    jobs.patch_namespaced_custom_object_status(**there, body={"status": {"startTime": "2026-01-01T00:00:00Z"}})
+    for edit in ({"weight": 7}, {"mode": "manage"}):
+        spec = jobs.patch_namespaced_custom_object(**there, body={"spec": edit})["spec"]
+        assert spec.items() >= edit.items()
 
 
 def test_scale_reads_and_writes_the_pinned_size(jobs, namespace, control_plane):
