@@ -33,7 +33,7 @@ class ErrorListener(ErrorLog):
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
         """See `job_errors.Listener`.  Objects that are no job's count, and have nobody to be told."""
         super().failed(job, noted, error, is_news=is_news)
-        self._metrics.count_error(job, noted.step)
+        self._metrics.count_error(job, noted.step, noted.again_at_s)
         raw = self._ground.raw(job) if job.count("/") == 1 else None
         if raw is None or not is_news:
             return

@@ -220,6 +220,7 @@ class Leading:
         if not self.errors.is_paused(name, ErrorStep.STATUS):
             with self.errors.around(name, ErrorStep.STATUS):
                 return self._status_of(name, raw)
+        self._metrics.hide_job(name)
         told, now_unix_s = self.errors.problem(name), self._clock() - self._offset_s
         return failing_status(told, part(raw, "status"), generation=_generation(raw), now_unix_s=now_unix_s)
 
@@ -231,6 +232,7 @@ class Leading:
             told, stands = condition_of({"status": status}, Kind.ADMITTED), condition_of(raw, Kind.ADMITTED)
             if told.get("message") != stands.get("message"):
                 self.events.say(subject_of(raw), Note(reason="InvalidSpec", message=str(error), is_warning=True))
+            self._metrics.hide_job(name)
             return status
         record = self.jobs.records.get(name)
         if record is None:
@@ -312,6 +314,7 @@ class Leading:
         self._metrics.decision_s.observe(max(0.0, now_s - step.plan.planned_at_s))
         self._metrics.count_writes(step.applied)
         self._metrics.show_held_up(step.plan.decisions)
+        self._metrics.forget_errors(now_s)
         self.servers.keep(step.plan.actions)
         view = self.cluster.view().evolve(history=self.loop.history)
         self._metrics.count_server_moves(view.history.server_moves, lambda: view.pods)

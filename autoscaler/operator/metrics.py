@@ -18,6 +18,7 @@ from autoscaler.domain import Action, Decision, JobName, Pod, PodPhase, Role, Se
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+ERRORS_KEPT_S: Final = 3600.0  # longer than alerts look back
 JOB: Final = ("namespace", "job")
 _CONDITION: Final = ("type", "status", "reason")  # reasons are words of this code, one at a time for each type
 _TRAINERS: Final = ("ready", "target", "min", "max", "surplus")
@@ -67,7 +68,7 @@ class Metrics:
         self._conditions: dict[JobName, set[tuple[str, str, str]]] = {}
         self._moves: frozenset[ServerMove] = frozenset()
         self._errors = self._counter("edl_job_errors", "Failed steps of one job.", (*JOB, "step"))
-        self._failed_steps: dict[JobName, set[str]] = {}
+        self._failed: dict[JobName, dict[str, float]] = {}  # by step: when it is tried again
         self._started_at = self._gauge("edl_operator_start_timestamp_seconds", "When this process began.")
         self._started_at.set(time.time())
 
@@ -109,10 +110,19 @@ class Metrics:
             self._held_up.labels(*_where(job), holder).set(1)
         self._holders = now
 
-    def count_error(self, name: JobName, step: str) -> None:
-        """A step failed for this job alone."""
-        self._failed_steps.setdefault(name, set()).add(step)
+    def count_error(self, name: JobName, step: str, again_at_s: float) -> None:
+        """A step failed for this job, or object that is no job's, alone.  `again_at_s`: when it is tried again."""
+        self._failed.setdefault(name, {})[step] = again_at_s
         self._errors.labels(*_where(name), step).inc()
+
+    def forget_errors(self, now_s: float) -> None:
+        """Errors of steps that should have been tried `ERRORS_KEPT_S` ago and did not fail then are not shown any more.
+
+        So nothing stays of objects that are gone, of which nobody says so.
+        """
+        for name, failed in tuple(self._failed.items()):
+            for step in [step for step, again_at_s in failed.items() if again_at_s + ERRORS_KEPT_S <= now_s]:
+                self._forget_error(name, step)
 
     def count_eviction(self, by: str, role: str) -> None:
         """A pod was made to leave."""
@@ -150,11 +160,15 @@ class Metrics:
 
     def forget_job(self, name: JobName) -> None:
         """The job is gone."""
+        self.hide_job(name)
+        for step in tuple(self._failed.get(name, ())):
+            self._forget_error(name, step)
+
+    def hide_job(self, name: JobName) -> None:
+        """How the job stands is not known: nothing is told of it but its errors."""
         self._show_conditions(name, set())
         self._conditions.pop(name, None)
         where = _where(name)
-        for step in self._failed_steps.pop(name, ()):
-            _remove(self._errors, *where, step)
         for what in _TRAINERS:
             _remove(self._trainers, *where, what)
         for what in _SERVERS:
@@ -166,8 +180,14 @@ class Metrics:
     def forget_jobs(self) -> None:
         """Another operator tells of them now."""
         self.show_held_up(())
-        for name in {*self._conditions, *self._failed_steps}:
+        for name in {*self._conditions, *self._failed}:
             self.forget_job(name)
+
+    def _forget_error(self, name: JobName, step: str) -> None:
+        _remove(self._errors, *_where(name), step)
+        del self._failed[name][step]
+        if not self._failed[name]:
+            del self._failed[name]
 
     def _show_conditions(self, name: JobName, now: set[tuple[str, str, str]]) -> None:
         where, before = _where(name), self._conditions.get(name, set())

@@ -8,6 +8,8 @@ from autoscaler.clusters.kubernetes.api.port import Subresource
 from autoscaler.clusters.kubernetes.gangs import refuse
 from autoscaler.clusters.kubernetes.views import NEVER_S
 from autoscaler.domain import JobState, Policy, Reclaim
+from autoscaler.job_errors import of_object
+from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics
 from tests.unit.kube_objects import condition, raw_job, template
 from tests.unit.kube_stand_ins import add_job
 from tests.unit.operator_bench import JOB
@@ -233,6 +235,59 @@ async def test_a_job_that_cannot_be_read_says_so():
     await term.step(2)
     assert term.told("Admitted") == ("False", "InvalidSpec")
     assert term.server.all(PODS) == []
+
+
+def series_of_job(metrics):
+    """The names of the metrics that tell of the job."""
+    samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+    return {one.name for one in samples if one.labels.get("job") == "digits" and not one.name.endswith("_created")}
+
+
+async def test_a_job_that_can_no_longer_be_read_leaves_no_old_numbers():
+    """Alerts would fire on how it stood; that EDL fails at it goes on being told (A11)."""
+    term = Term()
+    await term.step(12)
+    term.metrics.count_error(JOB, "read", term.bench.now_s)
+    assert {"edl_job_trainers", "edl_job_condition", "edl_job_checkpoint_every_seconds"} <= series_of_job(term.metrics)
+    term.bench.edit(checkpoint={"uri": ""})
+    await term.step(2)
+    assert term.told("Admitted") == ("False", "InvalidSpec")
+    assert series_of_job(term.metrics) == {"edl_job_errors_total"}
+
+
+async def test_a_job_whose_status_cannot_be_made_leaves_no_old_numbers(monkeypatch):
+    """Likewise where its status cannot be made."""
+    term = Term()
+    await term.step(12)
+
+    def fail(_job):
+        raise ValueError("planted")
+
+    monkeypatch.setattr(term.leading, "_problems_of", fail)
+    term.bench.edit(weight=7)
+    await term.step(2)
+    assert series_of_job(term.metrics) == {"edl_job_errors_total"}
+
+
+def test_errors_of_objects_that_are_gone_are_told_for_an_hour():
+    """Nobody says that such an object is gone; one that goes on failing is told on (A11)."""
+    metrics = Metrics()
+    metrics.count_error(of_object("deployments", "team-a", "web"), "read", 10.0)
+    metrics.count_error(JOB, "read", 10.0)
+    metrics.count_error(JOB, "read", 20.0)
+    metrics.forget_errors(10.0 + ERRORS_KEPT_S - 1.0)
+    assert "deployments/web" in metrics.render().decode()
+    metrics.forget_errors(10.0 + ERRORS_KEPT_S)
+    assert "deployments/web" not in metrics.render().decode()
+    assert series_of_job(metrics) == {"edl_job_errors_total"}
+
+
+async def test_each_pass_forgets_old_errors():
+    """Those of a job that failed once more after it was gone, for one."""
+    term = Term()
+    term.metrics.count_error(JOB, "hang up", term.bench.now_s - ERRORS_KEPT_S)
+    await term.step(2)
+    assert "edl_job_errors_total" not in series_of_job(term.metrics)
 
 
 async def test_a_job_that_is_gone_is_forgotten():
