@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -39,6 +40,7 @@ EXIT_SETTING: Final = 2
 EXIT_BUG: Final = 70
 EXIT_STEPPED_DOWN: Final = 75
 STOP_GRACE_S: Final = 0.5
+FOLDER_GRACE_S: Final = 2.0  # for its calls under way, when all else is done
 PARENT_CHECK_S: Final = 0.5
 
 
@@ -63,10 +65,25 @@ class _Observed:
 
 def main() -> int:
     _set_up_logging()
+    with asyncio.Runner() as runner:
+        code = _serve(runner)
+        _end_within(FOLDER_GRACE_S, code)
+    return code
+
+
+def _end_within(limit_s: float, code: int) -> None:
+    """A call to the checkpoint folder that hangs holds this process up no longer; one that is slow is waited for."""
+    last = threading.Timer(limit_s, os._exit, (code,))
+    last.daemon = True
+    last.start()
+
+
+def _serve(runner: asyncio.Runner) -> int:
+    """The exit code, once the lease is given back and no stream is open."""
     try:
         settings = Settings.from_environment(os.environ)
         logging.getLogger().setLevel(settings.log_level)
-        asyncio.run(_run(settings))
+        runner.run(_run(settings))
     except SteppedDownError as error:
         log.warning("stepped down: %s", error)
         return EXIT_STEPPED_DOWN

@@ -1,6 +1,7 @@
 """Masters that are killed, paused and cut off lose and repeat nothing of what was committed (M5, M6, M8)."""
 
 import asyncio
+import os
 import signal
 import time
 
@@ -257,3 +258,22 @@ async def test_an_orphan_ends_with_its_parent(tmp_path):
     master._environment["EDL_ADDRESS_FILE"] = str(tmp_path / "master.address")
     async with running(master):
         assert await master.wait() == 0
+
+
+async def test_a_folder_that_hangs_holds_up_no_end(etcd, tmp_path, open_store):
+    """SIGTERM gives the lease back and ends the process within its grace, whatever call never comes back (M5)."""
+    master = on(etcd, tmp_path)
+    head = tmp_path / "checkpoints" / "HEAD"
+    head.parent.mkdir()
+    os.mkfifo(head)  # who opens it waits until somebody writes there
+    async with running(master):
+
+        async def is_leading():
+            return " leads: " in master.log
+
+        await until(is_leading)
+        await asyncio.sleep(0.5)  # for the first look into the folder, which nothing tells of
+        master.signal(signal.SIGTERM)
+        async with asyncio.timeout(10):  # a pod's grace
+            assert await master.wait() == 0
+    assert await open_store(etcd, job=JOB).read_leader() is None
