@@ -155,6 +155,63 @@ class TestGangs:
         bench.cluster.view()
         assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken", "the watch shows it now"
 
+    async def test_room_is_held_for_as_long_as_its_gates_are_being_lifted(self, bench, stage):
+        """A slow API server answers wave after wave: what is not lifted yet is nobody else's meanwhile (A2)."""
+        add_job(bench.server, small_job("other"))
+        await bench.refresh()
+        bench.cluster._writer._api = halting = PatchesHalt(bench.api)
+        lifting = asyncio.create_task(bench.cluster.apply(gang_of(JOB, trainers=3)))
+        await halting.reached.wait()
+        bench.now_s += LIFT_LIMIT_S + 1.0
+        await bench.refresh()
+        rival = gang_of("team-a/other")
+        assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
+        halting.goes_on.set()
+        assert (await lifting).verdict is Verdict.DONE
+        assert bench.cluster._gangs._lifts == {}
+
+    async def test_room_of_a_start_that_is_cut_off_is_held_and_then_forgotten(self, bench, stage):
+        """What the loop cancels may still have arrived; nothing of it is kept once that is settled (A2)."""
+        add_job(bench.server, small_job("other"))
+        await bench.refresh()
+        bench.cluster._writer._api = halting = PatchesHalt(bench.api)
+        lifting = asyncio.create_task(bench.cluster.apply(gang_of(JOB, trainers=3)))
+        await halting.reached.wait()
+        bench.now_s += LIFT_LIMIT_S + 1.0
+        lifting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await lifting
+        await bench.refresh()
+        bench.cluster._writer._api = bench.api
+        rival = gang_of("team-a/other")
+        assert (await bench.cluster.apply(rival)).message == "the room on n1 is taken"
+        bench.now_s += LIFT_LIMIT_S
+        await bench.refresh()
+        assert (await bench.cluster.apply(rival)).verdict is Verdict.DONE
+        await bench.cluster._gangs.settle(bench.now_s)
+        assert bench.cluster._gangs._lifts == {}
+
+    async def test_surplus_takes_no_room_of_its_own_gang_whose_answers_were_lost(self, bench, stage):
+        """The gates may be up: a pod of the very job would be tied to their room (A2)."""
+        bench.cluster._writer._api = PatchLost(bench.api)
+        assert (await bench.cluster.apply(gang_of(JOB, trainers=2))).verdict is Verdict.FAILED
+        bench.cluster._writer._api = bench.api
+        outcomes = [await bench.cluster.apply(seat(stage, number)) for number in (2, 3)]
+        assert [outcome.verdict for outcome in outcomes] == [Verdict.DONE, Verdict.REFUSED]
+        assert outcomes[1].message == "the room on n1 is taken"
+
+    async def test_a_refused_gang_pauses_though_its_pods_cannot_be_taken_away(self, bench, stage):
+        """Else it would be tried again in a storm (A11)."""
+
+        def refuse(kind, wanted, _before):
+            if kind == PODS and wanted["metadata"]["name"] == "digits-trainer-2":
+                raise ForbiddenError("exceeded quota: small", Refusal.QUOTA)
+
+        bench.server.admissions = (refuse,)
+        bench.cluster._writer._api = NoDeletions(bench.api)
+        assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.FAILED
+        assert bench.cluster.race(JOB).hold_until_s == bench.now_s + 10.0
+
     async def test_room_that_its_own_leaving_pods_have_is_not_free(self, bench, stage):
         """Told to leave is not gone: for the job itself neither (A1)."""
         assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.DONE
@@ -255,6 +312,38 @@ class PatchLost:
     async def patch(self, *args, **more):
         await self.inner.patch(*args, **more)
         raise UnavailableError("no answer", may_have_happened=True)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+class PatchesHalt:
+    """The first patch of the gang is carried out; those after it wait until they may go on."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.patches = 0
+        self.reached, self.goes_on = asyncio.Event(), asyncio.Event()
+
+    async def patch(self, kind, name, *args, **more):
+        self.patches += name.startswith("digits")
+        if self.patches > 1 and name.startswith("digits"):
+            self.reached.set()
+            await self.goes_on.wait()
+        return await self.inner.patch(kind, name, *args, **more)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+class NoDeletions:
+    """An API server that does not answer deletions."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    async def delete(self, *_args, **_more):
+        raise UnavailableError("no answer", may_have_happened=False)
 
     def __getattr__(self, name):
         return getattr(self.inner, name)

@@ -212,7 +212,7 @@ class KubernetesCluster:
         if seat.role is Role.MASTER:
             return refused("masters are replaced by their Deployment")
         shape = shapes_of(job, avoid=facts.avoid)[seat.role]
-        held = self._gangs.rooms_held(view, besides=seat.job)
+        held = self._gangs.rooms_held(view, besides=[seat])
         if problem := find_room_problem(view, [(seat.node, shape)], staying_in(view, [seat]), held=held):
             return refused(problem)
         if told := self._turned_away.why(seat.job, seat.tier, self._clock()):

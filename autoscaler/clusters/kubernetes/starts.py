@@ -9,9 +9,11 @@ that the next look goes on with.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import Final
 
 from autoscaler.clusters.kubernetes import gangs
@@ -32,7 +34,7 @@ from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.trial import check_gang
 from autoscaler.clusters.kubernetes.views import Views
 from autoscaler.clusters.port import Outcome, Verdict
-from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, Role, Shape
+from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, NodeName, Role, Shape
 from autoscaler.errors import ClusterError, PermanentError
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.manifests.values import Mode
@@ -53,7 +55,7 @@ class Lift:
 
     seats: tuple[CreatePod, ...]
     shapes: Mapping[Role, Shape]
-    until_s: float
+    until_s: float = inf  # however long that takes
 
 
 class Gangs:
@@ -100,24 +102,14 @@ class Gangs:
             create = partial(self._writer.create_gated, job, avoid=avoid, masters=masters)
             made = await each((partial(create, seat) for seat in seats), at_once=AT_ONCE)
         except PermanentError as error:
+            self.starts = gangs.refuse(self.starts, job.key, self._clock(), str(error))
             newest()
             await self._drop_gated(job)
-            self.starts = gangs.refuse(self.starts, job.key, self._clock(), str(error))
             return Outcome(verdict=Verdict.REFUSED, message=str(error))
         if problem := self._find_problem(newest(), action, job):
             return Outcome(verdict=Verdict.REFUSED, message=problem)
-        self._lifts[job.key] = Lift(
-            seats=action.pods, shapes=shapes_of(job, avoid=avoid), until_s=self._clock() + LIFT_LIMIT_S
-        )
-        gated = ((raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw))
-        try:
-            await each((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
-        except ClusterError:
-            raise  # its room is held until that runs out: a patch may stand whose answer was lost
-        except Exception:
-            del self._lifts[job.key]  # a fault of EDL (`job_errors`): others need not wait for it
-            raise
-        del self._lifts[job.key]
+        gated = [(raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw)]
+        await self._lift(job.key, Lift(seats=action.pods, shapes=shapes_of(job, avoid=avoid)), gated)
         return Outcome(verdict=Verdict.DONE)
 
     async def settle(self, now_s: float) -> None:
@@ -132,6 +124,7 @@ class Gangs:
         looked = [(job, attempt(job.key, Step.GANG, partial(self._pods.look, job))) for job in jobs]
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
+        self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
         self.starts, lost = gangs.look(self.starts, standing.values(), now_s)
         given_up = {one.job for one in lost}
         whole = [
@@ -161,16 +154,20 @@ class Gangs:
         limit_s = self.starts.wake_at_s
         return min([*pauses, *([] if limit_s is None else [limit_s])], default=None)
 
-    def rooms_held(self, view: ClusterView, *, besides: JobName) -> list[Room]:
-        """Return what is proved for gangs whose gates are being lifted and does not stand in the view."""
+    def rooms_held(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[Room]:
+        """Return what is proved for gangs whose gates are being lifted and does not stand in the view.
+
+        `besides`: seats that are asked for now, each of which would be counted twice.
+        """
         now_s = self._clock()
-        lifts = {name: lift for name, lift in self._lifts.items() if name != besides and now_s < lift.until_s}
+        lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
         there = {(pod.job, pod.role, pod.ordinal) for pod in view.pods if pod.job in lifts} if lifts else set()
+        asked = {(seat.job, seat.role, seat.ordinal, seat.node) for seat in besides}
         return [
             (seat.node, lift.shapes[seat.role])
             for name, lift in lifts.items()
             for seat in lift.seats
-            if (name, seat.role, seat.ordinal) not in there
+            if (name, seat.role, seat.ordinal) not in there and (name, seat.role, seat.ordinal, seat.node) not in asked
         ]
 
     # ---- the inside ---------------------------------------------------------------------------------------------
@@ -183,8 +180,21 @@ class Gangs:
     def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
         shapes = shapes_of(job, avoid=self._views.jobs.facts(job).avoid)
         rooms = ((seat.node, shapes[seat.role]) for seat in action.pods)
-        held = self.rooms_held(view, besides=job.key)
+        held = self.rooms_held(view, besides=action.pods)
         return find_room_problem(view, rooms, staying_in(view, action.pods), held=held)
+
+    async def _lift(self, job: JobName, lift: Lift, gated: list[tuple[Raw, NodeName]]) -> None:
+        """Lift the gates.  Cut off or unanswered, the room is held on: a patch may stand whose answer was lost."""
+        self._lifts[job] = lift
+        try:
+            await each((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
+        except (ClusterError, CancelledError):
+            self._lifts[job] = replace(lift, until_s=self._clock() + LIFT_LIMIT_S)
+            raise
+        except Exception:
+            del self._lifts[job]  # a fault of EDL (`job_errors`): others need not wait for it
+            raise
+        del self._lifts[job]
 
     async def _bring_master(self, job: KubeJob) -> None:
         known = self._views.jobs.known.get(job.key)
