@@ -75,7 +75,8 @@ def admit_gangs(draft: Draft) -> None:
             refused.clear()
             continue
         refused.setdefault(kind, job)
-        if is_aged(draft, job) and job.job.priority not in reserved:
+        is_possible = job.bottleneck is not Bottleneck.NEVER_FITS
+        if is_possible and is_aged(draft, job) and job.job.priority not in reserved:
             reserved.add(job.job.priority)
             barred |= bar_nodes(draft, name, barred)
 
@@ -105,12 +106,15 @@ def kind_of(draft: Draft, job: JobDraft) -> object:
 
 
 def queue(draft: Draft) -> list[JobName]:
-    """Return the waiting jobs: by priority; in it the oldest once it is aged, then the smallest share, then age."""
+    """Return the waiting jobs: by priority; in it the oldest once it is aged, then the smallest share, then age.
+
+    What cannot start whatever happens to others' room is not the oldest: it would keep that place for ever (A11).
+    """
     waiting = [job for job in draft.stirred_jobs() if not job.is_running and job.job.state is JobState.ACTIVE]
     oldest: dict[int, JobName] = {}
     for job in sorted(waiting, key=lambda job: (job.job.submitted_at_s, job.job.name)):
-        if is_aged(draft, job):
-            oldest.setdefault(job.job.priority, job.job.name)
+        if is_aged(draft, job) and job.job.priority not in oldest and could_start(draft, job):
+            oldest[job.job.priority] = job.job.name
 
     def place(job: JobDraft) -> tuple[object, ...]:
         spec = job.job
@@ -143,6 +147,13 @@ def may_be_admitted(draft: Draft, job: JobDraft) -> bool:
         job.block(Bottleneck.ROOM_LEAVING, "its former servers are leaving")
         return False
     return True
+
+
+def could_start(draft: Draft, job: JobDraft) -> bool:
+    """Whether room alone, which others have, keeps the job from its start."""
+    if not may_be_admitted(draft, job) or draft.quota_lack(job, core_of(job), now=False):
+        return False
+    return fits_an_empty_cluster(draft, job)
 
 
 def start_now(draft: Draft, name: JobName, barred: frozenset[NodeName]) -> bool:

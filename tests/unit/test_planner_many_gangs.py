@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.domain import AdmitGang, JobState
+from autoscaler.domain import AdmitGang, JobState, Resources
 from autoscaler.planner.gangs import STARTS_PER_PLAN
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
@@ -62,11 +62,25 @@ def test_those_that_find_no_room_hold_up_nobody():
     assert starts == [names[:STARTS_PER_PLAN], names[STARTS_PER_PLAN : 2 * STARTS_PER_PLAN]]
 
 
-def test_no_gang_is_starved_by_smaller_ones_that_keep_coming():
-    """Two small jobs always run and a third is always there before both nodes are free together."""
+NEVER_S = 1e12
+IMPOSSIBLE = (
+    job("old", low=5_000, high=5_000, submitted_at_s=0.0),
+    job("old", cpu_milli=100_000, submitted_at_s=0.0),
+    job("old", hold_until_s=NEVER_S, submitted_at_s=0.0),
+    job("old", namespace="poor", low=2, high=2, submitted_at_s=0.0),
+)
+
+
+@pytest.mark.parametrize("others", [(), *((one,) for one in IMPOSSIBLE)], ids=["", "huge", "wide", "held", "poor"])
+def test_no_gang_is_starved_by_smaller_ones_that_keep_coming(others):
+    """Two small jobs always run and a third is always there before both nodes are free together.
+
+    An older job that cannot start whatever happens has no claim to be first, and takes nobody's (A11).
+    """
     policy = replace(CALM, gang_age_s=30.0)
     large = job("large", low=8, high=8, submitted_at_s=1_000.0)
-    driver = Driver(MemoryCluster([node("a", 4_000), node("b", 4_000)]), policy)
+    driver = Driver(MemoryCluster([node("a", 4_000), node("b", 4_000)], list(others)), policy)
+    driver.cluster.hard = {"poor": Resources(cpu_milli=1_000)}
     cluster, began_at_s = driver.cluster, driver.cluster.now()
     for number in range(60):
         small = job(f"s{number:02d}", low=3, high=3, submitted_at_s=cluster.now())
