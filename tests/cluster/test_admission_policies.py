@@ -77,6 +77,11 @@ def test_what_a_job_had_before_the_bound_stays_allowed(plane, submit):
     plane.kubectl("annotate", "namespace", TRUSTED, "edl.dev/max-weight=0", "--overwrite")
     wait_for("no bound", lambda: submit(TRUSTED, **{"spec.weight": 9_999}) == "")
     assert submit(TRUSTED, is_dry=False, **{"spec.weight": 9_999}) == ""
+    plane.kubectl("annotate", "namespace", TRUSTED, "edl.dev/max-weight=many", "--overwrite")
+    wait_for("the slip is told", lambda: "many, which is no whole number" in submit(TRUSTED, **{"spec.weight": 9_998}))
+    edit = json.dumps({"metadata": {"finalizers": ["example.com/held"]}, "spec": {"trainer": {"maxReplicas": 9}}})
+    for patch in (edit, json.dumps({"metadata": {"finalizers": None}})):
+        plane.kubectl("patch", "tj", "digits", "-n", TRUSTED, "--type=merge", "-p", patch)
     plane.kubectl("annotate", "namespace", TRUSTED, "edl.dev/max-weight-")
     wait_for("the bound", lambda: submit(TRUSTED, **{"spec.weight": 10_000}))
     suspend = json.dumps({"spec": {"runPolicy": {"suspend": True}}})
