@@ -110,11 +110,6 @@ class Events:
                 await self.write(waiting)
             await asyncio.sleep(1 / MOST_PER_S)
 
-    async def write_all(self) -> None:
-        """Write what waits now."""
-        while not self._queue.empty():
-            await self.write(self._queue.get_nowait())
-
     async def write(self, waiting: _Waiting) -> None:
         """Write one event, or raise the count of its series."""
         job, note = waiting.job, waiting.note

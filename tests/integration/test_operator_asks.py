@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from autoscaler.clusters.kubernetes.building.identity import issue
 from autoscaler.clusters.kubernetes.building.names import master_host, store_name
 from autoscaler.jobs.masters import Door, DoorTls, Masters
+from autoscaler.jobs.progress import JobProgress
 from master.api.status import JobPhase
 from tests.integration.master_stage import MasterProcess, running, until
 from tests.unit.kube_objects import kube_job
@@ -38,13 +39,13 @@ async def test_a_master_is_asked_with_the_jobs_own_identity(tmp_path):
     async with running(process) as (master,), Masters() as masters:
 
         async def answers():
-            return await masters.look(door(ours)) is not None
+            return isinstance(await masters.ask(door(ours)), JobProgress)
 
         await until(answers)
-        progress = await masters.look(door(ours))
+        progress = await masters.ask(door(ours))
         assert progress.phase is JobPhase.STARTING
-        assert await masters.look(door(theirs)) is None
-        assert await masters.look(door(ours, token="another")) is None
-        assert await masters.look(door(ours, as_job="another")) is None
+        assert not isinstance(await masters.ask(door(theirs)), JobProgress)
+        assert not isinstance(await masters.ask(door(ours, token="another")), JobProgress)
+        assert not isinstance(await masters.ask(door(ours, as_job="another")), JobProgress)
         await masters.keep_only(name, frozenset())
         assert await answers()

@@ -148,3 +148,9 @@ def small_job(**spec):
 
 def seat(role, ordinal, node="n1"):
     return CreatePod(job=JOB, role=role, ordinal=ordinal, tier=Tier.CORE, node=node, cause=Cause.START)
+
+
+async def write_events(events):
+    """What waits is written now: nobody waits for a task."""
+    while not events._queue.empty():
+        await events.write(events._queue.get_nowait())

@@ -12,7 +12,7 @@ from autoscaler.jobs.masters import Masters
 from autoscaler.operator.leading import Leading
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.settings import Address, OperatorSettings
-from tests.unit.operator_bench import JOB, OperatorBench
+from tests.unit.operator_bench import JOB, OperatorBench, write_events
 
 
 class Term:
@@ -86,7 +86,7 @@ class Term:
                     await task
             await self.watch()
             await self.leading.statuses.write(JOB)
-            await self.leading.events.write_all()
+            await write_events(self.leading.events)
             await self.watch()
             self.bench.now_s += 1.0
 

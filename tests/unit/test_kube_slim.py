@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.api.port import Listing
 from autoscaler.clusters.kubernetes.building.labels import MASTER_SEATS, REPLACES
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
-from autoscaler.clusters.kubernetes.reading.pods import PodContext, deployment_of, gates_of, owning_job, read_pod
+from autoscaler.clusters.kubernetes.reading.pods import PodContext, deployment_of, gates_of, read_pod
 from autoscaler.clusters.kubernetes.reading.raw import controller_of
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.clusters.kubernetes.reading.slim import slim_pod
@@ -92,7 +92,7 @@ def told(raw):
         "pod": read_pod(raw, CONTEXT),
         "request": pod_request(raw.get("spec") or {}, raw.get("status") or {}),
         "gates": gates_of(raw),
-        "owner": (controller_of(raw), owning_job(raw, CONTEXT), deployment_of(raw)),
+        "owner": (controller_of(raw), deployment_of(raw)),
         "end": end,
         "own": own_pods(kube_job(), [raw]) == [raw],
         "is": (has_ended(raw), is_gated(raw), is_leaving(raw), is_ready(raw)),

@@ -12,7 +12,7 @@ from autoscaler.operator.record import JobRecord
 from autoscaler.operator.servers import Parting, count_to_tell, why_it_stays
 from master.api.status import JobPhase
 from tests.unit.kube_objects import kube_job, template
-from tests.unit.operator_bench import JOB
+from tests.unit.operator_bench import JOB, write_events
 from tests.unit.operator_master import StandInMaster, progress
 from tests.unit.operator_term import Term
 
@@ -319,7 +319,7 @@ async def end_while_leaving(scene, code):
     scene.server.rewrite(PODS, raw, raw | {"metadata": leaving})
     await scene.watch()
     await scene.leading.jobs.look(JOB)
-    await scene.leading.events.write_all()
+    await write_events(scene.leading.events)
 
 
 @pytest.mark.parametrize(("code", "reason"), [(0, "ServerLeft"), (75, "ServerLost"), (137, "ServerLost")])

@@ -21,7 +21,7 @@ from autoscaler.operator.records import Note
 from autoscaler.operator.report import Reports
 from autoscaler.operator.resizes import Author
 from tests.unit.kube_objects import kube_job
-from tests.unit.operator_bench import JOB, OperatorBench
+from tests.unit.operator_bench import JOB, OperatorBench, write_events
 from tests.unit.test_operator_status import PROGRESS, RUNNING, decision, seen, status
 
 
@@ -34,7 +34,7 @@ class Talk:
 
     async def say(self, message="grows", **fields):
         self.events.say(kube_job(), Note(reason="Grown", message=message, **fields))
-        await self.events.write_all()
+        await write_events(self.events)
 
     def written(self):
         return self.bench.server.all(EVENTS)
@@ -85,7 +85,7 @@ async def test_job_that_talks_without_end_takes_no_words_from_others():
     talk.bench.now_s += ONE_MORE_EVERY_S
     talk.events.say(loud, Note(reason="Problem", message="again"))
     talk.events.say(loud, Note(reason="Problem", message="and again"))
-    await talk.events.write_all()
+    await write_events(talk.events)
     notes = [event["note"] for event in talk.written()]
     assert len(notes) == BURST + 2
     assert {"to 3", "again"} <= set(notes)

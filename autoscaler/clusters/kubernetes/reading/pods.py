@@ -99,12 +99,6 @@ def read_pod(raw: Raw, context: PodContext) -> Pod | None:
     )
 
 
-def owning_job(raw: Raw, context: PodContext) -> JobName | None:
-    """The job of this pod, dead or alive, gated or not; None for other people's."""
-    seat = _seat_of(raw, context)
-    return None if seat is None else seat.job
-
-
 def gates_of(raw: Raw) -> frozenset[str]:
     """The scheduling gates that the pod still has."""
     return frozenset(text(gate, "name") for gate in parts(raw, "spec", "schedulingGates"))
