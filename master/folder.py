@@ -109,7 +109,7 @@ class CheckpointFolder:
         Raises UnreadableCheckpointError where somebody has to say what to do, StorageError.
         """
         now_s = time.time()
-        contents = look_into(self._storage)
+        contents = look_into(self._storage, answer)
         head = choose_start(contents, answer, now_s=now_s)
         if head is not None:
             check_files_are_there(self._storage, head, contents, now_s=now_s)

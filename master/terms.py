@@ -32,10 +32,10 @@ from master.config import Settings
 from master.election import Election, Reign
 from master.errors import FencedError, PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder, Start, in_time
-from master.job.domain import SECOND, Durable, Instant, Origin
+from master.job.domain import SECOND, Durable, Instant, LineageRecord, Origin
 from master.leadership import LossReason
 from master.metrics import Counts
-from master.record_forms import restating
+from master.record_forms import restating, try_record
 from master.records import durable_keys, head_id, is_empty, parse_durable, refounding
 from master.runtime import TermRuntime
 from master.server import MasterServer
@@ -180,7 +180,8 @@ class Terms:
             start = replace(start, above=await in_time(self._folder.highest_lineage))
         head = head_id(snapshot, keys)
         manifest = await self._read_head(head) if head else None
-        return parse_durable(snapshot, keys, manifest, self._origin(manifest, start))
+        lineage = try_record(LineageRecord, snapshot, keys.lineage)
+        return parse_durable(snapshot, keys, manifest, self._origin(manifest, start, lineage))
 
     async def _read_head(self, head: ManifestId) -> Manifest:
         try:
@@ -189,11 +190,19 @@ class Terms:
             story = f"{error}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"
             raise UnreadableCheckpointError(f"manifest {head}", story) from error
 
-    def _origin(self, head: Manifest | None, start: Start) -> Origin:
-        fresh = secrets.token_hex(4)
-        if head is not None and start.answer is None:
-            return Origin(history=head.history, founded=head.founded, fresh=fresh)
-        return Origin(history=self._settings.history, founded=Lineage(start.above + 1), fresh=fresh)
+    def _origin(self, head: Manifest | None, start: Start, lineage: LineageRecord | None) -> Origin:
+        """Of what is committed next.
+
+        Until the first commit after an answer head is another history's: which master follows, and with what store,
+        makes no difference.
+        """
+        fresh, mine, answer = secrets.token_hex(4), self._settings.history, self._settings.answer
+        if head is None:
+            return Origin(history=mine, founded=Lineage(start.above + 1), fresh=fresh)
+        is_answer = answer is not None and answer.manifest == head.id and head.history != mine
+        if is_answer and lineage is not None:
+            return Origin(history=mine, founded=lineage.number, fresh=fresh)
+        return Origin(history=head.history, founded=head.founded, fresh=fresh)
 
     async def _refound(self, reign: Reign, head: Manifest, above: Lineage) -> Snapshot:
         """The store as it stands afterwards."""

@@ -3,8 +3,8 @@
 The problem: a job whose store knows nothing of it is a new one, or one that lost its store; only the folder tells.
 Taking a folder that cannot be read for an empty one would train from 0 over weeks of work.  So the job goes on from
 what HEAD names, begins anew only where nothing is there, and otherwise begins nothing: it names the file, what can be
-read beside it, and how somebody answers.  The answer holds for one history, so that a master that starts again does not
-begin anew once more.
+read beside it, and how somebody answers.  The answer holds for one history, until something of it is committed: a
+master that starts again does not begin anew once more, and damage that comes later is told as any other.
 
 Not here: the bytes of the data files (`verifying`), what a job with a store goes on from (`master.terms`).
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 from master.api.errors import (
@@ -32,6 +33,7 @@ ANEW: Final = "anew"
 """The answer that begins anew; every other one is the id of a manifest."""
 
 ASIDE: Final = "aside"
+_FOLLOWED: Final = ".edl-followed"  # has a file for each history whose answer was followed to the end
 _DATA: Final = ("cut-", "model-")
 _LINEAGE: Final = re.compile(r"(?:manifest-|retired-|cut-|model-)(\d{1,18})-")
 _SHOWN: Final = 5
@@ -39,7 +41,7 @@ _SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What somebody decided about a folder.  It counts until a manifest of `history` is committed."""
+    """What somebody decided about a folder.  It counts until something of `history` is committed."""
 
     manifest: ManifestId | None  # None: begin anew
     history: HistoryId
@@ -64,6 +66,7 @@ class Contents:
     damaged: tuple[Damage, ...]
     damaged_retired: tuple[Damage, ...]  # nothing is gone on from them
     data_files: tuple[str, ...]
+    was_followed: bool  # the answer that is asked about: all else was set aside then
 
     @property
     def known(self) -> Mapping[ManifestId, Manifest]:
@@ -71,8 +74,11 @@ class Contents:
         return {**self.retired, **self.manifests}
 
 
-def look_into(storage: Storage) -> Contents:
-    """What stands in the folder.  Raises StorageError where a file could not be read at all, damaged or not."""
+def look_into(storage: Storage, answer: Answer | None = None) -> Contents:
+    """What stands in the folder, and whether the answer was followed there.
+
+    Raises StorageError where a file could not be read at all, damaged or not.
+    """
     damaged: list[Damage] = []
     head = _read_head(storage, damaged)
     manifests: dict[ManifestId, Manifest] = {}
@@ -99,6 +105,7 @@ def look_into(storage: Storage) -> Contents:
         damaged=tuple(damaged),
         damaged_retired=tuple(damaged_retired),
         data_files=data_files,
+        was_followed=answer is not None and storage.exists(_followed_name(answer.history)),
     )
 
 
@@ -166,24 +173,37 @@ def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> 
             story = f"is not in {contents.uri}, and HEAD names it as the last checkpoint"
             raise _unreadable(contents, manifest_name(contents.head), story, now_s)
         return contents.known[contents.head]
+    left = _left_over(contents)
     if not contents.manifests:
-        if contents.data_files:
-            story = f"is not in {contents.uri}, but {_counted(contents.data_files)} of checkpoints are"
+        if left:
+            story = f"is not in {contents.uri}, but {left} of checkpoints are"
             raise _unreadable(contents, "manifest-*.json", story, now_s)
         return None
     only, *others = contents.manifests.values()
-    if not others and only.parent is None:
+    if not others and only.parent is None and not _retired_names(contents):
         return only  # its master ended between the first commit and HEAD
-    story = f"is not in {contents.uri}, but {len(contents.manifests)} manifests are: which was last is not known"
+    beside = f", and {left}" if left else ""
+    story = (
+        f"is not in {contents.uri}, but {len(contents.manifests)} manifests are{beside}: which was last is not known"
+    )
     raise _unreadable(contents, HEAD, story, now_s)
 
 
 def is_heeded(contents: Contents, answer: Answer | None) -> bool:
-    """Whether the answer still has to be followed: nothing was committed yet since it was."""
-    if answer is None:
+    """Whether the answer still has to be followed: nothing was committed yet since it was.
+
+    A manifest of its history says that something was.  So does every change of a folder in which it was followed to the
+    end, readable or not; data files alone do not, since a master that ends before its first commit leaves them.
+    """
+    if answer is None or any(one.history == answer.history for one in contents.known.values()):
         return False
-    head = contents.known.get(contents.head) if contents.head is not None else None
-    return head is None or head.history != answer.history
+    return not contents.was_followed or _is_as_set_aside(contents, answer)
+
+
+def _is_as_set_aside(contents: Contents, answer: Answer) -> bool:
+    kept = set() if answer.manifest is None else {answer.manifest}
+    is_changed = contents.damaged or contents.damaged_retired or contents.retired
+    return not is_changed and contents.head == answer.manifest and set(contents.manifests) == kept
 
 
 def _named(contents: Contents, wanted: ManifestId, now_s: float) -> Manifest:
@@ -219,9 +239,19 @@ def tell_manifest(manifest: Manifest, *, now_s: float) -> str:
     return f"{manifest.id} (step {manifest.step:,}, {len(manifest.data):,} of {total:,} samples, {age} old)"
 
 
-def _counted(names: Iterable[str]) -> str:
+def _left_over(contents: Contents) -> str:
+    """What else of checkpoints stands there; empty: nothing."""
+    found = (("data file", contents.data_files), ("retired manifest", _retired_names(contents)))
+    return " and ".join(_counted(kind, names) for kind, names in found if names)
+
+
+def _retired_names(contents: Contents) -> tuple[str, ...]:
+    return (*map(retired_name, contents.retired), *(damage.name for damage in contents.damaged_retired))
+
+
+def _counted(kind: str, names: Iterable[str]) -> str:
     names = tuple(names)
-    return f"{len(names)} data file{'' if len(names) == 1 else 's'} ({names[0]}{', ...' if len(names) > 1 else ''})"
+    return f"{len(names)} {kind}{'' if len(names) == 1 else 's'} ({names[0]}{', ...' if len(names) > 1 else ''})"
 
 
 # ---- its files ------------------------------------------------------------------------------------------------------
@@ -245,9 +275,9 @@ def check_files_are_there(storage: Storage, manifest: Manifest, contents: Conten
 
 
 def set_aside(storage: Storage, keep: Manifest | None, history: HistoryId) -> None:
-    """Everything but this manifest and its files stands under `aside/HISTORY/`; nothing is deleted.
+    """Everything but this manifest and its files stands under `aside/HISTORY/`; nothing is deleted or replaced.
 
-    What was there is a checkpoint folder of its own, with all its names.  May be repeated.
+    What was there is a checkpoint folder of its own, with all its names.  HEAD names the manifest.  May be repeated.
     """
     kept = {manifest_name(keep.id), *(file.name for file in keep.files)} if keep else set()
     if keep is not None and retired_name(keep.id) in storage.list("retired-"):
@@ -255,15 +285,26 @@ def set_aside(storage: Storage, keep: Manifest | None, history: HistoryId) -> No
     away = f"{ASIDE}/{history}"
     if storage.exists(HEAD):
         if keep is None:
-            storage.move(HEAD, f"{away}/{HEAD}")
-        else:
-            if not storage.exists(f"{away}/{HEAD}"):
-                storage.write_file(f"{away}/{HEAD}", [storage.read(HEAD)])
-            storage.write_file(HEAD, [format_head(keep.id)])
+            storage.move(HEAD, _unused(storage, f"{away}/{HEAD}"))
+        elif (head := storage.read(HEAD)) != format_head(keep.id) or not storage.exists(f"{away}/{HEAD}"):
+            storage.write_file(_unused(storage, f"{away}/{HEAD}"), [head])
+    if keep is not None:
+        storage.write_file(HEAD, [format_head(keep.id)])
     for prefix in ("manifest-", "retired-", *_DATA):
         for name in storage.list(prefix):
             if name not in kept:
                 storage.move(name, f"{away}/{name}")
+    storage.write_file(_followed_name(history), [b"All else was set aside.\n"])
+
+
+def _followed_name(history: HistoryId) -> str:
+    return f"{_FOLLOWED}/{history}"
+
+
+def _unused(storage: Storage, name: str) -> str:
+    """The name, or the first one behind it that no file has."""
+    behind = (f"{name}-{number}" for number in count(2))
+    return name if not storage.exists(name) else next(other for other in behind if not storage.exists(other))
 
 
 def find_start(storage: Storage, answer: Answer | None, *, now_s: float) -> Manifest | None:
@@ -271,7 +312,7 @@ def find_start(storage: Storage, answer: Answer | None, *, now_s: float) -> Mani
 
     Raises UnreadableCheckpointError as `choose_start` and `check_files_are_there`, StorageError for an unusable folder.
     """
-    contents = look_into(storage)
+    contents = look_into(storage, answer)
     chosen = choose_start(contents, answer, now_s=now_s)
     if chosen is not None:
         check_files_are_there(storage, chosen, contents, now_s=now_s)

@@ -142,6 +142,111 @@ def test_anew_sets_everything_aside_and_deletes_nothing(storage, chain):
     assert (again.head, again.answer) == (begun, None)
 
 
+ANSWERS = pytest.mark.parametrize("chosen", [None, ManifestId("1")], ids=["anew", "from"])
+
+
+def committed_after(storage, answer, *steps):
+    """The answer was followed, and checkpoints of what began then were committed.  All that stands there afterwards."""
+    head = CheckpointFolder(storage).begin(answer).head
+    for step in steps:
+        manifest = written(
+            storage, f"n{step}", step=step, parent=head and head.id, history=answer.history, lineage=Lineage(3)
+        )
+        write_head_hint(storage, manifest.id)
+        head = manifest
+    return names(storage)
+
+
+@ANSWERS
+@pytest.mark.parametrize("harm", ["damaged HEAD", "no HEAD", "damaged manifest", "no manifest"])
+@pytest.mark.parametrize("steps", [(2, 3, 4), (2,)], ids=["many", "one"])
+def test_an_answer_that_was_followed_hides_no_later_damage(storage, chain, chosen, harm, steps):
+    """What began with it is the job's own work: it is refused as any other, and nothing of it moves (M11)."""
+    answer = Answer(manifest=chosen, history=NEW)
+    committed_after(storage, answer, *steps)
+    newest = f"manifest-n{steps[-1]}.json"
+    match harm:
+        case "damaged HEAD":
+            storage.write_file("HEAD", [b"n"])
+        case "no HEAD" if chosen is None and steps == (2,):
+            storage.delete("HEAD")
+            assert start(storage, answer).id == "n2", "the only one, without a parent: nothing is guessed"
+            return
+        case "no HEAD":
+            storage.delete("HEAD")
+        case "damaged manifest":
+            storage.write_file(newest, [b"{"])
+        case _:
+            storage.delete(newest)
+    old_head = storage.read("aside/new/HEAD")
+    refused(storage, "Nothing was started, changed or deleted", answer=answer)
+    assert storage.read("aside/new/HEAD") == old_head
+
+
+@ANSWERS
+def test_an_answer_is_followed_until_something_is_committed(storage, chain, chosen):
+    """A master that died before its first commit leaves data files: the next one begins as the answer says, again."""
+    answer = Answer(manifest=chosen, history=NEW)
+    before = committed_after(storage, answer)
+    storage.write_file("cut-3-1-1-0-a.edl", [b"x"])
+    found = CheckpointFolder(storage).begin(answer)
+    assert (found.head and found.head.id, found.answer) == (chosen, answer)
+    assert names(storage) == before
+    assert storage.read("aside/new/HEAD") == b"2\n"
+
+
+@ANSWERS
+def test_setting_aside_that_was_broken_off_is_finished(storage, chain, chosen, monkeypatch):
+    """What is left of the old checkpoints is no damage: nothing was committed since."""
+    answer = Answer(manifest=chosen, history=NEW)
+    storage.write_file("manifest-2.json", [b"{"])
+    moved, move = [], LocalStorage.move
+
+    def break_off(self, name, to):
+        if len(moved) == 1:
+            raise StorageError(name, "the master was killed")
+        moved.append(name)
+        move(self, name, to)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "move", break_off)
+        with pytest.raises(StorageError):
+            CheckpointFolder(storage).begin(answer)
+    assert CheckpointFolder(storage).begin(answer).answer == answer
+    assert not storage.list("manifest-2")
+    assert storage.read("aside/new/HEAD") == b"2\n"
+
+
+@ANSWERS
+def test_a_head_that_was_set_aside_is_never_replaced(storage, chain, chosen):
+    """Whatever stands under `aside/` is somebody's only copy."""
+    storage.write_file("aside/new/HEAD", [b"older\n"])
+    keep = chain[0] if chosen else None
+    set_aside(storage, keep, NEW)
+    assert storage.read("aside/new/HEAD") == b"older\n"
+    assert storage.read("aside/new/HEAD-2") == b"2\n"
+
+
+def test_a_retired_manifest_alone_is_a_checkpoint_folder(storage, chain):
+    """HEAD, the newest manifest and all data files are gone: somebody's checkpoints were there."""
+    CheckpointFolder(storage).retain(frozenset({chain[1].id}))
+    for name in storage.list():
+        if name != "retired-1.json":
+            storage.delete(name)
+    refused(storage, "manifest-*.json: is not in", "1 retired manifest (retired-1.json)", "--from 1")
+    storage.write_file("retired-1.json", [b"{"])
+    refused(storage, "manifest-*.json: is not in", "1 retired manifest (retired-1.json)")
+
+
+def test_a_first_manifest_with_retired_ones_beside_it_is_a_guess(storage, chain):
+    """A newer one has replaced those, and it is gone with HEAD."""
+    CheckpointFolder(storage).retain(frozenset({chain[1].id}))
+    written(storage, "0", step=0)
+    for name in ("HEAD", "manifest-2.json"):
+        storage.delete(name)
+    refused(storage, "HEAD: is not in")
+
+
 def test_from_a_manifest_keeps_it_and_sets_the_rest_aside(storage, chain):
     """HEAD names it from then on, so that who starts without the answer goes on from it too."""
     storage.write_file("manifest-2.json", [b"{"])

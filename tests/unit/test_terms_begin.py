@@ -1,13 +1,16 @@
 """How a term begins beside a store that is not there all the time, and who comes as it ends."""
 
 import asyncio
+from dataclasses import replace
 
 import grpc
 import pytest
 
+from master.api.audit import write_head_hint
 from master.api.codec import encode_member_envelope
 from master.api.hello import Hello
-from master.api.storage import LocalStorage
+from master.api.identities import HistoryId, Lineage
+from master.api.storage import LocalStorage, write_manifest
 from master.config import Settings
 from master.errors import FencedError, StoreUnavailableError
 from master.folder import CheckpointFolder
@@ -15,6 +18,7 @@ from master.metrics import Counts
 from master.server import MasterServer
 from master.store.memory import MemoryCluster, MemoryStore
 from master.terms import Terms
+from tests.unit.test_manifest_codec import MANIFEST
 
 
 class Link(MemoryStore):
@@ -120,3 +124,29 @@ async def test_the_lease_of_the_process_before_at_this_place_is_given_back(tmp_p
         assert await store.read_leader() == before
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_a_master_that_follows_before_the_first_commit_keeps_the_answers_history(tmp_path):
+    """Head is still the checkpoint of the old history; what is committed next belongs to the answer's (M8, M11)."""
+    folder = LocalStorage(tmp_path)
+    manifest = replace(MANIFEST, lineage=Lineage(7), founded=Lineage(1), history=HistoryId("old"), files=())
+    write_manifest(folder, manifest)
+    write_head_hint(folder, manifest.id)
+    variables = {
+        "EDL_JOB": "digits",
+        "EDL_CHECKPOINT_URI": str(tmp_path),
+        "EDL_HISTORY": "new",
+        "EDL_CHECKPOINT_START": manifest.id,
+    }
+    store, origins = MemoryCluster().store("digits"), []
+    for _ in range(3):
+        server = MasterServer(hello=Hello(job="digits"), token="")
+        settings, storage = Settings.from_environment(variables), CheckpointFolder(folder)
+        terms = Terms(settings=settings, store=store, folder=storage, server=server, counts=Counts())
+        serving = asyncio.create_task(terms.run(holder="me"))
+        await led(server)
+        origin = server.term._state.origin
+        origins.append((origin.history, origin.founded))
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    assert origins == [("new", 8)] * 3
