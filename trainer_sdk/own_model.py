@@ -45,7 +45,7 @@ class OwnModel:
         self._save = save
         self._restore = restore
         self._storage: Storage = open_storage(uri)
-        hold_as_writer(self._storage)
+        self._lock = hold_as_writer(self._storage)
         self._every_s = every_s
         self._budget_s = budget_s
         self._offers = 0
@@ -70,6 +70,11 @@ class OwnModel:
         if answer.manifest is None:
             raise CheckpointError(name, f"the master did not commit it: {answer.reason}")
         return answer.manifest
+
+    def close(self) -> None:
+        """This process may write into the folder no more, and another run of it may begin.  May be repeated."""
+        if self._lock is not None:
+            self._lock.release()
 
     def restart(self, file: FileRecord | None) -> None:
         """The script's model is that of this file; None: it begins anew."""

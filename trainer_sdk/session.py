@@ -213,6 +213,8 @@ class Session:
         atexit.unregister(self._left_open)
         with ExitStack() as steps:
             steps.callback(self._signal.restore)
+            if self._own is not None:
+                steps.callback(self._own.close)
             if self._standalone is not None:
                 steps.callback(self._standalone.stop)
             if self._tables is not None:
@@ -304,8 +306,11 @@ class Session:
     def _unwind(self) -> None:
         driver, self._driver = self._driver, None
         alone, self._standalone = self._standalone, None
+        own, self._own = self._own, None
         if driver is not None:
             driver.channel.close(farewell_s=0.0)
+        if own is not None:
+            own.close()
         if alone is not None:
             alone.stop()
 

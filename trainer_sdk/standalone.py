@@ -22,7 +22,7 @@ from time import monotonic, sleep, time
 from typing import Final
 
 from master.api.errors import ManifestError, StorageError
-from master.api.folder_lock import FolderClaim, FolderInUseError, claim_folder
+from master.api.folder_lock import FolderInUseError, FolderLock, claim_folder
 from master.api.identities import HistoryId
 from master.api.resuming import find_start, parse_answer
 from master.api.sockets import SCHEME, make_socket_folder
@@ -45,7 +45,7 @@ class Standalone:
         self._folder = Path(tempfile.mkdtemp(prefix="edl-"))
         self._sockets = make_socket_folder(self._folder / "s")
         self._history = HistoryId(f"script-{uuid.uuid4().hex}")
-        self._claimed: FolderClaim | None = None
+        self._claimed: FolderLock | None = None
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, *, has_tables: bool) -> Environment:
@@ -91,7 +91,8 @@ class Standalone:
     def _claim(self, uri: str) -> None:
         """The folder is this script's, and that of no other run, until its children have ended."""
         try:
-            self._claimed = claim_folder(open_storage(uri), f"a script that runs alone, process {os.getpid()}")
+            holder = f"a script that runs alone, process {os.getpid()}"
+            self._claimed = claim_folder(open_storage(uri), holder, allows_shared=True)
         except FolderInUseError as error:
             raise UsageError(f"EDL_CHECKPOINT_URI: {error}") from error
         except StorageError as error:

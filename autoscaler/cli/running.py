@@ -44,6 +44,7 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 @click.option("--stay", is_flag=True, help="Go on when all jobs have ended.")
 @click.option("--move-servers", is_flag=True, help="Let parameter servers move to where they waste least.")
 @click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
+@click.option("--shared-folders", is_flag=True, help="Checkpoint folders may be open to every user of this machine.")
 @click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Go on from this checkpoint.")
 @click.option("--begin-anew", is_flag=True, help="Set aside what is in the job's checkpoint folder, and begin at 0.")
 def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
@@ -153,6 +154,7 @@ def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, An
         parent=options["run_dir"],
         policy=MOVING if options["move_servers"] else LOCAL_POLICY,
         with_etcd=bool(manifests.jobs) and not options["no_etcd"],
+        allows_shared_folders=options["shared_folders"],
         described={"command": sys.argv[1:], "files": {str(path): path.read_text(encoding="utf-8") for path in files}},
     )
 

@@ -5,7 +5,7 @@ run is killed, while its master or a server still writes.  So there are two lock
 with whoever held them however it ended:
 
     .edl-run       exclusive: the run, or the script that runs alone
-    .edl-writers   shared: every process that writes there, from its start to its end
+    .edl-writers   shared: every process that writes there, as long as it may
 
 A folder is claimed by taking the first, and seeing that nobody holds the second.  Whoever claims it makes both files;
 where they are not (another machine's folder, an object store, a cluster) nothing is locked.
@@ -13,7 +13,9 @@ where they are not (another machine's folder, an object store, a cluster) nothin
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import logging
 import os
 import stat
 from contextlib import suppress
@@ -24,13 +26,15 @@ from master.api.errors import StorageError
 from master.api.storage import LocalStorage, Storage
 from master.api.strangers import ForeignUserError, check_path
 
+log: Final = logging.getLogger(__name__)
+
 RUN_LOCK: Final = ".edl-run"
 WRITERS_LOCK: Final = ".edl-writers"
 _FOR_OWNER: Final = 0o600
 """Who can read a file can lock it: another user could hold up every run."""
 
 _MOST_BYTES: Final = 512  # of the line that says who holds a folder
-_held: Final[dict[str, int]] = {}
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 class FolderInUseError(StorageError):
@@ -41,8 +45,8 @@ class FolderInUseError(StorageError):
         self.holder = holder
 
 
-class FolderClaim:
-    """One folder, held by this process until `release` or its end."""
+class FolderLock:
+    """One of the two locks of a folder, held by this process until `release` or its end."""
 
     def __init__(self, folder: str, descriptor: int) -> None:
         self.folder = folder
@@ -52,95 +56,124 @@ class FolderClaim:
         """Somebody else may claim it.  A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
+            with suppress(OSError):  # a forked child that has the descriptor too would keep the lock
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
 
-def claim_folder(storage: Storage, holder: str) -> FolderClaim | None:
+def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) -> FolderLock | None:
     """This process alone has the folder, and nobody's child writes there; part files of dead writers are gone.
 
-    None for a folder that has no locks.  Raises FolderInUseError, StorageError.
+    None for a folder that has no locks.  `allows_shared`: other users may write to it, which is only logged; a single
+    user's mount may look so (ADR 0170).  Raises FolderInUseError, StorageError.
     """
     if not isinstance(storage, LocalStorage):
         return None
     with storage.errors_of(f"{RUN_LOCK} or {WRITERS_LOCK}"):
-        _check_strangers(storage.uri)
+        _check_strangers(storage.uri, allows_shared=allows_shared)
         Path(storage.uri).mkdir(parents=True, exist_ok=True)
-        run = _open(storage.uri, RUN_LOCK, makes=True)
+        claim = FolderLock(storage.uri, _lock_alone(storage.uri))
         try:
-            _lock_alone(storage.uri, run)
-            writers = _open(storage.uri, WRITERS_LOCK, makes=True)
-            try:
-                _check_nobody_writes(storage.uri, writers)
-            finally:
-                os.close(writers)
+            _check_nobody_writes(storage.uri)
             _write_holder(storage.uri, holder)
+            storage.discard_leftovers(older_than_s=0.0)
         except BaseException:
-            os.close(run)
+            claim.release()
             raise
-    storage.discard_leftovers(older_than_s=0.0)
-    return FolderClaim(storage.uri, run)
+    return claim
 
 
-def hold_as_writer(storage: Storage) -> None:
-    """From now to its end this process counts as one that writes there.  Raises FolderInUseError: a run begins there.
+def hold_as_writer(storage: Storage) -> FolderLock | None:
+    """From now until its release this process counts as one that writes there.
 
-    Does nothing for a folder that nobody has claimed, or that knows no locks.
+    None for a folder that nobody has claimed, or that knows no locks.  Raises FolderInUseError: a run begins there.
     """
-    if not isinstance(storage, LocalStorage) or storage.uri in _held:
-        return
-    with suppress(OSError):  # not there; a file system without locks
-        descriptor = _open(storage.uri, WRITERS_LOCK, makes=False)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise FolderInUseError(storage.uri, "another run, which begins there now") from None
-        except OSError:
-            os.close(descriptor)
+    if not isinstance(storage, LocalStorage):
+        return None
+    try:
+        return FolderLock(storage.uri, _lock(storage.uri, WRITERS_LOCK, fcntl.LOCK_SH, makes=False))
+    except BlockingIOError:
+        raise FolderInUseError(storage.uri, "another run, which begins there now") from None
+    except OSError:  # not there; a file system without locks
+        return None
+
+
+def _lock(folder: str, name: str, kind: int, *, makes: bool) -> int:
+    """A descriptor of the file, which is locked.  Raises BlockingIOError where somebody else has it, OSError.
+
+    It is opened for reading, since one for writing would hold up a remount.  NFSv4 answers EBADF to that for an
+    exclusive lock (flock(2)), so there it is opened for both.
+    """
+    try:
+        return _open_locked(folder, name, kind, os.O_RDONLY, makes=makes)
+    except OSError as error:
+        if error.errno != errno.EBADF:
             raise
-        _held[storage.uri] = descriptor
+    return _open_locked(folder, name, kind, os.O_RDWR, makes=makes)
 
 
-def _open(folder: str, name: str, *, makes: bool) -> int:
-    """For reading, since one for writing would hold up a remount.  Raises OSError, StorageError for no plain file."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if makes else 0)
+def _open_locked(folder: str, name: str, kind: int, access: int, *, makes: bool) -> int:
+    """Raises as `_lock`, and StorageError for no plain file; nothing stays open then."""
+    flags = access | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if makes else 0)
     descriptor = os.open(Path(folder) / name, flags, _FOR_OWNER)
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
+    try:
+        _check_plain(folder, name, descriptor)
+        if makes and stat.S_IMODE(os.fstat(descriptor).st_mode) & ~_FOR_OWNER:  # of an earlier version
+            os.fchmod(descriptor, _FOR_OWNER)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BaseException:
         os.close(descriptor)
-        raise StorageError(name, f"in {folder} is no plain file: remove it")
-    if makes and stat.S_IMODE(mode) & ~_FOR_OWNER:  # of an earlier version
-        os.fchmod(descriptor, _FOR_OWNER)
+        raise
     return descriptor
 
 
-def _check_strangers(folder: str) -> None:
-    """No other user has made, or can replace, what is locked.  Raises StorageError."""
+def _check_plain(folder: str, name: str, descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise StorageError(name, f"in {folder} is no plain file: remove it")
+
+
+def _check_strangers(folder: str, *, allows_shared: bool) -> None:
+    """No other user has made, or can replace, what is locked.  Raises StorageError, or logs where that is allowed."""
     try:
         for name in (RUN_LOCK, WRITERS_LOCK):
             check_path(Path(folder) / name)
     except ForeignUserError as error:
-        raise StorageError(folder, str(error)) from error
+        if not allows_shared:
+            raise StorageError(folder, str(error)) from error
+        log.warning("checkpoint folder %s: %s, if others use this machine", folder, error)
 
 
-def _lock_alone(folder: str, run: int) -> None:
+def _lock_alone(folder: str) -> int:
     try:
-        fcntl.flock(run, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _lock(folder, RUN_LOCK, fcntl.LOCK_EX, makes=True)
     except BlockingIOError:
-        told = os.read(run, _MOST_BYTES).decode(errors="replace").splitlines()
-        holder = "".join(c for c in (told or [""])[0] if c.isprintable())
-        raise FolderInUseError(folder, holder or "another run") from None
+        raise FolderInUseError(folder, _read_holder(folder) or "another run") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        problem = f"its file system gives no locks ({error.strerror}), and nothing would keep a second run out"
+        raise StorageError(folder, f"{problem}: mount it with locks, or use another folder") from error
 
 
-def _check_nobody_writes(folder: str, writers: int) -> None:
+def _read_holder(folder: str) -> str:
+    with suppress(OSError):
+        descriptor = os.open(Path(folder) / RUN_LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            told = file.read(_MOST_BYTES).decode(errors="replace").splitlines()
+        return "".join(c for c in (told or [""])[0] if c.isprintable())
+    return ""
+
+
+def _check_nobody_writes(folder: str) -> None:
     try:
-        fcntl.flock(writers, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(_lock(folder, WRITERS_LOCK, fcntl.LOCK_EX, makes=True))
     except BlockingIOError:
         left = "a master, server or script that an earlier run left behind and that still runs"
         raise FolderInUseError(folder, left) from None
 
 
 def _write_holder(folder: str, holder: str) -> None:
-    descriptor = os.open(Path(folder) / RUN_LOCK, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+    flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(Path(folder) / RUN_LOCK, flags)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f"{holder}\n")

@@ -213,6 +213,73 @@ def test_a_start_that_was_broken_off_is_begun_anew(tmp_path):
     assert list(tmp_path.glob("edl-*")) == []
 
 
+TWICE = """
+import numpy as np
+import trainer_sdk as edl
+
+def train(batches):
+    with edl.open() as session:
+        data = session.dataset("d", size=10, epochs=1, batch_size=2)
+        session.own_model(save=lambda: {"a": np.zeros(1)}, restore=lambda arrays: None)
+        for _, batch in zip(range(batches), data):
+            batch.done()
+        if batches < 9:
+            session.checkpoint()
+    return session.has_ended
+
+print(train(2), train(9))
+"""
+
+
+def test_two_sessions_of_one_process_use_one_folder(tmp_path):
+    """A notebook's second run: the first session's lock on its own checkpoint folder went with it (M11)."""
+    done = run_alone(tmp_path, "-c", TWICE, EDL_CHECKPOINT_URI=str(tmp_path / "checkpoints"))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["False", "True"]
+
+
+RETRIED = """
+import numpy as np
+import trainer_sdk as edl
+from trainer_sdk import session as sessions
+
+with edl.open() as session:
+    data = session.dataset("d", size=10, epochs=1, batch_size=2)
+    session.own_model(save=lambda: {"a": np.zeros(1)}, restore=lambda arrays: None)
+    connect, sessions.Driver = sessions.Driver, None
+    try:
+        next(data)
+    except TypeError:
+        print("broken off")
+    sessions.Driver = connect
+    for batch in data:
+        batch.done()
+    print("ended:", session.has_ended)
+"""
+
+
+def test_a_start_that_was_broken_off_gives_its_folder_back(tmp_path):
+    """After the script's own model has the folder, and before the master answers."""
+    folder = tmp_path / "checkpoints"
+    done = run_alone(tmp_path, "-c", RETRIED, EDL_CHECKPOINT_URI=str(folder))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["broken off", "ended: True"]
+
+
+def test_a_script_alone_trains_into_a_folder_that_all_may_write_to(tmp_path):
+    """The mode of a Kubernetes emptyDir: one line says so, and it goes on (ADR 0170)."""
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    folder.chmod(0o777)
+    done = run_alone(tmp_path, "-c", TWICE.replace("print(train(2), ", "print("), EDL_CHECKPOINT_URI=str(folder))
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True"]
+    assert done.stderr.count("every user may write to") == 1
+
+
 LEFT_OPEN = """
 import trainer_sdk as edl
 session = edl.open()

@@ -1,6 +1,10 @@
 """One run at a time writes into a folder, its children included (M11, ADR 0404)."""
 
+import errno
+import fcntl
+import logging
 import os
+from pathlib import Path
 
 import pytest
 
@@ -15,20 +19,6 @@ def storage(tmp_path):
     return LocalStorage(tmp_path / "checkpoints")
 
 
-@pytest.fixture
-def writer(storage):
-    """This process, as a master of the run that holds the folder; the kernel forgets it at its end."""
-
-    def begin():
-        hold_as_writer(storage)
-        return folder_lock._held[storage.uri]
-
-    yield begin
-    descriptor = folder_lock._held.pop(storage.uri, None)
-    if descriptor is not None:
-        os.close(descriptor)
-
-
 def test_a_folder_is_claimed_once_and_again_after_its_release(storage):
     """The second one is told who holds it."""
     first = claim_folder(storage, "tj/digits of run one")
@@ -39,26 +29,99 @@ def test_a_folder_is_claimed_once_and_again_after_its_release(storage):
     claim_folder(storage, "two").release()
 
 
-def test_a_writer_that_outlives_its_run_keeps_the_next_one_out(storage, writer):
+def test_a_writer_that_outlives_its_run_keeps_the_next_one_out(storage):
     """The run's own lock is gone with it; its master still writes."""
     claim = claim_folder(storage, "one")
-    descriptor = writer()
+    writer = hold_as_writer(storage)
     claim.release()
-    with pytest.raises(FolderInUseError, match="an earlier run left behind"):
-        claim_folder(storage, "two")
-    folder_lock._held.pop(storage.uri)
-    os.close(descriptor)
+    for _ in range(2):  # a refused claim holds nothing: else the folder would be in use by who was refused
+        with pytest.raises(FolderInUseError, match="an earlier run left behind"):
+            claim_folder(storage, "two")
+    writer.release()
     claim_folder(storage, "two").release()
 
 
-def test_a_refused_claim_holds_nothing(storage, writer):
-    """Else the folder would be in use by who was refused."""
+def test_each_writer_of_a_process_holds_for_itself(storage):
+    """Two sessions, one after the other or at once: the end of one is not the other's."""
     claim_folder(storage, "one").release()
-    descriptor = writer()
-    for _ in range(2):
-        with pytest.raises(FolderInUseError, match="left behind"):
-            claim_folder(storage, "two")
-    assert descriptor >= 0
+    first, second = hold_as_writer(storage), hold_as_writer(storage)
+    first.release()
+    with pytest.raises(FolderInUseError, match="left behind"):
+        claim_folder(storage, "two")
+    second.release()
+    claim_folder(storage, "two").release()
+
+
+def test_a_release_counts_though_a_forked_child_has_the_descriptor(storage):
+    """A data loader's worker inherits it, and lives on."""
+    claim_folder(storage, "one").release()
+    writer = hold_as_writer(storage)
+    copy = os.dup(writer._descriptor)
+    writer.release()
+    claim_folder(storage, "two").release()
+    os.close(copy)
+
+
+def test_a_claim_that_fails_at_its_last_step_holds_nothing(storage, monkeypatch):
+    """The disk refuses to delete part files: the folder is nobody's."""
+
+    def refuse(self, *, older_than_s):
+        raise StorageError(".part-", "the disk failed")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "discard_leftovers", refuse)
+        with pytest.raises(StorageError, match="the disk failed"):
+            claim_folder(storage, "one")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    claim_folder(storage, "two").release()
+
+
+def as_on_nfs(descriptor, operation, *, flock=fcntl.flock):
+    """NFSv4 makes record locks of them: an exclusive one wants a descriptor that may write (flock(2), NFS details)."""
+    is_for_reading = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+    if operation & fcntl.LOCK_EX and is_for_reading:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    flock(descriptor, operation)
+
+
+def test_a_folder_on_nfs_is_claimed_and_held(storage, monkeypatch):
+    """There a lock for writing is refused with EBADF on a descriptor for reading."""
+    monkeypatch.setattr(folder_lock.fcntl, "flock", as_on_nfs)
+    claim = claim_folder(storage, "one")
+    writer = hold_as_writer(storage)
+    with pytest.raises(FolderInUseError, match="in use by one"):
+        claim_folder(storage, "two")
+    claim.release()
+    with pytest.raises(FolderInUseError, match="left behind"):
+        claim_folder(storage, "two")
+    writer.release()
+    claim_folder(storage, "two").release()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_refused_with_the_folders_name(storage, monkeypatch, number):
+    """Nothing would keep a second run out of it."""
+
+    def refuse(descriptor, operation):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(folder_lock.fcntl, "flock", refuse)
+    with pytest.raises(StorageError, match="gives no locks") as caught:
+        claim_folder(storage, "one")
+    assert storage.uri in str(caught.value)
+
+
+def test_a_folder_that_every_user_may_write_to_is_refused_or_warned_of_once(storage, caplog):
+    """A Kubernetes emptyDir is one, with a single user: a script goes on there; a run has to be told so (ADR 0170)."""
+    storage._folder.mkdir()
+    storage._folder.chmod(0o777)
+    with pytest.raises(StorageError, match="every user may write to"):
+        claim_folder(storage, "a run")
+    with caplog.at_level(logging.WARNING):
+        claim_folder(storage, "a script", allows_shared=True).release()
+    (warned,) = caplog.messages
+    assert str(storage._folder) in warned
 
 
 def test_part_files_of_dead_writers_go_with_the_claim(storage):
@@ -73,9 +136,8 @@ def test_part_files_of_dead_writers_go_with_the_claim(storage):
 
 def test_a_folder_that_nobody_has_claimed_knows_no_writers(storage):
     """A cluster's folder, an object store: nothing is locked, nothing is made."""
-    hold_as_writer(storage)
+    assert hold_as_writer(storage) is None
     assert not storage._folder.exists()
-    assert storage.uri not in folder_lock._held
 
 
 @pytest.mark.parametrize("name", [folder_lock.RUN_LOCK, folder_lock.WRITERS_LOCK])

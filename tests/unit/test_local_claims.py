@@ -28,3 +28,13 @@ def test_two_jobs_of_one_run_share_no_folder(tmp_path):
 def test_a_uri_of_no_known_kind_is_refused(tmp_path):
     with Claims(run="one") as claims, pytest.raises(StorageError):
         claims.claim("a", "nosuch://folder", working_dir=tmp_path)
+
+
+def test_a_run_uses_a_folder_that_is_open_to_all_only_where_it_was_told_to(tmp_path):
+    """On a shared machine another user could hold its locks; in a container there is none (ADR 0170)."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept").chmod(0o777)
+    with Claims(run="one") as claims, pytest.raises(StorageError, match="every user may write to"):
+        claims.claim("a", "kept", working_dir=tmp_path)
+    with Claims(run="two", allows_shared=True) as claims:
+        claims.claim("a", "kept", working_dir=tmp_path)

@@ -23,8 +23,9 @@ class FolderInUseError(PermanentError):
 class Claims:
     """The folders that one run holds.  A context: they are given back at its end."""
 
-    def __init__(self, *, run: str) -> None:
+    def __init__(self, *, run: str, allows_shared: bool = False) -> None:
         self._run = run
+        self._allows_shared = allows_shared  # folders that every user of this machine may write to
         self._claims = ExitStack()
 
     def __enter__(self) -> Self:
@@ -44,7 +45,8 @@ class Claims:
         if isinstance(storage, LocalStorage):
             storage = LocalStorage(working_dir / storage.uri)
         try:
-            claim = folder_lock.claim_folder(storage, f"tj/{job} of run {self._run}")
+            holder = f"tj/{job} of run {self._run}"
+            claim = folder_lock.claim_folder(storage, holder, allows_shared=self._allows_shared)
         except folder_lock.FolderInUseError as error:
             problem = f"spec.checkpoint.uri {uri} of tj/{job} is in use by {error.holder}"
             raise FolderInUseError(f"{problem}: give the job another folder, or stop that run") from None

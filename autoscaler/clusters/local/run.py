@@ -70,6 +70,7 @@ class RunSettings:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     policy: Policy = LOCAL_POLICY
     with_etcd: bool = True
+    allows_shared_folders: bool = False  # for checkpoints: every user of this machine may write to them (ADR 0170)
     etcd: str = ""  # endpoints of one that runs already, for `with_etcd=False`
     described: Mapping[str, Any] = field(default_factory=dict)  # more for run.json: the command line, say
 
@@ -122,7 +123,9 @@ class LocalRun:
         )
         self._stack.callback(shutil.rmtree, self.folder.sockets, ignore_errors=True)
         self.recorder = self._stack.enter_context(Recorder(self.folder, clock=time.monotonic))
-        self._claims = self._stack.enter_context(Claims(run=self.folder.root.name))
+        self._claims = self._stack.enter_context(
+            Claims(run=self.folder.root.name, allows_shared=self.settings.allows_shared_folders)
+        )
         masters = await self._stack.enter_async_context(Masters())
 
         def door_of(record: JobRecord) -> Door:
