@@ -139,7 +139,7 @@ def _check_strangers(folder: str, *, allows_shared: bool) -> None:
             check_path(Path(folder) / name)
     except ForeignUserError as error:
         if not allows_shared:
-            raise StorageError(folder, str(error)) from error
+            raise StorageError(folder, f"{error}; `edl run --shared-folders` uses it all the same") from error
         log.warning("checkpoint folder %s: %s, if others use this machine", folder, error)
 
 

@@ -116,7 +116,7 @@ def test_a_folder_that_every_user_may_write_to_is_refused_or_warned_of_once(stor
     """A Kubernetes emptyDir is one, with a single user: a script goes on there; a run has to be told so (ADR 0170)."""
     storage._folder.mkdir()
     storage._folder.chmod(0o777)
-    with pytest.raises(StorageError, match="every user may write to"):
+    with pytest.raises(StorageError, match=r"every user may write to .* --shared-folders"):
         claim_folder(storage, "a run")
     with caplog.at_level(logging.WARNING):
         claim_folder(storage, "a script", allows_shared=True).release()
