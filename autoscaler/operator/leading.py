@@ -220,7 +220,7 @@ class Leading:
         if not self.errors.is_paused(name, ErrorStep.STATUS):
             with self.errors.around(name, ErrorStep.STATUS):
                 return self._status_of(name, raw)
-        self._metrics.hide_job(name)
+        self._metrics.forget_job(name, keeps_errors=True)
         told, now_unix_s = self.errors.problem(name), self._clock() - self._offset_s
         return failing_status(told, part(raw, "status"), generation=_generation(raw), now_unix_s=now_unix_s)
 
@@ -232,7 +232,7 @@ class Leading:
             told, stands = condition_of({"status": status}, Kind.ADMITTED), condition_of(raw, Kind.ADMITTED)
             if told.get("message") != stands.get("message"):
                 self.events.say(subject_of(raw), Note(reason="InvalidSpec", message=str(error), is_warning=True))
-            self._metrics.hide_job(name)
+            self._metrics.forget_job(name, keeps_errors=True)
             return status
         record = self.jobs.records.get(name)
         if record is None:

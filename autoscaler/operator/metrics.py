@@ -158,14 +158,10 @@ class Metrics:
             else:
                 gauge.labels(*where).set(unix_s)
 
-    def forget_job(self, name: JobName) -> None:
-        """The job is gone."""
-        self.hide_job(name)
-        for step in tuple(self._failed.get(name, ())):
+    def forget_job(self, name: JobName, *, keeps_errors: bool = False) -> None:
+        """The job is gone; or how it stands is not known, and nothing is told of it but its errors."""
+        for step in () if keeps_errors else tuple(self._failed.get(name, ())):
             self._forget_error(name, step)
-
-    def hide_job(self, name: JobName) -> None:
-        """How the job stands is not known: nothing is told of it but its errors."""
         self._show_conditions(name, set())
         self._conditions.pop(name, None)
         where = _where(name)
