@@ -43,7 +43,8 @@ class Step(StrEnum):
     DELETE = "delete"  # one that takes a pod away: never paused, for others wait for its room
     GANG = "gang"  # what stands of it
     GANG_WHOLE = "gang whole"  # whether its master may come
-    START = "start"  # its master comes, or its gang that lost its room goes
+    START = "start"  # its master comes
+    DROP = "drop"  # its gang that lost its room goes
     WAKE = "wake"  # it has changed
     LIFE = "life"  # what stands of it, and what its life asks for
     ASK = "ask"  # its master

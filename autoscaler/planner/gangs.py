@@ -108,6 +108,8 @@ def kind_of(draft: Draft, job: JobDraft) -> object:
 def queue(draft: Draft) -> list[JobName]:
     """Return the waiting jobs: by priority; in it the oldest once it is aged, then the smallest share, then age.
 
+    Those whose last start failed come after those that have had no turn: refused for ever, they would use all turns.
+
     What cannot start whatever happens to others' room is not the oldest: it would keep that place for ever (A11).
     """
     waiting = [job for job in draft.stirred_jobs() if not job.is_running and job.job.state is JobState.ACTIVE]
@@ -122,6 +124,7 @@ def queue(draft: Draft) -> list[JobName]:
         return (
             -spec.priority,
             not is_first,
+            spec.hold_until_s > 0.0,
             before_share(draft, job) + draft.part(job, core_of(job)),
             spec.submitted_at_s,
             spec.name,

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from autoscaler.clusters.kubernetes.gangs import (
     BIND_LIMIT_S,
     FORGOTTEN_AFTER_S,
+    LONGEST_BIND_S,
     START_LIMIT_S,
     Race,
     Standing,
@@ -42,7 +43,7 @@ def test_a_gang_whose_master_is_not_made_in_time_goes_whole():
     starts, lost = look(starts, [standing], START_LIMIT_S - 0.1)
     assert lost == ()
     starts, (lost,) = look(starts, [standing], START_LIMIT_S)
-    assert (lost.pods, starts.begun_s) == (standing.bound, {})
+    assert (lost.pods, starts.begun) == (standing.bound, {})
     assert "its master's Deployment not made within 20 s" in lost.reason
     assert starts.race(JOB) == Race(lost=1, hold_until_s=START_LIMIT_S + 10.0)
 
@@ -50,14 +51,35 @@ def test_a_gang_whose_master_is_not_made_in_time_goes_whole():
 def test_a_start_that_is_refused_again_and_again_waits_longer_each_time():
     """That all its pods were bound meanwhile is no success."""
     starts, now_s, pauses = Starts(), 0.0, []
-    for _ in range(4):
+    for _ in range(7):
         starts, _ = look(starts, [gang(bound=("trainer-0",))], now_s)
         starts = refuse(starts, JOB, now_s + 1.0, "no")
         pauses.append(starts.race(JOB).hold_until_s - (now_s + 1.0))
-        assert (starts.race(JOB).refusal, starts.begun_s) == ("no", {})
+        assert (starts.race(JOB).refusal, starts.begun) == ("no", {})
         starts, _ = look(starts, [gang()], now_s + 1.0)
         now_s += 100.0
-    assert pauses == [10.0, 20.0, 40.0, 40.0]
+    assert pauses == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
+
+
+def test_pods_that_the_scheduler_binds_at_its_own_pace_have_lost_nothing():
+    """A gang of 1,000 takes kube-scheduler 40 s at 25 pods a second; so do many small gangs together."""
+    names = [f"trainer-{number}" for number in range(1_000)]
+    starts = Starts()
+    for second in range(41):
+        bound = names[: 25 * second]
+        starts, lost = look(starts, [gang(bound=bound, unbound=names[25 * second :])], float(second))
+        assert lost == ()
+        assert starts.wake_at_s == (40.0 if second < 40 else 50.0)
+
+
+def test_no_number_of_pods_makes_a_race_endless():
+    """The room of a lost one comes back (A11)."""
+    names = [f"trainer-{number}" for number in range(10_000)]
+    starts, _ = look(Starts(), [gang(unbound=names)], 0.0)
+    assert starts.wake_at_s == LONGEST_BIND_S
+    _, (lost,) = look(starts, [gang(unbound=names)], LONGEST_BIND_S)
+    assert len(lost.pods) == len(names)
+    assert "not bound within 120 s" in lost.reason
 
 
 def test_a_starting_gang_with_one_pod_left_over_goes_whole():

@@ -62,6 +62,17 @@ def test_those_that_find_no_room_hold_up_nobody():
     assert starts == [names[:STARTS_PER_PLAN], names[STARTS_PER_PLAN : 2 * STARTS_PER_PLAN]]
 
 
+def test_those_whose_last_start_failed_have_their_turn_after_the_others():
+    """Small jobs that are refused again and again take no slot of those that have had no turn (A11)."""
+    refused = [job(f"r{number:02d}", hold_until_s=999.0, submitted_at_s=900.0) for number in range(MANY)]
+    driver = Driver(
+        MemoryCluster([node(f"n{number:02d}", 9_000) for number in range(MANY)], [*gangs(), *refused]), CALM
+    )
+    starts = [name for turn in starts_of(driver, 4) for name in turn]
+    assert len(starts) == 2 * MANY
+    assert not any(name.startswith("r") for name in starts[:MANY])
+
+
 NEVER_S = 1e12
 IMPOSSIBLE = (
     job("old", low=5_000, high=5_000, submitted_at_s=0.0),

@@ -1,9 +1,10 @@
 """Starts and pods that must get there soon: who has lost that race, and how long its job waits then.
 
 EDL proves a room and ties the pod to its node; another controller's pod can still be bound there first.  A pod not
-bound within `BIND_LIMIT_S` has lost: of a starting gang all pods go, for a part of it would only hold room; of a
+bound within `bind_limit_s` has lost: of a starting gang all pods go, for a part of it would only hold room; of a
 running job that pod alone.  A start is over when the master's Deployment stands too; one that has not come so far
-within `START_LIMIT_S` has lost likewise.  The job then creates nothing for 10, 20, 40 s (`kubernetes.md` 9).
+within `MASTER_LIMIT_S` more has lost likewise.  The job then creates nothing for 10, 20, 40 s (`kubernetes.md` 9), and
+up to `LONGEST_PAUSE_S` where it is the API server that refuses again and again.
 
 Pure: `look` takes in what stands and returns who has lost.  All of it can be forgotten: a new leader counts afresh.
 """
@@ -17,10 +18,16 @@ from typing import Final
 from autoscaler.domain import JobName, PodName
 
 BIND_LIMIT_S: Final = 10.0
-START_LIMIT_S: Final = 20.0
+LONGEST_BIND_S: Final = 120.0
+PODS_BOUND_PER_S: Final = 25.0
+"""Half of kube-scheduler's default of 50 requests a second, which it needs for more than bindings (ADR 0159)."""
+
+MASTER_LIMIT_S: Final = 10.0
+START_LIMIT_S: Final = BIND_LIMIT_S + MASTER_LIMIT_S
 """From the gang's first pod to the master's Deployment, which is asked for when all pods are bound (ADR 0159)."""
 
 PAUSES_S: Final = (10.0, 20.0, 40.0)
+LONGEST_PAUSE_S: Final = 300.0  # of a job that the API server refuses
 FORGOTTEN_AFTER_S: Final = 60.0
 """A running job that has tried nothing for so long after a pause begins anew; a plan is made every 10 s."""
 
@@ -30,9 +37,13 @@ TAKEN_AFTER: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """What a job has lost lately.  `refusal`: what the API server said, if it was that which ended the last start."""
+    """What a job has lost lately.  `refusal`: what the API server said, if it was that which ended the last start.
+
+    `refused`: how often in a row it was that.
+    """
 
     lost: int = 0
+    refused: int = 0
     hold_until_s: float = 0.0
     refusal: str = ""
 
@@ -53,6 +64,19 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Since when something is waited for, and for how long at most: the most that was ever allowed."""
+
+    since_s: float
+    limit_s: float
+
+    @property
+    def until_s(self) -> float:
+        """From when on it has lost."""
+        return self.since_s + self.limit_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
     """These pods of a job have to go."""
 
@@ -65,8 +89,8 @@ class Lost:
 class Starts:
     """What is remembered: since when each pod is unbound and each gang starts, and what each job has lost."""
 
-    unbound_since_s: Mapping[PodName, float] = field(default_factory=dict)
-    begun_s: Mapping[JobName, float] = field(default_factory=dict)
+    unbound: Mapping[PodName, Wait] = field(default_factory=dict)
+    begun: Mapping[JobName, Wait] = field(default_factory=dict)
     races: Mapping[JobName, Race] = field(default_factory=dict)
 
     def race(self, job: JobName) -> Race:
@@ -76,8 +100,7 @@ class Starts:
     @property
     def wake_at_s(self) -> float | None:
         """When the next pod or start may have lost; None: none is under way."""
-        limits = [at_s + BIND_LIMIT_S for at_s in self.unbound_since_s.values()]
-        return min([*limits, *(at_s + START_LIMIT_S for at_s in self.begun_s.values())], default=None)
+        return min((wait.until_s for wait in (*self.unbound.values(), *self.begun.values())), default=None)
 
 
 def look(starts: Starts, standing: Iterable[Standing], now_s: float) -> tuple[Starts, tuple[Lost, ...]]:
@@ -87,54 +110,72 @@ def look(starts: Starts, standing: Iterable[Standing], now_s: float) -> tuple[St
     that holds once its pause is over and the next pod is bound: when the one that lost is gone, all that stands is
     bound.
     """
-    since_s: dict[PodName, float] = {}
-    begun_s: dict[JobName, float] = {}
+    items = tuple(standing)
+    limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
+    unbound: dict[PodName, Wait] = {}
+    begun: dict[JobName, Wait] = {}
     races: dict[JobName, Race] = {}
     lost: list[Lost] = []
-    for item in standing:
-        mine = {pod: starts.unbound_since_s.get(pod, now_s) for pod in item.unbound}
-        late = frozenset(pod for pod, at_s in mine.items() if now_s - at_s >= BIND_LIMIT_S)
-        started_s = starts.begun_s.get(item.job, now_s)
-        is_slow = item.is_starting and now_s - started_s >= START_LIMIT_S
+    for item in items:
+        mine = {pod: _wait(starts.unbound.get(pod), now_s, limit_s) for pod in item.unbound}
+        late = frozenset(pod for pod, wait in mine.items() if now_s >= wait.until_s)
+        start = _wait(starts.begun.get(item.job), now_s, limit_s + MASTER_LIMIT_S)
+        is_slow = item.is_starting and now_s >= start.until_s
         race = starts.race(item.job)
         if late or is_slow:
             race = lose(race, now_s)
             gone = item.bound | item.unbound if item.is_starting else late
-            lost.append(Lost(job=item.job, pods=gone, reason=story(late, is_starting=item.is_starting)))
-            mine = {pod: at_s for pod, at_s in mine.items() if pod not in gone}
+            lost.append(Lost(job=item.job, pods=gone, reason=_story(item, late, mine, start)))
+            mine = {pod: wait for pod, wait in mine.items() if pod not in gone}
         elif item.is_starting and (item.bound or item.unbound):
-            begun_s[item.job] = started_s
+            begun[item.job] = start
         elif item.bound and not item.unbound:
             race = _after(race, item, starts, now_s)
-        since_s |= mine
+        unbound |= mine
         if race != Race():
             races[item.job] = race
-    return Starts(unbound_since_s=since_s, begun_s=begun_s, races=races), tuple(lost)
+    return Starts(unbound=unbound, begun=begun, races=races), tuple(lost)
+
+
+def bind_limit_s(pods: int) -> float:
+    """How long the scheduler may take while so many pods are under way together (ADR 0159)."""
+    return min(max(BIND_LIMIT_S, pods / PODS_BOUND_PER_S), LONGEST_BIND_S)
+
+
+def _wait(known: Wait | None, now_s: float, limit_s: float) -> Wait:
+    """A limit once allowed stands: who is last in the scheduler's queue waits while those before it are bound."""
+    if known is None:
+        return Wait(since_s=now_s, limit_s=limit_s)
+    return known if known.limit_s >= limit_s else replace(known, limit_s=limit_s)
 
 
 def _after(race: Race, item: Standing, starts: Starts, now_s: float) -> Race:
     """What is left of the account of a job that runs, all of whose pods are bound."""
-    has_started = item.job in starts.begun_s
-    has_won = now_s >= race.hold_until_s and not item.bound.isdisjoint(starts.unbound_since_s)
+    has_started = item.job in starts.begun
+    has_won = now_s >= race.hold_until_s and not item.bound.isdisjoint(starts.unbound)
     return Race() if has_started or has_won or now_s >= race.hold_until_s + FORGOTTEN_AFTER_S else race
 
 
 def lose(race: Race, now_s: float, refusal: str = "") -> Race:
-    """One more race lost: the next pause."""
+    """One more race lost: the next pause.  Those of refusals in a row double further."""
     pause_s = PAUSES_S[min(race.lost, len(PAUSES_S) - 1)]
-    return Race(lost=race.lost + 1, hold_until_s=now_s + pause_s, refusal=refusal)
+    refused = race.refused + 1 if refusal else 0
+    if refused > len(PAUSES_S):
+        pause_s = min(PAUSES_S[0] * 2.0 ** min(refused - 1, 16), LONGEST_PAUSE_S)
+    return Race(lost=race.lost + 1, refused=refused, hold_until_s=now_s + pause_s, refusal=refusal)
 
 
 def refuse(starts: Starts, job: JobName, now_s: float, refusal: str) -> Starts:
-    """The API server refused what the job needs (a quota, say): the same pauses, and nothing is tried in a storm."""
-    begun_s = {name: at_s for name, at_s in starts.begun_s.items() if name != job}
-    return replace(starts, begun_s=begun_s, races={**starts.races, job: lose(starts.race(job), now_s, refusal)})
+    """The API server refused what the job needs (a quota, say): pauses likewise, and nothing is tried in a storm."""
+    begun = {name: wait for name, wait in starts.begun.items() if name != job}
+    return replace(starts, begun=begun, races={**starts.races, job: lose(starts.race(job), now_s, refusal)})
 
 
-def story(late: frozenset[PodName], *, is_starting: bool) -> str:
+def _story(item: Standing, late: frozenset[PodName], waits: Mapping[PodName, Wait], start: Wait) -> str:
     """Tell it to the user."""
     if not late:
-        return f"the gang is bound and its master's Deployment not made within {START_LIMIT_S:g} s; it starts again"
+        return f"the gang is bound and its master's Deployment not made within {start.limit_s:g} s; it starts again"
+    limit_s = max(waits[pod].limit_s for pod in late)
     named = ", ".join(sorted(late)[:3]) + (f" and {len(late) - 3} more" if len(late) > 3 else "")
-    rest = "; the gang starts again as a whole" if is_starting else ""
-    return f"{named} not bound within {BIND_LIMIT_S:g} s: the proved room was taken by others{rest}"
+    rest = "; the gang starts again as a whole" if item.is_starting else ""
+    return f"{named} not bound within {limit_s:g} s: the proved room was taken by others{rest}"

@@ -86,7 +86,8 @@ class Gangs:
         self._is_frozen = is_frozen
         self._pods = GangPods(store, views)
         self._lifts: dict[JobName, Lift] = {}
-        self._masterless: frozenset[JobName] = frozenset()  # they wait for the end of their pause
+        self._masterless: set[JobName] = set()  # all that they need but their master was bound at the last look
+        self._settled_at_s = -inf
 
     async def admit(self, action: AdmitGang, view: ClusterView, newest: Callable[[], ClusterView]) -> Outcome:
         """Start a gang whole or not at all.  `view` is of this instant, `newest` gives later ones."""
@@ -120,7 +121,7 @@ class Gangs:
         attempt = self._errors.attempt
         is_paused = self._errors.is_paused
         managed = self._managed()
-        jobs = [job for job in managed if not (is_paused(job.key, Step.START) or is_paused(job.key, Step.GANG))]
+        jobs = [job for job in managed if not is_paused(job.key, Step.GANG)]
         looked = [(job, attempt(job.key, Step.GANG, partial(self._pods.look, job))) for job in jobs]
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
@@ -134,11 +135,14 @@ class Gangs:
             and job.key not in given_up
             and attempt(job.key, Step.GANG_WHOLE, partial(self._awaits_master, job, standing[job.key]))
         ]
-        self._masterless = frozenset(job.key for job in whole if self.starts.race(job.key).hold_until_s > now_s)
-        due = [job for job in whole if job.key not in self._masterless]
+        self._masterless = {job.key for job in whole}
+        self._settled_at_s = now_s
+        master_at_s = self._masters_at_s()
+        due = [job for job in whole if master_at_s[job.key] <= now_s]
         deletions = [
-            partial(self._errors.take, one.job, Step.START, partial(self._writer.delete, raw))
+            partial(self._errors.take, one.job, Step.DROP, partial(self._writer.delete, raw))
             for one in lost
+            if not is_paused(one.job, Step.DROP)
             for raw in self._pods.raws(one.pods)
         ]
         masters = (partial(self._errors.take, job.key, Step.START, partial(self._bring_master, job)) for job in due)
@@ -150,7 +154,7 @@ class Gangs:
     @property
     def wake_at_s(self) -> float | None:
         """When time alone calls for `settle` again; None: it does not."""
-        pauses = [self.starts.race(name).hold_until_s for name in self._masterless]
+        pauses = [at_s for at_s in self._masters_at_s().values() if at_s > self._settled_at_s]
         limit_s = self.starts.wake_at_s
         return min([*pauses, *([] if limit_s is None else [limit_s])], default=None)
 
@@ -176,6 +180,11 @@ class Gangs:
         """The jobs that want to run and for which EDL writes: none under a freeze, none only observed (rule 20)."""
         wanting = self._views.jobs.active().values()
         return [] if self._is_frozen else [job for job in wanting if job.spec.mode is Mode.MANAGE]
+
+    def _masters_at_s(self) -> dict[JobName, float]:
+        """When each master that is missing may come: after a lost race, and after a fault of EDL."""
+        races, again_at_s = self.starts.race, self._errors.again_at_s
+        return {name: max(races(name).hold_until_s, again_at_s(name, Step.START)) for name in self._masterless}
 
     def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
         shapes = shapes_of(job, avoid=self._views.jobs.facts(job).avoid)
