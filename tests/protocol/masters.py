@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import assert_never
 
 from master import job
-from master.api.document import encode_document
 from master.api.identities import Term
 from master.api.manifest import Manifest
 from master.job.domain import (
@@ -36,6 +35,7 @@ from master.job.domain import (
     WriteManifest,
 )
 from master.job.state import JobState, Step
+from master.record_forms import encode_record
 from master.records import number_key, parse_durable, transaction_of
 from master.store.keys import JobKeys, Key
 from master.store.port import Delete, Entry, Put, Revision, Snapshot, holds
@@ -131,19 +131,19 @@ def _try_commit(durable: Durable, write: Write, head: Manifest | None) -> Durabl
                 entries.pop(key, None)
             case _:
                 assert_never(change)
-    return parse_durable(Snapshot(revision=Revision(1), entries=entries), KEYS, head)
+    return parse_durable(Snapshot(revision=Revision(1), entries=entries), KEYS, head, durable.origin)
 
 
 def _entries(durable: Durable) -> dict[Key, Entry]:
     """What `parse_durable` reads as these values."""
     values = {
-        KEYS.lineage: encode_document(durable.lineage) if durable.lineage else None,
-        KEYS.dataset: encode_document(durable.dataset) if durable.dataset else None,
+        KEYS.lineage: encode_record(durable.lineage) if durable.lineage else None,
+        KEYS.dataset: encode_record(durable.dataset) if durable.dataset else None,
         KEYS.high_water: str(durable.high_water).encode() if durable.high_water else None,
         KEYS.head: durable.head.id.encode() if durable.head else None,
-        KEYS.route: encode_document(durable.route) if durable.route else None,
-        KEYS.intents: encode_document(IntentsRecord(intents=durable.intents)) if durable.intents else None,
-        KEYS.backups: encode_document(durable.backups) if durable.backups else None,
+        KEYS.route: encode_record(durable.route) if durable.route else None,
+        KEYS.intents: encode_record(IntentsRecord(intents=durable.intents)) if durable.intents else None,
+        KEYS.backups: encode_record(durable.backups) if durable.backups else None,
         KEYS.servers: str(durable.servers).encode() if durable.servers is not None else None,
     }
     return {key: Entry(value=value, mod_revision=Revision(1)) for key, value in values.items() if value is not None}

@@ -8,7 +8,7 @@ from typing import Any, Final
 from master.api.messages import Activate, Forget
 from master.api.positions import PositionSet
 from master.job import admission, lateness, machine, moves, quorum, restoring, table
-from master.job.domain import MovesExpired, Table
+from master.job.domain import MovesExpired, RaiseLineage, Table
 from master.job.state import Moves, Turn
 from tests.protocol import masters
 from tests.protocol.breaks.left_out import LATE, MOVE, ONE, Break, always, on_installed
@@ -86,7 +86,7 @@ def intents_survive(turn: Turn, write: Any) -> None:
 
 def intents_stay_in_the_store(etcd: Any, term: Any, write: Any, storage: Any) -> Any:
     after = _try_write(etcd, term, write, storage)
-    if after is None or not isinstance(write, masters.RaiseLineage):
+    if after is None or not isinstance(write, RaiseLineage):
         return after
     return replace(after, durable=replace(after.durable, intents=etcd.durable.intents))
 
