@@ -1,4 +1,4 @@
-"""Hostile manifests against the product's own parsers: what a cluster will refuse is told before anything is sent."""
+"""Hostile manifests against the product's own parsers: what a cluster refuses is told first (A11)."""
 
 import copy
 import json

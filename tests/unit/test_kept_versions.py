@@ -1,4 +1,4 @@
-"""What an older EDL wrote is read by this one: a kept file of each version, and how forms evolve (ADR 0403).
+"""What an older EDL wrote is read by this one, never taken for nothing: a kept file of each version (M11, ADR 0403).
 
 `tests/kept/vN` holds a checkpoint folder and durable records as version N of EDL's formats wrote them; never changed.
 """
