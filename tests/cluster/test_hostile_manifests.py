@@ -1,4 +1,4 @@
-"""Hostile manifests against the API server's own validation: refused by the field, or taken."""
+"""Hostile manifests against the API server's own validation: refused by the field, or taken (A11)."""
 
 import pytest
 from kubernetes import client
