@@ -85,6 +85,11 @@ class Masters:
         for job in tuple(self._lines):
             await self.keep_only(job, frozenset())
 
+    async def look(self, door: Door) -> JobProgress | None:
+        """As `ask`; None where there is no progress to tell."""
+        answer = await self.ask(door)
+        return answer if isinstance(answer, JobProgress) else None
+
     async def ask(self, door: Door) -> JobProgress | NoAnswer:
         """What the master behind the door says, within a second; numbers are in their ranges, texts have lengths."""
         line = await self._line(door)
