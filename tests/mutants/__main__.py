@@ -70,7 +70,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _survivors(everything: list[tuple[Mutant, bytes]]) -> list[Mutant]:
-    """Found again in today's sources by their keys."""
+    """Found again in today's sources by their keys.  Ends the program where no run was kept."""
+    if not KEPT.exists():
+        sys.exit(f"no {KEPT.name} in docs: --survivors tries those of a run that was made with --keep")
     kept = {one.mutant.key for one in outcomes_of(json.loads(KEPT.read_text(encoding="utf-8"))) if not one.is_killed}
     return [mutant for mutant, _ in everything if mutant.key in kept]
 
