@@ -13,8 +13,10 @@ STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 @pytest.mark.parametrize("node", NODES)
 def test_a_container_runs_on_each_node(pods, node):
     """It says something, can be entered, and ends with its own code."""
-    name = pods.run(make_pod(f"on-{node}", "busybox", ["sh", "-c", "echo hello; sleep 2; exit 3"], nodeName=node))
+    until_asked = "echo hello; until [ -e /tmp/end ]; do sleep 0.1; done; exit 3"
+    name = pods.run(make_pod(f"on-{node}", "busybox", ["sh", "-c", until_asked], nodeName=node))
     assert pods.execute(name, "hostname").strip() == name
+    pods.execute(name, "touch", "/tmp/end")
     assert pods.wait_end(name) == 3
     assert pods.logs(name) == "hello\n"
 
