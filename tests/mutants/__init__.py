@@ -5,7 +5,8 @@ mutant of a seeded sample runs against the tests that reach its function; one th
 
 - `operators`: which faults there are (pure)
 - `targets`: which modules are mutated, and how the sample is drawn (pure)
-- `reach`: which tests reach which line, measured once by coverage
+- `imports`: which files of tests import which modules
+- `reach`: which tests reach which function, measured once by coverage
 - `trial`: one mutant against its tests, in a copy of the tree
 - `report`: the score, and the survivors with a reason each (`docs/mutants.json`, `docs/mutants.md`)
 """

@@ -1,114 +1,149 @@
-"""`python -m tests.mutants [--sample 600] [--seed N] [--reach FOLDER] [--survivors]`: which planted faults are noticed.
+"""`python -m tests.mutants [--within PREFIXES] [--tests PLACES] [--only survivors|untried] [--keep]`.
 
-Exit code 0: the score is at least the one asked for (`--least`).  Each mutant is tried in a copy of the sources.
+Says which planted faults the tests notice.  Exit code 0: the score is at least the one asked for (`--least`).  Each
+mutant is tried in a copy of the sources.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import queue
 import subprocess
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+from tests.mutants.imports import files_of_tests, importers
 from tests.mutants.operators import Mutant
-from tests.mutants.reach import DIGEST, Reach, measure, read
-from tests.mutants.report import document, outcomes_of, page, read_reasons, score
-from tests.mutants.targets import all_mutants, sample
+from tests.mutants.reach import Reach, by_imports, measure, read
+from tests.mutants.report import document, merged, outcomes_of, page, read_reasons, score
+from tests.mutants.targets import all_mutants, sample, target_files
 from tests.mutants.trial import Outcome, Workshop
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "docs" / "mutants.json"
 PAGE = ROOT / "docs" / "mutants.md"
+IN_PROCESS = "tests/unit,tests/property,tests/protocol,tests/perturb"
 
 
 def main() -> int:
     arguments = _arguments()
-    folders = arguments.reach or [ROOT / "build" / "reach"]
-    if arguments.measure or not all((folder / DIGEST).exists() for folder in folders):
-        print("measuring which tests reach which function (half an hour on two quiet cores)", flush=True)
-        measure(folders[0], ROOT)
-    reach = read(folders)
-    everything = all_mutants(ROOT, arguments.only)
-    chosen = (
-        _survivors(everything)
-        if arguments.survivors
-        else sample(everything, size=arguments.sample, seed=arguments.seed)
+    everything = all_mutants(ROOT)
+    drawn = sample(everything, size=arguments.sample, seed=arguments.seed)
+    kept = outcomes_of(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else []
+    chosen = _chosen(drawn, kept, within=tuple(arguments.within.split(",")), only=arguments.only)
+    print(
+        f"{len(chosen)} mutants of a draw of {len(drawn)} out of {len(everything)}, seed {arguments.seed}", flush=True
     )
-    print(f"{len(chosen)} of {len(everything)} mutants, seed {arguments.seed}", flush=True)
-    outcomes = _all_tried(chosen, reach, jobs=arguments.jobs, budget_s=arguments.seconds)
+    commit = _said("git", "rev-parse", "--short", "HEAD")
+    tried: list[Outcome] = []
+
+    def keep(outcome: Outcome) -> None:
+        tried.append(replace(outcome, commit=commit))
+        mark = "" if outcome.is_killed else f"  {outcome.mutant.key}"
+        print(f"{len(tried):4}/{len(chosen)} {outcome.verdict:11} {outcome.took_s:6.1f} s{mark}", flush=True)
+        if arguments.keep:
+            together = merged(kept, tried, drawn)
+            KEPT.write_text(document(together, seed=arguments.seed, drawn=len(drawn)), encoding="utf-8")
+
+    if chosen:
+        reach = _reach(arguments, [mutant.path for mutant in chosen])
+        until_s = time.monotonic() + arguments.minutes * 60
+        _try_all(chosen, reach, keep, jobs=arguments.jobs, budget_s=arguments.seconds, until_s=until_s)
     reasons = read_reasons()
-    result = score(outcomes, reasons)
-    print(f"score {result:.1%}: {sum(one.is_killed for one in outcomes)} of {len(outcomes)} killed")
+    result = score(tried, reasons)
+    print(f"score {result:.1%}: {sum(one.is_killed for one in tried)} of {len(tried)} killed")
     if arguments.keep:
-        _keep(outcomes, seed=arguments.seed, total=len(everything))
-    if len(outcomes) < len(chosen):
-        print(f"{len(chosen) - len(outcomes)} mutants were not tried: see above")
+        together = merged(kept, tried, drawn)
+        told = page(together, reasons, seed=arguments.seed, drawn=len(drawn), total=len(everything))
+        PAGE.write_text(told, encoding="utf-8")
+    if len(tried) < len(chosen):
+        print(f"{len(chosen) - len(tried)} mutants were not tried: see above")
         return 2
-    return 0 if result >= arguments.least else 1
+    return 0 if not tried or result >= arguments.least else 1
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--sample", type=int, default=600, help="how many mutants are drawn")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="those of files whose path contains this")
-    parser.add_argument(
-        "--reach", type=Path, action="append", help="a folder with what `measure` left (may be repeated)"
-    )
-    parser.add_argument("--measure", action="store_true", help="measure the reach of tests again")
-    parser.add_argument("--survivors", action="store_true", help="only those that survived the run that docs/ holds")
+    parser.add_argument("--seed", type=int, default=20261122)
+    parser.add_argument("--within", default="", help="those of the draw whose path begins so (a list with commas)")
+    parser.add_argument("--only", choices=("survivors", "untried", "none"), help="as docs/mutants.json has it")
+    parser.add_argument("--tests", default=IN_PROCESS, help="folders or files of tests that may notice")
+    parser.add_argument("--unmeasured", action="store_true", help="a module's tests are the files that import it")
+    parser.add_argument("--reach", type=Path, default=ROOT / "build" / "reach", help="what was measured stays here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=240.0, help="one mutant's time, its last test aside")
+    parser.add_argument("--minutes", type=float, default=1e6, help="no mutant is begun after so long")
     parser.add_argument("--least", type=float, default=0.0, help="the score below which the run fails, 0 to 1")
-    parser.add_argument("--keep", action="store_true", help="write docs/mutants.json and docs/mutants.md")
+    parser.add_argument("--keep", action="store_true", help="merge into docs/mutants.json, write docs/mutants.md")
     return parser.parse_args()
 
 
-def _survivors(everything: list[tuple[Mutant, bytes]]) -> list[Mutant]:
-    """Found again in today's sources by their keys.  Ends the program where no run was kept."""
-    if not KEPT.exists():
-        sys.exit(f"no {KEPT.name} in docs: --survivors tries those of a run that was made with --keep")
-    kept = {one.mutant.key for one in outcomes_of(json.loads(KEPT.read_text(encoding="utf-8"))) if not one.is_killed}
-    return [mutant for mutant, _ in everything if mutant.key in kept]
+def _chosen(drawn: list[Mutant], kept: list[Outcome], *, within: tuple[str, ...], only: str | None) -> list[Mutant]:
+    known = {one.mutant.key: one for one in kept}
+    wanted: Callable[[Outcome | None], bool] = {
+        None: lambda _: True,
+        "survivors": lambda one: one is not None and not one.is_killed,
+        "untried": lambda one: one is None,
+        "none": lambda _: False,
+    }[only]
+    return [mutant for mutant in drawn if mutant.path.startswith(within) and wanted(known.get(mutant.key))]
 
 
-def _all_tried(chosen: list[Mutant], reach: Reach, *, jobs: int, budget_s: float) -> list[Outcome]:
+def _reach(arguments: argparse.Namespace, paths: list[str]) -> Reach:
+    """The reach of the tests that matter here: those that import a module which is mutated, and those named by file."""
+    places = arguments.tests.split(",")
+    files = files_of_tests(places, ROOT)
+    if arguments.unmeasured:
+        return by_imports(files, paths, ROOT)
+    within = tuple(arguments.within.split(","))
+    targets = {path for path in target_files(ROOT) if path.startswith(within)}
+    files = sorted({*importers(files, targets, ROOT), *(place for place in places if place.endswith(".py"))})
+    measure(arguments.reach, files, ROOT)
+    return read(arguments.reach, files)
+
+
+def _try_all(
+    chosen: list[Mutant],
+    reach: Reach,
+    keep: Callable[[Outcome], None],
+    *,
+    jobs: int,
+    budget_s: float,
+    until_s: float,
+) -> None:
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     for mutant in chosen:
         waiting.put(mutant)
-    outcomes: dict[str, Outcome] = {}
+    one_at_a_time = threading.Lock()
     with tempfile.TemporaryDirectory(prefix="edl-mutants-", ignore_cleanup_errors=True) as folder:
 
         def work(number: int) -> None:
             shop = Workshop(ROOT, Path(folder) / str(number))
-            while not waiting.empty():
-                mutant = waiting.get_nowait()
+            while time.monotonic() < until_s:
+                try:
+                    mutant = waiting.get_nowait()
+                except queue.Empty:
+                    return
                 outcome = shop.try_out(mutant, reach.tests_for(mutant), dict(reach.took_s), budget_s)
-                outcomes[mutant.key] = outcome
-                mark = "" if outcome.is_killed else f"  {mutant.key}"
-                print(f"{len(outcomes):4}/{len(chosen)} {outcome.verdict:11} {outcome.took_s:6.1f} s{mark}", flush=True)
+                with one_at_a_time:
+                    keep(outcome)
 
         workers = [threading.Thread(target=work, args=(number,)) for number in range(jobs)]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join()
-    return [outcomes[mutant.key] for mutant in chosen if mutant.key in outcomes]
 
 
-def _keep(outcomes: list[Outcome], *, seed: int, total: int) -> None:
-    said = subprocess.run(
-        ("git", "describe", "--always", "--dirty"), cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    commit = said.stdout.strip()
-    kept = document(outcomes, commit=commit, seed=seed, total=total)
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(page(outcomes, read_reasons(), commit=commit, seed=seed, total=total), encoding="utf-8")
+def _said(*command: str) -> str:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,8 @@
-"""Which tests reach which function: measured once by coverage, a context a test, child processes included."""
+"""Which tests reach which function: measured by coverage once for each file of tests, child processes included.
+
+What was measured of a file stays in the folder as long as the file does not change: a measuring run that was cut off
+goes on where it stood.  A module of which nothing is measured has the files of tests that are nearest by imports.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.mutants.imports import nearest
 from tests.mutants.operators import Mutant
 
-TOOK: Final = "took.json"
-DIGEST: Final = "reach.json"
 HOOK: Final = Path(__file__).parent / "hook"
-FOLDERS: Final = ("tests/unit", "tests/property", "tests/protocol", "tests/perturb", "tests/integration")
+AT_ONCE: Final = 8  # files of tests in one process: what a run that is cut off loses
+UNMEASURED_S: Final = 5.0  # taken for a file of tests that nobody measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,54 +41,78 @@ class Reach:
         return sorted((name for name in found if name in self.took_s), key=lambda name: (self.took_s[name], name))
 
 
-def measure(folder: Path, root: Path) -> int:
-    """Runs every test that needs no Kubernetes control plane, measured.  Returns pytest's exit code."""
+def by_imports(files: Sequence[str], paths: Sequence[str], root: Path) -> Reach:
+    """Nothing is measured: a module's tests are the whole files that are nearest to it by their imports."""
+    tests_of = {path: {"": tuple(nearest(files, path, root))} for path in paths}
+    return Reach(tests_of=tests_of, took_s=dict.fromkeys(files, UNMEASURED_S))
+
+
+def measure(folder: Path, files: Sequence[str], root: Path) -> None:
+    """Runs those of the files that were not measured since they changed; the tests on a control plane are left out."""
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **os.environ,
-        "EDL_REACH_FOLDER": str(folder),
-        "COVERAGE_PROCESS_START": str(HOOK / "reach.ini"),
-        "PYTHONPATH": os.pathsep.join((str(HOOK), str(root))),
-    }
-    command = (
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "reach_plugin", "--timeout", "900",
-        "-m", "not cluster", "--cov", f"--cov-config={HOOK / 'reach.ini'}", "--cov-context=test", "--cov-report=",
-        *FOLDERS,
-    )  # fmt: skip
-    code = subprocess.run(command, cwd=root, env=environment, check=False).returncode
-    digest(folder, root)
-    return code
+    missing = [name for name in files if not _is_measured(folder, name, root)]
+    for first in range(0, len(missing), AT_ONCE):
+        print(f"measuring what {len(missing) - first} files of tests reach", flush=True)
+        _measure(folder, missing[first : first + AT_ONCE], root)
 
 
-def digest(folder: Path, root: Path) -> None:
-    """Keeps what was measured by function, so that it serves later versions of the sources too."""
-    tests_of: dict[str, dict[str, set[str]]] = {}
-    for path, line, names in _measured_lines(folder, root):
-        function = _functions(root / path).get(line)
-        if function is not None:
-            tests_of.setdefault(path, {}).setdefault(function, set()).update(names)
-    names = sorted({name for functions in tests_of.values() for found in functions.values() for name in found})
-    number = {name: place for place, name in enumerate(names)}
-    by_function = {
-        path: {function: sorted(number[name] for name in found) for function, found in functions.items()}
-        for path, functions in tests_of.items()
-    }
-    (folder / DIGEST).write_text(json.dumps({"tests": names, "reach": by_function}), encoding="utf-8")
-
-
-def read(folders: list[Path]) -> Reach:
-    """What was measured into these folders, together."""
+def read(folder: Path, files: Sequence[str]) -> Reach:
+    """What was measured of these files, together."""
     tests_of: dict[str, dict[str, tuple[str, ...]]] = {}
     took_s: dict[str, float] = {}
-    for folder in folders:
-        took_s |= json.loads((folder / TOOK).read_text(encoding="utf-8"))
-        kept = json.loads((folder / DIGEST).read_text(encoding="utf-8"))
+    for name in files:
+        kept = json.loads(_kept(folder, name).read_text(encoding="utf-8"))
+        took_s |= kept["took_s"]
         for path, functions in kept["reach"].items():
-            for function, numbers in functions.items():
-                names = tuple(kept["tests"][number] for number in numbers)
-                into = tests_of.setdefault(path, {})
+            into = tests_of.setdefault(path, {})
+            for function, names in functions.items():
                 into[function] = (*into.get(function, ()), *names)
     return Reach(tests_of=tests_of, took_s=took_s)
+
+
+def _kept(folder: Path, name: str) -> Path:
+    return folder / f"{name.replace('/', '.')}.json"
+
+
+def _is_measured(folder: Path, name: str, root: Path) -> bool:
+    kept = _kept(folder, name)
+    return kept.exists() and kept.stat().st_mtime >= (root / name).stat().st_mtime
+
+
+def _measure(folder: Path, files: Sequence[str], root: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="edl-reach-") as raw:
+        environment = {
+            **os.environ,
+            "EDL_REACH_FOLDER": raw,
+            "COVERAGE_PROCESS_START": str(HOOK / "reach.ini"),
+            "PYTHONPATH": os.pathsep.join((str(HOOK), str(root))),
+        }
+        command = (
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "reach_plugin", "--timeout", "900",
+            "-m", "not cluster", "--cov", f"--cov-config={HOOK / 'reach.ini'}", "--cov-context=test", "--cov-report=",
+            *files,
+        )  # fmt: skip
+        subprocess.run(command, cwd=root, env=environment, check=False)
+        took_s = json.loads((Path(raw) / "took.json").read_text(encoding="utf-8"))
+        lines = list(_measured_lines(Path(raw), root))
+    for name in files:
+        own = {test: seconds for test, seconds in took_s.items() if test.partition("::")[0] == name}
+        kept = {"took_s": own, "reach": _by_function(lines, own, root)}
+        _kept(folder, name).write_text(json.dumps(kept), encoding="utf-8")
+
+
+def _by_function(
+    lines: Sequence[tuple[str, int, set[str]]], tests: Mapping[str, float], root: Path
+) -> dict[str, dict[str, list[str]]]:
+    """By function, not by line, so that it serves later versions of the sources too."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for path, line, names in lines:
+        function = _functions(root / path).get(line)
+        if function is not None and (own := names & tests.keys()):
+            found.setdefault(path, {}).setdefault(function, set()).update(own)
+    return {
+        path: {function: sorted(names) for function, names in functions.items()} for path, functions in found.items()
+    }
 
 
 def _measured_lines(folder: Path, root: Path) -> Iterator[tuple[str, int, set[str]]]:

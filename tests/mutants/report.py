@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.mutants.operators import Mutant
 from tests.mutants.trial import Outcome, Verdict
 
+OF_A_TRIAL: Final = ("verdict", "by", "tests", "took_s", "commit")
 REASONS: Final = Path(__file__).parent / "survivors.toml"
 
 
@@ -43,43 +45,52 @@ def score(outcomes: Sequence[Outcome], reasons: Mapping[str, Reason]) -> float:
     return killed / max(1, len(outcomes) - equivalent)
 
 
-def document(outcomes: Sequence[Outcome], *, commit: str, seed: int, total: int) -> dict[str, Any]:
-    """What `docs/mutants.json` holds: every mutant of the sample and what became of it."""
-    return {
-        "commit": commit,
-        "seed": seed,
-        "mutants in all": total,
-        "outcomes": [
-            {**asdict(one.mutant), "verdict": one.verdict, "by": one.by, "tests": one.tests, "took_s": one.took_s}
-            for one in outcomes
-        ],
-    }
+def merged(kept: Sequence[Outcome], tried: Sequence[Outcome], drawn: Sequence[Mutant]) -> list[Outcome]:
+    """The newest that is known of each mutant of the draw; what was tried of other draws falls out.
+
+    A later run that tried fewer tests than a mutant survived before does not take its verdict away.
+    """
+    known = {one.mutant.key: one for one in kept}
+    for one in tried:
+        before = known.get(one.mutant.key)
+        said_nothing = one.verdict in {Verdict.UNREACHED, Verdict.OUT_OF_TIME}
+        if before is None or before.is_killed or not said_nothing:
+            known[one.mutant.key] = one
+    return [replace(known[mutant.key], mutant=mutant) for mutant in drawn if mutant.key in known]
 
 
-def outcomes_of(kept: Mapping[str, Any]) -> list[Outcome]:
+def document(outcomes: Sequence[Outcome], *, seed: int, drawn: int) -> str:
+    """What `docs/mutants.json` holds: every mutant that was tried and what became of it, one a line."""
+    lines = [
+        json.dumps({**asdict(one.mutant), **{name: getattr(one, name) for name in OF_A_TRIAL}}) for one in outcomes
+    ]
+    return f'{{"seed": {seed}, "drawn": {drawn}, "outcomes": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def outcomes_of(text: str) -> list[Outcome]:
     """The outcomes of such a document."""
     return [
         Outcome(
             mutant=Mutant(**{name: one[name] for name in Mutant.__slots__}),
-            verdict=Verdict(one["verdict"]),
-            by=one["by"],
-            tests=one["tests"],
-            took_s=one["took_s"],
+            **{**{name: one[name] for name in OF_A_TRIAL}, "verdict": Verdict(one["verdict"])},
         )
-        for one in kept["outcomes"]
+        for one in json.loads(text)["outcomes"]
     ]
 
 
-def page(outcomes: Sequence[Outcome], reasons: Mapping[str, Reason], *, commit: str, seed: int, total: int) -> str:
+def page(outcomes: Sequence[Outcome], reasons: Mapping[str, Reason], *, seed: int, drawn: int, total: int) -> str:
     """`docs/mutants.md`."""
     survivors = [one for one in outcomes if not one.is_killed]
+    commits = ", ".join(sorted({one.commit for one in outcomes}))
     lines = [
         "# Mutants: faults planted to see whether a test notices",
         "",
-        f"Made by `make mutants` at {commit}: {len(outcomes)} mutants drawn with seed {seed} out of {total} that could",
-        "be planted in the decisions and their shells (`tests/mutants/targets.py`). Each ran against the tests that",
-        "reach its function, none of which needs a Kubernetes control plane. The score is the killed as a share of",
-        f"those that are not equivalent: **{score(outcomes, reasons):.1%}**.",
+        f"Made by `make mutants`: {len(outcomes)} tried of {drawn} mutants drawn with seed {seed} out of {total} that",
+        "could be planted in the decisions and their shells (`tests/mutants/targets.py`). Each ran against the tests",
+        "that reach its function: those of one process, and where none of these noticed, those of real processes; none",
+        "needs a Kubernetes control plane. The score is the killed as a share of those that are not equivalent:",
+        f"**{score(outcomes, reasons):.1%}**.",
+        f"Commits at which they were tried: {commits}.",
         "",
         "| package | mutants | killed | survived | equivalent |",
         "|---|---|---|---|---|",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -30,22 +30,28 @@ def target_files(root: Path) -> Iterator[str]:
                 yield name
 
 
-def all_mutants(root: Path, only: str = "") -> list[tuple[Mutant, bytes]]:
-    """Every fault that can be planted, with the source that it goes into; `only` is a part of the path."""
+def all_mutants(root: Path) -> list[tuple[Mutant, bytes]]:
+    """Every fault that can be planted, with the source that it goes into."""
     found = []
     for path in target_files(root):
-        if only in path:
-            source = (root / path).read_bytes()
-            found += [(mutant, source) for mutant in mutants_of(path, source)]
+        source = (root / path).read_bytes()
+        found += [(mutant, source) for mutant in mutants_of(path, source)]
     return found
 
 
 def sample(mutants: Sequence[tuple[Mutant, bytes]], *, size: int, seed: int) -> list[Mutant]:
-    """So many that compile, each as likely as any other; the same for the same seed and sources, in order of files."""
-    order = list(range(len(mutants)))
-    random.Random(seed).shuffle(order)
-    drawn = list(islice((number for number in order if _compiles(mutants[number][0].apply(mutants[number][1]))), size))
+    """So many that compile, each as likely as any other, in the order given.
+
+    A mutant's place in the draw hangs on the seed and its own key alone: another version of the sources, or a part of
+    them, has the same draw as far as it holds the same mutants.
+    """
+    order = sorted(range(len(mutants)), key=lambda number: _lot(mutants[number][0], seed))
+    drawn = islice((number for number in order if _compiles(mutants[number][0].apply(mutants[number][1]))), size)
     return [mutants[number][0] for number in sorted(drawn)]
+
+
+def _lot(mutant: Mutant, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed} {mutant.key}".encode()).digest()
 
 
 def _compiles(source: bytes) -> bool:

@@ -1,13 +1,14 @@
 """The driver of planted faults: which there are, which are drawn, and who notices (ADR 0501)."""
 
+import os
 import subprocess
 
 import pytest
 
+from tests.mutants.imports import files_of_tests, importers
 from tests.mutants.operators import mutants_of
-from tests.mutants.reach import Reach
-from tests.mutants.report import Reason, outcomes_of, page, read_reasons, score
-from tests.mutants.report import document as document_of
+from tests.mutants.reach import Reach, by_imports, measure, read
+from tests.mutants.report import Reason, document, merged, outcomes_of, page, read_reasons, score
 from tests.mutants.targets import sample
 from tests.mutants.trial import Outcome, Verdict, Workshop
 
@@ -91,6 +92,18 @@ def test_the_same_seed_draws_the_same_sample():
     assert len(sample(pairs, size=10_000, seed=1)) <= len(pairs)
 
 
+def test_a_draw_outlives_changes_elsewhere():
+    """What other functions and files hold changes nothing of what is drawn here, but for how many there are."""
+    here = [(one, SOURCE) for one in mutants_of("product.py", SOURCE)]
+    other = [(one, SOURCE) for one in mutants_of("other.py", SOURCE)]
+    keys = {one.key for one in sample(here, size=6, seed=1)}
+    together = sample([*other, *here], size=12, seed=1)
+    assert {one.key for one in together if one.path == "product.py"} <= {
+        one.key for one in sample(here, size=12, seed=1)
+    }
+    assert {one.key for one in sample(here[:-1], size=6, seed=1)} >= keys - {here[-1][0].key}
+
+
 @pytest.fixture
 def tree(tmp_path):
     root = tmp_path / "root"
@@ -121,25 +134,77 @@ def test_tests_are_chosen_by_function_and_the_quickest_first():
     assert reach.tests_for(mutants["note"]) == ["quick", "slow"]
 
 
+def test_what_a_file_of_tests_reaches_is_measured_once(tmp_path):
+    """By function, and again when the file has changed; a file that imports nothing of it does not matter."""
+    (tmp_path / "autoscaler").mkdir()
+    (tmp_path / "autoscaler" / "product.py").write_bytes(SOURCE)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_other.py").write_text("import logging\n", encoding="utf-8")
+    file = tmp_path / "tests" / "test_product.py"
+    file.write_text(TESTS.replace("from product", "from autoscaler.product"), encoding="utf-8")
+    files = importers(files_of_tests(["tests"], tmp_path), {"autoscaler/product.py"}, tmp_path)
+    assert files == ["tests/test_product.py"]
+    measure(tmp_path / "reach", files, tmp_path)
+    reach = read(tmp_path / "reach", files)
+    assert reach.tests_of == {"autoscaler/product.py": {"larger": ("tests/test_product.py::test_larger",)}}
+    assert set(reach.took_s) == {"tests/test_product.py::test_larger"}
+    file.write_text("broken = 1 / 0\n", encoding="utf-8")
+    os.utime(file, (0, 0))
+    measure(tmp_path / "reach", files, tmp_path)
+    assert read(tmp_path / "reach", files) == reach
+
+
+def test_unmeasured_a_module_has_the_nearest_files_of_tests(tmp_path):
+    """Over the fewest modules of the product, those of the tests left out."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "product.py").write_bytes(SOURCE)
+    for name, text in {
+        "shell.py": "import product",
+        "tests/stage.py": "from product import larger",
+        "tests/test_by_stage.py": "from tests.stage import larger",
+        "tests/test_by_shell.py": "import shell",
+        "tests/test_other.py": "import logging",
+    }.items():
+        (tmp_path / name).write_text(text + "\n", encoding="utf-8")
+    files = files_of_tests(["tests"], tmp_path)
+    assert importers(files, {"product.py"}, tmp_path) == ["tests/test_by_stage.py"]
+    reach = by_imports(files, ["product.py", "shell.py"], tmp_path)
+    assert reach.tests_for(mutants_of("product.py", SOURCE)[0]) == ["tests/test_by_stage.py"]
+    assert reach.tests_for(mutants_of("shell.py", SOURCE)[0]) == ["tests/test_by_shell.py"]
+
+
 def test_an_equivalent_mutant_counts_for_nothing_and_a_tolerated_one_against():
     """Two killed of three that could be; the document holds all that the page is made of."""
     first, second, third, fourth = mutants_of("product.py", SOURCE)[:4]
     outcomes = [
-        Outcome(mutant=first, verdict=Verdict.KILLED, by="a"),
-        Outcome(mutant=second, verdict=Verdict.KILLED, by="a"),
-        Outcome(mutant=third, verdict=Verdict.SURVIVED),
-        Outcome(mutant=fourth, verdict=Verdict.UNREACHED),
+        Outcome(mutant=first, verdict=Verdict.KILLED, by="a", commit="abc"),
+        Outcome(mutant=second, verdict=Verdict.KILLED, by="a", commit="abd"),
+        Outcome(mutant=third, verdict=Verdict.SURVIVED, commit="abc"),
+        Outcome(mutant=fourth, verdict=Verdict.UNREACHED, commit="abc"),
     ]
     reasons = {
         third.key: Reason(reason="the same", is_equivalent=True),
         fourth.key: Reason(reason="nobody asks", is_equivalent=False),
     }
     assert score(outcomes, reasons) == pytest.approx(2 / 3)
-    kept = document_of(outcomes, commit="abc", seed=1, total=9)
-    assert outcomes_of(kept) == outcomes
-    told = page(outcomes, reasons, commit="abc", seed=1, total=9)
+    assert outcomes_of(document(outcomes, seed=1, drawn=9)) == outcomes
+    told = page(outcomes, reasons, seed=1, drawn=9, total=90)
     assert "66.7%" in told
     assert "equivalent: the same" in told
+    assert "abc, abd" in told
+
+
+def test_runs_are_merged_by_mutant():
+    """A later verdict stands, one that says less than the kept one does not, and what is not drawn falls out."""
+    first, second, third = mutants_of("product.py", SOURCE)[:3]
+    kept = [Outcome(mutant=one, verdict=Verdict.SURVIVED) for one in (first, second, third)]
+    tried = [
+        Outcome(mutant=first, verdict=Verdict.KILLED, by="a"),
+        Outcome(mutant=second, verdict=Verdict.OUT_OF_TIME),
+    ]
+    assert merged(kept, tried, [first, second]) == [tried[0], kept[1]]
+    again = Outcome(mutant=first, verdict=Verdict.OUT_OF_TIME)
+    assert merged(merged(kept, tried, [first]), [again], [first]) == [again]
 
 
 def test_the_reasons_can_be_read():

@@ -32,13 +32,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one mutant, and which test noticed it."""
+    """What became of one mutant, at which commit, and which test noticed it."""
 
     mutant: Mutant
     verdict: Verdict
     by: str = ""
     tests: int = 0
     took_s: float = 0.0
+    commit: str = ""
 
     @property
     def is_killed(self) -> bool:
