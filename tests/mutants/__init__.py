@@ -8,5 +8,6 @@ mutant of a seeded sample runs against the tests that reach its function; one th
 - `imports`: which files of tests import which modules
 - `reach`: which tests reach which function, measured once by coverage
 - `trial`: one mutant against its tests, in a copy of the tree
+- `warm`: tests in forks of a process that has imported them
 - `report`: the score, and the survivors with a reason each (`docs/mutants.json`, `docs/mutants.md`)
 """

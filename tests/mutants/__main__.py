@@ -122,18 +122,20 @@ def _try_all(
     for mutant in chosen:
         waiting.put(mutant)
     one_at_a_time = threading.Lock()
+    files = sorted({name.partition("::")[0] for name in reach.took_s})
     with tempfile.TemporaryDirectory(prefix="edl-mutants-", ignore_cleanup_errors=True) as folder:
 
         def work(number: int) -> None:
-            shop = Workshop(ROOT, Path(folder) / str(number))
+            shop = Workshop(ROOT, Path(folder) / str(number), files)
             while time.monotonic() < until_s:
                 try:
                     mutant = waiting.get_nowait()
                 except queue.Empty:
-                    return
+                    break
                 outcome = shop.try_out(mutant, reach.tests_for(mutant), dict(reach.took_s), budget_s)
                 with one_at_a_time:
                     keep(outcome)
+            shop.close()
 
         workers = [threading.Thread(target=work, args=(number,)) for number in range(jobs)]
         for worker in workers:

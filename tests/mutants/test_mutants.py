@@ -11,6 +11,7 @@ from tests.mutants.reach import Reach, by_imports, measure, read
 from tests.mutants.report import Reason, document, merged, outcomes_of, page, read_reasons, score
 from tests.mutants.targets import sample
 from tests.mutants.trial import Outcome, Verdict, Workshop
+from tests.mutants.warm import exchange
 
 SOURCE = b'''"""Of two numbers."""
 import logging
@@ -104,14 +105,16 @@ def test_a_draw_outlives_changes_elsewhere():
     assert {one.key for one in sample(here[:-1], size=6, seed=1)} >= keys - {here[-1][0].key}
 
 
-@pytest.fixture
-def tree(tmp_path):
+@pytest.fixture(params=[(), ("test_product.py",)], ids=["cold", "warm"])
+def tree(tmp_path, request):
     root = tmp_path / "root"
     root.mkdir()
     (root / "product.py").write_bytes(SOURCE)
     (root / "test_product.py").write_text(TESTS, encoding="utf-8")
     subprocess.run(("git", "init", "-q"), cwd=root, check=True)
-    return Workshop(root, tmp_path / "copy"), {"test_product.py::test_larger": 0.01}
+    shop = Workshop(root, tmp_path / "copy", request.param)
+    yield shop, {"test_product.py::test_larger": 0.01}
+    shop.close()
 
 
 def test_a_workshop_tells_who_notices(tree):
@@ -124,6 +127,36 @@ def test_a_workshop_tells_who_notices(tree):
     assert (killed.verdict, killed.by) == (Verdict.KILLED, "test_product.py::test_larger")
     assert shop.try_out(missed, list(took_s), took_s, 60.0).verdict is Verdict.SURVIVED
     assert shop.try_out(missed, [], took_s, 60.0).verdict is Verdict.UNREACHED
+
+
+BODIES = b"""class Box:
+    sides = 6
+
+    def edges(self):
+        return sum(1 for _ in range(self.sides)) * 2
+
+    def faces(self):
+        return self.sides
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (b"* 2", b"* 3", (True, 18, 6)),
+        (b"sum(1", b"sum(2", (True, 24, 6)),
+        (b"return self.sides", b"return 7", (True, 12, 7)),
+        (b"sides = 6", b"sides = 5", (False, 12, 6)),
+        (b"def faces(self)", b"def faces(self, more=1)", (False, 12, 6)),
+    ],
+)
+def test_a_living_function_gets_other_code(before, after, told):
+    """That of its own or of what stands within; what a class's body does is not to be had so, and nothing changes."""
+    namespace = {}
+    exec(compile(BODIES, "boxes.py", "exec"), namespace)
+    box = namespace["Box"]
+    exchanged = exchange([box.edges, box.faces], BODIES, BODIES.replace(before, after))
+    assert (exchanged, box().edges(), box().faces()) == told
 
 
 def test_tests_are_chosen_by_function_and_the_quickest_first():

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutants.operators import Mutant
+from tests.mutants.warm import COLD, WarmTests
 
 BATCHES: Final = (12, 60, 300, 5_000)  # tests of one process: a fault is mostly seen by the first few
 START_S: Final = 20.0  # of a process of pytest on a busy machine, collection included
@@ -47,10 +48,12 @@ class Outcome:
 
 
 class Workshop:
-    """A copy of the tracked files in which mutants are tried one after another."""
+    """A copy of the tracked files in which mutants are tried one after another; `files` of tests are imported once."""
 
-    def __init__(self, root: Path, folder: Path) -> None:
+    def __init__(self, root: Path, folder: Path, files: Sequence[str] = ()) -> None:
         self._folder = folder
+        self._environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        self._planted = folder, b""  # the mutated file, and what it was
         self._sound: dict[str, bool] = {}  # by test: whether it passes here without a fault
         listed = subprocess.run(
             ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"),
@@ -60,6 +63,12 @@ class Workshop:
             if (root / name).is_file():
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / name, folder / name)
+        self._warm = WarmTests(folder, files, self._environment) if files else None
+
+    def close(self) -> None:
+        """Ends the process that has imported the tests."""
+        if self._warm is not None:
+            self._warm.close()
 
     def try_out(self, mutant: Mutant, tests: Sequence[str], took_s: dict[str, float], budget_s: float) -> Outcome:
         """Plants the fault, runs the tests until one notices it, and takes the fault out again."""
@@ -68,6 +77,7 @@ class Workshop:
         file = self._folder / mutant.path
         source = file.read_bytes()
         file.write_bytes(mutant.apply(source))
+        self._planted = file, source
         began_s = time.monotonic()
         try:
             verdict, by, count = self._run_all(tests, took_s, began_s + budget_s)
@@ -109,24 +119,32 @@ class Workshop:
         """The test that failed, "" if none did; None: the mutant's time was up, which says nothing about it."""
         names = self._folder / "chosen.txt"
         names.write_text("\n".join(batch) + "\n", encoding="utf-8")
+        code, said = self._warm.run(names, *self._planted, limit_s) if self._warm is not None else (COLD, "")
+        if code == COLD:
+            code, said = self._run_cold(names, limit_s)
+        if code is None:
+            return None if is_cut else "a test that did not end"
+        if code == 0:
+            return ""
+        if code in INTERRUPTED and "error" not in said.lower():
+            raise RuntimeError(f"pytest said nothing about the mutant (code {code}):\n{said[-2_000:]}")
+        noticed = (line.split()[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR ")))
+        return next(noticed, "collection")
+
+    def _run_cold(self, names: Path, limit_s: float) -> tuple[int | None, str]:
+        """In a process of its own, which imports the sources as they are: its exit code (None: no end in time)."""
         process = subprocess.Popen(
             (sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", f"@{names}"),
             cwd=self._folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env={**os.environ, "PYTHONPATH": str(self._folder), "PYTHONDONTWRITEBYTECODE": "1"},
-            start_new_session=True,
+            env=self._environment, start_new_session=True,
         )  # fmt: skip
         try:
             said, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            return None if is_cut else "a test that did not end"
+            return None, ""
         finally:
             _end(process)
-        if process.returncode == 0:
-            return ""
-        if process.returncode in INTERRUPTED and "error" not in said.lower():
-            raise RuntimeError(f"pytest said nothing about the mutant (code {process.returncode}):\n{said[-2_000:]}")
-        noticed = (line.split()[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR ")))
-        return next(noticed, "collection")
+        return process.returncode, said
 
 
 def _end(process: subprocess.Popen[str]) -> None:
