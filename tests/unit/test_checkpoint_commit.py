@@ -272,6 +272,26 @@ def test_head_and_base_are_retained(running):
     assert driver.effects[-1] == Retain(manifests=frozenset({driver.head.id}))
 
 
+def test_base_of_the_lineage_is_retained_beside_a_newer_head(running):
+    """Rule 25: a server that restores what the lineage began with finds its files, whatever was committed since."""
+    driver, servers = running
+    driver.fire(CommitDue)
+    run_servers(driver, servers)
+    base = driver.head.id
+    servers[0].restart()
+    run_servers(driver, servers)
+    assert driver.durable.lineage.base == base
+    driver.trainer("t0", declares=None)
+    (lease,) = driver.leases(T0, 2)
+    for server in servers:
+        server.applied |= lease.positions
+    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    driver.fire(CommitDue)
+    run_servers(driver, servers)
+    assert driver.head.id != base
+    assert driver.effects[-1] == Retain(manifests=frozenset({base, driver.head.id}))
+
+
 def test_commit_without_news_is_not_made(running):
     """No manifest like the one before."""
     driver, servers = running

@@ -212,15 +212,16 @@ class TestGangs:
         assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.FAILED
         assert bench.cluster.race(JOB).hold_until_s == bench.now_s + 10.0
 
-    async def test_room_that_its_own_leaving_pods_have_is_not_free(self, bench, stage):
-        """Told to leave is not gone: for the job itself neither (A1)."""
+    @pytest.mark.parametrize("ordinals", [(3, 4, 5), (0, 1, 2)])
+    async def test_room_that_its_own_leaving_pods_have_is_not_free(self, bench, stage, ordinals):
+        """Told to leave is not gone: for the job itself neither, and not for pods of the same names (A1)."""
         assert (await bench.cluster.apply(gang_of(JOB, trainers=3))).verdict is Verdict.DONE
         await bench.settle()
         for raw in list(bench.store.objects(PODS).values()):
             if raw["metadata"]["name"].startswith("digits-trainer"):
                 await bench.cluster.delete_pod(raw)
         await bench.refresh()
-        again = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in (3, 4, 5)]
+        again = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in ordinals]
         outcome = await bench.cluster.apply(AdmitGang(job=JOB, pods=tuple(again)))
         assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "the room on n1 is taken")
 

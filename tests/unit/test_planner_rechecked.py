@@ -34,6 +34,34 @@ def test_pod_that_stands_elsewhere_now_is_left_alone():
     assert held(driver, planned) == ()
 
 
+def with_minimum(driver, low):
+    """The user raises the job's minimum between plan and write."""
+    (before,) = driver.cluster.jobs.values()
+    driver.cluster.put(replace(before, trainer=replace(before.trainer, min_replicas=low)))
+
+
+def test_trainer_beyond_a_whole_step_stays_where_the_minimum_needs_it_by_now():
+    """It goes for nobody who could be asked: the minimum is asked again right before the write (A1)."""
+    driver = settled([node("a", 3_000), node("b", 2_000)], [job("j", high=5, step=2)])
+    driver.cluster.lose("j-trainer-2")
+    driver.cluster.put(node("a", 2_000))
+    planned = driver.plan()
+    assert [(type(action), action.cause) for action in planned.actions] == [(DeletePod, Cause.STEP)]
+    assert held(driver, planned) == planned.actions
+    with_minimum(driver, 4)
+    assert held(driver, planned) == ()
+
+
+def test_what_only_helps_together_stays_whole_where_the_minimum_spares_one():
+    """Two of four leave for a pod of others; with a minimum of three one alone would make no room (A1, A3)."""
+    driver = settled([node("a", 4_000)], [job("j", high=4)])
+    driver.cluster.put(web("w", 2_000))
+    planned = driver.plan()
+    assert [type(action) for action in planned.actions] == [DeletePod, DeletePod]
+    with_minimum(driver, 3)
+    assert held(driver, planned) == ()
+
+
 def test_whole_job_is_not_taken_for_one_that_runs_meanwhile():
     """Room came free by itself between plan and write."""
     policy = replace(CALM, preempts_jobs=True)
