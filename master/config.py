@@ -16,7 +16,7 @@
 | EDL_AFTER_LOSS         | what the other servers do: RollBack, or Keep what they have          | RollBack          |
 | EDL_BUCKETS            | buckets of a new job's tables, 4,096 at most                         | 256               |
 | EDL_CHECKPOINT_START   | what to go on from in a folder that cannot be read: a manifest, anew |                   |
-| EDL_HISTORY            | name of what begins here, the same for all masters of one job        | random            |
+| EDL_HISTORY            | name of what is committed, the same for all masters of one job       | as the checkpoint |
 | EDL_UNREADABLE_S       | what of a checkpoint cannot be read is tried so long, then job fails | 60                |
 | EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
 | EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
@@ -94,7 +94,7 @@ class Settings:
     name: str
     listen: Address | SocketAddress
     checkpoint_uri: str
-    history: HistoryId  # of the checkpoints that begin with this job
+    history: HistoryId | None  # of what this job commits; None: that of the checkpoint that it goes on from
     answer: Answer | None  # what to go on from, as somebody said
     config: JobConfig
     timing: LeadershipTiming
@@ -204,8 +204,15 @@ def _after_loss(environ: Mapping[str, str]) -> AfterLoss:
     return AfterLoss(text)
 
 
-def _history(environ: Mapping[str, str]) -> HistoryId:
-    name = environ.get("EDL_HISTORY") or f"h{secrets.token_hex(8)}"
+def new_history() -> HistoryId:
+    """A name that no other history has."""
+    return HistoryId(f"h{secrets.token_hex(8)}")
+
+
+def _history(environ: Mapping[str, str]) -> HistoryId | None:
+    name = environ.get("EDL_HISTORY")
+    if not name:
+        return None
     if not _HISTORY.fullmatch(name):
         hint = "Use letters, digits, '.', '_' and '-', 128 at most"
         raise InvalidSettingError("EDL_HISTORY", f"{name[:40]!r} makes no file name", hint=hint)
@@ -217,11 +224,11 @@ def _answer(environ: Mapping[str, str]) -> Answer | None:
     text = environ.get("EDL_CHECKPOINT_START") or ""
     if not text:
         return None
-    if not environ.get("EDL_HISTORY"):
+    if (history := _history(environ)) is None:
         hint = "Set EDL_HISTORY to a new name, and leave it so for every master of this job"
         raise InvalidSettingError("EDL_CHECKPOINT_START", "needs EDL_HISTORY beside it", hint=hint)
     try:
-        return parse_answer(text, _history(environ))
+        return parse_answer(text, history)
     except ManifestError as error:
         hint = f"Write {ANEW}, or the id of a manifest"
         raise InvalidSettingError("EDL_CHECKPOINT_START", str(error), hint=hint) from error

@@ -14,15 +14,18 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from master.api.audit import try_head_hint, write_head_hint
-from master.api.errors import ContractError, StorageError
+from master.api.errors import ContractError, StorageError, UnreadableCheckpointError
 from master.api.identities import Lineage, ManifestId
 from master.api.manifest import Manifest, manifest_name, retired_name, try_manifest_id
 from master.api.resuming import (
+    HEAD,
     Answer,
+    age,
     check_files_are_there,
     choose_start,
     highest_lineage,
@@ -30,7 +33,7 @@ from master.api.resuming import (
     look_into,
     set_aside,
 )
-from master.api.storage import Storage, check_file, read_manifest, write_manifest
+from master.api.storage import Storage, check_file, read_manifest, read_retired, write_manifest
 
 log: Final = logging.getLogger(__name__)
 
@@ -90,6 +93,22 @@ class CheckpointFolder:
         """Raises StorageError or ManifestError."""
         return read_manifest(self._storage, manifest_id)
 
+    def read_committed(self, head: ManifestId) -> Manifest:
+        """The manifest that the store names.  Raises StorageError or ManifestError, and as below.
+
+        Raises UnreadableCheckpointError where HEAD, which is written after the store, names a newer one of the same
+        history: the store is an older copy, and what it lacks would be trained again without a word.
+        """
+        manifest, named = self.read(head), try_head_hint(self._storage)
+        newer = self._try_read(named) if named not in (None, head) else None
+        if newer is not None and newer.history == manifest.history and age(newer) > age(manifest):
+            problem = (
+                f"names {newer.id}, which was committed after {head}, the last checkpoint that the store knows of: the "
+                f"store was brought back from an older copy, or another job has noted its own in {self.uri}"
+            )
+            raise UnreadableCheckpointError(HEAD, problem)
+        return manifest
+
     def all(self) -> tuple[Manifest, ...]:
         """Every manifest that can be read; the others are logged."""
         found = []
@@ -137,7 +156,7 @@ class CheckpointFolder:
         """A manifest that may be committed still: of this parent and lineage, all files verified (rule 24)."""
         give_up_s = time.monotonic() + ADOPTION_BUDGET_S
         candidates = [m for m in self.all() if m.parent == parent and m.lineage == lineage]
-        for manifest in sorted(candidates, key=_age, reverse=True):
+        for manifest in sorted(candidates, key=age, reverse=True):
             try:
                 for file in manifest.files:
                     check_file(self._storage, file, give_up_s=give_up_s)
@@ -150,15 +169,37 @@ class CheckpointFolder:
     def note_head(self, manifest_id: ManifestId) -> None:
         """HEAD names it: whoever has no store goes on from there.  Raises StorageError.
 
+        Nothing is noted where another job has noted its own: what each deletes of the other's would be the folder.
+
         One after another: on a folder that is slow for a while an older commit's name must not come last.  On one that
         hangs a single call waits; the others raise, and whoever asked has the newest name noted later.
         """
         if not self._noting.acquire(timeout=NOTING_TURN_S):
             raise StorageError("HEAD", f"is still being written in {self.uri}: the folder does not answer")
         try:
+            self._check_own(manifest_id)
             write_head_hint(self._storage, manifest_id)
         finally:
             self._noting.release()
+
+    def _check_own(self, manifest_id: ManifestId) -> None:
+        """HEAD names what this job began from or committed, or what cannot be read.  Raises StorageError."""
+        named = try_head_hint(self._storage)
+        mine, other = self._try_read(manifest_id), named and self._try_read(named)
+        if mine and other and other.id != mine.parent and other.history != mine.history:
+            problem = (
+                f"names {other.id}, which is of another job's history ({other.history}) and was committed since this "
+                f"job began: two jobs write into {self.uri}.  Nothing of either is deleted; give this job a folder of "
+                "its own, or delete the other job"
+            )
+            raise StorageError(HEAD, problem)
+
+    def _try_read(self, manifest_id: ManifestId) -> Manifest | None:
+        """Also a retired one; None: it cannot be read."""
+        for read in (read_manifest, read_retired):
+            with suppress(ContractError):
+                return read(self._storage, manifest_id)
+        return None
 
     def retain(self, wanted: frozenset[ManifestId]) -> None:
         """Older manifests of this history than the newest wanted one are retired, and later gone with their files.
@@ -174,17 +215,17 @@ class CheckpointFolder:
     def _retain(self, wanted: frozenset[ManifestId]) -> None:
         contents = look_into(self._storage)
         noted = try_head_hint(self._storage)
-        newest = max((m for m in contents.manifests.values() if m.id in wanted), key=_age, default=None)
+        newest = max((m for m in contents.manifests.values() if m.id in wanted), key=age, default=None)
         if newest is None:
             return
-        older = {m.id: m for m in contents.manifests.values() if m.history == newest.history and _age(m) < _age(newest)}
+        older = {m.id: m for m in contents.manifests.values() if m.history == newest.history and age(m) < age(newest)}
         for manifest_id in older.keys() - wanted - {noted}:
             self._storage.move(manifest_name(manifest_id), retired_name(manifest_id))
         for damage in (*contents.damaged, *contents.damaged_retired):
             log.warning("no old file is deleted while %s cannot be read", damage.name)
             return
         retired = {**contents.retired, **{one: older[one] for one in older.keys() - wanted - {noted}}}
-        mine = sorted((m for m in retired.values() if m.history == newest.history), key=_age)
+        mine = sorted((m for m in retired.values() if m.history == newest.history), key=age)
         self._delete(mine[:-_RETIRED_KEPT], kept=[m for m in contents.known.values() if m not in mine[:-_RETIRED_KEPT]])
         self._delete_given_up(newest, contents.known.values())
         self.discard_leftovers()
@@ -212,7 +253,3 @@ def _try_cut(name: str) -> tuple[int, ...] | None:
     """(lineage, term, sequence) in the name of a server's file: newer cuts displace older ones."""
     match = _CUT_FILE.match(name)
     return tuple(int(number) for number in match.groups()) if match else None
-
-
-def _age(manifest: Manifest) -> tuple[int, int, int]:
-    return (manifest.lineage, manifest.term, manifest.step)

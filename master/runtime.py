@@ -340,12 +340,13 @@ class TermRuntime:
         """The job as of now.  May be called from any thread: the state is one frozen value."""
         state = self._state
         status = job.status(state, _now())
-        away = self._persistence.problem or self._reign.store_problem or self._head_problem
+        away = self._persistence.problem or self._reign.store_problem
         store_problem = f"training goes on, checkpoints wait: {away}" if away else ""
+        checkpoint_problem = self._head_problem or status.checkpoint_problem
         age_s = status.head_age_s
         if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it
             age_s = min(max(0.0, time.time() - state.head.created_at_s), LONGEST_AGE_S)
-        return replace(status, store_problem=store_problem, head_age_s=age_s)
+        return replace(status, store_problem=store_problem, checkpoint_problem=checkpoint_problem, head_age_s=age_s)
 
     @property
     def stream_count(self) -> int:

@@ -28,7 +28,7 @@ from master.api.errors import (
 from master.api.identities import Lineage, ManifestId, Term
 from master.api.manifest import Manifest
 from master.api.status import JobPhase, JobStatus
-from master.config import Settings
+from master.config import Settings, new_history
 from master.election import Election, Reign
 from master.errors import FencedError, PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder, Start, in_time
@@ -185,24 +185,23 @@ class Terms:
 
     async def _read_head(self, head: ManifestId) -> Manifest:
         try:
-            return await in_time(self._folder.read, head)
+            return await in_time(self._folder.read_committed, head)
         except (ManifestError, StorageAlteredError, StorageMissingError) as error:
             story = f"{error}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"
             raise UnreadableCheckpointError(f"manifest {head}", story) from error
 
     def _origin(self, head: Manifest | None, start: Start, lineage: LineageRecord | None) -> Origin:
-        """Of what is committed next.
+        """Of what is committed next: this job's own history, even where head, until then, is another one's.
 
-        Until the first commit after an answer head is another history's: which master follows, and with what store,
-        makes no difference.
+        So another job that goes on from the same folder is told apart, and nothing of it is deleted.  Who was told no
+        history goes on in that of head.  Which master follows, and with what store, makes no difference.
         """
-        fresh, mine, answer = secrets.token_hex(4), self._settings.history, self._settings.answer
+        fresh, mine = secrets.token_hex(4), self._settings.history
         if head is None:
-            return Origin(history=mine, founded=Lineage(start.above + 1), fresh=fresh)
-        is_answer = answer is not None and answer.manifest == head.id and head.history != mine
-        if is_answer and lineage is not None:
-            return Origin(history=mine, founded=lineage.number, fresh=fresh)
-        return Origin(history=head.history, founded=head.founded, fresh=fresh)
+            return Origin(history=mine or new_history(), founded=Lineage(start.above + 1), fresh=fresh)
+        if mine in (None, head.history) or lineage is None:
+            return Origin(history=head.history, founded=head.founded, fresh=fresh)
+        return Origin(history=mine, founded=lineage.number, fresh=fresh)
 
     async def _refound(self, reign: Reign, head: Manifest, above: Lineage) -> Snapshot:
         """The store as it stands afterwards."""

@@ -19,7 +19,7 @@ from master.api.identities import ManifestId
 from master.api.manifest import Manifest, try_manifest_id
 from master.api.messages import FileRecord
 from master.api.positions import PositionSet
-from master.api.resuming import HEAD, format_head, parse_head
+from master.api.resuming import HEAD, age, format_head, overtaken_by, parse_head
 from master.api.storage import Storage, check_file, open_storage, read_manifest
 
 _MOST_LOOKS: Final = 5
@@ -119,7 +119,7 @@ def newest_manifest(storage: Storage, manifests: Iterable[Manifest]) -> Manifest
         return by_id[hinted]
     parents = {manifest.parent for manifest in by_id.values()}
     ends = [manifest for manifest in by_id.values() if manifest.id not in parents]
-    return max(ends, key=lambda m: (m.lineage, m.term, m.step, m.id), default=None)
+    return max(ends, key=lambda m: (*age(m), m.id), default=None)
 
 
 def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[str]]:
@@ -162,7 +162,10 @@ def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], to
         return f"{HEAD}: is missing, and {ends} manifests may have been the last: {instead}" if ends > 1 else ""
     except ContractError as error:
         return f"{HEAD}: cannot be read ({error}): {instead}"
-    return "" if named == told.id else f"{HEAD}: names {named}, which cannot be read here: {instead}"
+    if named != told.id:
+        return f"{HEAD}: names {named}, which cannot be read here: {instead}"
+    later = overtaken_by(told, manifests, {})
+    return f"{HEAD}: names {named}, but what {later} shows was committed after it" if later else ""
 
 
 def _chain(manifests: Mapping[ManifestId, Manifest], head: Manifest) -> tuple[ManifestId, ...]:

@@ -172,6 +172,9 @@ def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> 
         if contents.head not in contents.known:
             story = f"is not in {contents.uri}, and HEAD names it as the last checkpoint"
             raise _unreadable(contents, manifest_name(contents.head), story, now_s)
+        if later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired):
+            story = f"names {contents.head}, but what {later} shows was committed after it: HEAD is an older copy"
+            raise _unreadable(contents, HEAD, story, now_s)
         return contents.known[contents.head]
     left = _left_over(contents)
     if not contents.manifests:
@@ -187,6 +190,27 @@ def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> 
         f"is not in {contents.uri}, but {len(contents.manifests)} manifests are{beside}: which was last is not known"
     )
     raise _unreadable(contents, HEAD, story, now_s)
+
+
+def overtaken_by(
+    named: Manifest, manifests: Mapping[ManifestId, Manifest], retired: Mapping[ManifestId, Manifest]
+) -> str:
+    """The name of a file which proves that a checkpoint was committed after the one that HEAD names; empty: none does.
+
+    A manifest is retired only once HEAD names a newer one, and it names as parent what was committed before it.  One
+    newer manifest whose parent is the one that HEAD names proves nothing: its master may have ended before the commit.
+    """
+    if named.id not in manifests and named.id in retired:
+        return retired_name(named.id)
+    newer = {one.id: one for one in (*manifests.values(), *retired.values()) if age(one) > age(named)}
+    proofs = (one for one in newer.values() if one.id not in manifests or one.parent not in (named.id, None))
+    found = min(proofs, key=age, default=None)
+    return "" if found is None else (manifest_name if found.id in manifests else retired_name)(found.id)
+
+
+def age(manifest: Manifest) -> tuple[int, int, int]:
+    """Sorts the manifests of one folder in the order in which they were written."""
+    return (manifest.lineage, manifest.term, manifest.step)
 
 
 def is_heeded(contents: Contents, answer: Answer | None) -> bool:
@@ -215,7 +239,7 @@ def _named(contents: Contents, wanted: ManifestId, now_s: float) -> Manifest:
 
 
 def _unreadable(contents: Contents, name: str, story: str, now_s: float) -> UnreadableCheckpointError:
-    newest = sorted(contents.known.values(), key=lambda m: (m.lineage, m.term, m.step), reverse=True)
+    newest = sorted(contents.known.values(), key=age, reverse=True)
     told = "; ".join(tell_manifest(one, now_s=now_s) for one in newest[:_SHOWN])
     beside = f"Readable beside it: {told}." if told else "No manifest can be read beside it."
     others = [damage.name for damage in contents.damaged if damage.name != name]

@@ -259,7 +259,7 @@ class LocalStorage:
         target = self._folder / _checked(name)
         temporary = target.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
         with _as_storage_error(name, self.uri):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(target.parent)
             try:
                 with temporary.open("xb") as out:
                     written = _copy_hashed(chunks, out)
@@ -303,13 +303,23 @@ class LocalStorage:
     def move(self, name: str, to: str) -> None:
         target = self._folder / _checked(to)
         with _as_storage_error(name, self.uri):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (self._folder / _checked(name)).replace(target)
-            _sync_folder(target.parent)
+            _make_folder(target.parent)
+            source = self._folder / _checked(name)
+            source.replace(target)
+            for folder in {target.parent, source.parent}:
+                _sync_folder(folder)
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder and those above it are there, after a power cut too: what a new folder holds would go with it."""
+    missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        _sync_folder(made.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable."""
+    """Make a change of the folder's names durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -19,7 +19,7 @@ from master.api.errors import StorageError
 from master.api.identities import ManifestId
 from master.api.manifest import Manifest
 from master.api.messages import FileRecord
-from master.api.resuming import HEAD, Contents, look_into
+from master.api.resuming import HEAD, Contents, age, look_into, overtaken_by
 from master.api.storage import Storage, check_file
 
 _MOST_LOOKS: Final = 3
@@ -87,7 +87,7 @@ def _verify(storage: Storage, contents: Contents, tell: Callable[[int, int], Non
                 *(problem for f in manifest.files if (problem := found[f.name, f.size_bytes, f.digest])),
             ),
         )
-        for manifest in sorted(contents.known.values(), key=lambda m: (m.lineage, m.term, m.step), reverse=True)
+        for manifest in sorted(contents.known.values(), key=age, reverse=True)
     )
     named = {name for name, _, _ in files}
     unnamed = tuple(name for name in contents.data_files if name not in named)
@@ -108,6 +108,10 @@ def _verify(storage: Storage, contents: Contents, tell: Callable[[int, int], Non
 def _head_problems(contents: Contents, unnamed: tuple[str, ...]) -> tuple[str, ...]:
     if contents.head is not None and contents.head not in contents.known:
         return (f"{HEAD}: names {contents.head}, which cannot be read here",)
+    if contents.head is not None and (
+        later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired)
+    ):
+        return (f"{HEAD}: names {contents.head}, but what {later} shows was committed after it",)
     if contents.head is None and contents.manifests and not any(one.name == HEAD for one in contents.damaged):
         return (f"{HEAD}: is missing, though there are manifests",)
     if contents.head is None and unnamed and not contents.known and not contents.damaged:

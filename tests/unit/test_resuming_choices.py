@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from master.api.audit import write_head_hint
+from master.api.audit import audit_storage, try_head_hint, write_head_hint
 from master.api.errors import ManifestError, StorageError, UnreadableCheckpointError
 from master.api.identities import HistoryId, Lineage, ManifestId
 from master.api.resuming import Answer, find_start, parse_answer, set_aside
 from master.api.storage import LocalStorage, write_manifest
+from master.api.verifying import verify_folder
 from master.folder import CheckpointFolder
 from tests.unit.test_manifest_codec import FILE, MANIFEST
 
@@ -284,3 +285,46 @@ def test_an_answer_that_makes_no_file_name_is_refused(text):
     """It comes from a command line or a variable."""
     with pytest.raises(ManifestError):
         parse_answer(text, NEW)
+
+
+@pytest.mark.parametrize("proof", ["retired", "chain"])
+def test_a_head_that_is_an_older_copy_is_refused(storage, proof):
+    """A rename that the disk lost, a file from a backup: it went back to the older checkpoint without a word."""
+    chain = [written(storage, "1", step=1)]
+    for step in (2, 3):
+        chain.append(written(storage, str(step), step=step, parent=chain[-1].id))
+    if proof == "retired":
+        storage.move("manifest-1.json", "retired-1.json")
+        storage.delete("manifest-3.json")
+    write_head_hint(storage, chain[0].id)
+    shown = "retired-1.json" if proof == "retired" else "manifest-3.json"
+    refused(storage, f"HEAD: names 1, but what {shown} shows was committed after it", "--from ")
+    assert any(shown in problem for problem in verify_folder(storage).problems)
+    if proof == "chain":
+        assert any(shown in problem for problem in audit_storage(storage).problems)
+
+
+def test_a_store_that_is_older_than_its_folder_is_refused(storage, chain):
+    """An etcd brought back from a snapshot: what was committed since would be trained again without a word."""
+    folder = CheckpointFolder(storage)
+    with pytest.raises(UnreadableCheckpointError, match="HEAD: names 2, which was committed after 1"):
+        folder.read_committed(chain[0].id)
+    assert folder.read_committed(chain[1].id) == chain[1]
+    write_head_hint(storage, chain[0].id)
+    assert folder.read_committed(chain[1].id) == chain[1], "a master was killed before it wrote HEAD"
+    storage.write_file("HEAD", [b"?"])
+    assert folder.read_committed(chain[1].id) == chain[1]
+
+
+def test_head_is_not_taken_from_another_job(storage, chain):
+    """Its own first commit follows another history's; what that one commits later is nobody else's to replace."""
+    folder = CheckpointFolder(storage)
+    mine = written(storage, "m", step=3, parent=chain[1].id, history=NEW, lineage=Lineage(2))
+    theirs = written(storage, "t", step=4, parent=chain[1].id)
+    write_head_hint(storage, theirs.id)
+    with pytest.raises(StorageError, match="HEAD: names t, which is of another job's history"):
+        folder.note_head(mine.id)
+    assert try_head_hint(storage) == theirs.id
+    write_head_hint(storage, chain[1].id)
+    folder.note_head(mine.id)
+    assert try_head_hint(storage) == mine.id

@@ -1,9 +1,11 @@
 """A checkpoint file stands complete under its name, or not at all."""
 
 import errno
+import os
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
@@ -202,3 +204,43 @@ def temporary_files(storage):
     if isinstance(storage, RemoteStorage):
         return [path for path in storage._filesystem.find(storage._root) if ".part-" in path]
     return list(storage._folder.glob(".part-*"))
+
+
+def names_in(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+class PowerCut:
+    """Which names a power cut leaves: those that stood in a folder when it was last synced."""
+
+    def __init__(self, monkeypatch, root):
+        self.root, self.durable, fsync = root, {root: names_in(root)}, os.fsync
+
+        def record(descriptor):
+            fsync(descriptor)
+            path = Path(f"/proc/self/fd/{descriptor}").readlink()
+            if path.is_dir():
+                self.durable[path] = names_in(path)
+
+        monkeypatch.setattr(os, "fsync", record)
+
+    def left(self, folder=None):
+        """All files that are still found from the root."""
+        folder = folder or self.root
+        paths = [folder / name for name in self.durable.get(folder, ())]
+        return {p for p in paths if not p.is_dir()}.union(*(self.left(p) for p in paths if p.is_dir()))
+
+
+def test_a_written_file_is_found_after_a_power_cut_in_a_new_folder_too(tmp_path, monkeypatch):
+    """The folders above it were not synced: a first checkpoint was gone as a whole, and the job began anew."""
+    cut, folder = PowerCut(monkeypatch, tmp_path), tmp_path / "of" / "jobs" / "digits"
+    LocalStorage(folder).write_file("HEAD", [b"1"])
+    assert cut.left() == {folder / "HEAD"}
+
+
+def test_a_moved_file_is_found_under_one_name_after_a_power_cut(tmp_path, monkeypatch):
+    """What is set aside came back beside what began anew."""
+    cut, storage = PowerCut(monkeypatch, tmp_path), LocalStorage(tmp_path)
+    storage.write_file("HEAD", [b"1"])
+    storage.move("HEAD", "aside/new/HEAD")
+    assert cut.left() == {tmp_path / "aside" / "new" / "HEAD"}

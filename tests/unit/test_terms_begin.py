@@ -126,8 +126,12 @@ async def test_the_lease_of_the_process_before_at_this_place_is_given_back(tmp_p
     await asyncio.gather(serving, return_exceptions=True)
 
 
-async def test_a_master_that_follows_before_the_first_commit_keeps_the_answers_history(tmp_path):
-    """Head is still the checkpoint of the old history; what is committed next belongs to the answer's (M8, M11)."""
+@pytest.mark.parametrize(
+    ("mine", "is_answer", "origin"),
+    [("new", True, ("new", 8)), ("new", False, ("new", 8)), ("", False, ("old", 1))],
+)
+async def test_what_is_committed_next_belongs_to_the_jobs_own_history(tmp_path, mine, is_answer, origin):
+    """Head is still that of the old one, whichever master follows; who has no history goes on in the old one (M11)."""
     folder = LocalStorage(tmp_path)
     manifest = replace(MANIFEST, lineage=Lineage(7), founded=Lineage(1), history=HistoryId("old"), files=())
     write_manifest(folder, manifest)
@@ -135,8 +139,8 @@ async def test_a_master_that_follows_before_the_first_commit_keeps_the_answers_h
     variables = {
         "EDL_JOB": "digits",
         "EDL_CHECKPOINT_URI": str(tmp_path),
-        "EDL_HISTORY": "new",
-        "EDL_CHECKPOINT_START": manifest.id,
+        "EDL_HISTORY": mine,
+        "EDL_CHECKPOINT_START": manifest.id if is_answer else "",
     }
     store, origins = MemoryCluster().store("digits"), []
     for _ in range(3):
@@ -145,8 +149,8 @@ async def test_a_master_that_follows_before_the_first_commit_keeps_the_answers_h
         terms = Terms(settings=settings, store=store, folder=storage, server=server, counts=Counts())
         serving = asyncio.create_task(terms.run(holder="me"))
         await led(server)
-        origin = server.term._state.origin
-        origins.append((origin.history, origin.founded))
+        found = server.term._state.origin
+        origins.append((found.history, found.founded))
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-    assert origins == [("new", 8)] * 3
+    assert origins == [origin] * 3

@@ -32,7 +32,7 @@ class JobPlace:
     checkpoint_uri: str
     token_file: Path
     token: str = field(repr=False)  # what the file holds
-    history: str = ""  # of the checkpoints that begin with this job
+    history: str = ""  # of the checkpoints that begin with an answer to an unreadable folder
 
 
 def inherit(environment: Mapping[str, str], *, path_first: Path, cpu_milli: int) -> dict[str, str]:
@@ -91,7 +91,7 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
         "EDL_SERVERS": str(servers.minimum),
         "EDL_MAX_SERVERS": str(servers.maximum + SPARE_ORDINALS if servers.maximum else 0),
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
-        "EDL_HISTORY": place.history,
+        "EDL_HISTORY": place.history if job.checkpoint.start else "",  # else it goes on in that of its folder
         "EDL_CHECKPOINT_START": job.checkpoint.start,
     }
 
