@@ -16,6 +16,7 @@ import threading
 from contextlib import AsyncExitStack
 from typing import Final
 
+from master.api.descriptors import raise_limit
 from master.api.errors import ContractError
 from master.api.folder_lock import hold_as_writer
 from master.api.hello import Hello
@@ -65,6 +66,7 @@ class _Observed:
 
 def main() -> int:
     _set_up_logging()
+    raise_limit()
     with asyncio.Runner() as runner:
         code = _serve(runner)
         _end_within(FOLDER_GRACE_S, code)

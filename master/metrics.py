@@ -1,20 +1,24 @@
 """What Prometheus reads of a master.  Nothing here costs the writer more than adding to an integer.
 
-Counters are plain integers of the running term; gauges are computed from the job's status when somebody asks, in the
-HTTP server's thread: the state is one frozen value, so a thread may read it.
+Counters are plain integers of the running term; gauges are computed from the job's status when somebody asks, in
+a thread of its own: the state is one frozen value, so a thread may read it.  A kubelet asks here whether this process
+still moves, so strangers must not keep it out (`master.api.pages`).
 """
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from master.api.identities import Role
+from master.api.pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
 from master.api.status import JobStatus
 from master.config import Address
 from master.errors import PortInUseError
@@ -114,17 +118,26 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def serve_metrics(master: Observed, listen: Address) -> Callable[[], None]:
-    """Serves them from now on; the answer stops it.  Raises PortInUseError."""
+    """Serves them from now on, in a thread of its own; the answer stops it.  Raises PortInUseError."""
     registry = CollectorRegistry()
     registry.register(MasterCollector(master))
+    page = Kept(lambda: Page(body=generate_latest(registry), kind=PROMETHEUS_TEXT))
     try:
-        server, thread = start_http_server(listen.port, listen.host, registry)
+        listening = listen_at(listen.host, listen.port)
     except OSError as error:
         raise PortInUseError(str(listen)) from error
+    loop, ended = asyncio.new_event_loop(), asyncio.Event()
+
+    async def serve() -> None:
+        async with serving(listening, {"/metrics": page}):
+            await ended.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), name="metrics", daemon=True)
+    thread.start()
 
     def stop() -> None:
-        server.shutdown()
-        server.server_close()
+        loop.call_soon_threadsafe(ended.set)
         thread.join()
+        loop.close()
 
     return stop

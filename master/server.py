@@ -20,8 +20,9 @@ import grpc
 import grpc.aio
 
 from master.api.calls import CONNECT, SET_SERVERS, STATUS
-from master.api.channel import SERVER_OPTIONS
+from master.api.channel import MOST_CONNECTIONS, SERVER_OPTIONS
 from master.api.codec import decode_hello, decode_member_envelope, encode_hello, encode_master_envelope
+from master.api.descriptors import most_connections
 from master.api.document import encode_document
 from master.api.edl.master.v1 import master_pb2, master_pb2_grpc
 from master.api.errors import WireError
@@ -71,7 +72,8 @@ class MasterServer(master_pb2_grpc.MasterServicer):
         if isinstance(listen, SocketAddress):
             _check_socket(listen)
         interceptors = [self._gate] if self._gate else []
-        server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
+        bound = ("grpc.max_allowed_incoming_connections", most_connections(MOST_CONNECTIONS))  # more are cut at once
+        server = grpc.aio.server(interceptors=interceptors, options=(*SERVER_OPTIONS, bound))
         master_pb2_grpc.add_MasterServicer_to_server(self, server)
         try:
             port = server.add_insecure_port(str(listen)) if tls is None else _add_secure_port(server, listen, tls)

@@ -6,15 +6,14 @@ seen the cluster.  An API server that does not answer makes nobody unhealthy: a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from http import HTTPStatus
+from typing import Final
 
-from aiohttp import web
-
-from autoscaler.operator.metrics import CONTENT_TYPE
 from autoscaler.operator.settings import Address
+from master.api.pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
 
 STUCK_AFTER_S: Final = 120.0
 """A pass of the loop is bounded by its calls, 30 s each; one that takes this long hangs."""
@@ -41,47 +40,32 @@ class State:
         return self.is_synced if self.is_leading else self.knows_leader
 
 
-class HealthServer:
-    """An async context: inside it the port is open.  `port` is where."""
+@asynccontextmanager
+async def health_pages(
+    address: Address, *, state: Callable[[], State], render: Callable[[], bytes]
+) -> AsyncIterator[int]:
+    """Inside, the port is open; the value is its number.  Raises OSError."""
+    listening = listen_at(address.host, address.port)
+    port: int = listening.getsockname()[1]
+    pages: dict[str, Callable[[], Page]] = {
+        "/healthz": lambda: _healthz(state()),
+        "/readyz": lambda: _readyz(state()),
+        "/metrics": Kept(lambda: Page(body=render(), kind=PROMETHEUS_TEXT)),
+    }
+    async with serving(listening, pages):
+        yield port
 
-    port: int
 
-    def __init__(self, address: Address, *, state: Callable[[], State], render: Callable[[], bytes]) -> None:
-        self._address = address
-        self._state = state
-        self._render = render
-        application = web.Application()
-        application.add_routes(
-            [
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
-                web.get("/metrics", self._metrics),
-            ]
-        )
-        self._runner = web.AppRunner(application, access_log=None)
+def _healthz(state: State) -> Page:
+    text = "ok" if state.is_healthy else f"the loop has not gone round for {state.passed_s:.0f} s"
+    return _told(text, is_good=state.is_healthy)
 
-    async def __aenter__(self) -> Self:
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._address.host, self._address.port)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._runner.cleanup()
+def _readyz(state: State) -> Page:
+    role = "leads" if state.is_leading else "stands by"
+    text = f"{role}{'' if state.is_ready else ', not ready'}{': ' + state.problem if state.problem else ''}"
+    return _told(text, is_good=state.is_ready)
 
-    async def _healthz(self, _: web.Request) -> web.Response:
-        state = self._state()
-        text = "ok" if state.is_healthy else f"the loop has not gone round for {state.passed_s:.0f} s"
-        return web.Response(text=f"{text}\n", status=200 if state.is_healthy else 503)
 
-    async def _readyz(self, _: web.Request) -> web.Response:
-        state = self._state()
-        role = "leads" if state.is_leading else "stands by"
-        text = f"{role}{'' if state.is_ready else ', not ready'}{': ' + state.problem if state.problem else ''}"
-        return web.Response(text=f"{text}\n", status=200 if state.is_ready else 503)
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._render(), headers={"Content-Type": CONTENT_TYPE})
+def _told(text: str, *, is_good: bool) -> Page:
+    return Page(body=f"{text}\n".encode(), status=HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE)

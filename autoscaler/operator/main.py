@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.api.port import Api
 from autoscaler.jobs.masters import Masters
 from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.following import SLIMS
-from autoscaler.operator.health import HealthServer, State
+from autoscaler.operator.health import State, health_pages
 from autoscaler.operator.leading import Leading
 from autoscaler.operator.lease import Lease
 from autoscaler.operator.metered import MeteredApi
@@ -42,9 +42,8 @@ async def run(settings: OperatorSettings) -> None:
         api = MeteredApi(await connect(settings.kubeconfig, slims=SLIMS), metrics.count_call)
         stack.push_async_callback(api.close)
         operator = Operator(api, settings, metrics)
-        server = HealthServer(settings.listen, state=operator.state, render=operator.render_metrics)
-        await stack.enter_async_context(server)
-        log.info("listens on port %d", server.port)
+        pages = health_pages(settings.listen, state=operator.state, render=operator.render_metrics)
+        log.info("listens on port %d", await stack.enter_async_context(pages))
         work = asyncio.create_task(operator.run(), name="operator")
         stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from autoscaler.clusters.port import Outcome
 from autoscaler.domain import Action, Decision, JobName, Pod, PodPhase, Role, ServerMove
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 ERRORS_KEPT_S: Final = 3600.0  # longer than alerts look back
 JOB: Final = ("namespace", "job")

@@ -11,6 +11,8 @@ from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # a RESTORE names every bucket of every file; most messages are below 1 kB
 
+MOST_CONNECTIONS: Final = 24_576  # of one master: two roles of 10,000 at most, and some that come again
+
 _SAME: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -32,6 +34,6 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_SAME,
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),  # below keepalive_time_ms
     ("grpc.max_concurrent_streams", 64),  # of one connection; a member has one, the cluster side a few questions
-    ("grpc.server_handshake_timeout_ms", 10_000),  # for who connects and says nothing; gRPC's own is two minutes
+    ("grpc.server_handshake_timeout_ms", 5_000),  # for who connects and says nothing; a member tries no longer either
     ("grpc.so_reuseport", 0),  # a port in use is an error, never shared
 )

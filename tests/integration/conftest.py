@@ -4,6 +4,7 @@ And parameter servers in this process, for those that ask for them.
 """
 
 import os
+import resource
 import sys
 import threading
 
@@ -14,6 +15,15 @@ from master.etcd_server.finder import find_etcd
 from master.store.etcd.config import EtcdConfig
 from master.store.etcd.store import EtcdStore
 from tests.integration.data_path_stage import Job
+
+
+@pytest.fixture
+def many_descriptors():
+    """A thousand connections of strangers come from this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,8 @@ JOB = "digits"
 class MasterProcess:
     """One master; `start` again after its end makes a new process with the same settings."""
 
+    program = (sys.executable, "-m", "master")
+
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
         self.log_file = folder / f"{environment.get('EDL_NAME', 'master')}.log"
@@ -64,7 +66,7 @@ class MasterProcess:
         self._address_file.unlink(missing_ok=True)
         with self.log_file.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "master", env=self._environment, stdout=log, stderr=log
+                *self.program, env=self._environment, stdout=log, stderr=log
             )
         async with asyncio.timeout(BUDGET_S):
             while not self._address_file.exists():

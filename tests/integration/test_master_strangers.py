@@ -1,6 +1,7 @@
 """Who holds the master's port without being the master, and who knocks at it without the secret (ADR 0171)."""
 
 import asyncio
+import sys
 import threading
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -122,6 +123,32 @@ async def test_a_strangers_large_messages_are_not_read(tmp_path, method):
         assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}
         assert memory_of(master._process.pid) - before < 100
         await until_it_leads(master, token=TOKEN)
+
+
+def count(folder):
+    return len(list(Path(folder).iterdir()))
+
+
+class NarrowMaster(MasterProcess):
+    """It may have a thousand open files, as on many machines."""
+
+    program = ("sh", "-c", 'ulimit -n 1024; exec "$0" -m master', sys.executable)
+
+
+@pytest.mark.usefixtures("many_descriptors")
+async def test_silent_connections_leave_a_master_its_files(tmp_path):
+    """They took every descriptor: no checkpoint could be written, no store be reached, no metrics be asked."""
+    (tmp_path / "token").write_text(TOKEN)
+    master = NarrowMaster(tmp_path, EDL_TOKEN_FILE=str(tmp_path / "token"))
+    async with running(master):
+        await until_it_leads(master, token=TOKEN)
+        host, _, port = master.address.rpartition(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(1100)]
+        assert count(f"/proc/{master._process.pid}/fd") < 600
+        await until_it_leads(master, token=TOKEN)  # when their time to say something is over
+        assert "File descriptor limit reached" not in master.log
+        for _, writer in silent:
+            writer.transport.abort()
 
 
 async def code_of(call):

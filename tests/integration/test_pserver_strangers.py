@@ -1,7 +1,6 @@
 """Who may speak to a parameter server, and what becomes of those who may not, speak badly or not at all."""
 
 import logging
-import resource
 import socket
 import struct
 import time
@@ -37,15 +36,6 @@ def strict_port(new_job):
     listener = Listener(job.servers[0].service, Security(), listening, limits)
     yield job, listener
     listener.close()
-
-
-@pytest.fixture
-def many_descriptors():
-    """Both ends of a thousand connections are in this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def wait_until(holds):

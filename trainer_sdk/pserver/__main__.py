@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
+from master.api.descriptors import raise_limit
 from master.api.errors import StorageError
 from master.api.folder_lock import hold_as_writer
 from master.api.hello import Hello
@@ -56,6 +57,7 @@ def main() -> int:
     2: wrong environment; 70: a bug.
     """
     sys.setswitchinterval(_SWITCH_S)
+    raise_limit()
     handler = logging.StreamHandler()
     handler.setFormatter(PlainLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -1,0 +1,134 @@
+"""Pages over HTTP for whoever asks: Prometheus, a kubelet, and every stranger that reaches the port (ADR 0192).
+
+The problem: this door asks nobody who he is, and stands in a process whose descriptors, memory and time belong to a job
+or to the whole cluster.  So there are only so many connections, and the oldest makes way for a new one; each has one
+request, small and soon over; and a page that takes long to make is made once a second, however many ask for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+import time
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+log: Final = logging.getLogger(__name__)
+
+PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_MOST_CONNECTIONS: Final = 256
+"""Whoever means it has its answer within milliseconds, so that strangers push out strangers."""
+
+_BACKLOG: Final = 64  # taken at once: far fewer than there are places
+_MOST_HEAD_BYTES: Final = 8192
+_ANSWER_WITHIN_S: Final = 15.0  # a whole connection; a scrape's own limit is 10 s as a rule
+_PIECE_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    kind: str = "text/plain; charset=utf-8"
+
+
+class Kept:
+    """A page that is made anew once it is `kept_s` old, and not before, whoever asks."""
+
+    def __init__(self, make: Callable[[], Page], *, kept_s: float = 1.0) -> None:
+        self._make = make
+        self._kept_s = kept_s
+        self._page: Page | None = None
+        self._made_s = -math.inf
+
+    def __call__(self) -> Page:
+        if self._page is None or time.monotonic() - self._made_s >= self._kept_s:
+            self._page = self._make()
+            self._made_s = time.monotonic()  # a page that takes seconds leaves as long to others
+        return self._page
+
+
+def listen_at(host: str, port: int) -> socket.socket:
+    """A listening socket for `serving`.  Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+
+
+@asynccontextmanager
+async def serving(listening: socket.socket, pages: Mapping[str, Callable[[], Page]]) -> AsyncIterator[None]:
+    """Inside, the pages are there by their paths; afterwards the socket is closed and every connection cut."""
+    connections = _Connections(pages)
+    server = await asyncio.start_server(connections.take, sock=listening, backlog=_BACKLOG, limit=_MOST_HEAD_BYTES)
+    try:
+        yield
+    finally:
+        server.close()
+        await connections.end()
+        await server.wait_closed()
+
+
+class _Connections:
+    def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
+        self._pages = pages
+        self._open: dict[asyncio.Task[None], None] = {}  # oldest first
+
+    async def take(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """One connection, from its request to its answer."""
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._open) >= _MOST_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.cancel()
+        self._open[task] = None
+        try:
+            async with asyncio.timeout(_ANSWER_WITHIN_S):
+                await self._converse(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # the asker has gone, or is none
+        except asyncio.CancelledError:
+            pass  # cut; asyncio's own caller would print it as an error
+        except Exception:
+            log.exception("a page could not be made")
+        finally:
+            self._open.pop(task, None)
+            writer.transport.abort()
+
+    async def end(self) -> None:
+        """None is open afterwards."""
+        tasks = tuple(self._open)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _converse(self, reader: StreamReader, writer: StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        method, _, rest = head.partition(b" ")
+        page = self._page(method, rest.partition(b" ")[0])
+        writer.write(
+            f"HTTP/1.1 {page.status.value} {page.status.phrase}\r\nContent-Type: {page.kind}\r\n"
+            f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n".encode()
+        )
+        body = memoryview(b"" if method == b"HEAD" else page.body)
+        for start in range(0, len(body), _PIECE_BYTES):  # who does not read holds one piece, not the page
+            writer.write(body[start : start + _PIECE_BYTES])
+            await writer.drain()
+        writer.write_eof()
+        with suppress(OSError):
+            while await reader.read(_PIECE_BYTES):  # until the asker has it all: an abort could overtake the answer
+                pass
+
+    def _page(self, method: bytes, target: bytes) -> Page:
+        if method not in (b"GET", b"HEAD"):
+            return Page(body=b"only GET is known here\n", status=HTTPStatus.METHOD_NOT_ALLOWED)
+        make = self._pages.get(target.partition(b"?")[0].decode("ascii", errors="replace"))
+        if make is None:
+            return Page(body=b"there is no such page\n", status=HTTPStatus.NOT_FOUND)
+        return make()
