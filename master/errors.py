@@ -61,9 +61,6 @@ class ValueTooLargeError(PermanentError):
             f"{what}: {size_bytes:,} bytes, more than the {limit_bytes:,} that one value in the store may have. "
             "Put the bulk into a file and store its name and digest."
         )
-        self.what = what
-        self.size_bytes = size_bytes
-        self.limit_bytes = limit_bytes
 
 
 class EtcdServerError(PermanentError):

@@ -4,7 +4,8 @@ import pytest
 
 from master.config import Address, Settings, parse_address
 from master.errors import InvalidSettingError
-from master.job.domain import SECOND, AfterLoss
+from master.job.domain import SECOND, AfterLoss, JobConfig
+from master.leadership import LeadershipTiming
 
 LEAST = {"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": "/ck"}
 
@@ -22,6 +23,19 @@ def test_the_least_environment_has_defaults_for_the_rest():
     assert settings.config.after_loss is AfterLoss.ROLL_BACK
     assert not settings.token
     assert not settings.has_standbys
+
+
+def test_what_is_not_said_is_as_the_master_has_it():
+    """The variables have no defaults of their own beside those of the parts that they set."""
+    settings = Settings.from_environment(LEAST)
+    assert settings.config == JobConfig(servers=0)
+    assert settings.timing == LeadershipTiming()
+
+
+def test_a_socket_is_listened_on_by_the_address_that_was_told(tmp_path):
+    """As gRPC reads it."""
+    settings = Settings.from_environment({**LEAST, "EDL_LISTEN": f"unix:{tmp_path}/m.sock"})
+    assert str(settings.listen) == f"unix:{tmp_path}/m.sock"
 
 
 def test_everything_can_be_said(tmp_path):

@@ -64,6 +64,26 @@ def test_grant_takes_the_lowest_positions_first(driver):
     assert second.positions.bounds[0] == first.positions.bounds[1]
 
 
+def test_settled_is_what_head_has_and_what_was_quarantined_since():
+    """M4: a quarantine newer than the checkpoint stays, one that the checkpoint knows is taken over."""
+    books = dispatch.Dispatch(everything=PositionSet.span(0, 50), todo=PositionSet.span(10, 30))
+    books = replace(
+        books, done=PositionSet.span(0, 10), quarantined=PositionSet.span(40, 50), skipping=PositionSet.span(30, 40)
+    )
+    settled = dispatch.settle(books, PositionSet.span(0, 20), PositionSet.span(30, 40))
+    dispatch.check_invariants(settled)
+    assert (settled.committed, settled.quarantined) == (PositionSet.span(0, 20), PositionSet.span(30, 50))
+    assert (settled.todo, settled.done, settled.skipping) == (PositionSet.span(20, 30), EMPTY, EMPTY)
+
+
+def test_a_request_whose_leases_are_trained_waits_when_it_is_asked_again(driver):
+    """Rule 10: its answer is not another grant, and not silence."""
+    member = driver.trainer("t0")
+    (lease,) = driver.leases(member, 1)
+    ack(driver, member, lease)
+    assert isinstance(driver.acquire(member, 1), Wait)
+
+
 def test_what_comes_back_is_granted_before_all_else(driver):
     """Rule 16: to the front."""
     one, other = driver.trainer("t0"), driver.trainer("t1")

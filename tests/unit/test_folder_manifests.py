@@ -1,5 +1,6 @@
 """The folder keeps what is needed and adopts only what is whole (rules 24, 25)."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -13,6 +14,7 @@ from master.api.manifest import Manifest
 from master.api.storage import LocalStorage
 from master.folder import CheckpointFolder, in_time
 from tests.unit.test_manifest_codec import FILE, MANIFEST
+from tests.unit.test_storage_folder import leave_a_temporary_file, temporary_files
 
 
 @pytest.fixture
@@ -74,6 +76,17 @@ def test_what_is_not_wanted_is_retired_and_goes_with_its_files_later(storage, fo
     assert not storage.exists(orphan.files[0].name)
     assert not storage.exists(base.files[0].name)
     assert all(storage.exists(m.files[0].name) for m in (head, newer, coming))
+
+
+def test_part_files_of_dead_writers_go_with_old_files(storage, folder):
+    """A folder that many writers died in does not fill up."""
+    head = written(storage, folder, "head", step=4)
+    leave_a_temporary_file(storage)
+    (part,) = temporary_files(storage)
+    os.utime(part, (0, 0))
+    folder.retain(frozenset({head.id}))
+    assert not temporary_files(storage)
+    assert storage.exists(head.files[0].name)
 
 
 def test_what_another_history_wrote_is_never_deleted(storage, folder):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from master.api.messages import Activate, AskMarks, Fenced, Freeze, Released, Restore, RouteChanged, ServerLeaving, Skip
-from master.api.positions import EMPTY, PositionSet
+from master.api.positions import EMPTY, PositionSet, union
 from master.job import deadlines
 from master.job.domain import (
     SECOND,
@@ -327,6 +327,16 @@ def test_a_new_master_knows_where_second_copies_are_and_loses_nothing_with_one_o
     assert not driver.state.moves.unready, "they have said so"
     lose(driver, servers, 1)
     assert (owners(driver), driver.state.number) == (["s0"] * 4, 1)
+
+
+def test_a_new_master_tells_each_server_at_once_what_it_is_the_backup_of():
+    """The one before may have died with the order unsaid, and pushes wait for backups (rules 27, 61)."""
+    driver, servers = paired()
+    before = [len(to(driver, server.key, Activate)) for server in servers]
+    new_master(driver, servers)
+    for server, count in zip(servers, before, strict=True):
+        told = to(driver, server.key, Activate)[count:]
+        assert union(order.buckets for order in told if order.is_backup) == server.standby
 
 
 def test_a_server_that_dies_before_the_others_have_come_to_a_new_master_costs_no_roll_back():

@@ -22,12 +22,15 @@ from master.api.messages import (
     Progress,
     RankChanged,
     Refused,
+    Registered,
     RegisterTrainer,
+    ServerWelcome,
 )
 from master.api.positions import EMPTY
 from master.api.status import JobPhase, JobStatus
 from master.job import machine
 from master.job.domain import (
+    SECOND,
     Durable,
     Event,
     Instant,
@@ -286,6 +289,14 @@ def test_rank_is_not_told_again_when_it_stays():
     driver.trainer("t0")
     said = RegisterTrainer(name=T0.name, ordinal=0, incarnation=T0.incarnation, lineage=1)
     assert not [message for message in driver.say(T0, said) if isinstance(message, RankChanged)]
+
+
+def test_members_are_told_how_often_to_report():
+    """In seconds."""
+    driver, servers = serving(JobConfig(servers=2, bucket_count=4, report_every_ns=2 * SECOND))
+    assert [said.report_every_s for to, said in driver.sent if isinstance(said, Registered | ServerWelcome)] == [
+        2.0
+    ] * (len(servers) + 2)
 
 
 def test_status_adds_up_and_has_an_outside_form():

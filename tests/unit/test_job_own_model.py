@@ -86,6 +86,31 @@ def test_offer_of_another_world_is_refused(driver):
     assert driver.head is None
 
 
+@pytest.mark.parametrize(("world", "lineage"), [(9, 1), (1, 9)])
+def test_offer_is_refused_where_world_or_file_alone_is_of_another(driver, world, lineage):
+    """Rule 35: what was said and what the file carries are both of the current world."""
+    done = train(driver, T0, 1)
+    assert driver.state.number == 1
+    answers = driver.say(T0, OfferCheckpoint(offer=1, world=world, file=file_of(driver, done, lineage=lineage)))
+    assert (answers[0].manifest, driver.head) == (None, None)
+
+
+def test_no_commit_is_due_where_trainers_have_the_model(driver):
+    """They offer checkpoints: nothing may wait for the master to begin one."""
+    train(driver, T0, 1)
+    assert not driver.state.is_commit_due
+
+
+def test_names_of_checkpoints_sort_by_time(driver):
+    """Rule 4: each has a number of its own, higher than those before."""
+    names = []
+    done = EMPTY
+    for number in (1, 2, 3):
+        done |= train(driver, T0, number)
+        names.append(offer(driver, T0, done, number=number).manifest)
+    assert names == sorted(set(names))
+
+
 def test_offer_that_lacks_what_head_has_is_refused(driver):
     """Rule 35: its data contain head's."""
     done = train(driver, T0, 1)

@@ -154,6 +154,8 @@ def test_win_that_comes_too_late_is_given_back(candidate):
     candidate.on(Ticked(), 0.0)
     assert candidate.on(CampaignWon(leadership=MINE, sent_s=0.0), 4.0) == (GiveBack(leadership=MINE),)
     assert candidate.state.role is Role.FOLLOWER
+    assert candidate.on(Ticked(), 4.9) == ()
+    assert candidate.on(Ticked(), 5.0) == (Campaign(),)
 
 
 def test_resigned_leader_gives_back_and_campaigns_no_more(leader):

@@ -124,6 +124,8 @@ def test_gradients_are_views_of_the_body_they_came_in():
     dense, sparse = gradients_in(body, SECTIONS, LAYOUT)
     assert dense.values.tolist() == [1, 2, 3]
     assert (sparse.ids.tolist(), sparse.rows.tolist()) == ([4, 8], rows.tolist())
+    none = gradients_in(memoryview(bytearray(16)), (Section(0, Shape.DENSE, 3), Section(1, Shape.SPARSE, 0)), LAYOUT)
+    assert (none[1].ids.tolist(), none[1].rows.tolist()) == ([], [])
     dense.values[0] = 9
     assert np.frombuffer(body, np.float32, 1)[0] == 9
 

@@ -118,9 +118,8 @@ def test_value_too_large_is_refused_with_key_and_size():
     with pytest.raises(ValueTooLargeError, match="/edl/v1/jobs/digits/route: 524,289 bytes"):
         Transaction(term=1, writes=(Put(keys.route, bytes(MAX_VALUE_BYTES + 1)),))
     parts = tuple(Put(keys.named(f"part-{n}"), bytes(MAX_VALUE_BYTES)) for n in range(3))
-    with pytest.raises(ValueTooLargeError, match="part-2") as refusal:
+    with pytest.raises(ValueTooLargeError, match=f"part-2: .* more than the {MAX_TRANSACTION_BYTES:,}"):
         Transaction(term=1, writes=parts)
-    assert refusal.value.limit_bytes == MAX_TRANSACTION_BYTES
 
 
 def test_key_written_twice_is_a_bug():

@@ -94,6 +94,19 @@ async def test_the_writer_takes_events_in_turns():
     assert inbox.take(2) == []
 
 
+async def test_an_inbox_that_was_emptied_waits_for_the_next_event():
+    """Else the writer would turn without end."""
+    inbox = Inbox(limit=10)
+    inbox.add(event(1))
+    inbox.take(5)
+    waiting = asyncio.create_task(inbox.wait(None))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    inbox.add(event(2))
+    await waiting
+
+
 async def test_members_wait_while_the_writer_is_behind_and_outcomes_do_not():
     """Back-pressure reaches the stream; the answer of the store is never refused."""
     inbox = Inbox(limit=2)

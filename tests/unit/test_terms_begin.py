@@ -9,7 +9,7 @@ import pytest
 from master.api.audit import write_head_hint
 from master.api.codec import encode_member_envelope
 from master.api.hello import Hello
-from master.api.identities import HistoryId, Lineage
+from master.api.identities import HistoryId, Lineage, ManifestId
 from master.api.storage import LocalStorage, write_manifest
 from master.config import Settings
 from master.errors import FencedError, StoreUnavailableError
@@ -122,6 +122,27 @@ async def test_the_lease_of_the_process_before_at_this_place_is_given_back(tmp_p
                 await asyncio.sleep(0)
         assert server.term is None
         assert await store.read_leader() == before
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.mark.parametrize("lineage", [0, 7])
+async def test_a_history_begins_above_all_that_the_folder_holds(tmp_path, lineage):
+    """Its numbers are nobody else's, and none is left out: the first job of a folder begins at 1 (M11)."""
+    folder = LocalStorage(tmp_path)
+    variables = {"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": str(tmp_path)}
+    if lineage:
+        name = ManifestId(f"{lineage:06d}-0000000001-000001-old")
+        write_manifest(folder, replace(MANIFEST, id=name, lineage=Lineage(lineage), files=()))
+        variables |= {"EDL_HISTORY": "new", "EDL_CHECKPOINT_START": "anew"}
+    server = MasterServer(hello=Hello(job="digits"), token="")
+    settings, storage = Settings.from_environment(variables), CheckpointFolder(folder)
+    terms = Terms(
+        settings=settings, store=MemoryCluster().store("digits"), folder=storage, server=server, counts=Counts()
+    )
+    serving = asyncio.create_task(terms.run(holder="me"))
+    await led(server)
+    assert server.term._state.origin.founded == lineage + 1
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
 

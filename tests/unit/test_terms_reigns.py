@@ -122,3 +122,15 @@ async def test_a_master_that_another_one_has_followed_ends(tmp_path):
         with pytest.raises(SteppedDownError, match="another leads"):
             await asyncio.wait_for(life, WAIT_S)
         assert server.term is None
+
+
+async def test_a_bug_in_what_a_term_started_ends_the_process(tmp_path, monkeypatch):
+    """What can go wrong is an event; anything else is told by a crash, not by a job that stands still."""
+
+    def breaks(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(CheckpointFolder, "discard_leftovers", breaks)
+    async with serving(tmp_path, Store()) as (_, life):
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(life, WAIT_S)

@@ -8,10 +8,12 @@ from master.api.messages import (
     Acquire,
     BucketMarks,
     Declare,
+    Drain,
     Ended,
     Failed,
     Fenced,
     FileRecord,
+    FinalSaved,
     Granted,
     Leave,
     OfferAnswered,
@@ -32,9 +34,11 @@ from trainer_sdk.protocol import (
     DrainDeadlinePassed,
     DrainRequested,
     Ending,
+    FinalHookRun,
     Finish,
     GiveBatch,
     LeaveRequested,
+    OfferSettled,
     Restart,
     ScriptFailed,
     Send,
@@ -234,3 +238,41 @@ def test_an_own_model_is_asked_for_when_only_its_checkpoint_is_missing():
 
     assert CheckpointWanted() not in trainer.feed(wait)
     assert trainer.state.held == EMPTY
+
+
+def test_a_batch_whose_lease_was_not_kept_is_void(trainer):
+    """Rule 18: of the same lineage; the leases are another's by now, and so is what was in hand of them."""
+    trainer.feed(BatchWanted(), StreamBroken(), StreamOpened())
+
+    effects = trainer.feed(registered())
+
+    assert effects[0] == Discard(flight=0)
+    assert trainer.feed(BatchDone(flight=0)) == []
+
+
+def test_the_final_hook_is_told_while_there_is_somebody_to_tell(trainer):
+    """The job is complete once it ran (rule 32)."""
+    assert trainer.feed(FinalHookRun()) == [FinalSaved()]
+    assert trainer.feed(StreamBroken(), FinalHookRun()) == []
+
+
+def test_an_answer_to_another_offer_settles_nothing():
+    """Rule 35: the script waits for the answer to its last one."""
+    trainer = Trainer(own_model=True)
+    trainer.join()
+    file = FileRecord(name="m", size_bytes=1, digest="", lineage=Lineage(1), marks=())
+    trainer.feed(CheckpointWritten(offer=2, file=file))
+
+    assert trainer.feed(OfferAnswered(offer=1, manifest=ManifestId("a"))) == []
+    answer = OfferAnswered(offer=2, manifest=ManifestId("b"))
+    assert trainer.feed(answer, answer) == [OfferSettled(answer=answer)]
+
+
+def test_a_second_request_to_drain_changes_nothing(trainer):
+    """SIGTERM may come twice, and beside the master's word; after the end nothing is asked for either."""
+    trainer.feed(DrainRequested(reason="SIGTERM"))
+    before = trainer.state
+    assert trainer.feed(Drain(reason="scaled down", deadline_s=1.0), DrainRequested(reason="SIGTERM")) == []
+    assert trainer.state == before
+    trainer.feed(LeaveRequested(reason="drained"))
+    assert trainer.feed(DrainRequested(reason="SIGTERM")) == []
