@@ -1,7 +1,8 @@
 """The faults that are planted: one small change of the source each, found in its syntax tree (pure).
 
-Left alone: what is no behaviour (annotations, docstrings, texts, logging, decorators) and what guards invariants
-(`assert`, `assert_never`): a program without its assertions is the same program.
+Left alone: what is no behaviour (annotations, docstrings, texts, logging, decorators), what guards invariants
+(`assert`, `assert_never`, `zip(..., strict=True)`), for a program without its assertions is the same program, and the
+order of two assignments that have nothing to do with each other.
 """
 
 from __future__ import annotations
@@ -83,7 +84,12 @@ class _Finder:
     def _statements(self, body: list[ast.stmt]) -> Iterator[Mutant]:
         for statement, following in zip_longest(body, body[1:]):
             yield from self._statement(statement)
-            if following is not None and _has_effect(statement) and _has_effect(following):
+            if (
+                following is not None
+                and _has_effect(statement)
+                and _has_effect(following)
+                and not _are_independent(statement, following)
+            ):
                 yield self._swapped(statement, following)
 
     def _statement(self, node: ast.stmt) -> Iterator[Mutant]:
@@ -150,7 +156,7 @@ class _Finder:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.expr):
                 yield from self._expression(child)
-            elif isinstance(child, ast.keyword):
+            elif isinstance(child, ast.keyword) and child.arg != "strict":
                 yield from self._expression(child.value)
             elif isinstance(child, ast.comprehension):
                 yield from self._expression(child.iter)
@@ -221,6 +227,36 @@ def _has_effect(node: ast.stmt) -> bool:
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             return True
     return False
+
+
+def _are_independent(first: ast.stmt, second: ast.stmt) -> bool:
+    """Assignments to two attributes of one object, of what is at hand or newly made, and not of each other."""
+    match first, second:
+        case (
+            ast.Assign(targets=[ast.Attribute(value=ast.Name(id=owner), attr=one)], value=value),
+            ast.Assign(targets=[ast.Attribute(value=ast.Name(id=other_owner), attr=other)], value=other_value),
+        ):
+            is_apart = owner == other_owner and one != other
+            return is_apart and _is_apart(value, owner, other) and _is_apart(other_value, owner, one)
+    return False
+
+
+def _is_apart(value: ast.expr, owner: str, attribute: str) -> bool:
+    """True if the value is made without a look at this attribute, and nothing is called but classes."""
+    attributes = {id(node.value): node.attr for node in ast.walk(value) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(value):
+        match node:
+            case ast.Await() | ast.Yield() | ast.YieldFrom() | ast.NamedExpr():
+                return False
+            case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called)) if called[0].isupper():
+                pass
+            case ast.Call(func=ast.Name(id="dict" | "list" | "set" | "tuple" | "frozenset")):
+                pass
+            case ast.Call():
+                return False
+            case ast.Name(id=name) if name == owner and attributes.get(id(node), attribute) == attribute:
+                return False
+    return True
 
 
 def _is_logging(func: ast.expr) -> bool:

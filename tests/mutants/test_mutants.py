@@ -71,6 +71,32 @@ def test_texts_assertions_and_logging_are_left_alone():
     assert not any("logging" in text or "13" in text or '"""' in text for text in texts)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "swaps"),
+    [
+        ("box.a = 1", "box.b = Box()", False),
+        ("box.a = dict[str, int]()", "box.b = other.b", True),
+        ("box.a = a", "box.b = box.c", False),
+        ("box.a = a", "box.b = box.a", True),
+        ("box.a = a", "box.b = box", True),
+        ("box.a = a", "box.b = make()", True),
+        ("box.a = a", "other.b = b", True),
+        ("box.a = a", "box.a = b", True),
+        ("box.a = a", "box[0] = b", True),
+    ],
+)
+def test_the_order_of_two_assignments_matters_where_one_may_see_the_other(first, second, swaps):
+    """Two of one object, of values at hand or newly made, are the same either way."""
+    source = f"def f(box, other, a, b):\n    {first}\n    {second}\n".encode()
+    found = {one.operator for one in mutants_of("product.py", source)}
+    assert ("statements swapped" in found) is swaps
+
+
+def test_a_check_of_lengths_is_an_assertion():
+    source = b"def f(a, b):\n    return list(zip(a, b, strict=True))\n"
+    assert {one.operator for one in mutants_of("product.py", source)} == {"nothing returned"}
+
+
 def test_a_mutant_changes_its_own_place_alone():
     """And is named so that it is found again when lines above it change."""
     before = mutants_of("product.py", SOURCE)
