@@ -24,7 +24,7 @@ from typing import Final
 
 from master.api.errors import StorageError
 from master.api.storage import LocalStorage, Storage
-from master.api.strangers import ForeignUserError, check_path
+from master.api.strangers import ForeignUserError, check_path, make_folder
 
 log: Final = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) 
         return None
     with storage.errors_of(f"{RUN_LOCK} or {WRITERS_LOCK}"):
         _check_strangers(storage.uri, allows_shared=allows_shared)
-        Path(storage.uri).mkdir(parents=True, exist_ok=True)
+        make_folder(Path(storage.uri))
         claim = FolderLock(storage.uri, _lock_alone(storage.uri))
         try:
             _check_nobody_writes(storage.uri)
@@ -128,7 +128,8 @@ def _open_locked(folder: str, name: str, kind: int, access: int, *, makes: bool)
 
 
 def _check_plain(folder: str, name: str, descriptor: int) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a second name: of a file that is not ours to write to
         raise StorageError(name, f"in {folder} is no plain file: remove it")
 
 
@@ -173,7 +174,9 @@ def _check_nobody_writes(folder: str) -> None:
 
 
 def _write_holder(folder: str, holder: str) -> None:
-    flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(Path(folder) / RUN_LOCK, flags)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        _check_plain(folder, RUN_LOCK, descriptor)  # another file may have its name by now
+        file.truncate(0)
         file.write(f"{holder}\n")

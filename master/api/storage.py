@@ -32,6 +32,7 @@ from master.api.errors import (
 from master.api.identities import ManifestId
 from master.api.manifest import Manifest, decode_manifest, encode_manifest, manifest_name, retired_name
 from master.api.messages import FileRecord
+from master.api.strangers import make_folder, open_new
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _TEMPORARY: Final = ".part-"  # leftovers of writers that died; never listed
@@ -261,7 +262,7 @@ class LocalStorage:
         with _as_storage_error(name, self.uri):
             _make_folder(target.parent)
             try:
-                with temporary.open("xb") as out:
+                with open_new(temporary) as out:
                     written = _copy_hashed(chunks, out)
                     out.flush()
                     os.fsync(out.fileno())
@@ -313,7 +314,7 @@ class LocalStorage:
 def _make_folder(folder: Path) -> None:
     """The folder and those above it are there, after a power cut too: what a new folder holds would go with it."""
     missing = [one for one in (folder, *folder.parents) if not one.is_dir()]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for made in missing:
         _sync_folder(made.parent)
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO, Final
 
 from master.api.errors import ContractError
+
+_FOLDER_MODE: Final = 0o775
+_FILE_MODE: Final = 0o664
+"""Less what the umask takes away: a umask of 0, as some daemons and containers have it, opens nothing to everybody."""
 
 
 class ForeignUserError(ContractError):
@@ -48,6 +53,24 @@ def check_path(path: Path) -> None:
         is_shared = bool(status.st_mode & stat.S_IWOTH) and stat.S_ISDIR(status.st_mode)
         if is_shared and not status.st_mode & stat.S_ISVTX:
             raise ForeignUserError(f"every user may write to {found}: use another place, or chmod o-w {found}")
+
+
+def make_folder(folder: Path) -> None:
+    """The folder and those above it are there; those that are made here not everybody may write to.  Raises OSError."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    try:
+        folder.mkdir(_FOLDER_MODE)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+
+
+def open_new(path: Path) -> BinaryIO:
+    """A file that was not there, for writing, which not everybody may write to.  Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, _FILE_MODE), "wb")
 
 
 def check_file(path: Path) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from master.api.strangers import ForeignUserError, check_file
+from master.api.strangers import ForeignUserError, check_file, make_folder
 from master.errors import EtcdBuildError, UnusableEtcdError
 
 LOCK_POLL_S: Final = 0.5
@@ -33,7 +33,8 @@ def exclusive(folder: Path, say: Callable[[str], None], *, budget_s: float = LOC
     Raises EtcdBuildError when another one builds for too long, UnusableEtcdError when the folder cannot be written.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True, mode=0o700)
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise UnusableEtcdError(

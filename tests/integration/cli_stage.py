@@ -66,11 +66,13 @@ def wait_until(condition, what):
 class Run:
     """`edl run` in its own process."""
 
-    def __init__(self, folder, *options, files=FILES):
+    def __init__(self, folder, *options, files=FILES, umask=-1):
         text = files.replace("IDLE", str(PROGRAMS / "idle.py")).replace("WEB", str(PROGRAMS / "web.py"))
         (folder / "job.yaml").write_text(text)
         argv = [EDL, "run", "job.yaml", "--nodes", "2", "--cpu", "2", "--no-view", "--no-etcd", *options]
-        self.process = subprocess.Popen(argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen(
+            argv, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, umask=umask
+        )
         line = self.process.stdout.readline()
         assert line.startswith("run folder: "), line + self.process.stdout.read()
         self.folder = Path(line.removeprefix("run folder: ").strip())

@@ -13,7 +13,7 @@ from autoscaler.clusters.local.folder import RunFolder
 from master.api.errors import StorageError
 from master.api.folder_lock import RUN_LOCK, WRITERS_LOCK, claim_folder
 from master.api.storage import open_storage
-from tests.integration.cli_stage import DEADLINE_S, EDL, PROGRAMS, edl, wait_until
+from tests.integration.cli_stage import DEADLINE_S, EDL, FILES, PROGRAMS, Run, edl, wait_until
 from tests.integration.strangers_stage import attack, family_of, listening_ports, needs_root, open_folder
 from tests.integration.test_cli_whole import JOB
 
@@ -84,6 +84,41 @@ def test_another_user_holds_up_no_run_by_a_lock():
         (folder / "checkpoints").chmod(0o777)
         with pytest.raises(StorageError, match="every user may write to"):
             claim_folder(storage, "a run")
+
+
+def test_another_user_writes_nowhere_that_a_run_has_made_under_a_umask_of_0():
+    """The folder of the runs was everybody's: a stranger put a folder of his own in the place of a run's."""
+    with open_folder() as folder:
+        uri = folder / "deep/er/cp"
+        run = Run(folder, files=FILES.replace("  trainer:", f"  checkpoint: {{uri: {uri}}}\n  trainer:", 1), umask=0)
+        try:
+            wait_until((uri / RUN_LOCK).exists, "the claim of the folder")
+            assert everything_that_is_open_in(folder) == {}
+        finally:
+            run.end()
+
+
+def test_another_user_writes_to_no_checkpoint_that_is_made_under_a_umask_of_0():
+    """Nor into its folder, nor into those above it."""
+    with open_folder() as folder:
+        before = os.umask(0)
+        try:
+            storage = open_storage(str(folder / "cp" / "of" / "job"))
+            claim_folder(storage, "a script").release()
+            storage.write_file("model/part", [b"1"])
+            storage.move("model/part", "retired/part")
+            open_storage(str(folder / "other/cp")).write_file("HEAD", [b"1"])
+        finally:
+            os.umask(before)
+        assert everything_that_is_open_in(folder) == {}
+
+
+def everything_that_is_open_in(folder):
+    """What a stranger could write to, or make something in."""
+    found = [path for path in folder.rglob("*") if not path.is_symlink()]
+    files = [path for path in found if path.is_file()]
+    assert files
+    return attack(makes=[folder, *(path for path in found if path.is_dir())], writes=files)
 
 
 def test_another_user_reaches_no_part_of_a_script_that_runs_alone():

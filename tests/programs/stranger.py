@@ -65,6 +65,21 @@ def lists(path):
     return False
 
 
+def writes(path):
+    """Opens a file for writing; it stays as it is."""
+    with suppress(OSError), Path(path).open("ab"):
+        return True
+    return False
+
+
+def makes(path):
+    """Makes something in a folder, so that it could as well take away what is there."""
+    with suppress(OSError):
+        (Path(path) / "stranger").mkdir()
+        return True
+    return False
+
+
 def squats(path):
     """Listens in the place of a process of the run."""
     with socket.socket(socket.AF_UNIX) as sock, suppress(OSError):
@@ -78,7 +93,7 @@ def main():
     become_nobody()
     tries = {
         "sockets": reaches_socket, "ports": rewrites_through, "files": reads, "folders": lists, "squat": squats,
-        "locks": locks,
+        "locks": locks, "writes": writes, "makes": makes,
     }  # fmt: skip
     got = {kind: [one for one in asked.get(kind, ()) if attempt(one)] for kind, attempt in tries.items()}
     json.dump({kind: found for kind, found in got.items() if found}, sys.stdout)

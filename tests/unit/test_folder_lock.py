@@ -140,13 +140,14 @@ def test_a_folder_that_nobody_has_claimed_knows_no_writers(storage):
     assert not storage._folder.exists()
 
 
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
 @pytest.mark.parametrize("name", [folder_lock.RUN_LOCK, folder_lock.WRITERS_LOCK])
-def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(storage, tmp_path, name):
+def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(storage, tmp_path, name, link):
     """Somebody put it there: what it points to would be written over."""
     storage.write_file("x", [b"x"])
     target = tmp_path / "target"
     target.write_text("mine")
-    (storage._folder / name).symlink_to(target)
+    getattr(storage._folder / name, link)(target)
     with pytest.raises(StorageError, match=name):
         claim_folder(storage, "one")
     assert target.read_text() == "mine"

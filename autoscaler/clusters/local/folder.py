@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from autoscaler.errors import PermanentError
 from master.api.sockets import check_peer, make_socket_folder
-from master.api.strangers import ForeignUserError, check_path
+from master.api.strangers import ForeignUserError, check_path, make_folder
 
 RUN_FORMAT: Final = 1
 """Of run.json.  A newer `edl` reads older formats; an older one refuses a newer."""
@@ -132,11 +132,12 @@ def make_run_folder(parent: Path, name: str, *, described: Mapping[str, Any]) ->
 
 def _make_run_folder(parent: Path, name: str, described: Mapping[str, Any]) -> RunFolder:
     stamp = time.strftime("%Y%m%d-%H%M%S")
+    make_folder(parent)
     slug = re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:40] or "run"
     for number in range(1, 100):
         root = (parent / (f"{stamp}-{slug}" if number == 1 else f"{stamp}-{slug}-{number}")).absolute()
         try:
-            root.mkdir(parents=True, mode=0o700)
+            root.mkdir(mode=0o700)
         except FileExistsError:
             continue
         break
