@@ -80,7 +80,8 @@ class MemoryApi:
                     return
                 left_s = min(signs_at, ends_at) - loop.time()
                 try:
-                    await asyncio.wait_for(woken.wait(), max(0.0, min(left_s, silence_s)))
+                    async with asyncio.timeout(max(0.0, min(left_s, silence_s))):  # `wait_for` loses cancellations
+                        await woken.wait()
                 except TimeoutError:
                     if silence_s < left_s:
                         message = f"watch {kind.plural}: nothing for {silence_s:g} s"
