@@ -16,16 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from autoscaler.domain import JobName
 from autoscaler.errors import ClusterError, in_words
 
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0
+EDIT_PAUSE_S: Final = 10.0
+"""An edit ends what is left of a pause beyond this: edits in a row buy a job no more of the pass that all share."""
+
 MOST_JOBS: Final = 10_000  # with errors
 
 Answer = TypeVar("Answer")
@@ -34,14 +37,18 @@ Answer = TypeVar("Answer")
 class Step(StrEnum):
     """What was being done for the job."""
 
+    KEEP = "keep"  # an object as the API server has it
+    EXPECT = "expect"  # what a write of our own is yet to show
     READ = "read"  # its object
     DRAW = "draw"  # what the planner is to know of it
     PODS = "pods"  # to read them
     SEATS = "seats"  # of its masters
     PLAN = "plan"
+    RECLAIM = "reclaim"  # planning for what stands in for it, so that its surplus gives way
     WRITE = "write"  # an action of the planner that creates
     DELETE = "delete"  # one that takes a pod away: never paused, for others wait for its room
     GANG = "gang"  # what stands of it
+    RACE = "race"  # whether its pods get to their nodes in time
     GANG_WHOLE = "gang whole"  # whether its master may come
     START = "start"  # its master comes
     DROP = "drop"  # its gang that lost its room goes
@@ -66,6 +73,7 @@ class JobError:
     step: Step
     problem: str
     failures: int  # in a row
+    at_s: float
     again_at_s: float
 
 
@@ -152,7 +160,8 @@ class JobErrors:
             del self._errors[next(iter(self._errors))]  # of the oldest: it is noted anew if it fails again
         failures = 1 if before is None else before.failures + 1
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
-        now = JobError(step=step, problem=in_words(error), failures=failures, again_at_s=self._clock() + pause_s)
+        at_s, problem = self._clock(), in_words(error)
+        now = JobError(step=step, problem=problem, failures=failures, at_s=at_s, again_at_s=at_s + pause_s)
         self._errors[job][step] = now
         is_news = before is None or before.problem != now.problem
         if self.listener is not None:
@@ -169,6 +178,12 @@ class JobErrors:
         if self.listener is not None:
             with suppress(Exception):
                 self.listener.mended(job)
+
+    def take_edit(self, job: JobName) -> None:
+        """The job has another definition: each step is tried again once `EDIT_PAUSE_S` since its failure are over."""
+        for step, error in self._errors.get(job, {}).items():
+            again_at_s = min(error.again_at_s, error.at_s + EDIT_PAUSE_S)
+            self._errors[job][step] = replace(error, again_at_s=again_at_s)
 
     def forget(self, job: JobName) -> None:
         """The job is gone."""
@@ -207,3 +222,10 @@ class Wall:
 def of_object(kind: str, namespace: str, name: str) -> JobName:
     """The name under which stands what is wrong with an object that is no job's."""
     return JobName(f"{namespace}/{kind}/{name}")
+
+
+def of_raw(kind: str, raw: Mapping[str, Any]) -> JobName:
+    """The same, of an object as the API server has it, of which not even the name may be right."""
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    return of_object(kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))

@@ -78,14 +78,12 @@ class _Waiting:
 class Events:
     """`wall_s` tells the time of day, `identity` which operator speaks."""
 
-    def __init__(
-        self, api: Api, *, identity: str, wall_s: Callable[[], float], errors: JobErrors | None = None
-    ) -> None:
+    def __init__(self, api: Api, *, identity: str, wall_s: Callable[[], float], errors: JobErrors) -> None:
         self.dropped = 0
         self._api = api
         self._identity = identity
         self._wall_s = wall_s
-        self._errors = errors or JobErrors(wall_s)
+        self._errors = errors
         self._allowances: dict[str, tuple[float, float]] = {}  # by UID: events left, and when that was counted
         self._said = Said()
         self._queue: asyncio.Queue[_Waiting] = asyncio.Queue(MOST_WAITING)

@@ -25,11 +25,8 @@ SLIMS: Final = {PODS: slim_pod}
 class FollowedStore(Store):
     """A store that tells, whenever its changes are taken, which jobs they concern.  Set `follow` once."""
 
-    def __init__(
-        self, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None, errors: JobErrors | None = None
-    ) -> None:
-        super().__init__(SLIMS, namespaces=namespaces)
-        self._errors = errors or JobErrors(lambda: 0.0)
+    def __init__(self, errors: JobErrors, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None) -> None:
+        super().__init__(errors, SLIMS, namespaces=namespaces)
         self.follow: Callable[[JobName], None] = _ignore
 
     def take_changes(self) -> Mapping[Kind, frozenset[Key]]:

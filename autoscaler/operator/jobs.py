@@ -70,8 +70,8 @@ class Jobs:
         ask: Ask,
         clock: Callable[[], float],
         offset_s: float,
+        errors: JobErrors,
         is_frozen: bool = False,
-        errors: JobErrors | None = None,
     ) -> None:
         self._ground = ground
         self._hands = hands
@@ -79,7 +79,7 @@ class Jobs:
         self._ask = ask
         self._clock = clock
         self._is_frozen = is_frozen
-        self._errors = errors = errors or JobErrors(clock)
+        self._errors = errors
         self._records = Records(ground, ears, clock=clock, offset_s=offset_s, wake=self.wake)
         self.failures = Failures(self._records, hands, ears, ask=self.ask, clock=clock, wake=self.wake, errors=errors)
         self._masters = MasterCount(hands, ears, clock=clock)
@@ -320,7 +320,9 @@ class Jobs:
         self._sent_away_s = {uid: at_s for uid, at_s in self._sent_away_s.items() if now_s < at_s + AGAIN_S}
         names, self._awake = self._awake, set()
         names |= {name for name, at_s in self._look_at_s.items() if now_s >= at_s}
-        return sorted(name for name in names if not self._errors.is_paused(name, Step.LIFE))
+        paused = {name for name in names if self._errors.is_paused(name, Step.LIFE)}
+        self._look_at_s |= {name: self._errors.again_at_s(name, Step.LIFE) for name in paused}
+        return sorted(names - paused)
 
     def _asked(self) -> list[KubeJob]:
         """Jobs whose masters may have something to say."""

@@ -101,7 +101,7 @@ class Leading:
         self._passed_at_s = clock()
         self._judged: tuple[PriorityClasses | None, dict[str, str]] = (None, {})
         self.errors = JobErrors(clock)
-        self.store = FollowedStore(namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces), errors=self.errors)
+        self.store = FollowedStore(self.errors, namespaces=dict.fromkeys(_OF_JOBS, settings.namespaces))
         self.events = Events(api, identity=settings.identity, wall_s=wall_s, errors=self.errors)
         self.objects = Objects(
             api,

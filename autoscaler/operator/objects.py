@@ -84,7 +84,7 @@ class Objects:
         is_stuck: Callable[[KubeJob], bool],
         namespaces: tuple[str, ...] = (),
         accounts: Accounts | None = None,
-        errors: JobErrors | None = None,
+        errors: JobErrors,
     ) -> None:
         self._api = api
         self._accounts = accounts
@@ -92,7 +92,7 @@ class Objects:
         self._now = now
         self._servers_of = servers_of
         self._is_stuck = is_stuck
-        self._errors = errors or JobErrors(lambda: now().timestamp())
+        self._errors = errors
         self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
         self._kept: dict[str, Kept] = {}
         self._turns: dict[str, asyncio.Lock] = {}

@@ -37,14 +37,14 @@ class Reports:
         say: Callable[[JobName, Note], None],
         changed: Callable[[JobName], None],
         count_resize: Callable[[str, Role], None],
-        errors: JobErrors | None = None,
+        errors: JobErrors,
     ) -> None:
         self._reports: dict[JobName, JobReport] = {}
         self._clock = clock
         self._say = say
         self._changed = changed
         self._count_resize = count_resize
-        self._errors = errors or JobErrors(clock)
+        self._errors = errors
 
     def of(self, job: JobName) -> JobReport:
         """What is known of the job."""

@@ -44,14 +44,14 @@ class Statuses:
         raw_of: Callable[[JobName], Raw | None],
         status_of: Callable[[JobName], Raw | None],
         clock: Callable[[], float],
-        errors: JobErrors | None = None,
+        errors: JobErrors,
     ) -> None:
         self._api = api
         self._store = store
         self._raw_of = raw_of
         self._status_of = status_of
         self._clock = clock
-        self._errors = errors or JobErrors(clock)
+        self._errors = errors
         self._dirty: dict[JobName, float] = {}  # from when on it may be written
         self._since_s: dict[JobName, float] = {}  # when the first of what is to be written came
         self._written_at_s: dict[JobName, float] = {}

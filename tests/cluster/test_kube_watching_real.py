@@ -13,6 +13,7 @@ from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.api.port import Scope
 from autoscaler.clusters.kubernetes.store import Store, key_of
 from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
+from autoscaler.job_errors import JobErrors
 
 POLICY = WatchPolicy(turn_s=4.0, silence_s=4.5, longest_pause_s=1.0)
 
@@ -26,7 +27,7 @@ async def raw(control_plane):
 
 @asynccontextmanager
 async def watched(raw, *namespaces):
-    store = Store(namespaces=dict.fromkeys((CONFIG_MAPS, PODS), namespaces))
+    store = Store(JobErrors(lambda: 0.0), namespaces=dict.fromkeys((CONFIG_MAPS, PODS), namespaces))
     watching = Watching(
         raw,
         store,

@@ -14,6 +14,7 @@ from autoscaler.clusters.kubernetes.building.names import store_name
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
 from autoscaler.clusters.kubernetes.reading.jobs import read_job
 from autoscaler.errors import TemporaryError
+from autoscaler.job_errors import JobErrors
 from autoscaler.operator import accounts as module
 from autoscaler.operator.accounts import GONE_FOR_S, Accounts, AccountSettings
 from autoscaler.operator.objects import Objects
@@ -62,6 +63,7 @@ class Stage:
             servers_of=lambda _job: 0,
             is_stuck=lambda _job: False,
             accounts=self.accounts,
+            errors=JobErrors(lambda: self.now_s),
         )
 
     async def start(self, name):

@@ -14,6 +14,8 @@ from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import KINDS, FactsOf
 from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
 from autoscaler.domain import Policy
+from autoscaler.error_log import ErrorLog
+from autoscaler.job_errors import JobErrors
 from autoscaler.loop import Loop, Step
 
 
@@ -47,7 +49,8 @@ def compose(
     elastic_servers: bool = False,
 ) -> Composed:
     """Put an autoscaler together.  `offset_s` takes Unix time to `clock`."""
-    store = Store()
+    errors = JobErrors(clock, ErrorLog())
+    store = Store(errors)
     settings = BuildSettings(
         image="edl:test",
         etcd=EtcdAccess(endpoints="http://etcd:2379"),
@@ -56,7 +59,9 @@ def compose(
         surplus_grace_s=policy.surplus_grace_s,
     )
     cluster = KubernetesCluster(
-        api, store, settings, clock=clock, offset_s=offset_s, facts_of=facts_of, prepare=prepare
+        api, store, settings, clock=clock, offset_s=offset_s, facts_of=facts_of, prepare=prepare, errors=errors
     )
     watches = Watching(api, store, KINDS, now=clock, jitter=jitter, notify=cluster.touch, policy=watching)
-    return Composed(store=store, cluster=cluster, watching=watches, loop=Loop(cluster, policy, listener=listen))
+    return Composed(
+        store=store, cluster=cluster, watching=watches, loop=Loop(cluster, policy, listener=listen, errors=errors)
+    )

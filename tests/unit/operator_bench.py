@@ -41,7 +41,8 @@ class OperatorBench:
 
     def lead(self):
         """A leader that knows nothing yet."""
-        self.store = FollowedStore()
+        self.errors = JobErrors(lambda: self.now_s)
+        self.store = FollowedStore(self.errors)
         settings = BuildSettings(image="edl:1", etcd=EtcdAccess(endpoints="http://etcd:2379"))
         self.objects = Objects(
             self.api,
@@ -49,6 +50,7 @@ class OperatorBench:
             now=lambda: datetime.fromtimestamp(self.now_s, UTC),
             servers_of=lambda _job: 0,
             is_stuck=lambda _job: False,
+            errors=self.errors,
         )
         self.cluster = KubernetesCluster(
             self.api,
@@ -58,9 +60,9 @@ class OperatorBench:
             offset_s=0.0,
             facts_of=lambda job: self.jobs.facts(job),  # noqa: PLW0108 - `jobs` is made later
             prepare=self.objects.prepare,
+            errors=self.errors,
         )
         self.ground = Ground(self.store, self.cluster.views)
-        self.errors = JobErrors(lambda: self.now_s)
         self.jobs = Jobs(
             self.ground,
             Hands(self.api, delete_pod=self.cluster.delete_pod),

@@ -8,7 +8,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
 from autoscaler.error_log import LONGEST_STORY, ErrorLog
 from autoscaler.errors import ClusterError, TemporaryError
-from autoscaler.job_errors import LONGEST_PAUSE_S, JobErrors, Step
+from autoscaler.job_errors import EDIT_PAUSE_S, LONGEST_PAUSE_S, JobErrors, Step
 
 JOB, OTHER = "team-a/digits", "team-b/letters"
 
@@ -114,6 +114,24 @@ def test_traceback_is_logged_with_the_jobs_name_once_for_each_error(errors, capl
     assert ["\n" in story for story in stories] == [True, False, True]
     assert max(map(len, stories)) < LONGEST_STORY + 1_000
     assert "ValueError: another" in stories[-1]
+
+
+def test_edit_ends_a_pause_and_comes_no_more_often_than_every_ten_seconds(errors, now):
+    """What failed was asked for by a definition that is no more; a row of edits buys no row of tries (A11)."""
+    for _ in range(8):
+        fail(errors, ValueError("again"))
+    fail(errors, ValueError("again"), job=OTHER)
+    failed_at_s = now[0]
+    now[0] += 3.0
+    errors.take_edit(JOB)
+    assert errors.again_at_s(JOB, Step.LIFE) == failed_at_s + EDIT_PAUSE_S
+    assert errors.again_at_s(OTHER, Step.LIFE) == failed_at_s + 1.0, "a shorter pause stands"
+    now[0] += 60.0
+    fail(errors, ValueError("again"))
+    assert errors.again_at_s(JOB, Step.LIFE) == now[0] + 256.0, "the pauses go on doubling"
+    now[0] += 60.0
+    errors.take_edit(JOB)
+    assert not errors.is_paused(JOB, Step.LIFE)
 
 
 def test_failures_of_jobs_that_are_gone_are_forgotten(errors):

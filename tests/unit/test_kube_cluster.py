@@ -20,6 +20,7 @@ from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import KINDS, Facts
 from autoscaler.clusters.port import Verdict
 from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, PodPhase, Role, Tier
+from autoscaler.job_errors import JobErrors
 from tests.unit.cluster_contract import ClusterContract, Stage, gang, leave, pods_of, seat
 from tests.unit.kube_objects import SETTINGS, raw_job, template
 from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
@@ -42,7 +43,8 @@ class Bench:
 
     def lead(self):
         """A leader that knows nothing yet."""
-        self.store = Store()
+        errors = JobErrors(lambda: self.now_s)
+        self.store = Store(errors)
         return KubernetesCluster(
             self.api,
             self.store,
@@ -51,6 +53,7 @@ class Bench:
             offset_s=0.0,
             facts_of=lambda _job: Facts(state=self.state),
             prepare=self.prepare,
+            errors=errors,
         )
 
     async def prepare(self, job):

@@ -4,6 +4,9 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.expectations import PATIENCE_S, Expectations
+from autoscaler.job_errors import JobErrors, Step, of_object
+
+ERRORS = JobErrors(lambda: 0.0)
 
 
 def pod(uid="u1", **metadata):
@@ -17,16 +20,16 @@ def shows(obj):
 def test_pod_told_to_go_is_leaving_until_the_watch_says_so():
     told = Expectations().with_deletion(PODS, pod(), now_s=0.0)
     assert told.is_leaving(PODS, pod())
-    still = told.settled(shows(pod()), now_s=1.0)
+    still = told.settled(shows(pod()), now_s=1.0, errors=ERRORS)
     assert still.is_leaving(PODS, pod())
-    assert not still.settled(shows(pod(deletionTimestamp="t")), now_s=1.0).deletions
-    assert not still.settled(shows(None), now_s=1.0).deletions
+    assert not still.settled(shows(pod(deletionTimestamp="t")), now_s=1.0, errors=ERRORS).deletions
+    assert not still.settled(shows(None), now_s=1.0, errors=ERRORS).deletions
 
 
 def test_its_successor_of_the_same_name_is_not_leaving():
     told = Expectations().with_deletion(PODS, pod("u1"), now_s=0.0)
     assert not told.is_leaving(PODS, pod("u2"))
-    assert not told.settled(shows(pod("u2")), now_s=1.0).deletions
+    assert not told.settled(shows(pod("u2")), now_s=1.0, errors=ERRORS).deletions
 
 
 def test_kinds_of_one_name_are_apart():
@@ -36,8 +39,8 @@ def test_kinds_of_one_name_are_apart():
 
 def test_pod_perhaps_made_counts_until_it_is_seen():
     sent = Expectations().with_creation(PODS, pod(), now_s=0.0)
-    assert [one.body for one in sent.settled(shows(None), now_s=1.0).creations.values()] == [pod()]
-    assert not sent.settled(shows(pod("any")), now_s=1.0).creations
+    assert [one.body for one in sent.settled(shows(None), now_s=1.0, errors=ERRORS).creations.values()] == [pod()]
+    assert not sent.settled(shows(pod("any")), now_s=1.0, errors=ERRORS).creations
 
 
 @pytest.mark.parametrize("expect", [Expectations().with_creation, Expectations().with_deletion])
@@ -45,5 +48,21 @@ def test_what_does_not_show_in_time_did_not_happen(expect):
     """The loop starts from what it sees and decides again."""
     waiting = expect(PODS, pod(), now_s=5.0)
     shown = shows(pod()) if waiting.deletions else shows(None)
-    assert waiting.settled(shown, now_s=5.0 + PATIENCE_S - 0.001) is waiting
-    assert waiting.settled(shown, now_s=5.0 + PATIENCE_S) == Expectations()
+    assert waiting.settled(shown, now_s=5.0 + PATIENCE_S - 0.001, errors=ERRORS) is waiting
+    assert waiting.settled(shown, now_s=5.0 + PATIENCE_S, errors=ERRORS) == Expectations()
+
+
+def test_fault_with_one_object_keeps_the_others_and_lasts_no_longer_than_patience():
+    """What cannot be told of one is counted on for its time; what has shown beside it is settled (A11)."""
+    poisoned = {"metadata": {"name": "poisoned", "namespace": "n", "uid": "u9"}}
+    waiting = Expectations().with_creation(PODS, poisoned, now_s=0.0).with_creation(PODS, pod(), now_s=0.0)
+
+    def find(kind, key):
+        if key == ("n", "poisoned"):
+            raise ZeroDivisionError
+        return shows(pod())(kind, key)
+
+    errors = JobErrors(lambda: 0.0)
+    assert list(waiting.settled(find, now_s=1.0, errors=errors).creations) == [(PODS, ("n", "poisoned"))]
+    assert errors.fails(of_object("pods", "n", "poisoned"), Step.EXPECT)
+    assert not waiting.settled(find, now_s=PATIENCE_S, errors=errors).creations

@@ -3,18 +3,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.clusters.kubernetes import gangs
 from autoscaler.clusters.kubernetes.gangs import (
     BIND_LIMIT_S,
     FORGOTTEN_AFTER_S,
     LONGEST_BIND_S,
     START_LIMIT_S,
+    Account,
     Race,
     Standing,
     Starts,
-    look,
-    refuse,
+    Wait,
 )
 from autoscaler.domain import JobName, PodName
+from autoscaler.job_errors import JobErrors, Step
 
 JOB = JobName("team/digits")
 
@@ -27,11 +29,25 @@ def gang(*, bound=(), unbound=(), is_starting=True):
     return Standing(job=JOB, is_starting=is_starting, bound=pods(*bound), unbound=pods(*unbound))
 
 
+def look(starts, standing, now_s):
+    """All jobs that stand, and none with which anything is wrong."""
+    jobs = {item.job for item in standing}
+    return gangs.look(starts, standing, now_s, jobs=jobs, errors=JobErrors(lambda: now_s))
+
+
+def wake_at_s(starts):
+    return starts.account(JOB).late_at_s
+
+
+def refuse(starts, job, now_s, refusal):
+    return gangs.refuse(starts, job, now_s, refusal, generation=1)
+
+
 def test_a_gang_bound_in_time_has_lost_nothing():
     starts, lost = look(Starts(), [gang(unbound=("trainer-0", "server-0"))], 0.0)
-    assert (lost, starts.wake_at_s) == ((), BIND_LIMIT_S)
+    assert (lost, wake_at_s(starts)) == ((), BIND_LIMIT_S)
     starts, lost = look(starts, [gang(bound=("trainer-0", "server-0"))], 9.0)
-    assert (lost, starts.wake_at_s) == ((), START_LIMIT_S)
+    assert (lost, wake_at_s(starts)) == ((), START_LIMIT_S)
     starts, lost = look(starts, [gang(bound=("trainer-0", "server-0"), is_starting=False)], 9.5)
     assert (lost, starts) == ((), Starts())
 
@@ -43,7 +59,7 @@ def test_a_gang_whose_master_is_not_made_in_time_goes_whole():
     starts, lost = look(starts, [standing], START_LIMIT_S - 0.1)
     assert lost == ()
     starts, (lost,) = look(starts, [standing], START_LIMIT_S)
-    assert (lost.pods, starts.begun) == (standing.bound, {})
+    assert (lost.pods, starts.account(JOB).begun) == (standing.bound, None)
     assert "its master's Deployment not made within 20 s" in lost.reason
     assert starts.race(JOB) == Race(lost=1, hold_until_s=START_LIMIT_S + 10.0)
 
@@ -55,7 +71,7 @@ def test_a_start_that_is_refused_again_and_again_waits_longer_each_time():
         starts, _ = look(starts, [gang(bound=("trainer-0",))], now_s)
         starts = refuse(starts, JOB, now_s + 1.0, "no")
         pauses.append(starts.race(JOB).hold_until_s - (now_s + 1.0))
-        assert (starts.race(JOB).refusal, starts.begun) == ("no", {})
+        assert (starts.race(JOB).refusal, starts.account(JOB).begun) == ("no", None)
         starts, _ = look(starts, [gang()], now_s + 1.0)
         now_s += 100.0
     assert pauses == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
@@ -69,14 +85,14 @@ def test_pods_that_the_scheduler_binds_at_its_own_pace_have_lost_nothing():
         bound = names[: 25 * second]
         starts, lost = look(starts, [gang(bound=bound, unbound=names[25 * second :])], float(second))
         assert lost == ()
-        assert starts.wake_at_s == (40.0 if second < 40 else 50.0)
+        assert wake_at_s(starts) == (40.0 if second < 40 else 50.0)
 
 
 def test_no_number_of_pods_makes_a_race_endless():
     """The room of a lost one comes back (A11)."""
     names = [f"trainer-{number}" for number in range(10_000)]
     starts, _ = look(Starts(), [gang(unbound=names)], 0.0)
-    assert starts.wake_at_s == LONGEST_BIND_S
+    assert wake_at_s(starts) == LONGEST_BIND_S
     _, (lost,) = look(starts, [gang(unbound=names)], LONGEST_BIND_S)
     assert len(lost.pods) == len(names)
     assert "not bound within 120 s" in lost.reason
@@ -150,6 +166,47 @@ def test_a_start_that_succeeds_forgets_what_was_lost():
 def test_a_job_that_is_gone_is_forgotten():
     starts, _ = look(refuse(Starts(), JOB, 0.0, "no"), [], 1.0)
     assert starts == Starts()
+
+
+def test_a_job_of_which_nothing_can_be_said_keeps_its_limits_and_its_pause():
+    """A fault of EDL with one look is no end of its start, and lifts no pause (A11)."""
+    starts, _ = look(refuse(Starts(), JOB, 0.0, "no"), [gang(unbound=("trainer-0",))], 1.0)
+    kept, lost = gangs.look(starts, [], 2.0, jobs={JOB}, errors=JobErrors(lambda: 2.0))
+    assert (kept, lost) == (starts, ())
+
+
+def test_a_fault_with_one_job_is_noted_and_the_other_loses_its_race():
+    """What cannot be taken in of one job stops no other, and its account stays (A11)."""
+    poisoned, pod = JobName("team/poisoned"), PodName("team/poisoned-trainer-0")
+    before = Account(unbound={pod: Wait(since_s=0.0, limit_s=None)})
+    honest = Account(unbound={one: Wait(since_s=0.0, limit_s=BIND_LIMIT_S) for one in pods("trainer-0")})
+    starts = Starts(accounts={poisoned: before, JOB: honest})
+    standing = [
+        Standing(job=poisoned, is_starting=True, unbound=frozenset([pod])),
+        gang(unbound=("trainer-0",)),
+    ]
+    errors = JobErrors(lambda: BIND_LIMIT_S)
+    starts, lost = gangs.look(starts, standing, BIND_LIMIT_S, jobs={poisoned, JOB}, errors=errors)
+    assert [one.job for one in lost] == [JOB]
+    assert errors.fails(poisoned, Step.RACE)
+    assert starts.account(poisoned) == before
+
+
+def test_a_job_that_is_edited_after_a_refusal_is_tried_again_at_once():
+    """What was refused is no longer what it asks for; edits in a row try it every 10 s at most."""
+    starts = Starts()
+    for attempt in range(5):
+        starts = refuse(starts, JOB, 1_000.0 * attempt, "no")
+    race = starts.race(JOB)
+    assert race.held_until_s(1) == 4_000.0 + 160.0
+    assert race.held_until_s(2) == 4_000.0 + 10.0
+
+
+def test_an_edit_ends_no_pause_after_a_lost_race():
+    """Others took its room, whatever it asks for."""
+    starts, _ = look(Starts(), [gang(unbound=("trainer-0",))], 0.0)
+    starts, _ = look(starts, [gang(unbound=("trainer-0",))], 10.0)
+    assert starts.race(JOB).held_until_s(1) == starts.race(JOB).held_until_s(2) == 20.0
 
 
 NAMES = st.frozensets(st.sampled_from(["a", "b", "c"]))

@@ -5,6 +5,7 @@ from autoscaler.clusters.kubernetes.api.port import EventType, Listing, WatchEve
 from autoscaler.clusters.kubernetes.reading.nodes import ARRIVAL_S
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views.nodes import Nodes
+from autoscaler.job_errors import JobErrors
 from tests.unit.kube_objects import CREATED, CREATED_S, template
 
 AGENT = {"metadata": {"name": "agent", "namespace": "kube-system", "resourceVersion": "3"}, "spec": {}}
@@ -22,7 +23,7 @@ def node(version, **spec):
 
 
 def test_room_is_kept_while_it_is_young_and_edits_are_seen():
-    store = Store()
+    store = Store(JobErrors(lambda: 0.0))
     nodes = Nodes(store, offset_s=0.0)
     agent = AGENT | {"spec": {"template": template(cpu="1")}}
     store.take_listing(DAEMON_SETS, Listing(items=(agent,), resource_version="4"), asked_at_s=0.0)

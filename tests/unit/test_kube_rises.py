@@ -15,6 +15,7 @@ from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import KINDS, Facts
 from autoscaler.domain import JobState, Policy, Reclaim
+from autoscaler.job_errors import JobErrors
 from autoscaler.loop import Loop
 from tests.unit.kube_objects import planner_settings, raw_job, template
 from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
@@ -96,7 +97,8 @@ class Town:
         self.rest.add_classes()
         for number in range(NODES):
             self.rest.add_node(f"n{number}", cpu=str(CPU))
-        self.store = Store()
+        errors = JobErrors(lambda: self.now_s)
+        self.store = Store(errors)
         self.api = MemoryApi(self.server)
         self.cluster = KubernetesCluster(
             Between(self.api, self.others_act),
@@ -106,6 +108,7 @@ class Town:
             offset_s=0.0,
             facts_of=lambda _job: Facts(state=JobState.ACTIVE),
             prepare=self.prepare,
+            errors=errors,
         )
         self.loop = Loop(self.cluster, POLICY)
 

@@ -14,6 +14,7 @@ from autoscaler.clusters.kubernetes.reading.raw import controller_of
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.clusters.kubernetes.reading.slim import slim_pod
 from autoscaler.domain import Role
+from autoscaler.job_errors import JobErrors
 from autoscaler.operator.ends import end_of
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, is_ready, own_pods
@@ -128,7 +129,7 @@ def test_an_unknown_field_stays():
 
 
 def test_the_answer_to_a_write_is_held_without_it_too():
-    store = FollowedStore()
+    store = FollowedStore(JobErrors(lambda: 0.0))
     store.take_listing(PODS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
     raw = foreign()
     raw["metadata"]["resourceVersion"] = "7"

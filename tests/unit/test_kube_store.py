@@ -10,6 +10,7 @@ from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NODES, PODS
 from autoscaler.clusters.kubernetes.api.port import EventType, Listing, WatchEvent
 from autoscaler.clusters.kubernetes.store import Store, key_of
 from autoscaler.errors import InvariantViolationError
+from autoscaler.job_errors import JobErrors, Step, of_object
 
 NAMES = st.sampled_from("abcd")
 
@@ -31,7 +32,7 @@ class Truth(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.store = Store()
+        self.store = Store(JobErrors(lambda: 0.0))
         self.version = 10
         self.states = {10: {}}  # version -> all objects as they stood
         self.events = []
@@ -130,7 +131,7 @@ TestTruth = Truth.TestCase
 
 def test_relisting_brings_back_what_was_swallowed():
     """A change that the stream lost for good shows in the next listing: come, changed and gone."""
-    store = Store()
+    store = Store(JobErrors(lambda: 0.0))
     store.take_listing(PODS, listing(10, obj("changed", 3), obj("gone", 4)), asked_at_s=0.0)
     store.take_event(PODS, event(EventType.BOOKMARK, obj("", 20)), at_s=1.0)
     store.take_changes()
@@ -140,7 +141,7 @@ def test_relisting_brings_back_what_was_swallowed():
 
 
 def test_relisting_of_the_same_changes_nothing():
-    store = Store()
+    store = Store(JobErrors(lambda: 0.0))
     same = obj("one", 3)
     store.take_listing(PODS, listing(10, same), asked_at_s=0.0)
     store.take_changes()
@@ -150,7 +151,7 @@ def test_relisting_of_the_same_changes_nothing():
 
 
 def test_kinds_are_apart():
-    store = Store()
+    store = Store(JobErrors(lambda: 0.0))
     store.take_listing(PODS, listing(10, obj("one", 3)), asked_at_s=5.0)
     assert store.is_synced([PODS])
     assert not store.is_synced([PODS, CONFIG_MAPS])
@@ -164,7 +165,7 @@ def test_kinds_are_apart():
 
 def test_repetition_is_a_sign_of_life():
     """The server speaks, if only of what is known."""
-    store = Store()
+    store = Store(JobErrors(lambda: 0.0))
     store.take_listing(PODS, listing(10), asked_at_s=0.0)
     store.take_event(PODS, event(EventType.ADDED, obj("one", 9)), at_s=7.0)
     assert store.objects(PODS) == {}
@@ -173,12 +174,12 @@ def test_repetition_is_a_sign_of_life():
 
 def test_event_before_the_first_listing_is_our_bug():
     with pytest.raises(InvariantViolationError):
-        Store().take_event(PODS, event(EventType.ADDED, obj("one", 9)), at_s=7.0)
+        Store(JobErrors(lambda: 0.0)).take_event(PODS, event(EventType.ADDED, obj("one", 9)), at_s=7.0)
 
 
 def test_answer_before_the_first_listing_is_not_kept():
     """A store that has not been listed must not look as if it had."""
-    store = Store()
+    store = Store(JobErrors(lambda: 0.0))
     store.learn(PODS, obj("one", 9))
     assert store.objects(PODS) == {}
 
@@ -186,13 +187,13 @@ def test_answer_before_the_first_listing_is_not_kept():
 def test_objects_of_the_whole_cluster_stand_without_a_namespace():
     node = {"metadata": {"name": "node", "resourceVersion": "3"}}
     assert key_of(node) == ("", "node")
-    store = Store()
+    store = Store(JobErrors(lambda: 0.0))
     store.take_listing(NODES, listing(10, node), asked_at_s=0.0)
     assert store.get(NODES, ("", "node")) is node
 
 
 def test_slim_leaves_out_what_nobody_reads():
-    store = Store({PODS: lambda pod: {"metadata": pod["metadata"]}})
+    store = Store(JobErrors(lambda: 0.0), {PODS: lambda pod: {"metadata": pod["metadata"]}})
     store.take_listing(PODS, listing(10, obj("one", 3, status={"big": "x"})), asked_at_s=0.0)
     store.take_event(PODS, event(EventType.ADDED, obj("two", 11, status={"big": "x"})), at_s=0.0)
     assert all("status" not in pod for pod in store.objects(PODS).values())
@@ -200,7 +201,7 @@ def test_slim_leaves_out_what_nobody_reads():
 
 def test_namespaces_are_sources_of_their_own():
     """A listing of one says nothing of another, and the kind is as old as the oldest."""
-    store = Store(namespaces={PODS: ("n", "m")})
+    store = Store(JobErrors(lambda: 0.0), namespaces={PODS: ("n", "m")})
     store.take_listing(PODS, listing(10, obj("one", 3)), asked_at_s=1.0, source="n")
     assert not store.is_synced([PODS])
     assert store.oldest_heard_at_s([PODS]) is None
@@ -216,9 +217,25 @@ def test_namespaces_are_sources_of_their_own():
 
 def test_answer_is_measured_by_its_own_namespace():
     """How far another one has come says nothing of it; what is followed nowhere is not kept."""
-    store = Store(namespaces={PODS: ("n", "m")})
+    store = Store(JobErrors(lambda: 0.0), namespaces={PODS: ("n", "m")})
     store.take_listing(PODS, listing(10), asked_at_s=0.0, source="n")
     store.take_listing(PODS, listing(20), asked_at_s=0.0, source="m")
     for namespace in ("n", "m", "other"):
         store.learn(PODS, obj("one", 15, namespace=namespace))
     assert set(store.objects(PODS)) == {("n", "one")}
+
+
+@pytest.mark.parametrize("broken", [{"name": "two", "resourceVersion": "x"}, {"resourceVersion": "6"}, {}])
+def test_object_that_cannot_be_kept_stops_no_stream(broken):
+    """The others come, by listing and by watch, and the stream goes on (A11)."""
+    errors = JobErrors(lambda: 0.0)
+    store = Store(errors)
+    items = (obj("one", 5), {"metadata": broken}, obj("three", 7))
+    assert store.take_listing(PODS, Listing(items=items, resource_version="8"), asked_at_s=1.0)
+    assert errors.fails(of_object("pods", "", broken.get("name", "")), Step.KEEP)
+    assert {name for _, name in store.objects(PODS)} == {"one", "three"}
+    bad = WatchEvent(type=EventType.MODIFIED, object={"metadata": broken | {"resourceVersion": "9"}})
+    store.take_event(PODS, bad, at_s=2.0)
+    store.take_event(PODS, event(EventType.ADDED, obj("four", 10)), at_s=3.0)
+    assert {name for _, name in store.objects(PODS)} >= {"one", "three", "four"}
+    assert store.version(PODS) == 10

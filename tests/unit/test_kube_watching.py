@@ -12,6 +12,7 @@ from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.store import CLUSTER, Store, key_of
 from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
+from autoscaler.job_errors import JobErrors
 from tests.unit import virtual_time
 from tests.unit.kube_faults import EventFault, FaultPlan, PerturbedApi
 
@@ -25,7 +26,7 @@ class Stage:
         self.server = MemoryServer(now=lambda: 1e9 + virtual_time.now(), namespaces=("n", "m", "other"))
         self.user = MemoryApi(self.server, field_manager="user")
         self.api = PerturbedApi(MemoryApi(self.server), self.server, plan or FaultPlan())
-        self.store = Store(namespaces=dict.fromkeys(kinds, namespaces))
+        self.store = Store(JobErrors(lambda: 0.0), namespaces=dict.fromkeys(kinds, namespaces))
         self.news = 0
         self.kinds = kinds
         self.watching = None

@@ -11,6 +11,7 @@ from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.clusters.kubernetes.api.port import EventType, Listing
 from autoscaler.clusters.kubernetes.api.wire import read_line, read_object, read_page
 from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.job_errors import JobErrors
 
 ONE = {"metadata": {"name": "c", "namespace": "n", "resourceVersion": "7", "managedFields": [{}]}}
 BARE = {
@@ -80,7 +81,7 @@ JSON = st.recursive(
 @given(type_=st.sampled_from([*EventType, "ERROR", "?"]), obj=JSON, more=JSON)
 def test_whatever_is_taken_for_an_event_the_store_can_take(type_, obj, more):
     metadata = {"name": "c", "resourceVersion": "7"} | (more if isinstance(more, dict) else {})
-    store = Store()
+    store = Store(JobErrors(lambda: 0.0))
     store.take_listing(CONFIG_MAPS, Listing(items=(), resource_version="1"), asked_at_s=0.0)
     for said in (obj, {"metadata": metadata}):
         try:

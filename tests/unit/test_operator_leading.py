@@ -73,7 +73,7 @@ async def test_a_trainer_that_somebody_deletes_while_its_job_waits_after_a_lost_
     term = Term()
     await term.step(12)
     gangs = term.leading.cluster._gangs
-    gangs.starts = refuse(gangs.starts, JOB, term.bench.now_s, "")
+    gangs.starts = refuse(gangs.starts, JOB, term.bench.now_s, "", generation=1)
     await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a")
     await term.watch()
     await term.leading.jobs.look(JOB)

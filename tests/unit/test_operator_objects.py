@@ -9,6 +9,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
 from autoscaler.clusters.kubernetes.ownership import NameTakenError
+from autoscaler.job_errors import JobErrors
 from autoscaler.operator.objects import Objects
 from autoscaler.operator.standing import UNSTARTED_S, has_unstarted
 from tests.unit.kube_objects import kube_job
@@ -36,6 +37,7 @@ class Bench:
             now=lambda: self.now,
             servers_of=lambda _job: self.servers,
             is_stuck=lambda _job: self.is_stuck,
+            errors=JobErrors(lambda: 0.0),
         )
 
     def names(self):

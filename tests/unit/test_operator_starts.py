@@ -9,8 +9,10 @@ from autoscaler.clusters.kubernetes.api.around import AroundApi
 from autoscaler.clusters.kubernetes.api.errors import BadRequestError, ForbiddenError, InvalidError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.building.affinity import tie_to_node
+from autoscaler.clusters.kubernetes.gang_pods import GangPods
 from autoscaler.clusters.kubernetes.gangs import START_LIMIT_S
 from autoscaler.errors import ClusterError
+from autoscaler.job_errors import Step
 from tests.unit.kube_objects import raw_job, template
 from tests.unit.kube_stand_ins import CONTROLLER, add_job
 from tests.unit.operator_term import Term
@@ -227,6 +229,46 @@ async def test_a_start_whose_last_step_fails_ends_all_the_same():
     await step(term, int(START_LIMIT_S))
     assert "aaa-trainer-0" not in names(term, PODS)
     assert term.leading.cluster.race(OTHER).lost == 1
+
+
+async def test_a_job_that_was_refused_is_tried_again_as_soon_as_it_is_edited():
+    """Its owner has put right what the server refused, and waits for no pause of the wrong one."""
+    term = Term(around=lambda bench: Refusing(bench.api, INVALID, is_late=False))
+    add_job(term.server, small())
+    for _ in range(200):
+        await step(term)
+        if term.leading.cluster.race(OTHER).refused == 5:
+            break
+    await step(term, 11)
+    assert term.leading.cluster.race(OTHER).hold_until_s > term.bench.now_s + 100.0
+    assert admitted(term)[:2] == ("False", "PodInvalid")
+    term.api.error = None
+    before = term.server.get(TRAINING_JOBS, "team-a", "aaa")
+    metadata = before["metadata"] | {"generation": before["metadata"]["generation"] + 1}
+    term.server.rewrite(TRAINING_JOBS, before, before | {"metadata": metadata})
+    await step(term, USUAL_STEPS)
+    assert "aaa-master" in names(term, DEPLOYMENTS)
+    assert admitted(term)[0] == "True"
+
+
+async def test_a_fault_with_a_refused_jobs_gang_lifts_no_pause(monkeypatch):
+    """What was remembered of it is not forgotten because one look at it fails (A11)."""
+    term = Term(around=lambda bench: Refusing(bench.api, INVALID, is_late=False))
+    add_job(term.server, small())
+    await step(term, USUAL_STEPS)
+    before = term.leading.cluster.race(OTHER)
+    assert before.refused == 1
+
+    def look(pods, job):
+        if job.key == OTHER:
+            raise ZeroDivisionError
+        return real(pods, job)
+
+    real = GangPods.look
+    monkeypatch.setattr(GangPods, "look", look)
+    await step(term)
+    assert term.leading.errors.fails(OTHER, Step.GANG)
+    assert term.leading.cluster.race(OTHER) == before
 
 
 class NoDryRun(AroundApi):

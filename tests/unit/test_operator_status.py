@@ -465,6 +465,7 @@ class Writing:
             raw_of=self.bench.ground.raw,
             status_of=lambda _: dict(self.wanted),
             clock=self.now,
+            errors=self.bench.errors,
         )
 
     def now(self):

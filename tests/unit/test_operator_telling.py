@@ -8,6 +8,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import Cause, DeletePod, Plan, Role
+from autoscaler.job_errors import JobErrors
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.loop import Step
 from autoscaler.operator.dedupe import WRITE_EVERY_S
@@ -30,7 +31,9 @@ class Talk:
 
     def __init__(self):
         self.bench = OperatorBench()
-        self.events = Events(self.bench.api, identity="edl-0", wall_s=lambda: self.bench.now_s)
+        self.events = Events(
+            self.bench.api, identity="edl-0", wall_s=lambda: self.bench.now_s, errors=self.bench.errors
+        )
 
     async def say(self, message="grows", **fields):
         self.events.say(kube_job(), Note(reason="Grown", message=message, **fields))
@@ -157,6 +160,7 @@ def reports():
         say=lambda job, note: said.append(note),
         changed=changed.append,
         count_resize=lambda cause, role: counted.append((cause, role)),
+        errors=JobErrors(lambda: 5.0),
     )
     return made, said, counted
 

@@ -38,9 +38,6 @@ from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster,
 START_S = 1_800_000_000.0
 NOT_PER_JOB = (
     "autoscaler.clusters.kubernetes.api",  # the door itself; its stand-in is the rest of the world here
-    "autoscaler.clusters.kubernetes.store",  # keeps objects whole, and knows of them what the API server wrote: a key
-    "autoscaler.clusters.kubernetes.expectations",  # likewise, of own writes
-    "autoscaler.clusters.kubernetes.gangs",  # counts instants of EDL's own, by the names of pods
     "autoscaler.operator.error_listener",  # the wall itself
 )
 

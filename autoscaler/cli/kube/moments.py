@@ -28,6 +28,7 @@ from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import AGEING, KINDS, Facts, Views
 from autoscaler.domain import JobState, Policy
 from autoscaler.errors import ClusterError, InvalidSpecError
+from autoscaler.job_errors import JobErrors
 from autoscaler.jobs.ratio import kept_in
 from autoscaler.operator.policy_file import parse_policy
 from autoscaler.operator.record import is_ratio_measured
@@ -59,7 +60,8 @@ async def take(api: Api, *, title: str, now_s: float) -> Taken:
     """The moment `now_s` (Unix time, which is the cluster's clock here).  Raises ClusterError and CommandError."""
     listings, notes = await _list_all(api)
     policy, told = await find_policy(api)
-    store = Store()
+    errors = JobErrors(lambda: now_s)
+    store = Store(errors)
     for kind, listing in listings.items():
         store.take_listing(kind, listing, asked_at_s=now_s)
     views = Views(
@@ -68,6 +70,7 @@ async def take(api: Api, *, title: str, now_s: float) -> Taken:
         offset_s=0.0,
         facts_of=lambda job: _facts_of(job, store, views, now_s),
         expected=Expectations,
+        errors=errors,
     )
     view = views.view(now_s)
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.wrong.items()]

@@ -70,14 +70,13 @@ class KubernetesCluster:
         offset_s: float,
         facts_of: FactsOf,
         prepare: Callable[[KubeJob], Awaitable[None]],
+        errors: JobErrors,
         is_frozen: bool = False,
-        errors: JobErrors | None = None,
     ) -> None:
         self._api = api
         self._store = store
         self._clock = clock
-        errors = errors or JobErrors(clock)
-        self._writer = PodWriter(api, store, settings, clock=clock)
+        self._writer = PodWriter(api, store, settings, clock=clock, errors=errors)
         self.views = Views(
             store,
             reclaim=settings.reclaim,
@@ -269,7 +268,7 @@ class KubernetesCluster:
 
     def _held(self, job: KubeJob, facts: Facts) -> Facts:
         """A job that has lost its room to others creates nothing for a while."""
-        hold_until_s = self._gangs.starts.race(job.key).hold_until_s
+        hold_until_s = self._gangs.hold_until_s(job)
         return replace(facts, hold_until_s=hold_until_s) if hold_until_s > facts.hold_until_s else facts
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.store import Key, key_of
+from autoscaler.job_errors import JobErrors, Step, of_object
 
 PATIENCE_S: Final = 10.0  # a watch that has shown nothing for that long is stale, and then nothing is written at all
 
@@ -35,6 +36,9 @@ class Deletion:
 
     uid: str
     until_s: float
+
+
+Entry = TypeVar("Entry", Creation, Deletion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +63,13 @@ class Expectations:
         entry = {(kind, key_of(obj)): Deletion(uid=obj["metadata"]["uid"], until_s=now_s + PATIENCE_S)}
         return replace(self, deletions={**self.deletions, **entry})
 
-    def settled(self, find: Callable[[Kind, Key], Raw | None], *, now_s: float) -> Expectations:
-        """Without what has shown (`find` is `Store.get`) and what has waited too long."""
-        creations = {
-            place: one for place, one in self.creations.items() if now_s < one.until_s and find(*place) is None
-        }
-        deletions = {
-            place: one for place, one in self.deletions.items() if now_s < one.until_s and _stays(find(*place), one)
-        }
+    def settled(self, find: Callable[[Kind, Key], Raw | None], *, now_s: float, errors: JobErrors) -> Expectations:
+        """Without what has shown (`find` is `Store.get`) and what has waited too long.
+
+        What cannot be told of one object is counted on for its time, and stops nothing else (`errors`, A11).
+        """
+        creations = _open(self.creations, lambda place, _: find(*place) is None, now_s, errors)
+        deletions = _open(self.deletions, lambda place, one: _stays(find(*place), one), now_s, errors)
         if len(creations) == len(self.creations) and len(deletions) == len(self.deletions):
             return self
         return Expectations(creations=creations, deletions=deletions)
@@ -75,6 +78,22 @@ class Expectations:
         """Whether this very object was told to go."""
         told = self.deletions.get((kind, key_of(obj)))
         return told is not None and told.uid == obj["metadata"]["uid"]
+
+
+def _open(
+    entries: Mapping[Place, Entry], is_open: Callable[[Place, Entry], bool], now_s: float, errors: JobErrors
+) -> dict[Place, Entry]:
+    """Those that are still counted on."""
+    found = {}
+    for place, one in entries.items():
+        kind, key = place
+        if now_s >= one.until_s:
+            continue
+        with errors.around(of_object(kind.plural, *key), Step.EXPECT):
+            if not is_open(place, one):
+                continue
+        found[place] = one
+    return found
 
 
 def _stays(obj: Raw | None, told: Deletion) -> bool:

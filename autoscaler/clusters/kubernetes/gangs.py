@@ -11,11 +11,13 @@ Pure: `look` takes in what stands and returns who has lost.  All of it can be fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 from autoscaler.domain import JobName, PodName
+from autoscaler.job_errors import JobErrors, Step
 
 BIND_LIMIT_S: Final = 10.0
 LONGEST_BIND_S: Final = 120.0
@@ -39,18 +41,26 @@ TAKEN_AFTER: Final = 3
 class Race:
     """What a job has lost lately.  `refusal`: what the API server said, if it was that which ended the last start.
 
-    `refused`: how often in a row it was that.
+    `refused`: how often in a row it was that; `generation`: of the definition that was refused.
     """
 
     lost: int = 0
     refused: int = 0
     hold_until_s: float = 0.0
     refusal: str = ""
+    refused_at_s: float = 0.0
+    generation: int = 0
 
     @property
     def is_taken(self) -> bool:
         """Whether others take the room again and again."""
         return self.lost >= TAKEN_AFTER
+
+    def held_until_s(self, generation: int) -> float:
+        """When the job may try again.  One that was edited since it was refused waits for the first pause at most."""
+        if not self.refusal or generation == self.generation:
+            return self.hold_until_s
+        return min(self.hold_until_s, self.refused_at_s + PAUSES_S[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,55 +96,76 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Starts:
-    """What is remembered: since when each pod is unbound and each gang starts, and what each job has lost."""
+class Account:
+    """What is remembered of one job: since when each pod is unbound and its gang starts, and what it has lost."""
 
     unbound: Mapping[PodName, Wait] = field(default_factory=dict)
-    begun: Mapping[JobName, Wait] = field(default_factory=dict)
-    races: Mapping[JobName, Race] = field(default_factory=dict)
-
-    def race(self, job: JobName) -> Race:
-        """Return the job's account; of one that never lost, an empty one."""
-        return self.races.get(job, Race())
+    begun: Wait | None = None
+    race: Race = field(default_factory=Race)
 
     @property
-    def wake_at_s(self) -> float | None:
-        """When the next pod or start may have lost; None: none is under way."""
-        return min((wait.until_s for wait in (*self.unbound.values(), *self.begun.values())), default=None)
+    def late_at_s(self) -> float:
+        """When the next pod, or the start, has lost; infinite: none is under way."""
+        waits = [*self.unbound.values(), *([] if self.begun is None else [self.begun])]
+        return min((wait.until_s for wait in waits), default=inf)
 
 
-def look(starts: Starts, standing: Iterable[Standing], now_s: float) -> tuple[Starts, tuple[Lost, ...]]:
-    """Take in what stands of every job.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Starts:
+    """The accounts of all jobs."""
 
-    Jobs and pods that are not named are forgotten.  A start that is over has lost nothing any more; of a job that runs
-    that holds once its pause is over and the next pod is bound: when the one that lost is gone, all that stands is
-    bound.
+    accounts: Mapping[JobName, Account] = field(default_factory=dict)
+
+    def account(self, job: JobName) -> Account:
+        """Return the job's account; of one that has none, an empty one."""
+        return self.accounts.get(job, Account())
+
+    def race(self, job: JobName) -> Race:
+        """Return what the job has lost lately."""
+        return self.account(job).race
+
+
+def look(
+    starts: Starts, standing: Iterable[Standing], now_s: float, *, jobs: Collection[JobName], errors: JobErrors
+) -> tuple[Starts, tuple[Lost, ...]]:
+    """Take in what stands of jobs.  `jobs`: all that there are; the others are forgotten.
+
+    The account of a job stays as it was while nobody can say what stands of it, and while taking that in fails: its
+    pause and its limits go on (`errors`, A11).
     """
-    items = tuple(standing)
+    items = [item for item in standing if not errors.is_paused(item.job, Step.RACE)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
-    unbound: dict[PodName, Wait] = {}
-    begun: dict[JobName, Wait] = {}
-    races: dict[JobName, Race] = {}
+    accounts = {job: account for job, account in starts.accounts.items() if job in jobs}
     lost: list[Lost] = []
     for item in items:
-        mine = {pod: _wait(starts.unbound.get(pod), now_s, limit_s) for pod in item.unbound}
-        late = frozenset(pod for pod, wait in mine.items() if now_s >= wait.until_s)
-        start = _wait(starts.begun.get(item.job), now_s, limit_s + MASTER_LIMIT_S)
-        is_slow = item.is_starting and now_s >= start.until_s
-        race = starts.race(item.job)
-        if late or is_slow:
-            race = lose(race, now_s)
-            gone = item.bound | item.unbound if item.is_starting else late
-            lost.append(Lost(job=item.job, pods=gone, reason=_story(item, late, mine, start)))
-            mine = {pod: wait for pod, wait in mine.items() if pod not in gone}
-        elif item.is_starting and (item.bound or item.unbound):
-            begun[item.job] = start
-        elif item.bound and not item.unbound:
-            race = _after(race, item, starts, now_s)
-        unbound |= mine
-        if race != Race():
-            races[item.job] = race
-    return Starts(unbound=unbound, begun=begun, races=races), tuple(lost)
+        with errors.around(item.job, Step.RACE):
+            account, gone = take_in(starts.account(item.job), item, now_s, limit_s)
+            accounts.pop(item.job, None)
+            if account != Account():
+                accounts[item.job] = account
+            if gone is not None:
+                lost.append(gone)
+    return Starts(accounts=accounts), tuple(lost)
+
+
+def take_in(before: Account, item: Standing, now_s: float, limit_s: float) -> tuple[Account, Lost | None]:
+    """Take in what stands of one job.  `limit_s`: how long its pods may take to be bound.
+
+    A start that is over has lost nothing any more; of a job that runs that holds once its pause is over and the next
+    pod is bound: when the one that lost is gone, all that stands is bound.
+    """
+    waits = {pod: _wait(before.unbound.get(pod), now_s, limit_s) for pod in item.unbound}
+    late = frozenset(pod for pod, wait in waits.items() if now_s >= wait.until_s)
+    start = _wait(before.begun, now_s, limit_s + MASTER_LIMIT_S)
+    if late or (item.is_starting and now_s >= start.until_s):
+        gone = item.bound | item.unbound if item.is_starting else late
+        lost = Lost(job=item.job, pods=gone, reason=_story(item, late, waits, start))
+        left = {pod: wait for pod, wait in waits.items() if pod not in gone}
+        return Account(unbound=left, race=lose(before.race, now_s)), lost
+    if item.is_starting and (item.bound or item.unbound):
+        return Account(unbound=waits, begun=start, race=before.race), None
+    race = _after(before, item, now_s) if item.bound and not item.unbound else before.race
+    return Account(unbound=waits, race=race), None
 
 
 def bind_limit_s(pods: int) -> float:
@@ -149,26 +180,31 @@ def _wait(known: Wait | None, now_s: float, limit_s: float) -> Wait:
     return known if known.limit_s >= limit_s else replace(known, limit_s=limit_s)
 
 
-def _after(race: Race, item: Standing, starts: Starts, now_s: float) -> Race:
-    """What is left of the account of a job that runs, all of whose pods are bound."""
-    has_started = item.job in starts.begun
-    has_won = now_s >= race.hold_until_s and not item.bound.isdisjoint(starts.unbound)
-    return Race() if has_started or has_won or now_s >= race.hold_until_s + FORGOTTEN_AFTER_S else race
+def _after(before: Account, item: Standing, now_s: float) -> Race:
+    """What is left of what a job has lost that runs, all of whose pods are bound."""
+    race = before.race
+    has_won = now_s >= race.hold_until_s and not item.bound.isdisjoint(before.unbound)
+    is_over = before.begun is not None or has_won or now_s >= race.hold_until_s + FORGOTTEN_AFTER_S
+    return Race() if is_over else race
 
 
-def lose(race: Race, now_s: float, refusal: str = "") -> Race:
-    """One more race lost: the next pause.  Those of refusals in a row double further."""
-    pause_s = PAUSES_S[min(race.lost, len(PAUSES_S) - 1)]
-    refused = race.refused + 1 if refusal else 0
+def lose(race: Race, now_s: float) -> Race:
+    """One more race lost: the next pause."""
+    return Race(lost=race.lost + 1, hold_until_s=now_s + PAUSES_S[min(race.lost, len(PAUSES_S) - 1)])
+
+
+def refuse(starts: Starts, job: JobName, now_s: float, refusal: str, *, generation: int) -> Starts:
+    """The API server refused what the job needs (a quota, say): pauses likewise, and nothing is tried in a storm.
+
+    Those of refusals in a row double further.  `generation`: of the definition that was refused.
+    """
+    account = starts.account(job)
+    race, refused = lose(account.race, now_s), account.race.refused + 1
     if refused > len(PAUSES_S):
         pause_s = min(PAUSES_S[0] * 2.0 ** min(refused - 1, 16), LONGEST_PAUSE_S)
-    return Race(lost=race.lost + 1, refused=refused, hold_until_s=now_s + pause_s, refusal=refusal)
-
-
-def refuse(starts: Starts, job: JobName, now_s: float, refusal: str) -> Starts:
-    """The API server refused what the job needs (a quota, say): pauses likewise, and nothing is tried in a storm."""
-    begun = {name: wait for name, wait in starts.begun.items() if name != job}
-    return replace(starts, begun=begun, races={**starts.races, job: lose(starts.race(job), now_s, refusal)})
+        race = replace(race, hold_until_s=now_s + pause_s)
+    race = replace(race, refused=refused, refusal=refusal, refused_at_s=now_s, generation=generation)
+    return Starts(accounts={**starts.accounts, job: replace(account, begun=None, race=race)})
 
 
 def _story(item: Standing, late: frozenset[PodName], waits: Mapping[PodName, Wait], start: Wait) -> str:

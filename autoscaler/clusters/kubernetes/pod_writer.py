@@ -33,6 +33,7 @@ from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec, split_p
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.domain import CreatePod, NodeName
 from autoscaler.errors import ClusterError
+from autoscaler.job_errors import JobErrors
 
 ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -40,7 +41,10 @@ ENDED = frozenset({"Succeeded", "Failed"})
 class PodWriter:
     """The pods of all jobs.  Every write raises ClusterError; on a view that is too old, before it is sent."""
 
-    def __init__(self, api: Api, store: Store, settings: BuildSettings, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, api: Api, store: Store, settings: BuildSettings, *, clock: Callable[[], float], errors: JobErrors
+    ) -> None:
+        self._errors = errors
         self._api = api
         self._store = store
         self._settings = settings
@@ -49,7 +53,7 @@ class PodWriter:
 
     def expected(self) -> Expectations:
         """Return what the watches have to show yet."""
-        self._expected = self._expected.settled(self._store.get, now_s=self._clock())
+        self._expected = self._expected.settled(self._store.get, now_s=self._clock(), errors=self._errors)
         return self._expected
 
     async def create_tied(

@@ -46,6 +46,9 @@ AT_ONCE: Final = 16
 LIFT_LIMIT_S: Final = 2 * REQUEST_TIMEOUT_S
 """A patch whose answer was lost stands by then or never will, and the watch has shown it."""
 
+_STEPS: Final = (Step.GANG, Step.RACE, Step.GANG_WHOLE)
+"""What `settle` does for each job before it writes."""
+
 log = logging.getLogger(__name__)
 
 
@@ -103,7 +106,7 @@ class Gangs:
             create = partial(self._writer.create_gated, job, avoid=avoid, masters=masters)
             made = await each((partial(create, seat) for seat in seats), at_once=AT_ONCE)
         except PermanentError as error:
-            self.starts = gangs.refuse(self.starts, job.key, self._clock(), str(error))
+            self._refuse(job, str(error))
             newest()
             await self._drop_gated(job)
             return Outcome(verdict=Verdict.REFUSED, message=str(error))
@@ -126,13 +129,15 @@ class Gangs:
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
         self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
-        self.starts, lost = gangs.look(self.starts, standing.values(), now_s)
+        names = {job.key for job in managed}
+        self.starts, lost = gangs.look(self.starts, standing.values(), now_s, jobs=names, errors=self._errors)
         given_up = {one.job for one in lost}
         whole = [
             job
             for job in jobs
             if job.key in standing
             and job.key not in given_up
+            and not is_paused(job.key, Step.GANG_WHOLE)
             and attempt(job.key, Step.GANG_WHOLE, partial(self._awaits_master, job, standing[job.key]))
         ]
         self._masterless = {job.key for job in whole}
@@ -154,9 +159,20 @@ class Gangs:
     @property
     def wake_at_s(self) -> float | None:
         """When time alone calls for `settle` again; None: it does not."""
-        pauses = [at_s for at_s in self._masters_at_s().values() if at_s > self._settled_at_s]
-        limit_s = self.starts.wake_at_s
-        return min([*pauses, *([] if limit_s is None else [limit_s])], default=None)
+        errors = self._errors
+        masters = [at_s for at_s in self._masters_at_s().values() if at_s > self._settled_at_s]
+        tried_again = [errors.again_at_s(job, step) for step in _STEPS for job in errors.paused(step)]
+        late = [
+            account.late_at_s
+            for job, account in self.starts.accounts.items()
+            if not any(errors.fails(job, step) for step in _STEPS)
+        ]
+        at_s = min([*masters, *tried_again, *late], default=inf)
+        return None if at_s == inf else at_s
+
+    def hold_until_s(self, job: KubeJob) -> float:
+        """Return until when the job creates nothing: it has lost its room to others, or was refused as it is."""
+        return self.starts.race(job.key).held_until_s(job.generation)
 
     def rooms_held(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[Room]:
         """Return what is proved for gangs whose gates are being lifted and does not stand in the view.
@@ -183,8 +199,13 @@ class Gangs:
 
     def _masters_at_s(self) -> dict[JobName, float]:
         """When each master that is missing may come: after a lost race, and after a fault of EDL."""
-        races, again_at_s = self.starts.race, self._errors.again_at_s
-        return {name: max(races(name).hold_until_s, again_at_s(name, Step.START)) for name in self._masterless}
+        known = self._views.jobs.known
+        jobs = [known[name] for name in self._masterless if name in known]
+        again_at_s = self._errors.again_at_s
+        return {job.key: max(self.hold_until_s(job), again_at_s(job.key, Step.START)) for job in jobs}
+
+    def _refuse(self, job: KubeJob, why: str) -> None:
+        self.starts = gangs.refuse(self.starts, job.key, self._clock(), why, generation=job.generation)
 
     def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
         shapes = shapes_of(job, avoid=self._views.jobs.facts(job).avoid)
@@ -230,7 +251,7 @@ class Gangs:
     async def _give_up(self, job: KubeJob, why: str) -> None:
         """The API server does not want its master: a gang that starts goes whole, one that runs is left, and waits."""
         standing = self._pods.look(job)
-        self.starts = gangs.refuse(self.starts, job.key, self._clock(), why)
+        self._refuse(job, why)
         gone = self._pods.raws(standing.bound | standing.unbound) if standing.is_starting else []
         await each((partial(self._writer.delete, raw) for raw in gone), at_once=AT_ONCE)
 

@@ -8,6 +8,9 @@ contains them.  A listing older than what is known (an API server that lags, or 
 A kind may be followed in some namespaces only, for want of the right to all.  Each of them is then a source with a
 version and an age of its own, and the kind is as old as its oldest source.
 
+An object that cannot be taken in stops no stream (`errors`, A11): it stays as it was until it changes again, or the
+kind is listed anew.
+
 Not here: who asks for listings and watches (`watching`), writes without an answer (`expectations`), what the objects
 mean (`views`).
 """
@@ -16,12 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.api.port import EventType, Listing, Raw, Slim, WatchEvent
 from autoscaler.errors import InvariantViolationError
+from autoscaler.job_errors import JobErrors, Step, of_object, of_raw
 
 Key: TypeAlias = tuple[str, str]  # namespace (empty for objects of the whole cluster), name
 
@@ -39,9 +44,14 @@ class Store:
     """The objects as last heard of.  Whoever reads one must not change it."""
 
     def __init__(
-        self, slims: Mapping[Kind, Slim] | None = None, *, namespaces: Mapping[Kind, tuple[str, ...]] | None = None
+        self,
+        errors: JobErrors,
+        slims: Mapping[Kind, Slim] | None = None,
+        *,
+        namespaces: Mapping[Kind, tuple[str, ...]] | None = None,
     ) -> None:
         """`namespaces`: of the kinds that are not followed in the whole cluster."""
+        self._errors = errors
         self._slims: Final = dict(slims or {})
         self._namespaces: Final = dict(namespaces or {})
         self._streams: dict[Kind, _Stream] = {}
@@ -89,12 +99,16 @@ class Store:
         told = stream.told[source]
         if version < told.version:
             return False
-        listed = {key_of(item): item for item in listing.items}
+        keys = [
+            self._errors.attempt(of_raw(kind.plural, item), Step.KEEP, partial(key_of, item)) for item in listing.items
+        ]
+        listed = set(keys)
         for key in [key for key, known in stream.versions.items() if key not in listed and known <= version]:
             if source in {CLUSTER, key[0]}:
-                stream.drop(key)
-        for key, item in listed.items():
-            stream.put(key, item)
+                self._errors.attempt(of_object(kind.plural, *key), Step.KEEP, partial(stream.drop, key))
+        for place, item in zip(keys, listing.items, strict=True):
+            if place is not None:
+                self._errors.attempt(of_object(kind.plural, *place), Step.KEEP, partial(stream.put, place, item))
         told.version, told.heard_at_s = version, asked_at_s
         return True
 
@@ -110,10 +124,13 @@ class Store:
         told.version = version
         match event.type:
             case EventType.ADDED | EventType.MODIFIED:
-                stream.put(key_of(event.object), event.object)
+                with self._errors.around(of_raw(kind.plural, event.object), Step.KEEP):
+                    stream.put(key_of(event.object), event.object)
             case EventType.DELETED:
-                if stream.versions.get(key_of(event.object), version) <= version:
-                    stream.drop(key_of(event.object))
+                with self._errors.around(of_raw(kind.plural, event.object), Step.KEEP):
+                    gone = key_of(event.object)
+                    if stream.versions.get(gone, version) <= version:
+                        stream.drop(gone)
             case EventType.BOOKMARK:
                 pass
 

@@ -14,6 +14,7 @@ from autoscaler.clusters.kubernetes.building.names import job_key
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, planned_job, read_job
 from autoscaler.clusters.kubernetes.reading.limit_ranges import NO_LIMITS, PodLimits, read_limits
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
+from autoscaler.clusters.kubernetes.reading.raw import whole
 from autoscaler.clusters.kubernetes.reading.successors import Owning
 from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job
 from autoscaler.clusters.kubernetes.store import Store
@@ -75,6 +76,7 @@ class Jobs:
         self._facts_of = facts_of
         self._errors = errors
         self._leaves_observed = leaves_observed
+        self._generations: dict[JobName, int] = {}
         self._planned: dict[JobName, Job] = {}
         self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # before its life is put in
 
@@ -123,6 +125,8 @@ class Jobs:
         before, self._planned = self._planned, planned
         for name in self._drawn.keys() - planned.keys():
             del self._drawn[name]
+        for name in self._generations.keys() - self.known.keys() - self.wrong.keys():
+            del self._generations[name]
         return Brought(
             found=[job for name, job in planned.items() if before.get(name) != job],
             gone=before.keys() - planned.keys(),
@@ -148,6 +152,10 @@ class Jobs:
         return None if job is None else self._facts_of(job).owning
 
     def _read(self, name: JobName, raw: Raw) -> None:
+        generation = whole(raw, "metadata", "generation")
+        if generation != self._generations.get(name, generation):
+            self._errors.take_edit(name)
+        self._generations[name] = generation
         try:
             self._know(read_job(raw))
         except InvalidSpecError as error:

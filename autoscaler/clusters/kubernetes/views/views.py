@@ -38,7 +38,7 @@ class Views:
 
     `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
     `elastic_servers`: parameter servers may come and go; `moves_servers`: and to other nodes.  `leaves_observed`: see
-    `views.jobs`.  `errors` keeps what goes wrong with single jobs and objects; without it nobody is told.
+    `views.jobs`.  `errors` keeps what goes wrong with single jobs and objects.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Views:
         offset_s: float,
         facts_of: FactsOf,
         expected: Callable[[], Expectations],
-        errors: JobErrors | None = None,
+        errors: JobErrors,
         elastic_servers: bool = False,
         moves_servers: bool = False,
         leaves_observed: bool = False,
@@ -57,7 +57,7 @@ class Views:
         self._store = store
         self._reclaim = reclaim
         self.classes = PriorityClasses()
-        self._errors = errors = errors or JobErrors(lambda: 0.0)
+        self._errors = errors
         self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of, errors=errors, leaves_observed=leaves_observed)
         self.pods = Pods(
             store,
