@@ -122,7 +122,9 @@ class Loop:
         async with asyncio.timeout(CALL_LIMIT_S):
             view = self._held_back((await self._cluster.observe()).evolve(history=self._history))
         paused = self._errors.left_out(JobStep.PLAN, most_tried=MOST_TRIED)
-        decided = plan(view, self.policy, self._cluster.now(), memo=self._memo, excluded=paused)
+        unmodelled = self._errors.left_out(JobStep.RECLAIM, most_tried=1)
+        now_s = self._cluster.now()
+        decided = plan(view, self.policy, now_s, memo=self._memo, excluded=paused, unmodelled=unmodelled)
         self._note_excluded(decided, view)
         self._remember(decided)
         applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
@@ -207,10 +209,16 @@ class Loop:
         for one in decided.excluded:
             if one.error is not None:
                 self._errors.note(one.job, JobStep.PLAN, one.error)
+            if one.reclaim_error is not None:
+                self._errors.note(one.job, JobStep.RECLAIM, one.reclaim_error)
+            elif not one.is_unmodelled:
+                self._errors.clear(one.job, JobStep.RECLAIM)
         for decision in decided.decisions:
             if decision.reason not in UNPLANNED:
                 self._errors.clear(decision.job, JobStep.PLAN)
-        self._errors.keep_only({job.name for job in view.jobs}, JobStep.PLAN)
+                self._errors.clear(decision.job, JobStep.RECLAIM)
+        for step in (JobStep.PLAN, JobStep.RECLAIM):
+            self._errors.keep_only({job.name for job in view.jobs}, step)
 
     def _remember(self, decided: Plan) -> None:
         """Keep the plan, its memory, and the decisions that are news."""

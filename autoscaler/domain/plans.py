@@ -169,11 +169,17 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcludedJob:
-    """A job with which planning failed, and that was left out (A11).  `error`: found in this pass, for the log."""
+    """A job with which planning failed, and that was left out (A11).
+
+    `is_unmodelled`: planning failed also with what stood in for it, so that its surplus gives way to nobody.  `error`
+    and `reclaim_error`: of the one and of the other, where found in this pass, for the log.
+    """
 
     job: JobName
     problem: str
+    is_unmodelled: bool = False
     error: Exception | None = field(default=None, compare=False, repr=False)
+    reclaim_error: Exception | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,9 @@
 
 The problem: the phases write on one draft, so an exception spoils the pass for all.  Whose it is shows in its
 traceback: the innermost function that was given a job, or something of a job's.  The pass begins again without that
-job; its pods stay in the view, where they hold their room and are nobody's to take.  What no job explains propagates.
+job.  Its pods stay in the view and hold their room; what it has beyond its minimum gives way as any surplus does,
+through a stand-in of plain values (`stand_in`).  Only where planning fails with that too its pods are nobody's to take.
+What no job explains propagates.
 
 A traceback is read in place of a boundary around each function of the phases: new functions are covered by being
 called, and a pass without faults pays nothing.
@@ -10,12 +12,13 @@ called, and a pass without faults pays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 from typing import Any, Final
 
 from autoscaler.domain import (
+    NOTHING,
     AdmitGang,
     Bottleneck,
     ClusterView,
@@ -26,6 +29,8 @@ from autoscaler.domain import (
     History,
     Job,
     JobName,
+    JobState,
+    MasterSpec,
     Plan,
     Pod,
     PodPhase,
@@ -33,7 +38,10 @@ from autoscaler.domain import (
     Reservation,
     Role,
     ServerMove,
+    ServerSpec,
+    Shape,
     Tier,
+    TrainerSpec,
 )
 from autoscaler.errors import in_words
 from autoscaler.planner.job_draft import JobDraft
@@ -41,39 +49,95 @@ from autoscaler.planner.job_draft import JobDraft
 MOST_FOUND: Final = 16
 """Jobs found at fault in one pass: each costs another try of the whole, and the loop has more to do than to plan."""
 
+NEVER_S: Final = 1e15
+"""An instant that does not come: what stands in for a job creates nothing."""
+
 _SIZED: Final = frozenset({PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY})
 _OF_A_JOB: Final = (Pod, CreatePod, DeletePod, AdmitGang, Reservation, ServerMove)
 
 
 def plan_without(
-    view: ClusterView, known: Mapping[JobName, str], now_s: float, decide: Callable[[ClusterView], Plan]
+    view: ClusterView,
+    known: Mapping[JobName, str],
+    unmodelled: Collection[JobName],
+    now_s: float,
+    decide: Callable[[ClusterView], Plan],
 ) -> Plan:
     """Return the plan for the jobs with which planning succeeds; `excluded` names the others.
 
-    `known`: jobs to be left out from the start, and why.  Where too many more are found at once, nothing is planned in
-    this pass, and the next one is to begin with them left out.  Raises what no job explains.
+    `known`: jobs to be left out from the start, and why; `unmodelled`: those of them that have no stand-in either.
+    Where too many more are found at once, nothing is planned in this pass, and the next one is to begin with them left
+    out.  Raises what no job explains.
     """
     names = {job.name for job in view.jobs}
-    excluded = {name: ExcludedJob(job=name, problem=why) for name, why in known.items() if name in names}
-    most = len(excluded) + MOST_FOUND
+    excluded = {
+        name: ExcludedJob(job=name, problem=why, is_unmodelled=name in unmodelled)
+        for name, why in known.items()
+        if name in names
+    }
+    tries = MOST_FOUND
     while True:
         try:
-            decided = decide(leave_out(view, excluded)) if excluded else decide(view)
+            decided = decide(leave_out(view, excluded.values())) if excluded else decide(view)
         except Exception as error:
             name = find_culprit(error)
-            if name is None or name in excluded or name not in names:
+            if name is None or name not in names or (name in excluded and excluded[name].is_unmodelled):
                 raise
-            excluded[name] = ExcludedJob(job=name, problem=in_words(error), error=error)
-            if len(excluded) < most:
+            if name in excluded:
+                excluded[name] = replace(excluded[name], is_unmodelled=True, reclaim_error=error)
+            else:
+                is_unmodelled = name in unmodelled
+                found = ExcludedJob(job=name, problem=in_words(error), error=error, is_unmodelled=is_unmodelled)
+                excluded[name] = found
+            if tries := tries - 1:
                 continue
             decided = Plan(revision=view.revision, planned_at_s=now_s, history=view.history, replan_at_s=now_s)
         return _with_excluded(decided, view, excluded.values()) if excluded else decided
 
 
-def leave_out(view: ClusterView, names: Collection[JobName]) -> ClusterView:
-    """Return the view without these jobs.  Their pods stay, and none of them counts as a gang that is starting."""
+def leave_out(view: ClusterView, excluded: Collection[ExcludedJob]) -> ClusterView:
+    """Return the view without these jobs: what they have beyond their minimum stands there as a job of nobody's making.
+
+    Their pods stay, and none of them counts as a gang that is starting.
+    """
+    names = {one.job for one in excluded}
     unbound = (pod for pod in view.pods if pod.job in names and pod.tier is Tier.CORE and pod.node is None)
-    return view.evolve(gone_jobs=names, pods=[replace(pod, tier=Tier.SURPLUS) for pod in unbound])
+    modelled = {one.job for one in excluded if not one.is_unmodelled}
+    standing: dict[JobName, list[Pod]] = {name: [] for name in modelled}
+    for pod in view.pods:
+        if pod.job in standing:
+            standing[pod.job].append(pod)
+    found = (stand_in(job, standing[job.name]) for job in view.jobs if job.name in modelled)
+    stand_ins = [job for job in found if job is not None]
+    return view.evolve(
+        gone_jobs=names - {job.name for job in stand_ins},
+        jobs=stand_ins,
+        pods=[replace(pod, tier=Tier.SURPLUS) for pod in unbound],
+    )
+
+
+def stand_in(job: Job, pods: Sequence[Pod]) -> Job | None:
+    """Return a job of plain values that has what stands of this one, wants no more, and may be taken its surplus.
+
+    None: there is no surplus.  Who has a job with which planning fails is to hold no more than others could (A11).
+    """
+    trainers = [pod for pod in pods if pod.role is Role.TRAINER and pod.phase in _SIZED]
+    servers = [pod for pod in pods if pod.role is Role.SERVER and pod.phase in _SIZED]
+    count = len(servers)
+    if job.state is not JobState.ACTIVE or len(trainers) <= job.trainer.min_replicas:
+        return None
+    return Job(
+        name=job.name,
+        namespace=job.namespace,
+        priority=job.priority,
+        priority_class=job.priority_class,
+        weight=job.weight,
+        grace_s=job.grace_s,
+        hold_until_s=NEVER_S,
+        trainer=TrainerSpec(shape=trainers[0].shape, min_replicas=job.trainer.min_replicas, max_replicas=len(trainers)),
+        servers=ServerSpec(shape=servers[0].shape, min_replicas=count, max_replicas=count) if servers else None,
+        master=MasterSpec(shape=Shape(requests=NOTHING), replicas=0),
+    )
 
 
 def find_culprit(error: BaseException) -> JobName | None:
@@ -108,10 +172,13 @@ def _jobs_in(values: Iterable[Any]) -> Iterator[JobName]:
 def _with_excluded(decided: Plan, view: ClusterView, excluded: Collection[ExcludedJob]) -> Plan:
     why = {one.job: one.problem for one in excluded}
     jobs = [job for job in view.jobs if job.name in why]
-    decisions = [*decided.decisions, *(_unchanged(job, view, why[job.name]) for job in jobs)]
+    sizes = {one.job: one for one in decided.decisions if one.job in why}
+    told = [one for one in decided.decisions if one.job not in why]
+    told += [_excluded(job, view, why[job.name], sizes.get(job.name)) for job in jobs]
     return replace(
         decided,
-        decisions=tuple(sorted(decisions, key=lambda one: one.job)),
+        actions=tuple(one for one in decided.actions if one.job not in why or isinstance(one, DeletePod)),
+        decisions=tuple(sorted(told, key=lambda one: one.job)),
         history=_kept(decided.history, view.history, why),
         excluded=tuple(sorted(excluded, key=lambda one: one.job)),
     )
@@ -124,19 +191,25 @@ def _kept(history: History, before: History, names: Collection[JobName]) -> Hist
     return replace(history, resizes=tuple(sorted([*others, *mine], key=lambda entry: entry.job)))
 
 
-def _unchanged(job: Job, view: ClusterView, why: str) -> Decision:
-    """Return that the job stays as it stands.  Nothing of the job is asked but its numbers."""
+def _excluded(job: Job, view: ClusterView, why: str, decided: Decision | None) -> Decision:
+    """Return that the job could not be planned.  Nothing of it is asked but its numbers.
+
+    `decided`: what becomes of what stands in for it.
+    """
     standing = [pod.role for pod in view.pods if pod.job == job.name and pod.phase in _SIZED]
     now, servers = standing.count(Role.TRAINER), standing.count(Role.SERVER)
+    target = now if decided is None else min(now, decided.target)
+    becomes = "stays as it is" if target == now else f"gives way, from {now} to {target}: others need the room"
     return Decision(
         job=job.name,
         now=now,
-        target=now,
+        target=target,
         min=job.trainer.min_replicas,
         max=job.trainer.max_replicas,
         servers=servers,
         servers_target=servers,
         reason=Reason.EXCLUDED,
+        cause=None if decided is None or target == now else decided.cause,
         bottleneck=Bottleneck.PLANNING_FAILED,
-        message=f"it could not be planned and stays as it is ({why}); tried again, others go on",
+        message=f"it could not be planned and {becomes} ({why}); tried again, others go on",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -31,13 +31,15 @@ def plan(
     *,
     memo: Memo | None = None,
     excluded: Mapping[JobName, str] = NOBODY,
+    unmodelled: Collection[JobName] = (),
 ) -> Plan:
     """Return what to do now, what waits, and why: a pure function of view, policy and instant (A5).
 
     `now_s` is the cluster's clock.  Carrying out `actions` in any prefix keeps every node within its capacity (A2);
     planning again on the result asks for nothing but what this plan said waits.  Who plans again and again gives a
     `memo`, which makes the same answer cheap.  A job with which planning fails is left out and named in the plan (A11);
-    `excluded` are those that are not to be tried again yet, and why.
+    `excluded` are those that are not to be tried again yet, and why; `unmodelled` those whose surplus cannot be planned
+    either.
     """
     memo = Memo() if memo is None else memo
 
@@ -48,7 +50,7 @@ def plan(
         memo.end(draft)
         return decided
 
-    return plan_without(view, excluded, now_s, decide)
+    return plan_without(view, excluded, unmodelled, now_s, decide)
 
 
 def decide_on(draft: Draft) -> Plan:

@@ -16,6 +16,7 @@ from autoscaler.domain import (
     ClusterView,
     CreatePod,
     DeletePod,
+    ExcludedJob,
     JobName,
     JobState,
     Plan,
@@ -25,6 +26,7 @@ from autoscaler.domain import (
     Policy,
     Role,
 )
+from autoscaler.errors import in_words
 from autoscaler.planner.draft import Draft
 from autoscaler.planner.exclusion import MOST_FOUND, find_culprit, leave_out
 from autoscaler.planner.memo import Memo
@@ -48,18 +50,19 @@ def still_valid(
     if fresh.revision == plan.revision and fresh.is_synced:
         return plan.actions
     memo = Memo() if memo is None else memo
-    excluded = [one.job for one in plan.excluded]
+    excluded = {one.job: one for one in plan.excluded}
     for _ in range(MOST_FOUND):
-        view = leave_out(fresh, excluded) if excluded else fresh
-        left = replace(plan, actions=tuple(action for action in plan.actions if action.job not in excluded))
+        view = leave_out(fresh, excluded.values()) if excluded else fresh
+        out = {one.job for one in excluded.values() if one.is_unmodelled}
+        left = replace(plan, actions=tuple(action for action in plan.actions if action.job not in out))
         try:
             draft = memo.begin(view, policy, plan.planned_at_s)
             held = () if why_stale(draft) else held_actions(draft, left, begun)
         except Exception as error:
             name = find_culprit(error)
-            if name is None or name in excluded:
+            if name is None or name in out:
                 raise
-            excluded.append(name)
+            excluded[name] = ExcludedJob(job=name, problem=in_words(error), is_unmodelled=True)
         else:
             memo.end(draft)
             return held

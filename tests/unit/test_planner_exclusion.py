@@ -15,11 +15,11 @@ from collections import Counter
 import pytest
 
 import autoscaler.planner
-from autoscaler.domain import AdmitGang, Capabilities, Job, Pod, PodPhase, Reason, Role, Tier
+from autoscaler.domain import AdmitGang, Capabilities, Cause, DeletePod, Job, Pod, PodPhase, Reason, Role, Tier
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.loop import Loop
 from autoscaler.planner import Memo, plan, still_valid
-from autoscaler.planner.exclusion import MOST_FOUND
+from autoscaler.planner.exclusion import MOST_FOUND, NEVER_S
 from autoscaler.planner.job_draft import JobDraft
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
@@ -193,6 +193,21 @@ def fail_for(patch, *names):
     replace_function(patch, importlib.import_module("autoscaler.planner.thirst"), "thirst", made)
 
 
+def fail_as_written(patch, *names):
+    """Let the planning of these jobs fail as they are written; of what stands in for them it succeeds."""
+
+    def made(real):
+        def raising(draft, job):
+            if job.job.name in names and job.job.hold_until_s < NEVER_S:
+                fail_with(job)
+            return real(draft, job)
+
+        return raising
+
+    for module, name in (("thirst", "thirst"), ("keep", "settle_state")):
+        replace_function(patch, importlib.import_module(f"autoscaler.planner.{module}"), name, made)
+
+
 def pending(name, owner):
     """A core trainer that no scheduler has bound yet."""
     fields = {"shape": shape(1_000), "phase": PodPhase.PENDING, "nominated_node": "a"}
@@ -206,8 +221,78 @@ def full_cluster():
     return driver.cluster
 
 
-def test_pods_of_an_excluded_job_hold_their_room_and_are_nobodys(monkeypatch):
-    """The web's room comes from the other job alone, and the excluded one keeps size and windows."""
+def trainers(cluster, name):
+    return sum(pod.job == name and pod.role is Role.TRAINER for pod in cluster.pods.values())
+
+
+@pytest.mark.parametrize("servers", [0, 2])
+def test_surplus_of_an_excluded_job_gives_way_as_any_other(monkeypatch, servers):
+    """A job with which planning fails holds no more than its minimum while others wait for room (A3, A11)."""
+    spec = job("bad", low=2, high=12, servers=servers, master_milli=100)
+    cluster = MemoryCluster([node(name, 6_000) for name in "ab"], [spec])
+    cluster.capabilities = Capabilities(servers_elastic=True)
+    driver = Driver(cluster, CALM)
+    driver.settle()
+    before = trainers(cluster, "bad")
+    cluster.put(*(web(f"w{number}", since_s=cluster.now_s) for number in range(4)))
+    fail_as_written(monkeypatch, "bad")
+    made = plan(cluster.view(), CALM, cluster.now_s)
+    assert [(one.job, one.is_unmodelled) for one in made.excluded] == [("bad", False)]
+    assert {(type(action), action.role, action.cause) for action in made.actions} == {
+        (DeletePod, Role.TRAINER, Cause.POD)
+    }
+    told = decision(made, "bad")
+    assert (told.now, told.target, told.reason) == (before, before - len(made.actions), Reason.EXCLUDED)
+    assert len(made.actions) in {3, 4}, "as many as the web lacks"
+    cluster.touch()
+    assert still_valid(made, cluster.view(), CALM) == made.actions
+
+
+def test_excluded_job_never_falls_below_its_minimum_nor_grows(monkeypatch):
+    """Whatever waits: its core is its own, and nothing new comes to it."""
+    cluster = MemoryCluster([node("a", 6_000)], [job("bad", low=2, high=6), job("late", low=1, high=1)])
+    driver = Driver(cluster, CALM)
+    driver.settle()
+    cluster.put(*(web(f"w{number}", since_s=cluster.now_s) for number in range(9)))
+    fail_as_written(monkeypatch, "bad")
+    driver.settle()
+    assert trainers(cluster, "bad") == 2
+    for number in range(9):
+        cluster.lose(f"w{number}")
+    driver.settle()
+    assert trainers(cluster, "bad") == 2
+
+
+def test_gang_starts_in_the_surplus_of_an_excluded_job(monkeypatch):
+    """Every job's minimum comes before anybody's surplus, that of a job at fault too."""
+    cluster = MemoryCluster([node("a", 6_000)], [job("bad", low=1, high=6)])
+    driver = Driver(cluster, CALM)
+    driver.settle()
+    cluster.put(job("late", low=3, high=3))
+    fail_as_written(monkeypatch, "bad")
+    driver.settle()
+    assert trainers(cluster, "late") == 3
+    assert trainers(cluster, "bad") == 3
+
+
+async def test_stand_in_that_fails_too_is_tried_again_after_pauses_that_double(monkeypatch):
+    """No pass is spoiled by it for ever: 1, 2, 4 s ... apart, and its pods are nobody's meanwhile."""
+    cluster = full_cluster()
+    errors = JobErrors(cluster.now)
+    loop = Loop(cluster, CALM, errors=errors)
+    fail_for(monkeypatch, "bad")
+    tried_at_s = []
+    for _ in range(16):
+        step = await loop.step()
+        assert [(one.job, one.is_unmodelled) for one in step.plan.excluded] == [("bad", True)]
+        tried_at_s += [cluster.now_s for one in step.plan.excluded if one.reclaim_error is not None]
+        cluster.advance(1.0)
+    assert [at_s - tried_at_s[0] for at_s in tried_at_s] == [0.0, 1.0, 3.0, 7.0, 15.0]
+    assert errors.fails("bad", Step.RECLAIM)
+
+
+def test_pods_of_a_job_without_a_stand_in_hold_their_room_and_are_nobodys(monkeypatch):
+    """Planning fails with that too: the web's room comes from the other job alone, and this one keeps its size."""
     cluster = full_cluster()
     cluster.put(*(web(f"w{number}", since_s=cluster.now_s) for number in range(3)))
     fail_for(monkeypatch, "bad")
