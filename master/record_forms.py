@@ -14,7 +14,7 @@ from master.api.errors import DocumentError
 from master.api.identities import Route, Term
 from master.api.versions import Form, with_version, without_version
 from master.errors import PermanentError
-from master.job.domain import Backups, DatasetRecord, IntentsRecord, LineageRecord
+from master.job.domain import Backups, DatasetRecord, IntentsRecord, LineageRecord, TrainersRecord
 from master.store.keys import JobKeys, Key
 from master.store.port import Put, Snapshot, Transaction, ValueIs
 
@@ -26,6 +26,7 @@ FORMS: Final[dict[type, Form]] = {
     Route: Form(name="route"),
     IntentsRecord: Form(name="record of moves"),
     Backups: Form(name="record of second copies"),
+    TrainersRecord: Form(name="record of trainers"),
 }
 
 
@@ -73,4 +74,5 @@ def _classes(keys: JobKeys) -> dict[Key, type[Any]]:
         keys.route: Route,
         keys.intents: IntentsRecord,
         keys.backups: Backups,
+        keys.trainers: TrainersRecord,
     }

@@ -1,6 +1,6 @@
 """The durable values of a job and the transactions that change them, as bytes and keys of the store.
 
-The problem: what a new master believes is what these eight values say together, so each write of the core becomes one
+The problem: what a new master believes is what these nine values say together, so each write of the core becomes one
 transaction that compares what the core built on and changes it in one step.  A value that is compared changes and
 never comes back (lineage numbers and manifest ids are new each time), so a lost answer can be settled by reading.  A
 plain number may come back (4 servers, 2, 4 again): of it the revision is compared (`number_key`).
@@ -29,6 +29,7 @@ from master.job.domain import (
     RecordServers,
     ReserveHighWater,
     SwapHead,
+    TrainersRecord,
     Write,
 )
 from master.record_forms import encode_record, try_record
@@ -49,7 +50,7 @@ from master.store.port import (
 def durable_keys(keys: JobKeys) -> tuple[Key, ...]:
     """What a new master reads, all at one revision."""
     table = (keys.route, keys.intents, keys.backups)
-    return (keys.lineage, keys.dataset, keys.high_water, keys.head, *table, keys.servers)
+    return (keys.lineage, keys.dataset, keys.high_water, keys.trainers, keys.head, *table, keys.servers)
 
 
 def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
@@ -61,10 +62,12 @@ def head_id(snapshot: Snapshot, keys: JobKeys) -> ManifestId | None:
 def parse_durable(snapshot: Snapshot, keys: JobKeys, head: Manifest | None, origin: Origin) -> Durable:
     """What the store says, with the manifest that `head_id` names.  Raises PermanentError for values of another EDL."""
     high_water, servers = snapshot.try_value(keys.high_water), snapshot.try_value(keys.servers)
+    trainers = try_record(TrainersRecord, snapshot, keys.trainers)
     return Durable(
         lineage=try_record(LineageRecord, snapshot, keys.lineage),
         dataset=try_record(DatasetRecord, snapshot, keys.dataset),
         high_water=int(high_water) if high_water else 0,
+        trainers=trainers.trainers if trainers else None,
         head=head,
         route=try_record(Route, snapshot, keys.route),
         intents=_parse_intents(snapshot, keys),
@@ -132,7 +135,8 @@ def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | N
                 require=(Absent(keys.dataset),),
             )
         case ReserveHighWater():
-            return _with_number(write.below, keys.high_water, term, number)
+            named = Put(keys.trainers, encode_record(TrainersRecord(trainers=write.trainers)))
+            return _with_number(write.below, keys.high_water, term, number, named)
         case RecordServers():
             return _with_number(write.count, keys.servers, term, number)
         case _:
@@ -164,9 +168,9 @@ def refounding(head: Manifest, above: Lineage, keys: JobKeys, term: Term) -> Tra
     )
 
 
-def _with_number(count: int, key: Key, term: Term, before: Entry | None) -> Transaction:
+def _with_number(count: int, key: Key, term: Term, before: Entry | None, *others: Put) -> Transaction:
     is_as_read = Absent(key) if before is None else UnchangedSince(key, before.mod_revision)
-    return Transaction(term=term, writes=(Put(key, str(count).encode()),), require=(is_as_read,))
+    return Transaction(term=term, writes=(Put(key, str(count).encode()), *others), require=(is_as_read,))
 
 
 def _backups(backups: Backups | None, keys: JobKeys) -> Put | Delete:

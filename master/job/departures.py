@@ -14,6 +14,7 @@ from master.job.domain import LeaseExpired, MemberKey
 from master.job.membership import Trainer, drop_trainer, put_trainer, rank_changes
 from master.job.ownership import release
 from master.job.quarantine import FailureNote, count_failure
+from master.job.reserving import forget_trainer
 from master.job.state import Turn
 
 
@@ -73,6 +74,7 @@ def handle_lease_expired(turn: Turn, event: LeaseExpired) -> None:
 def _part(turn: Turn, trainer: Trainer, *, retired: bool) -> None:
     books, _ = drop_holder(turn.state.dispatch, trainer.key.incarnation)
     turn.change(members=drop_trainer(turn.state.members, trainer.key, retired=retired), dispatch=books)
+    forget_trainer(turn, trainer.key)
     release(turn, trainer.key)
     tell_ranks(turn)
 

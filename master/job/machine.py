@@ -7,7 +7,6 @@ the state alone, so that nothing waits for an event that has already come).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Final, assert_never
 
 from master.api.identities import Term
@@ -82,7 +81,7 @@ from master.job.domain import (
     SwapHead,
 )
 from master.job.membership import Trainer
-from master.job.state import JobState, Moves, Reserved, Scale, Stage, Step, Turn
+from master.job.state import JobState, Moves, Scale, Stage, Step, Turn
 
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:
@@ -97,7 +96,8 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
         backups=durable.backups,
         moves=Moves(intents=durable.intents),
         scale=Scale(wanted=min(durable.servers or config.servers, config.most_servers)),
-        reserved=Reserved(below=durable.high_water),
+        reserved=reserving.reserved(durable),
+        holding=reserving.held_before(durable),
         origin=durable.origin,
     )
     turn = Turn(state, now)
@@ -147,7 +147,8 @@ def _handle_refused(turn: Turn, event: PersistRefused) -> None:
 
 def _handle_reclaim_ended(turn: Turn, event: ReclaimWindowEnded) -> None:
     if turn.state.reclaim_ends == event.deadline:
-        turn.change(reclaim_ends=None, dispatch=replace(turn.state.dispatch, granting_from=0))
+        turn.change(reclaim_ends=None)
+        reserving.await_nobody(turn)
 
 
 # ---- members --------------------------------------------------------------------------------------------------------

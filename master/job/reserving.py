@@ -1,10 +1,11 @@
-"""The high-water mark: from where a next master may grant before its reconnect window has ended (rule 18).
+"""The high-water mark, and who may hold leases below it: from where a next master may grant, and when all (rule 18).
 
 The problem: a new master does not know who trains what until trainers have come back.  What lies above the mark was
-leased to nobody, so it need not wait for them.  The mark is moved ahead of the leases in blocks that last some
-seconds: no store write per shard (M6), and near, since all that lies below it waits.
+leased to nobody, so it need not wait for them; nor need what lies below, once all are back that may hold leases there.
+The mark is moved ahead of the leases in blocks that last some seconds: no store write per shard (M6), and near, since
+all that lies below it waits.  Who trains is written beside it, when somebody comes or goes.
 
-Nothing waits for the mark.  A store that is slow or away leaves it behind the leases, and a next master may then grant
+Nothing waits for either.  A store that is slow or away leaves them behind the leases, and a next master may then grant
 again what a trainer still works on.  That costs the work and no promise: what is trained twice is applied once (the
 marks answer REPEAT), and of two leases the one that its master knows first stays (M2).
 """
@@ -13,23 +14,43 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from master.job.domain import Instant, Persist, ReserveHighWater
-from master.job.state import Reserved, Stage, Turn
+from master.api.identities import MemberName
+from master.job.domain import Durable, Instant, MemberKey, Persist, ReserveHighWater
+from master.job.frozen_map import FrozenMap
+from master.job.state import NO_TRAINERS, Holding, Reserved, Stage, Turn
+
+
+def reserved(durable: Durable) -> Reserved:
+    """What stands there as a term begins."""
+    return Reserved(below=durable.high_water, trainers=_recorded(durable))
+
+
+def held_before(durable: Durable) -> Holding:
+    """By trainers of earlier masters, none of which is back."""
+    known = _recorded(durable)
+    return Holding(trainers=known or NO_TRAINERS, awaited=known)
+
+
+def _recorded(durable: Durable) -> FrozenMap[MemberName, MemberKey] | None:
+    return None if durable.trainers is None else FrozenMap({one.name: one for one in durable.trainers})
 
 
 def reserve(turn: Turn) -> None:
-    """Moves the mark once the leases have used half of the last block; one write at a time."""
+    """Moves the mark once the leases have used half of the last block, and names who trains; one write at a time."""
     state, mark = turn.state, turn.state.reserved
     if state.stage is not Stage.SERVING or state.dataset is None or mark.is_writing:
         return
     total, frontier = state.dataset.dataset.size * state.dataset.dataset.epochs, state.dispatch.frontier
     smallest = state.config.high_water_batches * state.dispatch.batch_size
-    if mark.below >= min(total, frontier + max(mark.block, smallest) // 2):
+    trainers = state.holding.trainers
+    if mark.below < min(total, frontier + max(mark.block, smallest) // 2):
+        block = max(smallest, next_block(mark, turn.now, lasts_ns=state.config.high_water_ns))
+        below = min(total, max(mark.below, frontier) + block)
+        mark = Reserved(below=below, block=min(total, block), at=turn.now)
+    elif trainers is mark.trainers or trainers == mark.trainers:
         return
-    block = max(smallest, next_block(mark, turn.now, lasts_ns=state.config.high_water_ns))
-    below = min(total, max(mark.below, frontier) + block)
-    turn.change(reserved=Reserved(below=below, is_writing=True, block=min(total, block), at=turn.now))
-    turn.emit(Persist(write=ReserveHighWater(below=below)))
+    turn.change(reserved=replace(mark, is_writing=True, trainers=trainers))
+    turn.emit(Persist(write=ReserveHighWater(below=mark.below, trainers=tuple(sorted(trainers.values())))))
 
 
 def next_block(last: Reserved, now: Instant, *, lasts_ns: int) -> int:
@@ -40,3 +61,38 @@ def next_block(last: Reserved, now: Instant, *, lasts_ns: int) -> int:
 def handle_recorded(turn: Turn) -> None:
     """The mark is where it was asked to be."""
     turn.change(reserved=replace(turn.state.reserved, is_writing=False))
+
+
+def note_trainer(turn: Turn, key: MemberKey) -> None:
+    """It is here, with what it holds; of its name there is no other process any more."""
+    before = turn.state.holding
+    if before.trainers.get(key.name) != key:
+        before = replace(before, trainers=before.trainers.put(key.name, key))
+    _await_less(turn, before, key.name)
+
+
+def forget_trainer(turn: Turn, key: MemberKey) -> None:
+    """What it held has returned."""
+    before = turn.state.holding
+    _await_less(turn, replace(before, trainers=before.trainers.without(key.name)), key.name)
+
+
+def await_nobody(turn: Turn) -> None:
+    """Whoever of an earlier master is not back holds nothing any more: all that is TODO may be granted (rule 18)."""
+    state = turn.state
+    trainers = state.holding.trainers
+    for name in state.holding.awaited or ():
+        trainers = trainers.without(name)
+    turn.change(
+        holding=Holding(trainers=trainers, awaited=NO_TRAINERS), dispatch=replace(state.dispatch, granting_from=0)
+    )
+
+
+def _await_less(turn: Turn, holding: Holding, name: MemberName) -> None:
+    """The window has done its work once everybody is back."""
+    if holding.awaited:
+        holding = replace(holding, awaited=holding.awaited.without(name))
+    if holding is not turn.state.holding:
+        turn.change(holding=holding)
+    if holding.awaited == NO_TRAINERS and turn.state.dispatch.granting_from:
+        await_nobody(turn)

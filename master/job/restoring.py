@@ -14,7 +14,7 @@ from typing import Final
 from master.api.identities import ServerPlace, Version
 from master.api.messages import Backed, Kept, Refused, Restore, Restored, RestoreFailed
 from master.api.positions import EMPTY, PositionSet
-from master.job import quorum, recovery, resizing, rollback
+from master.job import quorum, recovery, reserving, resizing, rollback
 from master.job.commit_end import retain
 from master.job.dispatch import keep_out, void
 from master.job.domain import RaiseLineage
@@ -42,6 +42,7 @@ def handle_raised(turn: Turn, write: RaiseLineage) -> None:
         owner=None,
         is_world_free=True,
     )
+    reserving.await_nobody(turn)  # the leases of its lineage are void
     turn.recover(quarantine=EMPTY)
     retain(turn)
     rollback.fence_all(turn, f"the model is of lineage {write.new.number} now: register again")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from master.api.identities import NO_LINEAGE, BucketId, CutId, Lineage, ManifestId, Route, Term
+from master.api.identities import NO_LINEAGE, BucketId, CutId, Lineage, ManifestId, MemberName, Route, Term
 from master.api.manifest import Manifest
 from master.api.messages import BucketMarks, FileRecord, MarksReport, MasterMessage
 from master.api.positions import EMPTY, PositionSet
@@ -186,6 +186,7 @@ class Scale:
 
 NO_PROMOTIONS: Final[FrozenMap[int, int]] = FrozenMap()
 NO_WEIGHTS: Final[FrozenMap[int, Weight]] = FrozenMap()
+NO_TRAINERS: Final[FrozenMap[MemberName, MemberKey]] = FrozenMap()
 
 _START: Final = Instant(0)
 
@@ -198,6 +199,15 @@ class Reserved:
     is_writing: bool = False
     block: int = 0  # how far the last write moved it ...
     at: Instant = _START  # ... and when
+    trainers: FrozenMap[MemberName, MemberKey] | None = None  # who may hold leases, durable likewise; None: unknown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Who may hold leases, under this master and for the next one (`reserving`)."""
+
+    trainers: FrozenMap[MemberName, MemberKey] = NO_TRAINERS  # members, and those of an earlier master
+    awaited: FrozenMap[MemberName, MemberKey] | None = None  # of these, not back yet; None: who they are is not known
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: `changed` copies it with each event
@@ -225,6 +235,7 @@ class JobState:
     is_world_free: bool = False  # nobody has held the model of this lineage yet
     reclaim_ends: Instant | None = None  # until then leases of an earlier master may be claimed (rule 18)
     reserved: Reserved = Reserved()
+    holding: Holding = Holding()
     final_saver: MemberKey | None = None  # appointed last; the save is owed until somebody says FinalSaved
     is_final_saved: bool = False
     failed: str = ""  # the job is given up, for this reason

@@ -30,6 +30,7 @@ from master.job.frozen_map import FrozenMap
 from master.job.membership import Trainer, put_trainer, retire, trainer_of
 from master.job.ownership import admit, refuse_second_model
 from master.job.quarantine import acquit
+from master.job.reserving import note_trainer
 from master.job.shards import batches_to_grant, choose_pieces
 from master.job.state import Stage, Turn
 
@@ -61,6 +62,7 @@ def handle_register(turn: Turn, said: RegisterTrainer) -> None:
         state.dispatch, key.incarnation, state.term, state.number, said.held, deadline=_deadline(turn, trainer)
     )
     turn.change(dispatch=books)
+    note_trainer(turn, key)
     if kept:
         _note_start(turn, trainer)
     turn.send(

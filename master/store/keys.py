@@ -54,6 +54,11 @@ class JobKeys:
         return self.named("high-water")
 
     @property
+    def trainers(self) -> Key:
+        """Who may hold leases below the high-water mark; changes with it only, so the mark is compared for both."""
+        return self.named("trainers")
+
+    @property
     def head(self) -> Key:
         """Id of the newest committed manifest (rule 23)."""
         return self.named("head")

@@ -26,11 +26,13 @@ from master.job.domain import (
     IntentsRecord,
     JobConfig,
     LineageRecord,
+    MemberKey,
     Persist,
     Retain,
     Send,
     StepDown,
     SwapHead,
+    TrainersRecord,
     Write,
     WriteManifest,
 )
@@ -140,6 +142,7 @@ def _entries(durable: Durable) -> dict[Key, Entry]:
         KEYS.lineage: encode_record(durable.lineage) if durable.lineage else None,
         KEYS.dataset: encode_record(durable.dataset) if durable.dataset else None,
         KEYS.high_water: str(durable.high_water).encode() if durable.high_water else None,
+        KEYS.trainers: _encode_trainers(durable.trainers),
         KEYS.head: durable.head.id.encode() if durable.head else None,
         KEYS.route: encode_record(durable.route) if durable.route else None,
         KEYS.intents: encode_record(IntentsRecord(intents=durable.intents)) if durable.intents else None,
@@ -147,6 +150,10 @@ def _entries(durable: Durable) -> dict[Key, Entry]:
         KEYS.servers: str(durable.servers).encode() if durable.servers is not None else None,
     }
     return {key: Entry(value=value, mod_revision=Revision(1)) for key, value in values.items() if value is not None}
+
+
+def _encode_trainers(trainers: tuple[MemberKey, ...] | None) -> bytes | None:
+    return None if trainers is None else encode_record(TrainersRecord(trainers=trainers))
 
 
 def adoptable(storage: tuple[Manifest, ...], search: FindAdoptable) -> tuple[Manifest, ...]:

@@ -165,7 +165,8 @@ class Driver:
             case RecordServers():
                 self.durable = replace(durable, servers=write.count)
             case ReserveHighWater():
-                self.durable = replace(durable, high_water=max(durable.high_water, write.below))
+                high_water = max(durable.high_water, write.below)
+                self.durable = replace(durable, high_water=high_water, trainers=write.trainers)
 
     def want(self, count: int, request: int = 0) -> list[AnswerServers]:
         """The cluster side asks for so many servers; what it is answered by now."""

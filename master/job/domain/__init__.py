@@ -58,6 +58,7 @@ from master.job.domain.records import (
     LineageRecord,
     Origin,
     Table,
+    TrainersRecord,
 )
 from master.job.domain.settings import AfterLoss, JobConfig
 from master.job.domain.writes import (
@@ -122,6 +123,7 @@ __all__ = [
     "StreamBroken",
     "SwapHead",
     "Table",
+    "TrainersRecord",
     "Write",
     "WriteManifest",
 ]

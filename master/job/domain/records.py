@@ -49,6 +49,13 @@ class IntentsRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainersRecord:
+    """Who may hold leases, in their order; whom a next master waits for (rule 18)."""
+
+    trainers: tuple[MemberKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backups:
     """Who has the second copy of which bucket (rule 61), and how long a copy has counted.  By bucket.
 
@@ -90,6 +97,7 @@ class Durable:
     lineage: LineageRecord | None = None
     dataset: DatasetRecord | None = None
     high_water: int = 0
+    trainers: tuple[MemberKey, ...] | None = None  # who may hold leases below it; None: nobody has said
     head: Manifest | None = None  # the manifest that the head record names, read and verified
     route: Route | None = None
     intents: tuple[Intent, ...] = ()

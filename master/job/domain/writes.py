@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from master.api.identities import ManifestId, Route
+from master.job.domain.keys import MemberKey
 from master.job.domain.records import Backups, DatasetRecord, LineageRecord, Table
 
 
@@ -44,9 +45,10 @@ class RecordDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveHighWater:
-    """high-water := below.  Positions from there on are in no lease of any master (rule 18)."""
+    """high-water := below, trainers := these.  No lease is of anybody else, or goes beyond `below` (rule 18)."""
 
     below: int
+    trainers: tuple[MemberKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
