@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import grpc.aio
 
-from autoscaler.clusters.local import runtime as local_runtime
+from autoscaler.clusters.local import standbys
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.domain import PodName
@@ -172,7 +172,7 @@ async def start_master(folder: Path, name: str, endpoints: tuple[str, ...]) -> a
 
 async def measure(kind: str) -> list[dict[str, float]]:
     if kind == "cold":
-        local_runtime._STANDBY_AFTER_S = 1e9  # type: ignore[misc]  # noqa: SLF001
+        standbys.FIRST_AFTER_S = standbys.NEXT_AFTER_S = 1e9  # type: ignore[misc]
     os.environ |= {"STEP_S": STEP_S, "EPOCHS": EPOCHS}
     with tempfile.TemporaryDirectory() as folder:
         async with cluster(Path(folder), nodes=2, most=2) as run:

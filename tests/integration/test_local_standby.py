@@ -124,6 +124,19 @@ async def test_a_master_that_is_stopped_is_not_followed(tmp_path, etcd, store):
         assert await store.read_leader() == before  # and nobody took its term meanwhile
 
 
+async def test_one_that_stood_by_and_died_is_followed_by_another(tmp_path, etcd):
+    """Nobody asks a dead one to take over: else the master's own death, much later, would wait for an interpreter."""
+    async with run_of(tmp_path, etcd) as run:
+        died, serves = standby_pid(run), master(run).pid
+        os.killpg(died, signal.SIGKILL)
+        await until(run, lambda: has_standby(run) and standby_pid(run) != died, "another one that stands by")
+        assert (master(run).pid, master(run).starts) == (serves, 1)
+        events = [event for event in run.recorder.events if event.reason == "StandbyDied"]
+        assert [(event.object, event.message) for event in events] == [
+            (f"pod/{MASTER}", "what stood by was killed by SIGKILL")
+        ]
+
+
 async def test_what_stood_by_goes_with_its_master(tmp_path, etcd):
     """A job that is deleted leaves no process behind."""
     async with run_of(tmp_path, etcd) as run:

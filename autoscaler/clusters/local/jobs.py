@@ -137,7 +137,7 @@ class Jobs:
         for name, record in self.records.items():
             self.records[name] = replace(record, place=replace(record.place, etcd=endpoints))
             for pod in self._masters(name):
-                self._runtime.end_standby(pod)  # it knows the old address
+                self._runtime.standbys.end(pod)  # it knows the old address
                 self._runtime.send_signal(pod.name, signal.SIGKILL)
 
     def tell(self, name: str, event: lives.Event) -> None:

@@ -1,7 +1,7 @@
 """Keeps one process behind each bound pod: starts it, finds out when it is ready, ends it in time, restarts it.
 
-Behind a master stands a second process, started and connected, which takes over within moments (ADR 0202): it is told
-only when no process of the one before is left.
+Behind a master stands a second process, which takes over within moments (`standbys`): it is told only when no process
+of the one before is left.
 
 Which pods there are is not decided here, nor what the end of a trainer means for its job (`on_gone`).  Servers, masters
 and web pods restart in place, at once first, then with growing pauses; a trainer that ends is gone.
@@ -19,18 +19,16 @@ from typing import Any, Final
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.ports import HOST
-from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError, WardenLostError
+from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError
 from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.standbys import Standbys
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import PodName, PodPhase, Role
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
-from master.api.signals import TAKE_OVER
 
 _PROBE_EVERY_S: Final = 0.02
 _PROBE_SLOWER_AFTER_S: Final = 5.0
 _PROBE_SLOWLY_EVERY_S: Final = 0.5
-_STANDBY_AFTER_S: Final = 2.0
-"""After a master serves: the interpreter of the one that stands by is in nobody's way at a job's start."""
 _NOT_RUN: Final = 127
 """Exit code of a command that could not be run, as shells have it."""
 
@@ -67,8 +65,6 @@ class Runtime:
         self._recorder = recorder
         self._clock = clock
         self._command_of = command_of
-        self._standby_of = standby_of
-        self._standbys: dict[str, asyncio.Task[None]] = {}  # that are being started, by key
         self._on_gone = on_gone
         self._on_restart = on_restart
         self._on_crash = on_crash
@@ -77,16 +73,16 @@ class Runtime:
         self._starting: set[PodName] = set()
         self._is_closed = False
         self.processes = Processes(on_end=self._take_end, on_lost=on_crash)
+        self.standbys = Standbys(table, self.processes, recorder, command_of=standby_of)
 
     async def close(self) -> None:
         """No timer and no task is left, and nothing that ends starts again; the processes are the context's."""
         self._is_closed = True
         for timer in self._timers.values():
             timer.cancel()
-        tasks = (*self._tasks, *self._standbys.values())
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, self.standbys.close(), return_exceptions=True)
 
     def launch(self, name: PodName) -> None:
         """Start the process of a bound pod."""
@@ -97,7 +93,7 @@ class Runtime:
         pod = self._table.pods[name]
         first_time = not pod.is_leaving
         pod = self._table.update(name, phase=PodPhase.TERMINATING, grace_s=grace_s, leaving=pod.leaving or why)
-        self.end_standby(pod)
+        self.standbys.end(pod)
         if first_time:
             self._recorder.note("Drained" if grace_s > 0 else "Killed", f"pod/{name}", "Leaving", why)
         if name in self._starting:
@@ -136,19 +132,9 @@ class Runtime:
         pod = self._table.pods.get(name)
         if pod is None or pod.phase is not PodPhase.STARTING:
             return
-        self._table.update(name, phase=PodPhase.READY, ready_at_s=self._clock())
+        pod = self._table.update(name, phase=PodPhase.READY, ready_at_s=self._clock())
         self._recorder.note("Ready", f"pod/{name}", "Ready", f"on {pod.node}")
-        if self._standby_of(pod) is not None:
-            self._later(f"{name} standby", _STANDBY_AFTER_S, lambda: self._have_standby(name, pod.key))
-
-    def end_standby(self, pod: LocalPod) -> None:
-        """Nothing stands by for this pod's process."""
-        self._cancel_timer(f"{pod.name} standby")
-        starting = self._standbys.pop(pod.next_key, None)
-        if starting is not None:
-            starting.cancel()
-        if starting is not None or self.processes.is_running(pod.next_key):
-            self.processes.end(pod.next_key)
+        self.standbys.note_ready(pod)
 
     async def _start(self, name: PodName) -> None:
         pod = self._table.pods.get(name)
@@ -165,7 +151,7 @@ class Runtime:
         )
         self._starting.add(name)
         try:
-            pid = await self._take_over(pod) or await self.processes.start(pod.key, self._command_of(pod))
+            pid = await self.standbys.take_over(pod) or await self.processes.start(pod.key, self._command_of(pod))
         except StartError as error:
             self._starting.discard(name)
             await asyncio.to_thread(_append, pod, f"{error}\n")
@@ -183,33 +169,6 @@ class Runtime:
             self._later(pod.key, pod.grace_s, lambda: self._kill(name, pod.key))
             return
         await self._watch_readiness(pod)
-
-    def _have_standby(self, name: PodName, key: str) -> None:
-        """Start what stands by for this very process, unless that is gone or leaves."""
-        pod, command = self._table.pods.get(name), None
-        if pod is not None and pod.key == key and not pod.is_leaving:
-            command = self._standby_of(pod)
-        if pod is not None and command is not None:
-            self._standbys[pod.next_key] = asyncio.create_task(self._start_standby(pod, command))
-
-    async def _start_standby(self, pod: LocalPod, command: Command) -> None:
-        try:
-            await self.processes.start(pod.next_key, command)
-        except (
-            StartError,
-            WardenLostError,
-        ) as error:  # the pod itself lives; its next process is started when it is due
-            self._recorder.note("Failed", f"pod/{pod.name}", "NoStandby", str(error))
-
-    async def _take_over(self, pod: LocalPod) -> int | None:
-        """Tell what stands by that all processes before it are gone; its pid, None where nothing stands by."""
-        self._cancel_timer(f"{pod.name} standby")
-        if (starting := self._standbys.pop(pod.key, None)) is not None:
-            await asyncio.gather(starting, return_exceptions=True)
-        if not self.processes.is_running(pod.key):
-            return None
-        self.processes.signal(pod.key, TAKE_OVER)
-        return self.processes.pid_of(pod.key)
 
     async def _watch_readiness(self, pod: LocalPod) -> None:
         """A web pod is ready when its port answers, a master when its job's Status does (`jobs`), others at once."""
@@ -230,6 +189,8 @@ class Runtime:
         self._cancel_timer(ended.key)
         pod = self._table.pods.get(name)
         if pod is None or pod.key != ended.key or self._is_closed:
+            if not self._is_closed:
+                self.standbys.note_end(ended)
             return
         story = describe_exit(ended.code)
         if pod.is_leaving:

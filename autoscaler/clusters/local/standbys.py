@@ -1,0 +1,110 @@
+"""What stands by for pods' processes: started, started anew when it dies, and told when its time has come (ADR 0202).
+
+Its key is that of the pod's next process, which it becomes.  Not here: the pods' own processes and their ends
+(`runtime`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from autoscaler.clusters.local.logtail import describe_exit
+from autoscaler.clusters.local.pods import LocalPod
+from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError, WardenLostError
+from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.table import Table
+from autoscaler.domain import PodName
+from autoscaler.jobs.backoff import pause_s
+from master.api.signals import TAKE_OVER
+
+FIRST_AFTER_S: Final = 2.0
+"""After a pod's first process serves: the interpreter of the one that stands by is in nobody's way at a job's start."""
+NEXT_AFTER_S: Final = 0.3
+"""After one that stood by serves: members come back first, and another death may be near."""
+
+
+class Standbys:
+    """`command_of`: what stands by for a pod, if anything."""
+
+    def __init__(
+        self,
+        table: Table,
+        processes: Processes,
+        recorder: Recorder,
+        *,
+        command_of: Callable[[LocalPod], Command | None],
+    ) -> None:
+        self._table = table
+        self._processes = processes
+        self._recorder = recorder
+        self._command_of = command_of
+        self._due: dict[PodName, asyncio.TimerHandle] = {}
+        self._starting: dict[str, asyncio.Task[None]] = {}  # by key
+        self._deaths: dict[PodName, int] = {}  # in a row, of those that stood by for one process
+
+    async def close(self) -> None:
+        """Nothing is started any more."""
+        for timer in self._due.values():
+            timer.cancel()
+        for task in self._starting.values():
+            task.cancel()
+        await asyncio.gather(*self._starting.values(), return_exceptions=True)
+
+    def note_ready(self, pod: LocalPod) -> None:
+        """Its process serves: in a while another one stands by for it."""
+        self._deaths.pop(pod.name, None)
+        self._plan(pod, FIRST_AFTER_S if pod.starts == 1 else NEXT_AFTER_S)
+
+    def note_end(self, ended: Ended) -> None:
+        """What stood by has died: another one is started, after pauses that grow, while its pod's process lives."""
+        name = PodName(ended.key.rpartition("#")[0])
+        pod = self._table.pods.get(name)
+        if pod is None or pod.next_key != ended.key or pod.is_leaving:
+            return
+        deaths = self._deaths[name] = self._deaths.get(name, 0) + 1
+        self._recorder.note("Exited", f"pod/{name}", "StandbyDied", f"what stood by {describe_exit(ended.code)}")
+        self._plan(pod, max(FIRST_AFTER_S, pause_s(deaths)))
+
+    def end(self, pod: LocalPod) -> None:
+        """Nothing stands by for this pod's process."""
+        self._cancel(pod.name)
+        starting = self._starting.pop(pod.next_key, None)
+        if starting is not None:
+            starting.cancel()
+        if starting is not None or self._processes.is_running(pod.next_key):
+            self._processes.end(pod.next_key)
+
+    async def take_over(self, pod: LocalPod) -> int | None:
+        """Tell what stands by that all processes before it are gone; its pid, None where nothing stands by."""
+        self._cancel(pod.name)
+        if (starting := self._starting.pop(pod.key, None)) is not None:
+            await asyncio.gather(starting, return_exceptions=True)
+        if not self._processes.is_running(pod.key):
+            return None
+        self._processes.signal(pod.key, TAKE_OVER)
+        return self._processes.pid_of(pod.key)
+
+    def _plan(self, pod: LocalPod, delay_s: float) -> None:
+        if self._command_of(pod) is not None:
+            self._cancel(pod.name)
+            self._due[pod.name] = asyncio.get_running_loop().call_later(delay_s, self._begin, pod.name, pod.key)
+
+    def _begin(self, name: PodName, key: str) -> None:
+        """For this very process, unless that is gone or leaves."""
+        self._due.pop(name, None)
+        pod = self._table.pods.get(name)
+        if pod is not None and pod.key == key and not pod.is_leaving and (command := self._command_of(pod)) is not None:
+            self._starting[pod.next_key] = asyncio.create_task(self._start(pod, command))
+
+    async def _start(self, pod: LocalPod, command: Command) -> None:
+        try:
+            await self._processes.start(pod.next_key, command)
+        except (StartError, WardenLostError) as error:  # the pod lives; its next process is started when it is due
+            self._recorder.note("Failed", f"pod/{pod.name}", "NoStandby", str(error))
+
+    def _cancel(self, name: PodName) -> None:
+        timer = self._due.pop(name, None)
+        if timer is not None:
+            timer.cancel()
