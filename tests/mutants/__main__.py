@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.mutants.imports import files_of_tests, importers
 from tests.mutants.operators import Mutant
-from tests.mutants.reach import Reach, by_imports, measure, read
+from tests.mutants.reach import Reach, by_imports, measure, read, with_imports
 from tests.mutants.report import document, merged, outcomes_of, page, read_reasons, score
 from tests.mutants.targets import all_mutants, sample, target_files
 from tests.mutants.trial import Outcome, Workshop
@@ -106,7 +106,7 @@ def _reach(arguments: argparse.Namespace, paths: list[str]) -> Reach:
     targets = {path for path in target_files(ROOT) if path.startswith(within)}
     files = sorted({*importers(files, targets, ROOT), *(place for place in places if place.endswith(".py"))})
     measure(arguments.reach, files, ROOT)
-    return read(arguments.reach, files)
+    return with_imports(read(arguments.reach, files), files, paths, ROOT)
 
 
 def _try_all(

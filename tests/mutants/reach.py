@@ -41,6 +41,16 @@ class Reach:
         return sorted((name for name in found if name in self.took_s), key=lambda name: (self.took_s[name], name))
 
 
+def with_imports(reach: Reach, files: Sequence[str], paths: Sequence[str], root: Path) -> Reach:
+    """Bodies of modules and classes are run by imports, of which nothing is measured: they have the nearest files."""
+    tests_of = {path: dict(functions) for path, functions in reach.tests_of.items()}
+    for path in paths:
+        near = set(nearest(files, path, root))
+        names = tuple(name for name in reach.took_s if name.partition("::")[0] in near)
+        tests_of.setdefault(path, {})[""] = names
+    return Reach(tests_of=tests_of, took_s=reach.took_s)
+
+
 def by_imports(files: Sequence[str], paths: Sequence[str], root: Path) -> Reach:
     """Nothing is measured: a module's tests are the whole files that are nearest to it by their imports."""
     tests_of = {path: {"": tuple(nearest(files, path, root))} for path in paths}

@@ -7,7 +7,7 @@ import pytest
 
 from tests.mutants.imports import files_of_tests, importers
 from tests.mutants.operators import mutants_of
-from tests.mutants.reach import Reach, by_imports, measure, read
+from tests.mutants.reach import Reach, by_imports, measure, read, with_imports
 from tests.mutants.report import Reason, document, merged, outcomes_of, page, read_reasons, score
 from tests.mutants.targets import sample
 from tests.mutants.trial import Outcome, Verdict, Workshop
@@ -227,6 +227,11 @@ def test_unmeasured_a_module_has_the_nearest_files_of_tests(tmp_path):
         (tmp_path / name).write_text(text + "\n", encoding="utf-8")
     files = files_of_tests(["tests"], tmp_path)
     assert importers(files, {"product.py"}, tmp_path) == ["tests/test_by_stage.py"]
+    measured = Reach(tests_of={"product.py": {"larger": ("t::slow",)}}, took_s={"tests/test_by_stage.py::a": 1.0})
+    mutant = next(one for one in mutants_of("product.py", SOURCE) if one.function == "note")
+    assert measured.tests_for(mutant) == []
+    completed = with_imports(measured, files, ["product.py"], tmp_path)
+    assert completed.tests_for(mutant) == ["tests/test_by_stage.py::a"], "of what nobody measured"
     reach = by_imports(files, ["product.py", "shell.py"], tmp_path)
     assert reach.tests_for(mutants_of("product.py", SOURCE)[0]) == ["tests/test_by_stage.py"]
     assert reach.tests_for(mutants_of("shell.py", SOURCE)[0]) == ["tests/test_by_shell.py"]

@@ -99,6 +99,25 @@ def test_hold_answers_marks_and_stops_pushes_but_not_repeats(state):
     assert [r.verdict for r in push(held, batch(0, 2)).answer.rulings] == [Verdict.REPEAT]
 
 
+@pytest.mark.parametrize("known", [(), (Hold(cut=FIRST),), (Hold(cut=FIRST), Cut(cut=FIRST, data=span(0, 6)))])
+def test_a_hold_that_comes_after_its_own_drop_is_not_taken(state, known):
+    """Whatever was under way: the master gave up a cut of which this server has not heard yet (rule 19)."""
+    second = cut_id(2)
+    _, effects = after(state, *known, Drop(cut=second), Hold(cut=second))
+    assert refusals(effects) == refused(second, Refusal.GONE)
+    _, effects = after(state, *known, Drop(cut=second), Hold(cut=cut_id(3)))
+    assert [type(message) for message in told(effects)] == [Held]
+
+
+def test_hold_and_fork_have_deadlines_of_their_own(state):
+    """From when they began (rules 19, 21)."""
+    held, _ = after(state, Hold(cut=FIRST))
+    assert deadline(held) == (10.0 + state.limits.hold_s, HoldExpired(cut=FIRST))
+    forked, _ = after(held, Cut(cut=FIRST, data=span(0, 6)))
+    assert deadline(forked) == (10.0 + state.limits.fork_s, ForkExpired(cut=FIRST))
+    assert deadline(after(forked, Drop(cut=FIRST))[0]) is None
+
+
 def test_hold_that_comes_again_gets_the_first_answer(state):
     """The same id again gets the first answer, also when the fork is open (rule 19)."""
     held, first = after(state, Hold(cut=FIRST))

@@ -49,7 +49,7 @@ from trainer_sdk.pserver.messages import (
     Verdict,
     WriteFork,
 )
-from trainer_sdk.pserver.moving import wants
+from trainer_sdk.pserver.moving import try_current, wants
 from trainer_sdk.pserver.state import Group, Phase, ServerState, check_state
 
 G = Lineage(1)
@@ -175,6 +175,20 @@ def test_freeze_again_hands_over_the_same_again(source):
 def test_freeze_of_another_version_lineage_or_bucket_is_nothing(source, late):
     """Rule 43: only if live at exactly that version of that lineage."""
     assert after(source, late) == (source, ())
+
+
+def test_what_a_copy_was_sent_for_is_asked_again_before_each_step(source):
+    """The bucket may have gone, been opened or moved on meanwhile: what was copied is worthless then (rules 43, 46)."""
+    frozen, effects = after(source, FREEZE)
+    (order,) = (effect for effect in effects if isinstance(effect, SendCopy))
+    assert try_current(frozen, order) == order
+    ahead = replace(order, is_final=False)
+    assert try_current(source, ahead) == ahead, "it goes ahead of the freeze"
+    assert try_current(source, order) is None
+    for late in ({"version": version(2)}, {"version": version(0)}, {"lineage": Lineage(2)}, {"bucket": 7}):
+        assert try_current(frozen, replace(order, **late)) is None
+    trained, _ = after(source, batch(4, 6))
+    assert try_current(trained, ahead).applied == span(0, 6), "with the marks that it has now"
 
 
 def test_a_late_freeze_does_not_freeze_the_next_version(source):

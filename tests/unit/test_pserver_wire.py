@@ -13,6 +13,7 @@ from trainer_sdk.errors import WireError
 from trainer_sdk.pserver.bodies import gradients_in, ids_in, padded
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import CopyHead, Push, PushAnswer, Ruling, Target, Verdict
+from trainer_sdk.pserver.wire import Kind
 from trainer_sdk.pserver.wire_copies import (
     CopyStatus,
     decode_copy,
@@ -114,6 +115,14 @@ def test_altered_head_is_refused_or_means_something(case, draw):
     data[draw.draw(st.integers(0, len(data) - 1))] ^= draw.draw(st.integers(1, 255))
     with contextlib.suppress(WireError):
         decode(bytes(data))
+
+
+def test_kinds_of_frames_keep_their_numbers():
+    """Processes of two versions of EDL talk while a job is upgraded: a number is never another kind."""
+    assert {kind.name: int(kind) for kind in Kind} == {
+        "CHALLENGE": 1, "HELLO": 2, "WELCOME": 3, "REFUSED": 4, "PUSH": 5, "PUSH_ANSWER": 6, "PULL": 7,
+        "PULL_ANSWER": 8, "COPY": 9, "COPY_ANSWER": 10, "PASS": 11,
+    }  # fmt: skip
 
 
 def test_gradients_are_views_of_the_body_they_came_in():

@@ -82,6 +82,27 @@ def test_a_bucket_is_read_by_ids_though_its_places_were_taken_in_another_order()
     assert (content["values"] == values(mine)["values"]).all()
 
 
+def test_a_bucket_is_watched_while_others_are_not_any_more():
+    """What was written since is known until its own watch ends."""
+    part = SparsePart(SPEC, BUCKETS)
+    ids = np.arange(COUNT)
+    homes = buckets_of_rows(ids, BUCKETS)
+    part.install(ids, values(ids))
+    first = [ids[homes == bucket][0] for bucket in range(BUCKETS)]
+    for bucket in (1, 2, 3):
+        part.watch(bucket)
+    part.apply(np.array(first), np.ones((BUCKETS, 2), dtype=np.float32), to_fork=False)
+    part.remove([2])
+    assert [part.written(bucket)["ids"].tolist() for bucket in (1, 3)] == [[first[1]], [first[3]]]
+    part.watch(1)
+    assert part.written(1) == {}
+    assert part.written(3)["ids"].tolist() == [first[3]]
+    part.remove([1, 3])
+    part.watch(0)
+    part.apply(np.array(first[:1]), np.ones((1, 2), dtype=np.float32), to_fork=False)
+    assert part.written(0)["ids"].tolist() == [first[0]]
+
+
 def test_a_bucket_that_is_watched_no_more_is_weighed_and_told_in_whole():
     part = SparsePart(SPEC, BUCKETS)
     ids = np.arange(COUNT)

@@ -131,6 +131,30 @@ def test_counter_table_counts_exactly():
     assert (values == 2**60 + 3).all()
 
 
+@pytest.mark.parametrize(
+    ("kind", "rows", "elements"),
+    [
+        (
+            "normal",
+            [[-0.9478420612702811, 0.1903305181566868], [-0.3078985783460711, -0.2823066699034591]],
+            [-0.3983899966931565, -1.0107600878474121],
+        ),
+        (
+            "uniform",
+            [[-0.4037046819877584, -0.06772537213650459], [0.3111143139545318, -0.15001499783991107]],
+            [0.20913968842032915, -0.3950031652937817],
+        ),
+    ],
+)
+def test_initial_values_stay_what_they_are(kind, rows, elements):
+    """Servers of two versions of EDL make one model, and a job that goes back to its beginning has the same one."""
+    initialiser = Initialiser(kind=kind, scale=0.5, seed=3)
+    sparse = TableSpec(name="e", shape=(10**9, 2), kind="sparse", dtype="float64", initialiser=initialiser)
+    dense = TableSpec(name="w", shape=(9,), dtype="float64", initialiser=initialiser)
+    assert initial_rows(sparse, np.array([0, 999_999_999])) == pytest.approx(np.array(rows), rel=1e-12)
+    assert initial_elements(dense, 3, 5) == pytest.approx(np.array(elements), rel=1e-12)
+
+
 def test_initial_values_do_not_depend_on_who_makes_them():
     """Any server makes any slice alike, rows in any order; and they have the spread that was asked for."""
     dense = TableSpec(name="w", shape=(200_000,), initialiser=Initialiser(kind="normal", scale=0.1, seed=1))
