@@ -11,16 +11,38 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, BinaryIO, Final
 
 _WORDS: Final = (
     "token|secrets?|passw(?:or)?ds?|passphrase|api[_-]?keys?|access[_-]?key|private[_-]?key|credentials?|auth|cookie"
+    "|jwt|signature|key-data"
 )
-_SECRET_NAME: Final = re.compile(rf"(?:^|[_.-])(?:{_WORDS})(?:$|[_.-])|(?:{_WORDS})$", re.IGNORECASE)
-_NO_SECRET: Final = re.compile(r"(?:_file|_path|_dir|_user|_name|_sock)$", re.IGNORECASE)
-"""Names of places and people, which are worth reading: EDL_TOKEN_FILE, SSH_AUTH_SOCK."""
+_LAST: Final = "creds?|dsn|sas|sig|pgpass|connection[_-]?string"  # too short to tell in the middle of a name
+_BEHIND: Final = "pass|pwd|pw|pat|keys?"  # nor alone
+_SECRET_NAME: Final = re.compile(
+    rf"(?:^|[_.-])(?:{_WORDS})(?:$|[_.-])|(?:{_WORDS})$|(?:^|[_.-])(?:{_LAST})$|[_.-](?:{_BEHIND})$|(?-i:[a-z]Key)$",
+    re.IGNORECASE,
+)
+_NO_SECRET: Final = re.compile(
+    r"(?:_file|_path|_dir|_user|_name|_sock)$|(?:public|primary|foreign|sort|process|topology|label)[_.-]?keys?$",
+    re.IGNORECASE,
+)
+"""Names of places and people, which are worth reading (EDL_TOKEN_FILE, SSH_AUTH_SOCK), and keys that open nothing."""
 
-_ASSIGNS: Final = re.compile(rb"""[=:]+\s{0,4}(?:(\\{0,7})(["']))?""")
+_ASSIGNS: Final = re.compile(rb"""(?:[=:]+>?|%3[Dd])\s{0,4}(?:[bB]?(\\{0,7})(["']))?""")
+_OPTION: Final = re.compile(  # and the next word; each perhaps in quotes
+    rb"""(?<![\w-])--?([A-Za-z][A-Za-z0-9_.-]{1,60})\\{0,7}["']?,?[ \t]{1,4}\\{0,7}["']?"""
+    rb"""([^\s"'\\,\[\]-][^\s"'\\,\[\]]{3,})"""
+)
+_NAMED: Final = re.compile(rb"""\bname\b\W{1,12}([\w.-]{1,160})\W{1,12}value\b\W{1,12}([^\s"'\\,}]{4,})""")
+_FORMS: Final = re.compile(
+    rb"\b(?:gh[opusr]_[A-Za-z0-9]{30,255}|github_pat_\w{20,255}|hf_[A-Za-z0-9]{20,255}|sk-[\w-]{20,255}"
+    rb"|glpat-[\w-]{20,255}|xox[abeprs]-[\w-]{10,255}|A[KS]IA[A-Z0-9]{16}|AIza[\w-]{35}|npm_[A-Za-z0-9]{36}"
+    rb"|eyJ[\w-]{8,2048}(?:\.[\w-]{4,4096}){2})"
+)
+"""Tokens that say what they are: of GitHub, Hugging Face, OpenAI, GitLab, Slack, AWS, Google and npm; JWT."""
+
 _UNQUOTED: Final = re.compile(rb"""[^\s"'\\,;&}\])]{4,}""")
 _QUOTE: Final = re.compile(rb"""(?<!\\)(\\*)(["'])""")
 _BETWEEN: Final = b" \t\"'\\"  # a name and what assigns to it
@@ -29,8 +51,10 @@ _LONGEST_NAME: Final = 160
 """Of a longer name the end is looked at; without this bound, the effort for a line of base64 grows with its square."""
 
 _IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)([^\s/@\"']{1,500})(@)")
-_AFTER_WORD: Final = re.compile(rb"(?i)\b(bearer|basic)(\s{1,4})([A-Za-z0-9._~+/=-]{8,})")
-_KEY_BEGINS: Final = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----")
+_USER_IN_URL: Final = re.compile(rb"([a-z][a-z0-9+.-]{1,20}://)([^\s/:@\"']{16,500})(@)")  # longer than people's names
+_AFTER_WORD: Final = re.compile(rb"(?i)(\b(?:bearer|basic)\s{1,4})([A-Za-z0-9._~+/=-]{8,})")
+_AUTHORIZATION: Final = re.compile(rb"(?i)(\bauthorization\W{1,8}(?:\w{1,16}\s{1,4})?)([A-Za-z0-9._~+/=-]{8,})")
+_KEY_BEGINS: Final = re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_ENDS: Final = b"-----END "
 _SHORTEST_VALUE: Final = 6  # a shorter one is part of too many words
 _SHORTEST_ASSIGNED: Final = 4
@@ -49,20 +73,35 @@ def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def secrets_in(documents: Iterable[Any]) -> dict[str, str]:
-    """Of job files, parsed: the values of environment variables whose names say that they are secret."""
+    """Of job files, parsed: values of variables, fields and commands' options whose names say that they are secret."""
     found: dict[str, str] = {}
-    left = list(documents)
+    left, seen = list(documents), set[int]()
     while left:
-        match left.pop():
+        one = left.pop()
+        if isinstance(one, dict | list) and id(one) in seen:
+            continue  # YAML may name one thing in many places, itself too
+        seen.add(id(one))
+        match one:
             case {"name": str(name), "value": str() | int() | float() as value} if is_secret_name(name):
                 found[name] = str(value)
             case dict(content):
+                found |= {n: str(v) for n, v in content.items() if _is_scalar(v) and is_secret_name(str(n))}
                 left += content.values()
             case list(content):
+                found |= {n: str(v) for n, v in pairwise(content) if _is_scalar(v) and _is_secret_option(n)}
                 left += content
             case _:
                 continue
     return found
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _is_secret_option(word: object) -> bool:
+    """Whether the next word of a command is a secret."""
+    return isinstance(word, str) and word.startswith("-") and "=" not in word and is_secret_name(word)
 
 
 class Redactor:
@@ -97,7 +136,12 @@ class Redactor:
         if self._known is not None:
             line = self._known.sub(lambda found: self._mark(self._names[found.group()], file), line)
         line = _IN_URL.sub(lambda found: found[1] + self._mark("password in a URL", file) + found[3], line)
-        line = _AFTER_WORD.sub(lambda found: found[1] + found[2] + self._mark("authorization", file), line)
+        line = _USER_IN_URL.sub(lambda found: found[1] + self._mark("user in a URL", file) + found[3], line)
+        line = _FORMS.sub(lambda _: self._mark("token by its form", file), line)
+        for named in (_NAMED, _OPTION):
+            line = named.sub(lambda found: self._told(found, file), line)
+        for authorization in (_AFTER_WORD, _AUTHORIZATION):
+            line = authorization.sub(lambda found: found[1] + self._mark("authorization", file), line)
         return b"".join(self._assigned(line, file))
 
     def _assigned(self, line: bytes, file: str) -> Iterator[bytes]:
@@ -114,6 +158,13 @@ class Redactor:
                 yield line[told : value.start] + self._mark(name, file)
                 told = value.stop
         yield line[told:]
+
+    def _told(self, found: re.Match[bytes], file: str) -> bytes:
+        """A name and its value, the two groups of `found`; without the value where the name is a secret's."""
+        name = found[1].decode("ascii", errors="replace")
+        if not is_secret_name(name) or _REDACTED.match(found[2]):
+            return found[0]
+        return found[0][: found.start(2) - found.start()] + self._mark(name, file)
 
     def _mark(self, name: str, file: str) -> bytes:
         self.counts[name, file] += 1

@@ -30,7 +30,12 @@ def redacted(text, **values):
     [
         ("AWS_SECRET_ACCESS_KEY", True), ("WANDB_API_KEY", True), ("GITHUB_TOKEN", True), ("DB_PASSWORD", True),
         ("password", True), ("apikey", True), ("hf-token", True), ("EDL_TOKEN_FILE", False), ("SSH_AUTH_SOCK", False),
-        ("TOKENIZERS_PARALLELISM", False), ("tokens_per_s", False), ("author", False), ("keyboard", False), ("", False),
+        ("DB_PASS", True), ("MYSQL_PWD", True), ("GITHUB_PAT", True), ("ENCRYPTION_KEY", True), ("AccountKey", True),
+        ("SENTRY_DSN", True), ("client-key-data", True), ("X-Amz-Signature", True), ("sig", True), ("PGPASS", True),
+        ("PWD", False), ("OLDPWD", False), ("key", False), ("topologyKey", False), ("PUBLIC_KEY", False),
+        ("bypass", False), ("EDL_PROCESS_KEY", False), ("monkey", False),
+        ("TOKENIZERS_PARALLELISM", False), ("tokens_per_s", False), ("author", False), ("keyboard", False),
+        ("", False),
     ],
 )  # fmt: skip
 def test_names_tell_secrets(name, is_secret):
@@ -60,6 +65,27 @@ def test_names_tell_secrets(name, is_secret):
         ("--env=DB_PASSWORD=geheim12 x\n", "--env=DB_PASSWORD=<redacted DB_PASSWORD> x\n"),
         ("GET http://db/x?token=abcdef&n=1\n", "GET http://db/x?token=<redacted token>&n=1\n"),
         ("a" * 300 + "_TOKEN=abcdef\n", "a" * 300 + f"_TOKEN=<redacted {'a' * 154}_TOKEN>\n"),
+        ("prog --password opensesame -v\n", "prog --password <redacted password> -v\n"),
+        ('["prog", "--api-key", "opensesame", "-v"]', '["prog", "--api-key", "<redacted api-key>", "-v"]'),
+        (r'"command: [p, \"--token\", \"opensesame\"]"', r'"command: [p, \"--token\", \"<redacted token>\"]"'),
+        ("prog --token --verbose --epochs 1200\n", "prog --token --verbose --epochs 1200\n"),
+        (
+            '{"name": "DB_PASSWORD", "value": "opensesame"}',
+            '{"name": "DB_PASSWORD", "value": "<redacted DB_PASSWORD>"}',
+        ),
+        ('{"name": "EPOCHS", "value": "1200"}', '{"name": "EPOCHS", "value": "1200"}'),
+        ("git clone https://0123456789abcdef@h/x\n", "git clone https://<redacted user in a URL>@h/x\n"),
+        ("git clone ssh://git@h/x\n", "git clone ssh://git@h/x\n"),
+        ("https://h/c?se=1&sig=abcdef%3D&sp=r\n", "https://h/c?se=1&sig=<redacted sig>&sp=r\n"),
+        ("with ghp_" + "a1" * 18 + ".\n", "with <redacted token by its form>.\n"),
+        ("jwt eyJhbGciOiJI.eyJzdWIi.dozjgNry\n", "jwt <redacted token by its form>\n"),
+        ("Authorization: token abcdefghijkl\n", "Authorization: token <redacted authorization>\n"),
+        ("Config(password=b'open sesame', n=1)\n", "Config(password=b'<redacted password>', n=1)\n"),
+        ("'password' => 'opensesame'\n", "'password' => '<redacted password>'\n"),
+        (
+            "-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQ\n-----END PGP PRIVATE KEY BLOCK-----\nnext\n",
+            "<redacted private key>\nnext\n",
+        ),
         ("said hunter2hunter2 twice: hunter2hunter2\n", "said <redacted DB> twice: <redacted DB>\n"),
         ("loss=0.5 tokens_per_s=1200\n", "loss=0.5 tokens_per_s=1200\n"),
     ],
@@ -78,6 +104,24 @@ def test_job_files_name_their_secrets():
     """Also deep in a list; other variables are not secret."""
     content = [{"a": [{"env": [{"name": "X_TOKEN", "value": "t"}, {"name": "N", "value": "5"}]}]}]
     assert secrets_in(content) == {"X_TOKEN": "t"}
+
+
+def test_commands_and_fields_name_their_secrets():
+    """An option's value is the next word; a field's value may be written over many lines of YAML."""
+    content = [
+        {"command": ["p", "--db-password", "w0rd", "--epochs", "12"], "spec": {"password": "a\nb", "auth": True}}
+    ]
+    assert secrets_in(content) == {"--db-password": "w0rd", "password": "a\nb"}
+
+
+def test_what_is_named_again_and_again_is_looked_at_once():
+    """A list that holds itself made the search endless, one of lists of lists of lists as long as a life."""
+    bomb = ["x"]
+    for _ in range(60):
+        bomb = [bomb] * 9
+    content = {"token": "t", "bomb": bomb}
+    content["self"] = content
+    assert secrets_in([content]) == {"token": "t"}
 
 
 def test_an_archive_holds_no_secret_and_no_link(tmp_path, monkeypatch, capsys):

@@ -38,7 +38,8 @@ def line_of(repeated):
     [
         "aGVsbG8", "aGVsbG8/", "abcdefghijk", "a=a=a=", ":", '"', "'", 'token="', "token='ab ", 'token=\\"', "\\",
         "=\\", " ", "= ", "_TOKEN=", "token_", "aa://", "abcdefghijklmnopqrstu://u:", "basic ", "bearer a",
-        "-----BEGIN ", "-----BEGIN A", "<redacted ",
+        "-----BEGIN ", "-----BEGIN A", "<redacted ", "--password ", "--password abcd ", "-a", "name value ",
+        "name a value ", "eyJabcdefgh.", "eyJ", "sk-", "ghp_", "https://abcdefghijklmnop", "authorization ", "%3D", "https://a:",
     ],
 )  # fmt: skip
 def test_secrets_are_looked_for_in_steps_that_grow_with_the_line(begin, repeated):
