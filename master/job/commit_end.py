@@ -24,8 +24,12 @@ def ended(commit: Commit) -> Commit:
     )
 
 
-def give_up(turn: Turn, problem: str) -> None:
-    """Ends the attempt, at every server too; the next one comes after a pause that doubles up to a bound."""
+def give_up(turn: Turn, problem: str, *, is_storage: bool = False) -> None:
+    """Ends the attempt, at every server too; the next one comes after a pause that doubles up to a bound.
+
+    Storage that fails is given time.  Anything else (a server too busy to answer, a bucket on its way) is over soon,
+    and another attempt costs a round trip: it comes no later than a commit in its turn would.
+    """
     config, given_up = turn.state.config, turn.state.commit
     if given_up.phase in (Phase.HOLDING, Phase.WRITING) and given_up.cut:
         for server in turn.state.members.servers.values():
@@ -33,7 +37,9 @@ def give_up(turn: Turn, problem: str) -> None:
     if given_up.offer:
         number, trainer = given_up.offer.number, given_up.offer.trainer
         turn.send(trainer, OfferAnswered(offer=number, manifest=None, reason=problem))
-    pause_ns = min(config.retry_last_ns, config.retry_first_ns << min(given_up.refusals, 16))
+    in_turn_ns = max(config.retry_first_ns, config.checkpoint_every_ns)
+    longest_ns = config.retry_last_ns if is_storage else min(config.retry_last_ns, in_turn_ns)
+    pause_ns = min(longest_ns, config.retry_first_ns << min(given_up.refusals, 16))
     turn.change(
         commit=replace(
             ended(given_up),

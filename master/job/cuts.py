@@ -13,7 +13,17 @@ from dataclasses import replace
 
 from master.api.identities import CutId
 from master.api.manifest import Manifest
-from master.api.messages import Cut, CutRefused, FileRecord, Held, Hold, OfferAnswered, OfferCheckpoint, Written
+from master.api.messages import (
+    Cut,
+    CutRefused,
+    FileRecord,
+    Held,
+    Hold,
+    OfferAnswered,
+    OfferCheckpoint,
+    Refusal,
+    Written,
+)
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.checkpoint import compare, file_problem, lists_exactly, manifest_id
 from master.job.commit_end import ended, give_up, retain
@@ -136,7 +146,8 @@ def handle_cut_refused(turn: Turn, server: Server, said: CutRefused) -> None:
         give_up(turn, _hold_unanswered(turn))  # it held its pushes for as long as it may: others are missing
         return
     story = f": {said.message}" if said.message else ""
-    give_up(turn, f"{server.key.name} does not take part ({said.reason}){story}")
+    is_storage = said.reason is Refusal.FAILED
+    give_up(turn, f"{server.key.name} does not take part ({said.reason}){story}", is_storage=is_storage)
 
 
 def _hold_unanswered(turn: Turn) -> str:
@@ -255,7 +266,7 @@ def handle_manifest_written(turn: Turn, event: ManifestWritten) -> None:
 def handle_manifest_write_failed(turn: Turn, event: ManifestWriteFailed) -> None:
     underway = turn.state.commit
     if underway.phase is Phase.RECORDING and underway.manifest and underway.manifest.id == event.manifest:
-        give_up(turn, f"the manifest could not be written: {event.reason}")
+        give_up(turn, f"the manifest could not be written: {event.reason}", is_storage=True)
 
 
 def handle_head_swapped(turn: Turn) -> None:

@@ -12,6 +12,7 @@ from master.api.positions import EMPTY, PositionSet
 from master.api.status import JobPhase
 from master.job.checkpoint import compare, lists_exactly
 from master.job.domain import (
+    SECOND,
     CommitDue,
     CutExpired,
     HoldExpired,
@@ -154,6 +155,28 @@ def test_pause_after_refusals_doubles_up_to_a_bound(running):
         driver.fire(CommitDue)
     assert pauses[1] == 2 * pauses[0]
     assert pauses[-1] == driver.config.retry_last_ns
+
+
+@pytest.mark.parametrize("how", ["refused", "unanswered"])
+def test_a_busy_server_delays_commits_by_no_more_than_their_interval(how):
+    """On a loaded machine, or while a server is emptied, five refusals in a row stopped commits for 15 s."""
+    driver, servers = serving(JobConfig(servers=2, checkpoint_every_ns=3 * SECOND))
+    (lease,) = driver.leases(T0, 1)
+    for server in servers:
+        server.applied |= lease.positions
+    driver.say(T0, Ack(token=lease.token, positions=lease.positions))
+    pauses = []
+    driver.fire(CommitDue)
+    for _ in range(12):
+        if how == "refused":
+            cut = to(driver, servers[0], Hold)[-1].cut
+            driver.say(servers[0].key, CutRefused(cut=cut, reason=Refusal.GONE))
+        else:
+            driver.fire(HoldExpired)
+        pauses.append(driver.state.commit.due - driver.now)
+        driver.fire(CommitDue)
+    assert pauses[1] == 2 * pauses[0]
+    assert max(pauses) == pauses[-1] == driver.config.checkpoint_every_ns
 
 
 @pytest.mark.parametrize(("kind", "answered"), [(HoldExpired, 0), (CutExpired, 2)])
