@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -58,8 +59,9 @@ class Observed(Protocol):
 class MasterCollector(Collector):
     """Makes the samples when they are asked for."""
 
-    def __init__(self, master: Observed) -> None:
+    def __init__(self, master: Observed, *, wall_s: Callable[[], float] = time.time) -> None:
         self._master = master
+        self._wall_s = wall_s
 
     def collect(self) -> Iterator[Metric]:
         counts = self._master.counts
@@ -72,6 +74,7 @@ class MasterCollector(Collector):
         yield _counter("buckets_taken_over", taken_over, counts.taken_over)
         yield _gauge("streams", "Open streams of members.", self._master.stream_count)
         yield _gauge("waiting_writes", "Writes that wait for the store.", self._master.waiting_write_count)
+        yield _gauge("clock_timestamp_seconds", "The time of day, by this process.", self._wall_s())
         status = self._master.try_status()
         yield _gauge("leads", "1 when this master leads its job.", int(status is not None))
         if status is not None:

@@ -39,7 +39,8 @@ async def run(settings: OperatorSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         metrics = Metrics()
-        api = MeteredApi(await connect(settings.kubeconfig, slims=SLIMS), metrics.count_call)
+        plain = await connect(settings.kubeconfig, slims=SLIMS, hear_clock=metrics.api_server_ahead_s.set)
+        api = MeteredApi(plain, metrics.count_call)
         stack.push_async_callback(api.close)
         operator = Operator(api, settings, metrics)
         pages = health_pages(settings.listen, state=operator.state, render=operator.render_metrics)

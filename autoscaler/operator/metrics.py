@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from math import nan
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -68,6 +69,13 @@ class Metrics:
         self._moves: frozenset[ServerMove] = frozenset()
         self._errors = self._counter("edl_job_errors", "Failed steps of one job.", (*JOB, "step"))
         self._failed: dict[JobName, dict[str, float]] = {}  # by step: when it is tried again
+        self.api_server_ahead_s: Final = self._gauge(
+            "edl_api_server_clock_ahead_seconds",
+            "How far the API server's clock is ahead of ours, at least; 0: no difference shows, NaN: not heard.",
+        )
+        self.api_server_ahead_s.set(nan)
+        clock = self._gauge("edl_operator_clock_timestamp_seconds", "The time of day, by this process.")
+        clock.set_function(time.time)
         self._started_at = self._gauge("edl_operator_start_timestamp_seconds", "When this process began.")
         self._started_at.set(time.time())
 

@@ -117,6 +117,7 @@ def test_a_job_starts_grows_is_healed_suspended_resumed_and_deleted(plane, admin
     assert status == 200
     assert "edl_decision_seconds_bucket" in metrics
     assert 'verb="create"' in metrics
+    assert "edl_api_server_clock_ahead_seconds 0.0" in metrics  # one machine, one clock
     assert "Traceback" not in operator.log.read_text(encoding="utf-8")
 
     operator.send(signal.SIGTERM)

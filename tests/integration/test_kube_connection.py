@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from contextlib import aclosing
+from email.utils import formatdate
 
 import pytest
 import pytest_asyncio
@@ -143,6 +144,23 @@ async def test_request_says_who_asks_and_until_when(api, server):
     assert asked.query == {"fieldManager": "edl", "timeout": f"{POLICY.request_timeout_s:g}s"}
     assert asked.headers["Authorization"] == "Bearer first"
     assert json.loads(server.bodies[0])["kind"] == "ConfigMap"
+
+
+async def test_clock_of_the_server_is_heard_with_each_new_date(kubeconfig, server):
+    def at(date):
+        async def answer(_request):
+            return web.json_response(OBJECT, headers={"Date": date or formatdate(time.time(), usegmt=True)})
+
+        return answer
+
+    heard = []
+    api = await connect(kubeconfig, policy=POLICY, hear_clock=heard.append)
+    hour_ago = formatdate(time.time() - 3600, usegmt=True)
+    server.script = [at(hour_ago), at(hour_ago), at("no date"), at("")]
+    for _ in range(4):
+        await get(api)
+    await api.close()
+    assert heard == [pytest.approx(-3600.0, abs=60.0), 0.0]
 
 
 async def test_token_is_read_again_when_it_has_run_out(api, server, tmp_path):

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 import sys
+import time
 import urllib.request
 
 import grpc
@@ -31,7 +32,7 @@ def free_port() -> int:
 
 async def test_metrics_follow_the_convention(tmp_path):
     """Base units, `_total` for counters, one sample for each place of the positions."""
-    port = free_port()
+    port, begun_s = free_port(), time.time()
     async with serving(MasterProcess(tmp_path, EDL_METRICS_LISTEN=f"127.0.0.1:{port}")) as master:
         trainer = Sharder(DATASET)
         async with Member(master.address) as member:
@@ -40,6 +41,7 @@ async def test_metrics_follow_the_convention(tmp_path):
             page = await asyncio.to_thread(read_page, port)
     samples = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
     assert samples["edl_master_leads"] == "1.0"
+    assert begun_s <= float(samples["edl_master_clock_timestamp_seconds"]) <= time.time()
     assert samples["edl_master_streams"] == "1.0"
     assert float(samples['edl_master_positions{place="leased"}']) == len(lease.positions)
     assert samples['edl_master_members{role="trainer"}'] == "1.0"

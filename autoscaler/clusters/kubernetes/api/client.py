@@ -15,7 +15,9 @@ from autoscaler.clusters.kubernetes.api.connection import (
     MERGE_PATCH,
     Connection,
     ConnectionPolicy,
+    HearClock,
     Request,
+    ignore,
     open_connection,
 )
 from autoscaler.clusters.kubernetes.api.kinds import PODS, SECRETS, Kind
@@ -46,13 +48,15 @@ async def connect(
     field_manager: str = FIELD_MANAGER,
     policy: ConnectionPolicy | None = None,
     slims: Mapping[Kind, Slim] | None = None,
+    hear_clock: HearClock = ignore,
 ) -> KubernetesApi:
     """Open the door by `kubeconfig`, or by the service account of the pod that this process runs in.
 
     Nothing is sent yet.  What listings and watches bring goes through the `slims` of its kind, page by page: a listing
-    is never held whole.  Raises PermanentError when there are no usable credentials.
+    is never held whole.  `hear_clock` is told by how many seconds the server's clock is ahead of ours.  Raises
+    PermanentError when there are no usable credentials.
     """
-    connection = await open_connection(kubeconfig, context, policy or ConnectionPolicy())
+    connection = await open_connection(kubeconfig, context, policy or ConnectionPolicy(), hear_clock=hear_clock)
     return KubernetesApi(connection, field_manager, slims or {})
 
 

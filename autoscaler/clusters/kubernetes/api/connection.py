@@ -8,7 +8,8 @@ connections; its typed objects cost five times the time and memory (ADR 0150).  
 - the credentials read again after a 401, once; a write goes out again within what is left of its one deadline;
 - further attempts where trying twice is the same as trying once: reads, and what the server plainly has not begun.
   A write whose answer was lost is never repeated; `UnavailableError.may_have_happened` leaves that to the caller;
-- probes of the idle connection, so that a peer that vanished is known in seconds.
+- probes of the idle connection, so that a peer that vanished is known in seconds;
+- a look at the server's clock, for whoever wants to know (`clocks`).
 
 What is asked stands in `client`.
 """
@@ -42,6 +43,7 @@ from tenacity import (
 )
 from tenacity.wait import wait_base
 
+from autoscaler.clusters.kubernetes.api.clocks import clock_ahead_s
 from autoscaler.clusters.kubernetes.api.errors import ThrottledError, UnavailableError
 from autoscaler.clusters.kubernetes.api.port import REQUEST_TIMEOUT_S, Raw
 from autoscaler.clusters.kubernetes.api.refusals import error_of
@@ -51,9 +53,14 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"  # JSON is YAML
 
+HearClock: TypeAlias = Callable[[float], None]
 Load: TypeAlias = Callable[[Configuration], Awaitable[None]]
 Sending: TypeAlias = Callable[[], tuple["Request", aiohttp.ClientTimeout]]
 """What may be sent now, and how long its answer may take; raises UnavailableError when no time is left for it."""
+
+
+def ignore(_ahead_s: float) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +93,13 @@ class Request:
         return self.method != "GET"
 
 
-async def open_connection(kubeconfig: Path | None, context: str | None, policy: ConnectionPolicy) -> Connection:
+async def open_connection(
+    kubeconfig: Path | None, context: str | None, policy: ConnectionPolicy, *, hear_clock: HearClock = ignore
+) -> Connection:
     """A connection by a kubeconfig, or by the service account of the pod that this process runs in.
 
-    Nothing is sent yet.  Raises PermanentError when neither is usable.
+    Nothing is sent yet.  `hear_clock` is told with each new date how far the server's clock is ahead.  Raises
+    PermanentError when neither is usable.
     """
 
     async def load(into: Configuration) -> None:
@@ -105,14 +115,18 @@ async def open_connection(kubeconfig: Path | None, context: str | None, policy: 
 
     configuration = Configuration()
     await load(configuration)
-    return Connection(configuration, load, policy)
+    return Connection(configuration, load, policy, hear_clock)
 
 
 class Connection:
     """Connections to one API server under one identity."""
 
-    def __init__(self, configuration: Configuration, load: Load, policy: ConnectionPolicy) -> None:
+    def __init__(
+        self, configuration: Configuration, load: Load, policy: ConnectionPolicy, hear_clock: HearClock = ignore
+    ) -> None:
         self.policy: Final = policy
+        self._hear_clock = hear_clock
+        self._date = ""  # the newest: one comes with each answer, and another one each second
         self._configuration = configuration
         self._load = load
         self._pool = _Pool(configuration, policy)
@@ -171,6 +185,7 @@ class Connection:
     async def _answer(self, sending: Sending) -> AsyncIterator[aiohttp.ClientResponse]:
         """A 2xx answer, its body still to be read; what goes wrong until the end of the block is one of our errors."""
         request, limits = sending()
+        asked_s = time.time()
         try:
             answer = await self._send(request, limits)
             if answer.status == 401:  # nothing was done; the token file may hold a newer one
@@ -178,6 +193,7 @@ class Connection:
                 async with asyncio.timeout(limits.total):
                     await self._load(self._configuration)
                 answer = await self._send(*sending())
+            self._look_at_clock(answer, asked_s)
             async with answer:
                 if answer.status >= 300:
                     await _refuse(request, answer)
@@ -187,6 +203,14 @@ class Connection:
         except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is an OSError
             told = str(error) or type(error).__name__
             raise UnavailableError(f"{request.doing}: {told}", may_have_happened=request.is_write) from error
+
+    def _look_at_clock(self, answer: aiohttp.ClientResponse, asked_s: float) -> None:
+        date = answer.headers.get("Date", "")
+        if date == self._date:
+            return
+        self._date = date
+        if (ahead_s := clock_ahead_s(date, asked_s=asked_s, heard_s=time.time())) is not None:
+            self._hear_clock(ahead_s)
 
     async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         token = await self._configuration.get_api_key_with_prefix("BearerToken")
