@@ -3,8 +3,9 @@
 `prepare` makes them before the first pod, which mounts them; after that they are healed when somebody has deleted or
 changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
 once a minute those of a job of which a pod does not start.  Certificates are renewed long before they end
-(`building.identity`).  All writes are server-side applies of the whole object, so doing it twice is doing it once.
-What somebody else has made under such a name is left alone, and said.
+(`building.identity`).  A new job's Secrets are created, since none of them stands yet; all other writes are server-side
+applies of the whole object, so doing it twice is doing it once.  What somebody else has made under such a name is left
+alone, and said.
 
 An identity that stands is never replaced while it is whole: running pods are known by it.  Of one that has lost a part,
 token and authority are kept if anything of them is left.
@@ -20,7 +21,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
 from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.building.disruption import build_budget
@@ -99,8 +100,11 @@ class Objects:
         self._edited: set[str] = set()
         self._news = asyncio.Event()
 
-    async def prepare(self, job: KubeJob) -> None:
-        """Make all of it stand as the job's spec wants it.  Raises ClusterError."""
+    async def prepare(self, job: KubeJob, *, may_be_new: bool = True) -> None:
+        """Make all of it stand as the job's spec wants it.  Raises ClusterError.
+
+        `may_be_new`: a job of which nothing is known has most likely nothing yet.
+        """
         async with self._turns.setdefault(job.key, asyncio.Lock()):
             kept = self._kept.get(job.key)
             if kept is not None and kept.uid != job.uid:
@@ -113,7 +117,8 @@ class Objects:
                 identity = kept.identity
                 await self._api.apply(DISRUPTION_BUDGETS, budget)
             else:
-                identity = await self._keep_identity(job)
+                made = await self._make_identity(job) if kept is None and may_be_new else None
+                identity = await self._keep_identity(job) if made is None else made
                 bodies = ((SERVICES, build_service(job)), (DISRUPTION_BUDGETS, budget))
                 await each((partial(self._apply_own, kind, body, job) for kind, body in bodies), at_once=len(bodies))
             self._kept[job.key] = Kept(uid=job.uid, core_pods=core, identity=identity)
@@ -183,7 +188,7 @@ class Objects:
                     is_whole = _is_whole(job, service, budget, self._core_pods(job))
                     if with_secrets or not is_whole or self._is_stuck(job):
                         self._kept.pop(job.key, None)
-                    await self.prepare(job)
+                    await self.prepare(job, may_be_new=False)
             except ClusterError as error:
                 problem = problem or error
         if problem is not None:
@@ -194,6 +199,21 @@ class Objects:
 
     # ---- identities ---------------------------------------------------------------------------------------------
 
+    async def _make_identity(self, job: KubeJob) -> Identity | None:
+        """A new job's, without a look at what stands; None where anything does, which is then looked through.
+
+        The authority's Secret comes first: where another one stands, nothing was written.
+        """
+        identity = issue(job, self._now())
+        etcd = self._access(None)
+        try:
+            for body in secrets_of(job, identity, etcd):
+                await self._api.create(SECRETS, body)
+        except AlreadyExistsError:
+            return None
+        await self._make_account(job, etcd)
+        return identity
+
     async def _keep_identity(self, job: KubeJob) -> Identity:
         authority, member, master = await self._secrets(job)
         now = self._now()
@@ -203,12 +223,20 @@ class Objects:
         else:  # what is left keeps token and authority, by which running pods know each other
             left = _identity(authority, member, member) or _identity(authority, master, master)
             identity = issue(job, now) if left is None else renewed(left, job, now)
-        etcd = replace(self._etcd, password=etcd_password_of(master)) if self._etcd.is_separate else self._etcd
+        etcd = self._access(master)
         for body in secrets_of(job, identity, etcd, master):  # applied also when it stands: etcd's files may be new
             await self._api.apply(SECRETS, body)
-        if self._accounts is not None:  # after the Secret, which is where the password is found again
-            await self._accounts.make(job, etcd.password)
+        await self._make_account(job, etcd)
         return identity
+
+    def _access(self, master: Raw | None) -> EtcdAccess:
+        """How the job's masters reach etcd; with a password of its own, the one that stands in the master's Secret."""
+        return replace(self._etcd, password=etcd_password_of(master)) if self._etcd.is_separate else self._etcd
+
+    async def _make_account(self, job: KubeJob, etcd: EtcdAccess) -> None:
+        """After the Secret, which is where the password is found again."""
+        if self._accounts is not None:
+            await self._accounts.make(job, etcd.password)
 
     async def _secrets(self, job: KubeJob) -> tuple[Raw | None, Raw | None, Raw | None]:
         names = (authority_secret(job.name), member_secret(job.name), master_secret(job.name))

@@ -18,6 +18,8 @@ AVOID_S: Final = 600.0
 MOST_NODES: Final = 32
 """Avoided at once: a job that fails on more of them is broken itself, and its required node affinity stays short."""
 
+NOWHERE: Final[frozenset[NodeName]] = frozenset()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
@@ -39,6 +41,8 @@ def blame(trouble: Trouble, node: NodeName, now_s: float) -> Trouble:
 
 def avoided(trouble: Trouble, now_s: float) -> frozenset[NodeName]:
     """The nodes where the job starts no pod now."""
+    if not trouble.failed_at_s:
+        return NOWHERE
     return frozenset(node for node, times in trouble.failed_at_s.items() if _is_bad(times, now_s))
 
 

@@ -120,12 +120,14 @@ def test_the_operators_account_touches_only_what_is_edls(plane, tmp_path):
     )
     other = json.dumps({**web, "metadata": {"name": "other"}})
     ours = json.dumps({**web, "metadata": {"name": "ours", "labels": OURS}})
+    halves = [json.dumps({**web, "metadata": {"name": "half", "labels": {key: OURS[key]}}}) for key in OURS]
     for words, stdin in (
         (("delete", "pod/web"), ""),
         (("delete", "deployment/web"), ""),
         (("annotate", "pod/web", "a=b"), ""),
         (("label", "pod/web", "app.kubernetes.io/managed-by=edl", "edl.dev/job=x"), ""),
         (("create", "-f", "-"), other),
+        *((("create", "-f", "-"), half) for half in halves),
         (("create", "secret", "generic", "theirs"), ""),
     ):
         assert "only what carries EDL's labels" in said(*words, stdin=stdin), words

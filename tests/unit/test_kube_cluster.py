@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, U
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
 from autoscaler.clusters.kubernetes.building.labels import GATE
-from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.cluster import SETTLE_EVERY_S, KubernetesCluster
 from autoscaler.clusters.kubernetes.freshness import StaleViewError
 from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S
 from autoscaler.clusters.kubernetes.pod_writer import pinned_node
@@ -256,6 +256,27 @@ class TestGangs:
         keeping.cancel()
         assert "deletionTimestamp" not in bench.raw("digits-trainer-0")["metadata"]
         assert bench.cluster.race(JOB).lost == 0
+
+    async def test_news_in_a_row_is_looked_at_together(self, bench, stage):
+        """A look goes over all jobs, and while hundreds start there is news of one of them all the time."""
+        looks, settle = [], bench.cluster._gangs.settle
+
+        async def counted(now_s):
+            looks.append(now_s)
+            await settle(now_s)
+
+        bench.cluster._gangs.settle = counted
+        keeping = asyncio.create_task(bench.cluster.keep())
+        for _ in range(300):
+            bench.cluster.touch()
+            await asyncio.sleep(0)
+        assert len(looks) < 5
+        bench.now_s += SETTLE_EVERY_S
+        await asyncio.sleep(SETTLE_EVERY_S)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert looks[-1] == bench.now_s
+        keeping.cancel()
 
     async def test_a_quota_that_refuses_one_pod_deletes_the_set(self, bench, stage):
         def refuse(kind, wanted, _before):

@@ -68,6 +68,33 @@ async def test_all_of_it_is_made(bench):
     assert budget["spec"]["minAvailable"] == 2  # two trainers and a master, one may go
 
 
+async def test_a_new_jobs_secrets_are_made_without_a_look():
+    """Nothing of a job that starts stands yet: what is asked for all the same costs each of many starts three calls."""
+    bench = Bench()
+    looked = bench.api.get
+
+    async def get(kind, name, **where):
+        assert kind != SECRETS
+        return await looked(kind, name, **where)
+
+    bench.api.get = get
+    await bench.objects.prepare(kube_job())
+    assert bench.names() == ALL
+
+
+@pytest.mark.parametrize("made", range(4))
+async def test_secrets_of_which_a_lost_leader_made_some_become_whole(bench, made):
+    """Those that stand alone tell no story yet; three that do are kept."""
+    whole = bench.secret("digits-member")["token"]
+    for name in ("digits-authority", "digits-member", "digits-master")[made:]:
+        await bench.api.delete(SECRETS, name, namespace="team-a")
+    keeper = bench.keeper()
+    await keeper.prepare(kube_job())
+    assert bench.names() == ALL
+    assert await bench.keeper().identity_of(kube_job()) == await keeper.identity_of(kube_job())
+    assert (bench.secret("digits-member")["token"] == whole) is (made > 1)
+
+
 async def test_making_it_again_changes_nothing(bench):
     before = bench.versions()
     await bench.objects.prepare(kube_job())

@@ -48,6 +48,9 @@ from autoscaler.manifests.values import Mode
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
 SETTLE_AGAIN_S: Final = 1.0  # after an error
+SETTLE_EVERY_S: Final = 0.25
+"""Between two looks at all gangs, each of which goes over all jobs; while many start there is news all the time."""
+
 _FOR_JOBS: Final = frozenset({Cause.GANG, Cause.TRANSFER, Cause.PREEMPTION})  # whose beneficiary is a job
 
 log = logging.getLogger(__name__)
@@ -151,10 +154,13 @@ class KubernetesCluster:
         return self._gangs.starts.race(job)
 
     async def keep(self) -> None:
-        """Bring masters to gangs that are bound and take away what lost its race, until cancelled."""
+        """Bring masters to gangs that are bound and take away what lost its race, until cancelled.
+
+        News after a quiet while is looked at once; what comes in a row, every `SETTLE_EVERY_S`.
+        """
         while True:
             self._unsettled.clear()
-            wait_s = None
+            looked_at_s, wait_s = self._clock(), None
             try:
                 check_fresh(self._store, self._clock())
                 self.view()
@@ -171,6 +177,8 @@ class KubernetesCluster:
                     await self._unsettled.wait()
             except TimeoutError:
                 pass
+            if (left_s := looked_at_s + SETTLE_EVERY_S - self._clock()) > 0.0:
+                await asyncio.sleep(left_s)
 
     # ---- actions ------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,10 @@ class KubeJob:
     is_deleting: bool
     limits: PodLimits = NO_LIMITS
     key: JobName = field(init=False)  # NAMESPACE/NAME, its name in views; asked for at every view
+    shapes_read: dict[frozenset[NodeName], Mapping[Role, Shape]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """What `shapes_of` has read, by the nodes to avoid; of a job that starts it is asked for again and again."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", job_key(self.namespace, self.name))
@@ -139,8 +143,15 @@ def planned_job(job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: fr
 
 def shapes_of(job: KubeJob, *, avoid: frozenset[NodeName] = frozenset()) -> Mapping[Role, Shape]:
     """What the job's pods ask for by role: the shapes that are read back from the pods that `building` makes."""
+    if (known := job.shapes_read.get(avoid)) is not None:
+        return known
     specs = {role: job.limits.fill(job.template(role).spec) for role in job.roles}
-    return {role: shape_of_spec(keep_to_willing_nodes(spec, avoid=avoid)) for role, spec in specs.items()}
+    shapes = {role: shape_of_spec(keep_to_willing_nodes(spec, avoid=avoid)) for role, spec in specs.items()}
+    if avoid:  # other nodes every time: one answer is kept beside that for all nodes
+        for others in [nodes for nodes in job.shapes_read if nodes]:
+            del job.shapes_read[others]
+    job.shapes_read[avoid] = shapes
+    return shapes
 
 
 def _sizes_of(written: Raw, role: str) -> dict[str, Any]:

@@ -119,7 +119,8 @@ class Jobs:
             if not self._errors.is_paused(name, Step.DRAW):
                 with self._errors.around(name, Step.DRAW):
                     found = self._plan(job, classes, trainers.get(name, 0))
-                    check(found)
+                    if found is not self._planned.get(name):
+                        check(found)
             if (found := found or self._planned.get(name)) is not None:  # as it was planned last
                 planned[name] = found
         before, self._planned = self._planned, planned
@@ -128,7 +129,7 @@ class Jobs:
         for name in self._generations.keys() - self.known.keys() - self.wrong.keys():
             del self._generations[name]
         return Brought(
-            found=[job for name, job in planned.items() if before.get(name) != job],
+            found=[job for name, job in planned.items() if job is not (last := before.get(name)) and job != last],
             gone=before.keys() - planned.keys(),
         )
 

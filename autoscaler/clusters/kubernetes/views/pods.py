@@ -68,6 +68,7 @@ class Pods:
         self._labelled: dict[JobName, set[Key]] = {}  # the other way round
         self._read_as: dict[Key, Pod] = {}
         self._seats: dict[JobName, dict[PodName, Pod]] = {}
+        self._seated_as: dict[JobName, KubeJob | None] = {}  # what these were drawn from
         self._unseated: set[JobName] = set()
         self._stamps: dict[JobName, int] = {}
         self._stamping = count(1)  # for all jobs, so that none of them meets a number again
@@ -99,7 +100,8 @@ class Pods:
 
         `jobs`: those that want to run.
         """
-        for job in self._unseated | self._seats.keys():
+        edited = {job for job in self._seats if jobs.get(job) is not self._seated_as.get(job)}
+        for job in self._unseated | edited:
             with self._errors.around(job, Step.SEATS):
                 self._seat_masters(job, jobs.get(job), brought)
         self._unseated.clear()
@@ -282,10 +284,11 @@ class Pods:
                     ordinal=ordinal,
                 )
         before = self._seats.pop(job, {})
+        self._seated_as.pop(job, None)
         brought.gone.update(before.keys() - seats.keys())
         brought.found.extend(pod for name, pod in seats.items() if before.get(name) != pod)
         if seats:
-            self._seats[job] = seats
+            self._seats[job], self._seated_as[job] = seats, known
 
     def _standing(self, job: JobName) -> Iterable[Raw]:
         """Yield the job's pods that are in the view and stay."""
