@@ -43,7 +43,7 @@ def closed_to(draft: Draft, job: JobDraft, at: int) -> Collection[int]:
     As many servers of the job are there as on its own node, or more.
     """
     counts = servers_on(draft, job) if prefers_apart(job) else {}
-    return frozenset(other for other, count in counts.items() if count >= counts.get(at, 0))
+    return frozenset(other for other, count in counts.items() if count >= counts[at])
 
 
 def prefers_apart(job: JobDraft) -> bool:

@@ -128,6 +128,18 @@ def test_a_closed_node_may_be_opened():
     assert found[Kind.OPEN,] == (4, "n2 open again")
 
 
+def test_a_quota_may_be_raised():
+    """That of the job's own namespace, by as much of the resource as one trainer takes."""
+    driver = Driver(MemoryCluster([node("n", 8_000)], [replace(job("a"), namespace="team")]), Policy())
+    driver.cluster.hard = {
+        "other": Resources(cpu_milli=1_000),
+        "team": Resources(cpu_milli=3_000, memory_bytes=1 << 30),
+    }
+    driver.settle()
+    moment = Moment(view=driver.cluster.view(), policy=driver.policy, now_s=driver.cluster.now())
+    assert answers(moment) == {(Kind.QUOTA,): (4, "1 cpu more in quota team/team")}
+
+
 def test_headroom_may_be_given_up():
     """As little of it as will do."""
     policy = Policy(headroom=(Headroom(shape=shape(1_000), count=3),))

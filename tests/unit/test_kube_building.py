@@ -9,7 +9,8 @@ from autoscaler.clusters.kubernetes.building.environment import IDENTITY_FOLDER
 from autoscaler.clusters.kubernetes.building.identity import issue, secrets_of
 from autoscaler.clusters.kubernetes.building.master import build_master, build_service
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
-from autoscaler.domain import Role, Tier
+from autoscaler.clusters.kubernetes.building.settings import BuildSettings
+from autoscaler.domain import Policy, Role, Tier
 from autoscaler.jobs.servers import SPARE_ORDINALS
 from master.config import Settings
 from master.job.domain import AfterLoss
@@ -239,6 +240,7 @@ def test_master_is_a_deployment_of_its_replicas():
     assert made["spec"]["containers"][0]["command"] == ["python", "-m", "master.keeper"]
     apart = made["spec"]["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert apart[0]["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert [wish["weight"] for wish in apart] == [100, 50]  # the API server takes 1 to 100
     assert "schedulingGates" not in made["spec"]
     assert "matchFields" not in terms(made)[0]
 
@@ -251,7 +253,12 @@ def test_masters_and_servers_that_stand_still_are_found_by_their_silence():
     for probe in (server["livenessProbe"], master["livenessProbe"]):
         assert probe["periodSeconds"] * probe["failureThreshold"] >= 120
         assert probe["timeoutSeconds"] > LIMIT_S  # the probe says itself what it met
+        assert probe["terminationGracePeriodSeconds"] <= 10  # who stands still has nothing to finish
     assert "livenessProbe" not in build()["spec"]["containers"][0]  # a trainer may compute for an hour
+
+
+def test_the_grace_of_surplus_is_the_policys_where_nobody_says_another():
+    assert BuildSettings(image="edl:1", etcd=SETTINGS.etcd).surplus_grace_s == Policy().surplus_grace_s
 
 
 @pytest.mark.parametrize("own", [{"command": ["./serve"]}, {"args": ["--more"]}])

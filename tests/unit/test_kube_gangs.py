@@ -163,6 +163,17 @@ def test_a_start_that_succeeds_forgets_what_was_lost():
     assert starts == Starts()
 
 
+def test_refusals_count_from_the_last_race_that_was_lost_otherwise():
+    """Whose room was taken was not refused: the pauses beyond 40 s are for refusals in a row."""
+    starts, _ = look(Starts(), [gang(unbound=("trainer-0",))], 0.0)
+    starts, _ = look(starts, [gang(unbound=("trainer-0",))], 10.0)
+    pauses = []
+    for _ in range(4):
+        starts = refuse(starts, JOB, 100.0, "no")
+        pauses.append(starts.race(JOB).hold_until_s - 100.0)
+    assert pauses == [20.0, 40.0, 40.0, 80.0]
+
+
 def test_a_job_that_is_gone_is_forgotten():
     starts, _ = look(refuse(Starts(), JOB, 0.0, "no"), [], 1.0)
     assert starts == Starts()

@@ -1,6 +1,7 @@
 """Watching keeps the store true through every fault of the stream, and knows how old it is.  In virtual time."""
 
 import asyncio
+import itertools
 from contextlib import asynccontextmanager
 
 import pytest
@@ -35,9 +36,9 @@ class Stage:
         self.news += 1
 
     @asynccontextmanager
-    async def watched(self):
+    async def watched(self, jitter=0.5):
         self.watching = Watching(
-            self.api, self.store, self.kinds, now=virtual_time.now, jitter=lambda: 0.5, notify=self._notify
+            self.api, self.store, self.kinds, now=virtual_time.now, jitter=lambda: jitter, notify=self._notify
         )
         running = asyncio.create_task(self.watching.run())
         try:
@@ -170,6 +171,36 @@ def test_server_whose_every_line_is_garbled_is_listed_seldom_and_said_to_be_ill(
             assert "no answer to that" in stage.watching.problems[CONFIG_MAPS, CLUSTER]
             await asyncio.sleep(2 * POLICY.longest_pause_s)
             stage.check()
+
+    virtual_time.run(main())
+
+
+class Away(MemoryApi):
+    """Answers no listing, and notes when it was asked."""
+
+    def __init__(self, server):
+        super().__init__(server)
+        self.asked_at_s = []
+
+    async def list(self, kind, scope):
+        self.asked_at_s.append(virtual_time.now())
+        raise UnavailableError("list: no answer", may_have_happened=False)
+
+
+@pytest.mark.parametrize(("jitter", "part"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
+def test_pauses_double_up_to_the_longest_and_are_scattered_over_their_second_half(jitter, part):
+    """Whoever comes back to a server that was away does not find all kinds and operators there at once."""
+
+    async def main():
+        stage = Stage()
+        stage.api = Away(stage.server)
+        async with stage.watched(jitter):
+            await asyncio.sleep(60.0)
+        asked = stage.api.asked_at_s
+        pauses = [after - before for before, after in itertools.pairwise(asked)]
+        wanted = [min(POLICY.first_pause_s * 2.0**number, POLICY.longest_pause_s) for number in range(len(pauses))]
+        assert pauses == pytest.approx([part * pause_s for pause_s in wanted])
+        assert wanted[-1] == POLICY.longest_pause_s
 
     virtual_time.run(main())
 

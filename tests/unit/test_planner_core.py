@@ -104,6 +104,18 @@ def test_room_of_a_swap_is_kept_from_other_jobs():
     assert len(trainers(driver, "k")) == before
 
 
+@pytest.mark.parametrize("low", [1, 2])
+@pytest.mark.parametrize("pause_s", [0.4, 2.0])
+def test_swap_is_no_growth_and_waits_for_no_window(low, pause_s):
+    """The core trainer comes as soon as the room is free, be the job at its minimum meanwhile or not."""
+    driver = settled([node("a")], [job("j", low=low, high=4)])
+    driver.policy = replace(CALM, up_window_s=600.0)
+    driver.cluster.lose("j-trainer-0")
+    driver.cluster.put(taken("t", "a"))
+    turns(driver, 10, pause_s)
+    assert (len(trainers(driver)), core_count(driver)) == (3, low)
+
+
 @pytest.mark.parametrize(("reclaim", "swaps"), [(Reclaim.PLANNER, 0), (Reclaim.SCHEDULER, 1)])
 def test_job_at_its_minimum_swaps_only_where_the_scheduler_could_take_it(reclaim, swaps):
     """With `reclaim: planner` the count protects the minimum, so a swap would only cost a trainer's work."""

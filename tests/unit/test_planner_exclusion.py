@@ -19,7 +19,7 @@ from autoscaler.domain import AdmitGang, Capabilities, Cause, DeletePod, Job, Po
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.loop import Loop
 from autoscaler.planner import Memo, plan, still_valid
-from autoscaler.planner.exclusion import MOST_FOUND, NEVER_S
+from autoscaler.planner.exclusion import MOST_FOUND, NEVER_S, find_culprit, plan_without
 from autoscaler.planner.job_draft import JobDraft
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
@@ -80,6 +80,14 @@ def fail_with(_job):
 fail_with = types.FunctionType(
     fail_with.__code__, {"__name__": "autoscaler.planner.planted", "PlantedError": PlantedError}
 )
+
+
+def as_of_the_planner(function):
+    """Return the function as if it stood in a module of the planner."""
+    named = {**function.__globals__, "__name__": "autoscaler.planner.planted"}
+    made = types.FunctionType(function.__code__, named)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 def plant(patch, holder, name, raised):
@@ -421,3 +429,45 @@ async def test_honest_job_is_planned_in_every_pass_beside_forty_at_fault(monkeyp
     assert mended == []
     assert tried.keys() == set(names)
     assert all(4 <= times <= math.log2(cluster.now_s - began_s) + 2 for times in tried.values())
+
+
+def test_job_is_found_by_what_a_function_was_given_by_name():
+    """The innermost function knows no job; the one around it was given a job and more, by name alone."""
+    inner = as_of_the_planner(fail_without_job)
+
+    @as_of_the_planner
+    def outer(draft, *, fail, of):
+        fail(draft)
+
+    one = job("bad")
+    with pytest.raises(PlantedError) as raised:
+        outer(None, fail=inner, of=one)
+    assert find_culprit(raised.value) == "bad"
+
+
+def fail_without_job(_draft):
+    raise PlantedError
+
+
+def test_fault_that_stays_though_its_job_was_left_out_is_raised():
+    """It is not this job's alone then; trying again would never end."""
+    cluster = make_cluster()
+    cluster.put(
+        Pod(name="p", role=Role.TRAINER, tier=Tier.CORE, shape=shape(1), phase=PodPhase.READY, node="n0", job="bad")
+    )
+    tries = []
+
+    def decide(view):
+        tries.append(len(view.jobs))
+        if len(tries) > 2:
+            raise SystemExit
+        fail_with_pod(next(iter(view.pods)))
+
+    with pytest.raises(PlantedError):
+        plan_without(cluster.view(), {}, 0.0, decide)
+    assert tries == [2, 1]
+
+
+@as_of_the_planner
+def fail_with_pod(_pod):
+    raise PlantedError

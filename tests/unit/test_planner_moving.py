@@ -127,6 +127,18 @@ def test_server_stays_where_it_may_not_move_or_that_does_not_pay(policy, can):
     assert (servers(driver), trainers(driver)) == (["a-j"], 2)
 
 
+@pytest.mark.parametrize(("keeps", "place"), [(True, "a-j"), (False, "low-0")])
+def test_server_moves_to_no_room_that_a_free_gpu_needs(keeps, place):
+    """The node has a GPU by now, whose next trainer asks for 6 of the 9 cores there."""
+    driver = after_the_tide("j", policy=replace(CALM, server_moves_per_minute=0, server_moves_percent_per_minute=0))
+    driver.cluster.put(node("low-0", 9_000, gpu=1), node("g", 6_000, gpu=1), job("g", high=1, cpu_milli=6_000, gpu=1))
+    driver.settle()
+    assert driver.cluster.pods["g-trainer-0"].node == "g"
+    driver.policy = replace(CALM, gpus_keep_room=keeps)
+    driver.settle()
+    assert servers(driver) == [place]
+
+
 def test_just_cheap_enough_it_moves():
     """The other side of the cost."""
     driver = after_the_tide("j", policy=replace(CALM, server_move_cost_s=299.0))
