@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from autoscaler.domain import Node, PodPhase, Resources, Shape
 from autoscaler.planner import Memo, plan, still_valid
+from autoscaler.planner.snapshot import Snapshot
 from tests.property.planner_cases import Driver, happen, web
 from tests.property.planner_draws import clusters, gated_policies, jobs, numbers, open_policies, shapes, stories
+from tests.property.snapshot_twins import check_alike
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, job, node
 
@@ -39,6 +41,8 @@ class Twins(Driver):
         view = self.cluster.view(history=self.history)
         kept = plan(view, self.policy, self.cluster.now(), memo=self.memo)
         assert kept == plan(view, self.policy, self.cluster.now())
+        if self.memo._snapshot is not None:
+            check_alike(self.memo._snapshot, Snapshot(view))
         return kept
 
 

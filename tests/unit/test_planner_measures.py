@@ -105,6 +105,14 @@ def test_percentage_is_divided_as_the_workloads_are():
     assert {(entry.shape, entry.count) for entry in found} == {(shape(1_000), 9), (shape(3_000), 1)}
 
 
+def test_pods_that_no_node_holds_take_no_part_of_the_percentage():
+    """They ask for a GPU alone, of which there is none: another pod of those that stand is kept room for all the same."""
+    policy = Policy(headroom_percent=10.0)
+    odd = replace(workload("odd", desired=50), shape=shape(0, gpu=1))
+    found = headroom_of(view(workload("a", 1_000, desired=9), odd, cpu_milli=120_000), policy)
+    assert found == (Headroom(shape=shape(1_000), count=12),)
+
+
 def test_growth_that_an_autoscaler_may_bring_is_kept_in_part():
     """Half of what lies between desired and maximum; a workload without one brings nothing."""
     policy = Policy(autoscaler_headroom_percent=50.0)

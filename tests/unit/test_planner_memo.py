@@ -7,6 +7,7 @@ from autoscaler.planner import Memo, plan
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes
 from tests.property.planner_cases import Driver
+from tests.property.test_planner_memo import ODD, Twins, befall
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, decision, job, node, shape, web
 
@@ -74,3 +75,18 @@ def test_among_nodes_alike_the_first_name_is_the_tightest_whichever_changed_last
         rooms.take(at, one, now=True)
         found = [rooms.tightest(one, now=now) for now in (True, False)]
         assert found == [min(1, at)] * 2
+
+
+def test_snapshot_after_each_kind_of_change_is_the_one_from_nothing():
+    """Not the plans alone, which may differ much later: all that the phases read (A5)."""
+    jobs = [job("a", low=2, high=6, servers=1, submitted_at_s=5.0), job("b", low=1, high=9, cpu_milli=500)]
+    twins = Twins(MemoryCluster([node(name, 6_000, gpu=1) for name in "nop"], jobs), CALM)
+    twins.settle()
+    for number, kind in enumerate([*ODD, *ODD]):
+        befall(twins.cluster, (kind, 3 * number + 1))
+        twins.cluster.put(web(f"w{number}", 100 * number, priority=number % 3), job(f"late{number % 2}", cpu_milli=700))
+        for _ in range(2):
+            twins.cluster.bind_others()
+            twins.turn()
+            twins.cluster.advance(0.7)
+    assert len(twins.cluster.pods) > 30

@@ -33,6 +33,16 @@ def test_share_counts_before_the_checkpoint():
     assert leaving(driver) == ["rich-trainer-3"]
 
 
+def test_who_leaves_no_gpu_idle_goes_before_the_richer():
+    """A pod of one GPU fills the node of one; on the node of two the other would be left over."""
+    jobs = [job("small", high=2, gpu=1), job("large", high=2, gpu=2)]
+    driver = settled([node("c", gpu=1), node("d", gpu=2)], jobs)
+    driver.cluster.put(node("a", gpu=1), node("b", gpu=2))
+    driver.settle()
+    driver.cluster.put(replace(web("w"), shape=shape(1_000, gpu=1)))
+    assert leaving(driver) == ["small-trainer-1"]
+
+
 def test_surplus_on_a_closed_node_goes_first():
     """The node is to be emptied anyway, whatever numbers its trainers have."""
     driver = settled([node("a", 2_000), node("b", 3_000)], [job("j", high=5)])
