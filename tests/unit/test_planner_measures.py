@@ -106,7 +106,7 @@ def test_percentage_is_divided_as_the_workloads_are():
 
 
 def test_pods_that_no_node_holds_take_no_part_of_the_percentage():
-    """They ask for a GPU alone, of which there is none: another pod of those that stand is kept room for all the same."""
+    """They ask for a GPU alone, of which there is none: those that others hold are kept room for all the same."""
     policy = Policy(headroom_percent=10.0)
     odd = replace(workload("odd", desired=50), shape=shape(0, gpu=1))
     found = headroom_of(view(workload("a", 1_000, desired=9), odd, cpu_milli=120_000), policy)
