@@ -27,6 +27,7 @@ from master.api.messages import (
 from master.api.positions import EMPTY, PositionSet, union
 from master.job.checkpoint import compare, file_problem, lists_exactly, manifest_id
 from master.job.commit_end import ended, give_up, retain
+from master.job.departures import shorten_for_cut
 from master.job.dispatch import forget, gain, settle
 from master.job.domain import (
     CommitDue,
@@ -131,6 +132,7 @@ def handle_held(turn: Turn, server: Server, said: Held) -> None:
             underway, phase=Phase.WRITING, data=marks.anywhere, expires=turn.after(state.config.cut_timeout_ns)
         ),
     )
+    shorten_for_cut(turn)
     for each in state.members.servers.values():
         if each.ordinal in underway.asked:
             turn.send(each.key, Cut(cut=said.cut, data=marks.anywhere))

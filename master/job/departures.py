@@ -84,6 +84,22 @@ def window(turn: Turn, trainer: Trainer) -> None:
     if trainer.is_connected:
         ends = turn.after(turn.state.config.reconnect_window_ns)
         turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
+        shorten_for_cut(turn)
+
+
+def shorten_for_cut(turn: Turn) -> None:
+    """Whose stream is broken is waited for briefly where the open cut waits for its work (rules 18, 20).
+
+    One that was killed in the middle of a push would hold the checkpoint up for the whole window.
+    """
+    books, ends = turn.state.dispatch, turn.after(turn.state.config.short_window_ns)
+    for trainer in turn.state.members.trainers.values() if books.wanted else ():
+        if (
+            trainer.window_ends is not None
+            and trainer.window_ends > ends
+            and books.wanted & held_by(books, trainer.key)
+        ):
+            turn.change(members=put_trainer(turn.state.members, replace(trainer, window_ends=ends)))
 
 
 def tell_ranks(turn: Turn) -> None:

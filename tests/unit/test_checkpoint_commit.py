@@ -20,6 +20,7 @@ from master.job.domain import (
     ManifestWriteFailed,
     Persist,
     PersistRefused,
+    ReconnectWindowEnded,
     Retain,
     StepDown,
     StreamBroken,
@@ -95,6 +96,52 @@ def test_what_the_cut_waits_for_is_leased_first(running):
         driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
     (lease,) = driver.leases(T0, 2)
     assert lease.positions == PositionSet.span(180, 190)
+
+
+def half_pushed(driver, servers):
+    """t0 was killed between its pushes to two servers: what it has in hand is in one of them."""
+    (lease,) = driver.leases(T0, 2)
+    half = lease.positions.first(10)
+    servers[1].applied |= half
+    return lease, half
+
+
+def answer_hold(driver, servers):
+    driver.fire(CommitDue)
+    hold = to(driver, servers[0], Hold)[-1]
+    for server in servers:
+        driver.say(server.key, Held(cut=hold.cut, marks=server.marks()))
+
+
+@pytest.mark.parametrize("first", ["its stream breaks", "the cut opens"])
+def test_a_cut_waits_only_briefly_for_a_trainer_that_was_killed(running, first):
+    """Rules 18, 20.  Seen: the checkpoint that a dying trainer's push was half in took the whole window, 11 s."""
+    driver, servers = running
+    lease, half = half_pushed(driver, servers)
+    if first == "the cut opens":
+        answer_hold(driver, servers)
+        driver.feed(StreamBroken(member=T0))
+    else:
+        driver.feed(StreamBroken(member=T0))
+        answer_hold(driver, servers)
+    colleague = driver.trainer("t1", declares=None, lineage=1)
+    (other,) = driver.leases(colleague, 1)
+    driver.say(colleague, Ack(token=other.token, positions=other.positions))
+    ((due, ended),) = [one for one in job.deadlines(driver.state) if isinstance(one[1], ReconnectWindowEnded)]
+    assert due - driver.now == driver.config.short_window_ns
+    driver.feed(ended)
+    (next_lease,) = driver.leases(colleague, 2)
+    assert next_lease.positions & lease.positions == half
+
+
+def test_a_trainer_whose_work_no_cut_waits_for_has_its_whole_window(running):
+    """What it has in hand is in no server: the checkpoint goes without it."""
+    driver, servers = running
+    driver.leases(T0, 2)
+    answer_hold(driver, servers)
+    driver.feed(StreamBroken(member=T0))
+    ((due, _),) = [one for one in job.deadlines(driver.state) if isinstance(one[1], ReconnectWindowEnded)]
+    assert due - driver.now == driver.config.reconnect_window_ns
 
 
 def test_files_that_differ_are_dropped_and_what_all_have_is_done(running):
