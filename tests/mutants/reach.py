@@ -93,7 +93,7 @@ def _measure(folder: Path, files: Sequence[str], root: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="edl-reach-") as raw:
         environment = {
             **os.environ,
-            "EDL_REACH_FOLDER": raw,
+            "REACH_FOLDER": raw,
             "COVERAGE_PROCESS_START": str(HOOK / "reach.ini"),
             "PYTHONPATH": os.pathsep.join((str(HOOK), str(root))),
         }

@@ -376,6 +376,21 @@ def test_both_servers_of_a_bucket_that_die_under_a_new_master_are_a_loss():
     assert (driver.state.stage, driver.state.number, alone(driver)) == (Stage.SERVING, 2, 0)
 
 
+def test_the_only_copies_that_can_still_come_are_a_loss_when_they_go():
+    """The other server of theirs is another process by now: nobody waits for what nobody has (rules 26, 62)."""
+    driver, servers = paired(THREE)
+    new_master(driver)
+    servers[1].restart()
+    servers[0].register()
+    driver.feed(StreamBroken(member=servers[0].key))
+    driver.fire(ReconnectWindowEnded)
+    assert OwnersAwaited not in driver.pending()
+    servers[0].restart()
+    servers[2].register()
+    run_servers(driver, servers)
+    assert (driver.state.stage, driver.state.number, alone(driver)) == (Stage.SERVING, 2, 0)
+
+
 def test_a_backup_that_has_not_said_that_it_is_ready_is_asked_until_it_has():
     """Pushes to what it is the backup of wait for it (rule 61)."""
     driver, servers = paired()

@@ -7,9 +7,12 @@ import grpc
 import pytest
 
 from master.api.audit import write_head_hint
-from master.api.codec import encode_member_envelope
+from master.api.codec import encode_hello, encode_member_envelope
+from master.api.document import decode_document
+from master.api.edl.master.v1 import master_pb2
 from master.api.hello import Hello
 from master.api.identities import HistoryId, Lineage, ManifestId
+from master.api.status import JobStatus
 from master.api.storage import LocalStorage, write_manifest
 from master.config import Settings
 from master.errors import FencedError, StoreUnavailableError
@@ -85,6 +88,26 @@ async def test_a_member_whose_term_ends_while_its_hello_is_awaited_is_sent_away(
     with pytest.raises(RefusedError) as refused:
         await asyncio.wait_for(hear_all(), 5)
     assert refused.value.args[0] is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_status_is_told_to_whoever_speaks_our_version_and_means_our_job(tmp_path):
+    """By the master that leads; any other answer would be of another job, or read as what it is not."""
+    server = MasterServer(hello=Hello(job="digits"), token="")
+    plain, other = master_pb2.StatusRequest(), master_pb2.StatusRequest(hello=encode_hello(Hello(job="letters")))
+    with pytest.raises(RefusedError) as refused:
+        await server.Status(plain, Caller())
+    assert refused.value.args[0] is grpc.StatusCode.UNAVAILABLE
+    store = Link(refusals=0)
+    serving = asyncio.create_task(terms_of(tmp_path, store, server).run(holder="me"))
+    await led(server)
+    for request in (plain, master_pb2.StatusRequest(hello=encode_hello(Hello(job="digits")))):
+        reply = await server.Status(request, Caller())
+        assert decode_document(JobStatus, reply.job_status_json).term == (await store.read_leader()).term
+    with pytest.raises(RefusedError) as refused:
+        await server.Status(other, Caller())
+    assert refused.value.args[0] is grpc.StatusCode.FAILED_PRECONDITION
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
 
 
 async def test_a_term_that_cannot_read_the_store_asks_again_and_campaigns_once(tmp_path):

@@ -12,7 +12,7 @@ _wrong = set()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):
-    os.environ["EDL_REACHING_TEST"] = item.nodeid
+    os.environ["REACHING_TEST"] = item.nodeid
 
 
 def pytest_runtest_logreport(report):
@@ -23,4 +23,4 @@ def pytest_runtest_logreport(report):
 
 def pytest_sessionfinish():
     tests = {name: round(took_s, 4) for name, took_s in _took_s.items() if name not in _wrong}
-    (Path(os.environ["EDL_REACH_FOLDER"]) / "took.json").write_text(json.dumps(tests), encoding="utf-8")
+    (Path(os.environ["REACH_FOLDER"]) / "took.json").write_text(json.dumps(tests), encoding="utf-8")
