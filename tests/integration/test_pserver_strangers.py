@@ -73,6 +73,24 @@ def test_stranger_that_says_its_hello_byte_by_byte_is_sent_away(strict_port):
     wait_until(lambda: not listener._open and not listener._greeting)
 
 
+@pytest.mark.parametrize("end", ["server", "client"])
+def test_who_says_nothing_at_all_is_waited_for_no_longer_than_a_hello(new_job, end):
+    """It was the time of an operation within a frame, three times as long; a member at a stopped server waited so."""
+    limits = WireLimits(io_s=60, hello_s=0.3)
+    begun = time.monotonic()
+    if end == "client":
+        near, far = socket.socketpair()
+        with near, far, pytest.raises(TimeoutError):
+            greet_server(Channel(near, limits), Security(), "a trainer")
+    else:
+        listener = Listener(new_job(1).servers[0].service, Security(), socket.create_server(("127.0.0.1", 0)), limits)
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=30) as silent:
+            while silent.recv(4096):
+                pass
+        listener.close()
+    assert time.monotonic() - begun < 20
+
+
 @pytest.mark.parametrize("size", [(1 << 20) - 1, (1 << 20) + 8, 1 << 63])
 def test_body_that_never_comes_ends_the_connection(strict_port, size):
     """Half a frame, or one larger than the limit: no answer, no change, and the server goes on."""

@@ -78,15 +78,20 @@ class Channel:
         self._start = self._stop = 0  # what is read ahead and not taken yet
         self._leaving: list[bytes | memoryview] = []
         self._leaving_bytes = 0
-        if self._is_tls:
-            sock.settimeout(limits.io_s)
-        else:
+        if not self._is_tls:
             sock.settimeout(None)
-            deadline = struct.pack("@ll", int(limits.io_s), int(limits.io_s % 1 * 1e6))
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, deadline)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, deadline)
+        self._limit_operations(limits.io_s)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def _limit_operations(self, limit_s: float) -> None:
+        """No call to the socket takes longer from now on."""
+        if self._is_tls:
+            self._sock.settimeout(limit_s)
+            return
+        deadline = struct.pack("@ll", int(limit_s), int(limit_s % 1 * 1e6))
+        for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            self._sock.setsockopt(socket.SOL_SOCKET, direction, deadline)
 
     def close(self) -> None:
         self._sock.close()
@@ -146,8 +151,10 @@ class Channel:
         return self.receive()
 
     def receive_hello(self) -> Frame:
-        """A frame of somebody not known yet: small, without a body, whole within `hello_s`."""
+        """A frame of somebody not known yet: small, without a body, whole within `hello_s`, who says nothing too."""
+        self._limit_operations(self._limits.hello_s)
         frame = self._receive(_AHEAD_BYTES, time.monotonic() + self._limits.hello_s)
+        self._limit_operations(self._limits.io_s)
         if frame.body_bytes:
             raise WireError(f"{frame.kind.name} with a body, from a peer that is not known yet")
         return frame
