@@ -55,7 +55,7 @@ def bundle(folder: Path | None, output: Path | None) -> None:
         raise CommandError(Exit.FAILED, f"{target} cannot be written: {error}") from None
     for line in _told(redactor):
         print(at_rest(line), file=sys.stderr)
-    print(target)
+    print(at_rest(str(target)))
 
 
 def _known_secrets(run: RunFolder) -> dict[str, str]:

@@ -10,6 +10,7 @@ from autoscaler.cli.options import role_options, target_argument
 from autoscaler.cli.places import Seat, Size
 from autoscaler.cli.where import Where, where_options
 from autoscaler.cli.words import split_target
+from master.api.lines import at_rest
 
 
 @click.command()
@@ -40,7 +41,7 @@ def scale(*, target: Sequence[str], is_dry: bool, where: Where, **asked: int | N
     if len(sizes) > 1 and asked["replicas"] is not None:
         raise click.UsageError("--replicas is of a deployment, --trainers and --servers are of a job: name one of them")
     with where.open(changes=not is_dry) as place:
-        print(place.scale(kind, name, sizes, is_dry=is_dry))
+        print(at_rest(place.scale(kind, name, sizes, is_dry=is_dry)))
 
 
 @click.command()
@@ -60,7 +61,7 @@ def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dr
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     with where.open(changes=not is_dry) as place:
-        print(place.drain(kind, name, Seat(role=role, ordinal=ordinal), is_dry=is_dry))
+        print(at_rest(place.drain(kind, name, Seat(role=role, ordinal=ordinal), is_dry=is_dry)))
 
 
 @click.command()
@@ -74,7 +75,7 @@ def uncordon(*, target: Sequence[str], where: Where) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     with where.open(changes=True) as place:
-        print(place.uncordon(kind, name))
+        print(at_rest(place.uncordon(kind, name)))
 
 
 @click.command()
@@ -88,7 +89,7 @@ def suspend(*, target: Sequence[str], where: Where) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     with where.open(changes=True) as place:
-        print(place.suspend(kind, name, is_on=True))
+        print(at_rest(place.suspend(kind, name, is_on=True)))
 
 
 @click.command()
@@ -102,7 +103,7 @@ def resume(*, target: Sequence[str], where: Where) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     with where.open(changes=True) as place:
-        print(place.suspend(kind, name, is_on=False))
+        print(at_rest(place.suspend(kind, name, is_on=False)))
 
 
 @click.command()
@@ -118,4 +119,4 @@ def delete(*, target: Sequence[str], is_dry: bool, where: Where) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     with where.open(changes=not is_dry) as place:
-        print(place.delete(kind, name, is_dry=is_dry))
+        print(at_rest(place.delete(kind, name, is_dry=is_dry)))

@@ -19,6 +19,7 @@ from autoscaler.cli.completing import COMPLETION_VARIABLE
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.targets import complete_target
 from autoscaler.cli.where import PLUGIN, Side, Where, on_option, where_options
+from master.api.lines import at_rest
 
 _TELL_AFTER_S: Final = 2.0
 _SHOWN: Final = ("edl", "grpcio", "protobuf", "numpy", "click", "rich", "pydantic")
@@ -53,9 +54,9 @@ def _validate_for_cluster(files: Sequence[Path]) -> None:
     except RefusedInputError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     for notice in judged.notices:
-        print(f"notice: {notice}", file=sys.stderr)
+        print(at_rest(f"notice: {notice}"), file=sys.stderr)
     for name in judged.jobs:
-        print(f"tj/{name} is valid")
+        print(at_rest(f"tj/{name} is valid"))
 
 
 def _validate_for_run(files: Sequence[Path]) -> None:
@@ -66,13 +67,13 @@ def _validate_for_run(files: Sequence[Path]) -> None:
     except RefusedInputError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     for notice in manifests.notices:
-        print(f"notice: {notice}", file=sys.stderr)
+        print(at_rest(f"notice: {notice}"), file=sys.stderr)
     kinds = (("tj", manifests.jobs), ("deployment", manifests.deployments), ("priorityclass", manifests.classes))
     for kind, found in kinds:
         for item in found:
-            print(f"{kind}/{item.name} is valid")
+            print(at_rest(f"{kind}/{item.name} is valid"))
     for machine in manifests.machines:
-        print(f"node/{machine.name} is valid")
+        print(at_rest(f"node/{machine.name} is valid"))
 
 
 @click.group()
@@ -106,7 +107,7 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: Where) -> No
     if is_json:
         print(json.dumps(audit_content(found), indent=2))
     else:
-        print("\n".join(audit_lines(found)))
+        print(at_rest("\n".join(audit_lines(found))))
     if not found.is_sound:
         raise CommandError(Exit.FAILED, f"{uri} is not sound")
 
@@ -137,7 +138,9 @@ def verify(*, checkpoint: str, is_json: bool, where: Where) -> None:
     if found.is_empty:
         raise CommandError(Exit.NOT_FOUND, f"{uri} holds no checkpoint")
     print(
-        json.dumps(verdict_content(found), indent=2) if is_json else "\n".join(verdict_lines(found, now_s=time.time()))
+        json.dumps(verdict_content(found), indent=2)
+        if is_json
+        else at_rest("\n".join(verdict_lines(found, now_s=time.time())))
     )
     if not found.is_whole:
         raise CommandError(Exit.FAILED, f"{uri} is not whole")
@@ -156,7 +159,7 @@ class Progress:
         if now_s - self._told_s >= _TELL_AFTER_S:
             self._told_s = now_s
             share = 100 * read_bytes // of_bytes if of_bytes else 100
-            print(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)", file=self._out, flush=True)
+            print(at_rest(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)"), file=self._out, flush=True)
 
 
 def _uri_of(checkpoint: str, where: Where) -> str:
@@ -170,7 +173,7 @@ def _uri_of(checkpoint: str, where: Where) -> str:
 @click.command()
 def version() -> None:
     """Versions of EDL and of what it stands on."""
-    print("\n".join(versions()))
+    print(at_rest("\n".join(versions())))
 
 
 @click.command()
@@ -186,7 +189,7 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     root = click.get_current_context().find_root().command
     assert kind is not None
-    print(kind(root, {}, "edl", COMPLETION_VARIABLE).source())
+    print(at_rest(kind(root, {}, "edl", COMPLETION_VARIABLE).source()))
 
 
 def versions() -> list[str]:

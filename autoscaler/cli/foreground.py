@@ -219,7 +219,7 @@ def _tell_event(event: RunEvent, show: Show, stop: asyncio.Event) -> None:
         case Show.JSON:
             is_read = _try_print(json.dumps({"event": asdict(event)}))
         case Show.LINES:
-            is_read = _try_print(at_rest(format_event(asdict(event))))
+            is_read = _try_print(format_event(asdict(event)))
         case Show.VIEW:
             is_read = True
         case _:
@@ -235,14 +235,14 @@ def _tell_end(run: LocalRun, show: Show, outcome: dict[str, str]) -> None:
     for name, ending in outcome.items():
         life = run.cluster.jobs.records[name].life
         told = ending if life.ending is not None else f"stopped with the run; it was {ending}"
-        _try_print(at_rest(f"tj/{name}: {told}" + (f": {life.message}" if life.message else "")))
+        _try_print(f"tj/{name}: {told}" + (f": {life.message}" if life.message else ""))
     _try_print(f"run folder: {run.folder.root}")
 
 
 def _try_print(line: str) -> bool:
     """False when nobody reads any more; then everything that is still printed goes nowhere."""
     try:
-        print(line, flush=True)
+        print(at_rest(line), flush=True)
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

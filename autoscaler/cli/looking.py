@@ -37,11 +37,11 @@ def get(*, target: Sequence[str], is_watching: bool, output: str, where: Where) 
     kind, name = split_target(target, needs_name=False)
     with where.open() as place:
         if not is_watching:
-            print(render(place.get(kind, name), output, is_single=bool(name)))
+            print(at_rest(render(place.get(kind, name), output, is_single=bool(name))))
             return
         table = GrowingTable(is_wide=output == "wide")
         for found in place.watch(kind, name):
-            print(_render_change(found, table, output), flush=True)
+            print(at_rest(_render_change(found, table, output)), flush=True)
 
 
 @click.command()
@@ -149,7 +149,7 @@ def wait(*, target: Sequence[str], condition: str, timeout: float, where: Where)
             if time.monotonic() >= until_s:
                 raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {_told(wanted)} within {timeout:g} s")
             time.sleep(min(place.look_every_s, max(0.0, until_s - time.monotonic())))
-    print(f"{kind}/{name} condition met")
+    print(at_rest(f"{kind}/{name} condition met"))
 
 
 def _render_change(found: Found, table: GrowingTable, output: str) -> str:

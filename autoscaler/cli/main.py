@@ -98,7 +98,8 @@ def main(name: str = "edl") -> None:
     except OSError as error:
         if error.errno != ENOSPC:
             raise
-        print(f"edl: {error.filename or 'standard output'} cannot be written: {error.strerror}", file=sys.stderr)
+        told = f"edl: {error.filename or 'standard output'} cannot be written: {error.strerror}"
+        print(at_rest(told), file=sys.stderr)
         code = Exit.FAILED
         drop_output()
     sys.exit(code)
@@ -112,7 +113,7 @@ def run_command(name: str) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except CommandError as error:
-        print(f"edl: {at_rest(error.message)}", file=sys.stderr)
+        print(at_rest(f"edl: {error.message}"), file=sys.stderr)
         return error.code
     except (KeyboardInterrupt, click.Abort):
         return Exit.INTERRUPTED

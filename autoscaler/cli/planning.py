@@ -16,6 +16,7 @@ from autoscaler.cli.targets import complete_target
 from autoscaler.cli.where import Where, where_options
 from autoscaler.cli.words import split_target
 from autoscaler.clusters.types import TYPES
+from master.api.lines import at_rest
 
 if TYPE_CHECKING:  # planner and manifests are not for --help
     from autoscaler.domain import Resources, WorkloadName
@@ -73,7 +74,7 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
     job = next(job for job in moment.view.jobs if job.name == name)
     more_than = max(found.settled.target, (size or 1) - 1)
     lines = answers.why_lines(found, more_than, job, is_ratio_measured=aside.is_ratio_measured)
-    print("\n".join(lines) if output == "text" else answers.render(answers.why_content(found, job), output))
+    print(at_rest("\n".join(lines) if output == "text" else answers.render(answers.why_content(found, job), output)))
 
 
 @click.command()
@@ -94,9 +95,9 @@ def plan(*, output: str, snapshot: Path | None, where: Where) -> None:
         moment = _moment(asked)
     found = decide(moment.view, moment.policy, moment.now_s)
     if output in {"table", "wide"}:
-        print("\n".join(answers.plan_lines(found, is_wide=output == "wide")))
+        print(at_rest("\n".join(answers.plan_lines(found, is_wide=output == "wide"))))
     else:
-        print(answers.render(answers.plan_content(found), output))
+        print(at_rest(answers.render(answers.plan_content(found), output)))
 
 
 @click.command("what-if")
@@ -141,9 +142,9 @@ def what_if(*, output: str, snapshot: Path | None, where: Where, **asked: Any) -
         asked=tuple(words), moment=moment, before=come_to_rest(moment), after=come_to_rest(changed)
     )
     if output == "table":
-        print("\n".join(answers.comparison_lines(found)))
+        print(at_rest("\n".join(answers.comparison_lines(found))))
     else:
-        print(answers.render(answers.comparison_content(found), output))
+        print(at_rest(answers.render(answers.comparison_content(found), output)))
 
 
 def _edited(moment: Moment, asked: dict[str, Any], about: Asked) -> tuple[Moment, list[str]]:

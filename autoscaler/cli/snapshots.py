@@ -15,6 +15,7 @@ import click
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.cli.places import Aside, Submission
 from autoscaler.cli.where import Where, where_options
+from master.api.lines import at_rest
 
 if TYPE_CHECKING:  # the codec is not for --help
     from autoscaler.snapshots import Snapshot
@@ -75,7 +76,7 @@ def save(*, output: Path | None, where: Where) -> None:
         with suppress(OSError):  # a full disk is not filled by what is left of tries
             partial.unlink(missing_ok=True)
         raise CommandError(Exit.FAILED, f"{target} cannot be written: {error.strerror}") from None
-    print(target)
+    print(at_rest(str(target)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ from autoscaler.cli.local_run import LocalRunPlace
 from autoscaler.cli.places import Place
 from autoscaler.cli.words import RUNS, find_run
 from autoscaler.clusters.local.folder import find_runs
+from master.api.lines import at_rest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -95,7 +96,7 @@ class Where:
                 hint = f"-n {place.namespace} or --on kubernetes means the cluster ({place.title}), --run DIR a run"
                 raise CommandError(Exit.USAGE, f"no run is live below ./{RUNS}; say what is meant: {hint}")
             if choice.is_guess and sys.stderr.isatty():
-                print(f"edl: no run is live below ./{RUNS}; this is {place.title}", file=sys.stderr)
+                print(at_rest(f"edl: no run is live below ./{RUNS}; this is {place.title}"), file=sys.stderr)
             yield place
 
 

@@ -13,6 +13,7 @@ import click
 
 from autoscaler.cli.exits import CommandError, Exit
 from autoscaler.clusters.local.folder import RunFolder, find_runs
+from master.api.lines import at_rest
 
 RUNS: Final = Path("runs")
 CONDITIONS: Final = (
@@ -82,7 +83,8 @@ def find_run(chosen: Path | None, *, is_quiet: bool = False) -> RunFolder:
     live = [folder for folder in find_runs(RUNS) if folder.is_live()]
     if len(live) > 1 and not is_quiet:
         names = ", ".join(folder.root.name for folder in live[1:])
-        print(f"edl: of {len(live)} live runs this is {live[0].root.name}; --run chooses ({names})", file=sys.stderr)
+        told = f"edl: of {len(live)} live runs this is {live[0].root.name}; --run chooses ({names})"
+        print(at_rest(told), file=sys.stderr)
     if live:
         return live[0]
     hint = "start one with edl run FILE, or name one with --run DIR; --kubeconfig names a cluster"

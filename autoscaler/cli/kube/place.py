@@ -32,6 +32,7 @@ from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
 from autoscaler.clusters.kubernetes.api.port import Raw, Scope
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, parts, text
 from autoscaler.errors import ClusterError
+from master.api.lines import at_rest
 
 if TYPE_CHECKING:  # the planner is for those commands that ask it
     from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
@@ -151,7 +152,7 @@ class ClusterPlace:
         taken = self._do(take(self._asking.api, title=self.title, now_s=time.time()))
         self._classes = taken.classes
         for note in taken.notes:
-            print(f"edl: {note}", file=sys.stderr)
+            print(at_rest(f"edl: {note}"), file=sys.stderr)
         return taken.snapshot
 
     def aside(self, job: str) -> Aside:
