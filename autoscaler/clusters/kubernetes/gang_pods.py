@@ -39,7 +39,7 @@ class GangPods:
     def look(self, job: KubeJob) -> Standing:
         """What stands of the job; looked through anew only when a pod of it has changed."""
         stamp, kept = self._views.pods.stamp(job.key), self._looked.get(job.key)
-        if self.has_master(job):
+        if self._started.get(job.key) != job.uid and self.has_master(job):
             self._started[job.key] = job.uid
         if kept is None or kept[0] != job.uid or kept[1] != stamp:
             kept = self._looked[job.key] = (job.uid, stamp, self._standing(job))

@@ -17,7 +17,9 @@ def part(raw: Raw, *path: str) -> Raw:
     """The mapping that stands there."""
     for name in path:
         found = raw.get(name)
-        if not isinstance(found, Mapping):
+        if type(found) is not dict and not isinstance(
+            found, Mapping
+        ):  # asking the abstract class is nearly half of it all
             return EMPTY
         raw = found
     return raw
@@ -26,7 +28,9 @@ def part(raw: Raw, *path: str) -> Raw:
 def parts(raw: Raw, *path: str) -> Sequence[Raw]:
     """The mappings of the list that stands there."""
     found = part(raw, *path[:-1]).get(path[-1])
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else ()
+    if not isinstance(found, list):
+        return ()
+    return [item for item in found if type(item) is dict or isinstance(item, Mapping)]
 
 
 def text(raw: Raw, *path: str) -> str:
