@@ -21,6 +21,7 @@ from autoscaler.clusters.kubernetes.views import KINDS, Facts
 from autoscaler.clusters.port import Verdict
 from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, PodPhase, Role, Tier
 from autoscaler.job_errors import JobErrors
+from tests.unit import virtual_time
 from tests.unit.cluster_contract import ClusterContract, Stage, gang, leave, pods_of, seat
 from tests.unit.kube_objects import SETTINGS, raw_job, template
 from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
@@ -549,6 +550,16 @@ class TestPods:
         await bench.settle()
         assert set(await pods_of(stage)) == {(Role.MASTER, 0), (Role.TRAINER, 0)}
 
+    async def test_a_pod_that_has_ended_meanwhile_is_left_as_it_is(self, bench, stage):
+        """It has no room that anybody could want, and its log may be asked for."""
+        await bench.cluster.apply(gang(stage))
+        await bench.settle()
+        trainer = (await pods_of(stage))[Role.TRAINER, 0]
+        bench.rest.end("team-a", "digits-trainer-0", code=0)
+        await bench.refresh()
+        assert (await bench.cluster.apply(leave(stage, trainer))).verdict is Verdict.DONE
+        assert "deletionTimestamp" not in bench.raw("digits-trainer-0")["metadata"]
+
     async def test_masters_leave_with_their_deployment(self, bench, stage):
         await bench.cluster.apply(gang(stage))
         await bench.settle()
@@ -577,3 +588,36 @@ class TestPods:
         outcome = await bench.cluster.apply(replace(action, beneficiary="team-a/watched"))
         assert outcome.verdict is Verdict.REFUSED
         assert (await bench.cluster.apply(replace(action, beneficiary="team-a/other"))).verdict is Verdict.DONE
+
+
+class TimedBench(Bench):
+    """On the loop's own clock, which jumps."""
+
+    @property
+    def now_s(self):
+        return 1_000.0 + virtual_time.now()
+
+    @now_s.setter
+    def now_s(self, _):
+        pass
+
+
+def test_a_start_that_runs_out_of_time_is_seen_without_any_news():
+    """Nothing changes in the cluster any more: the limit itself wakes whoever keeps the gangs."""
+
+    async def main():
+        bench = TimedBench()
+        bench.rest.add_node("n1", cpu="4")
+        add_job(bench.server, small_job())
+        await bench.refresh()
+        assert (await bench.cluster.apply(gang_of(JOB))).verdict is Verdict.DONE
+        await bench.refresh()
+        keeping = asyncio.create_task(bench.cluster.keep())
+        await asyncio.sleep(BIND_LIMIT_S / 2)
+        await bench.refresh()
+        assert bench.names() == {"digits-trainer-0"}
+        await asyncio.sleep(BIND_LIMIT_S / 2 + 1.0)
+        assert bench.names() == set()
+        keeping.cancel()
+
+    virtual_time.run(main())

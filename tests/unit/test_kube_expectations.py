@@ -52,6 +52,16 @@ def test_what_does_not_show_in_time_did_not_happen(expect):
     assert waiting.settled(shown, now_s=5.0 + PATIENCE_S, errors=ERRORS) == Expectations()
 
 
+def test_what_has_shown_or_waited_too_long_takes_nothing_else_along():
+    """Each of three is asked for itself: one is too old, one shows, and the last one is counted on."""
+    late = {"metadata": {"name": "late", "namespace": "n", "uid": "u2"}}
+    coming = {"metadata": {"name": "coming", "namespace": "n", "uid": "u3"}}
+    sent = Expectations().with_creation(PODS, late, now_s=0.0).with_creation(PODS, pod(), now_s=5.0)
+    sent = sent.with_creation(PODS, coming, now_s=5.0)
+    left = sent.settled(shows(pod()), now_s=PATIENCE_S, errors=ERRORS)
+    assert [one.body for one in left.creations.values()] == [coming]
+
+
 def test_fault_with_one_object_keeps_the_others_and_lasts_no_longer_than_patience():
     """What cannot be told of one is counted on for its time; what has shown beside it is settled (A11)."""
     poisoned = {"metadata": {"name": "poisoned", "namespace": "n", "uid": "u9"}}

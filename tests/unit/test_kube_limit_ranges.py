@@ -32,6 +32,15 @@ def test_what_is_left_open_is_filled_in_and_what_is_said_stays():
     assert pod_request(limits.fill(spec({"cpu": "300m"}))).memory_bytes == 1 << 30
 
 
+def test_a_pods_own_limits_are_requests_where_its_containers_ask_for_nothing():
+    """As the server settles them before any LimitRange is looked at."""
+    limits = limits_of(of_container(defaultRequest={"cpu": "1"}))
+    own = {"limits": {"cpu": "4", "memory": "8Gi"}}
+    filled = limits.fill(spec({"cpu": "300m"}, resources=own))
+    assert filled["resources"] == {**own, "requests": {"cpu": "300m", "memory": "8Gi"}}
+    assert "resources" not in limits.fill(spec({"cpu": "300m"}))
+
+
 def test_init_containers_are_filled_in_too():
     limits = limits_of(of_container(defaultRequest={"memory": "3Gi"}))
     filled = limits.fill(spec({"memory": "1Gi"}, initContainers=[{"name": "fetch"}]))

@@ -3,9 +3,11 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.building.pods import build_pod
+from autoscaler.clusters.kubernetes.gang_pods import is_seated
 from autoscaler.clusters.kubernetes.reading.pods import PodContext, deployment_of, read_pod, seat_masters
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
-from autoscaler.domain import PodPhase, Reclaim, Role, Tier
+from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
+from autoscaler.domain import Effect, PodPhase, Reclaim, Role, Tier, Toleration
 from tests.unit.kube_objects import CREATED_S, SETTINGS, UID, as_stored, condition, kube_job, raw_pod, seat
 
 CONTEXT = PodContext(jobs={UID: "team-a/digits"}, masters={"team-a/digits-master": UID})
@@ -213,3 +215,40 @@ def test_quantity_beyond_counting_fits_nowhere():
     spec = {"containers": [{"resources": {"requests": {"memory": "1e60", "cpu": "1u"}}}]}
     found = pod_request(spec)
     assert (found.memory_bytes, found.cpu_milli) == (2**63 - 1, 1)
+
+
+def test_tolerations_are_those_that_kubernetes_honours():
+    """No effect means each effect; what it would not match by is none, and readiness is not for pods to tolerate."""
+    said = [
+        {"key": "a", "value": "1"},
+        {"key": "b", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "c", "operator": "Equal", "value": "2", "effect": "NoExecute"},
+        {"key": "d", "operator": "Exists", "effect": "Never"},
+        {"key": "e", "operator": "Gt", "value": "3"},
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
+        {"operator": "Exists"},
+    ]
+    assert shape_of_spec({"tolerations": said}, {}).tolerations == frozenset(
+        {
+            Toleration(key="a", value="1"),
+            Toleration(key="b", effect=Effect.NO_SCHEDULE),
+            Toleration(key="c", value="2", effect=Effect.NO_EXECUTE),
+            Toleration(),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("spoil", "counts"),
+    [
+        (lambda pod: None, True),
+        (lambda pod: pod["metadata"].update(name="digits-trainer-7"), False),
+        (lambda pod: pod["metadata"]["labels"].update({"edl.dev/role": "master"}), False),
+        (lambda pod: pod["spec"].pop("affinity"), False),
+    ],
+)
+def test_a_pod_is_seated_as_edl_seats_it(spoil, counts):
+    """Named as its labels say, and tied to a node: nothing else holds up a start, or makes one whole (A11)."""
+    pod = own(ordinal=0, tier=Tier.CORE, node="n7")
+    spoil(pod)
+    assert is_seated(pod, kube_job()) is counts
