@@ -80,6 +80,14 @@ def test_an_unexpected_error_loses_one_copy_and_no_other(target):
     sender.couriers.close()
 
 
+def test_nothing_is_taken_once_the_couriers_are_closed(target):
+    """Who asks is told so: the order is not on its way, and nobody waits for it."""
+    sender = Sender()
+    sender.couriers.close()
+    assert sender.couriers.send(order_for(target, 0)) is False
+    assert sender.packed == []
+
+
 def test_a_courier_that_could_not_begin_is_replaced_by_the_next_order(target, tmp_path):
     """Certificates are away for a moment: what was ordered then is lost, what is ordered later goes."""
     fails = threading.Event()

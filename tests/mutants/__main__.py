@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.mutants.imports import files_of_tests, importers
+from tests.mutants.imports import files_of_tests, importers, nearest
 from tests.mutants.operators import Mutant
-from tests.mutants.reach import Reach, by_imports, measure, read, with_imports
+from tests.mutants.reach import Reach, measure, read, with_imports
 from tests.mutants.report import document, merged, outcomes_of, page, read_reasons, score
 from tests.mutants.targets import all_mutants, sample, target_files
 from tests.mutants.trial import Outcome, Workshop
@@ -52,8 +52,8 @@ def main() -> int:
             KEPT.write_text(document(together, seed=arguments.seed, drawn=len(drawn)), encoding="utf-8")
 
     if chosen:
-        reach = _reach(arguments, [mutant.path for mutant in chosen])
         until_s = time.monotonic() + arguments.minutes * 60
+        reach = _reach(arguments, [mutant.path for mutant in chosen], until_s)
         _try_all(chosen, reach, keep, jobs=arguments.jobs, budget_s=arguments.seconds, until_s=until_s)
     reasons = read_reasons()
     result = score(tried, reasons)
@@ -75,11 +75,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--within", default="", help="those of the draw whose path begins so (a list with commas)")
     parser.add_argument("--only", choices=("survivors", "untried", "none"), help="as docs/mutants.json has it")
     parser.add_argument("--tests", default=IN_PROCESS, help="folders or files of tests that may notice")
-    parser.add_argument("--unmeasured", action="store_true", help="a module's tests are the files that import it")
+    parser.add_argument("--nearest", type=int, help="of each module so many files of tests, the nearest by imports")
     parser.add_argument("--reach", type=Path, default=ROOT / "build" / "reach", help="what was measured stays here")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=240.0, help="one mutant's time, its last test aside")
-    parser.add_argument("--minutes", type=float, default=1e6, help="no mutant is begun after so long")
+    parser.add_argument("--minutes", type=float, default=1e6, help="nothing is begun after so long")
     parser.add_argument("--least", type=float, default=0.0, help="the score below which the run fails, 0 to 1")
     parser.add_argument("--keep", action="store_true", help="merge into docs/mutants.json, write docs/mutants.md")
     return parser.parse_args()
@@ -96,17 +96,18 @@ def _chosen(drawn: list[Mutant], kept: list[Outcome], *, within: tuple[str, ...]
     return [mutant for mutant in drawn if mutant.path.startswith(within) and wanted(known.get(mutant.key))]
 
 
-def _reach(arguments: argparse.Namespace, paths: list[str]) -> Reach:
+def _reach(arguments: argparse.Namespace, paths: list[str], until_s: float) -> Reach:
     """The reach of the tests that matter here: those that import a module which is mutated, and those named by file."""
     places = arguments.tests.split(",")
     files = files_of_tests(places, ROOT)
-    if arguments.unmeasured:
-        return by_imports(files, paths, ROOT)
-    within = tuple(arguments.within.split(","))
-    targets = {path for path in target_files(ROOT) if path.startswith(within)}
-    files = sorted({*importers(files, targets, ROOT), *(place for place in places if place.endswith(".py"))})
-    measure(arguments.reach, files, ROOT)
-    return with_imports(read(arguments.reach, files), files, paths, ROOT)
+    if arguments.nearest:
+        files = sorted({name for path in set(paths) for name in nearest(files, path, ROOT)[: arguments.nearest]})
+    else:
+        within = tuple(arguments.within.split(","))
+        targets = {path for path in target_files(ROOT) if path.startswith(within)}
+        files = sorted({*importers(files, targets, ROOT), *(place for place in places if place.endswith(".py"))})
+    measured = measure(arguments.reach, files, ROOT, until_s)
+    return with_imports(read(arguments.reach, measured), measured, paths, ROOT)
 
 
 def _try_all(

@@ -23,9 +23,12 @@ def importers(files: Iterable[str], paths: Collection[str], root: Path) -> list[
 
 
 def nearest(files: Iterable[str], path: str, root: Path) -> list[str]:
-    """Those of the files that come to this module over the fewest modules of the product."""
+    """Those of the files that come to a module over the fewest modules of the product; who names it most is first."""
     steps = {name: _steps(name, root)[path] for name in files if path in _steps(name, root)}
-    return [name for name, count in steps.items() if count == min(steps.values())]
+    stem = Path(path).stem
+    named = {name: (root / name).read_text(encoding="utf-8").count(stem) for name in steps}
+    found = (name for name, count in steps.items() if count == min(steps.values()))
+    return sorted(found, key=lambda name: (-named[name], name))
 
 
 @cache

@@ -1,17 +1,19 @@
 """Which tests reach which function: measured by coverage once for each file of tests, child processes included.
 
 What was measured of a file stays in the folder as long as the file does not change: a measuring run that was cut off
-goes on where it stood.  A module of which nothing is measured has the files of tests that are nearest by imports.
+goes on where it stood.
 """
 
 from __future__ import annotations
 
 import ast
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,6 @@ from tests.mutants.operators import Mutant
 
 HOOK: Final = Path(__file__).parent / "hook"
 AT_ONCE: Final = 8  # files of tests in one process: what a run that is cut off loses
-UNMEASURED_S: Final = 5.0  # taken for a file of tests that nobody measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,19 +52,19 @@ def with_imports(reach: Reach, files: Sequence[str], paths: Sequence[str], root:
     return Reach(tests_of=tests_of, took_s=reach.took_s)
 
 
-def by_imports(files: Sequence[str], paths: Sequence[str], root: Path) -> Reach:
-    """Nothing is measured: a module's tests are the whole files that are nearest to it by their imports."""
-    tests_of = {path: {"": tuple(nearest(files, path, root))} for path in paths}
-    return Reach(tests_of=tests_of, took_s=dict.fromkeys(files, UNMEASURED_S))
+def measure(folder: Path, files: Sequence[str], root: Path, until_s: float = math.inf) -> list[str]:
+    """Runs those of the files that were not measured since they changed; the tests on a control plane are left out.
 
-
-def measure(folder: Path, files: Sequence[str], root: Path) -> None:
-    """Runs those of the files that were not measured since they changed; the tests on a control plane are left out."""
+    Returns the measured ones: no more are begun once the monotonic clock says `until_s`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     missing = [name for name in files if not _is_measured(folder, name, root)]
     for first in range(0, len(missing), AT_ONCE):
+        if time.monotonic() > until_s:
+            break
         print(f"measuring what {len(missing) - first} files of tests reach", flush=True)
         _measure(folder, missing[first : first + AT_ONCE], root)
+    return [name for name in files if _is_measured(folder, name, root)]
 
 
 def read(folder: Path, files: Sequence[str]) -> Reach:

@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from tests.mutants.imports import files_of_tests, importers
+from tests.mutants.imports import files_of_tests, importers, nearest
 from tests.mutants.operators import mutants_of
-from tests.mutants.reach import Reach, by_imports, measure, read, with_imports
+from tests.mutants.reach import Reach, measure, read, with_imports
 from tests.mutants.report import Reason, document, merged, outcomes_of, page, read_reasons, score
 from tests.mutants.targets import sample
 from tests.mutants.trial import Outcome, Verdict, Workshop
@@ -211,30 +211,32 @@ def test_what_a_file_of_tests_reaches_is_measured_once(tmp_path):
     os.utime(file, (0, 0))
     measure(tmp_path / "reach", files, tmp_path)
     assert read(tmp_path / "reach", files) == reach
+    os.utime(file)
+    assert measure(tmp_path / "reach", files, tmp_path, until_s=0.0) == [], "there is no time to measure it again"
 
 
-def test_unmeasured_a_module_has_the_nearest_files_of_tests(tmp_path):
-    """Over the fewest modules of the product, those of the tests left out."""
+def test_the_nearest_files_of_tests_come_over_the_fewest_modules(tmp_path):
+    """Those of the tests left out; who names the module most is first, and class bodies have all of them."""
     (tmp_path / "tests").mkdir()
     (tmp_path / "product.py").write_bytes(SOURCE)
     for name, text in {
         "shell.py": "import product",
         "tests/stage.py": "from product import larger",
         "tests/test_by_stage.py": "from tests.stage import larger",
+        "tests/test_product.py": "import product",
         "tests/test_by_shell.py": "import shell",
         "tests/test_other.py": "import logging",
     }.items():
         (tmp_path / name).write_text(text + "\n", encoding="utf-8")
     files = files_of_tests(["tests"], tmp_path)
-    assert importers(files, {"product.py"}, tmp_path) == ["tests/test_by_stage.py"]
+    assert set(importers(files, {"product.py"}, tmp_path)) == {"tests/test_by_stage.py", "tests/test_product.py"}
+    assert nearest(files, "product.py", tmp_path) == ["tests/test_product.py", "tests/test_by_stage.py"]
+    assert nearest(files, "shell.py", tmp_path) == ["tests/test_by_shell.py"]
     measured = Reach(tests_of={"product.py": {"larger": ("t::slow",)}}, took_s={"tests/test_by_stage.py::a": 1.0})
     mutant = next(one for one in mutants_of("product.py", SOURCE) if one.function == "note")
     assert measured.tests_for(mutant) == []
     completed = with_imports(measured, files, ["product.py"], tmp_path)
     assert completed.tests_for(mutant) == ["tests/test_by_stage.py::a"], "of what nobody measured"
-    reach = by_imports(files, ["product.py", "shell.py"], tmp_path)
-    assert reach.tests_for(mutants_of("product.py", SOURCE)[0]) == ["tests/test_by_stage.py"]
-    assert reach.tests_for(mutants_of("shell.py", SOURCE)[0]) == ["tests/test_by_shell.py"]
 
 
 def test_an_equivalent_mutant_counts_for_nothing_and_a_tolerated_one_against():

@@ -65,6 +65,18 @@ def test_a_thread_that_is_kept_for_no_time_keeps_its_deadline(bell, monkeypatch)
     assert bell.rings == 2
 
 
+def test_a_thread_that_idles_is_woken_for_the_next_deadline(bell, monkeypatch):
+    """It does not sleep on until it would have ended."""
+    monkeypatch.setattr(alarm, "_IDLE_S", 3600.0)
+    for _ in range(2):
+        with bell.alarm.at(time.monotonic() + 0.01):
+            bell.wait()
+    monkeypatch.setattr(alarm, "_IDLE_S", 0.0)
+    with bell.alarm.at(time.monotonic() + 0.01):
+        bell.wait()
+    assert bell.rings == 3
+
+
 def test_one_thread_does_for_many_deadlines(bell):
     before = threading.active_count()
     for _ in range(10):

@@ -10,6 +10,7 @@ from master.api.messages import Freeze, Installed, ServerLeaving, ServerReport
 from master.api.positions import PositionSet
 from master.job import deadlines, status
 from master.job.domain import CommitDue, MovesAgain, MovesExpired
+from master.job.placement import Weight
 from tests.unit.job_driver import Marks, run_servers, serving
 from tests.unit.job_moving import ELASTIC as CONFIG
 from tests.unit.job_moving import carry, grow, grown, owners, to, train
@@ -87,6 +88,14 @@ def test_a_report_that_does_not_fit_is_no_report(job, fault):
     said = ServerReport(lineage=driver.state.number, buckets=PositionSet.of(0, 1), sizes_bytes=(1, 1), loads=(1.0, 1.0))
     driver.say(servers[0].key, replace(said, **fault))
     assert not driver.state.weights
+
+
+@pytest.mark.parametrize(("said", "heeded"), [(0.5, 0.5), (-1.0, 0.0), (float("nan"), 0.0), (float("inf"), 0.0)])
+def test_a_load_that_is_no_measure_counts_for_nothing(job, said, heeded):
+    """What a server says is not trusted to be a number that a plan can be made of."""
+    driver, servers = job
+    weigh(driver, servers[0], size_bytes=-5, loads=dict.fromkeys(servers[0].buckets, said))
+    assert {driver.state.weights[bucket] for bucket in servers[0].buckets} == {Weight(size_bytes=0, load=heeded)}
 
 
 def test_what_did_not_arrive_is_tried_again_later_and_later(job):

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import queue
 import weakref
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from master.api.identities import BucketId, Incarnation, Lineage, MemberName, TableSpec, Version
 from master.api.messages import Kept, Restore, Restored
 from master.api.positions import EMPTY, PositionSet
 from master.api.storage import open_storage
+from trainer_sdk.errors import TableError
 from trainer_sdk.pserver.layout import Layout
 from trainer_sdk.pserver.messages import CopyArrived, CopyHead, ModelLoaded
+from trainer_sdk.pserver.scratch import Scratch
 from trainer_sdk.pserver.service import Service
 from trainer_sdk.pserver.shell import Outside, Shell
 from trainer_sdk.pserver.state import Limits
 from trainer_sdk.pserver.tables import Model
+from trainer_sdk.pserver.wire_copies import CopyStatus
+from trainer_sdk.pserver.wire_messages import PullHead, Section, Shape
 
 HERE = Incarnation("here")
 FIRST, SECOND = Lineage(1), Lineage(2)
@@ -90,6 +96,33 @@ def test_a_model_of_which_something_is_kept_stays(shell):
     shell.control(order(SECOND, kept=kept))
     assert shell.model is model()
     assert shell.model.buckets == PositionSet.of(0)
+
+
+@pytest.mark.parametrize("head_of", [FIRST, SECOND])
+def test_a_copy_for_a_model_that_is_not_here_is_not_received(outside, head_of):
+    """Its body would be for nothing: the order is said again once the model is (rule 43)."""
+    service = Service(name=MemberName("s0"), incarnation=HERE, outside=outside)
+    try:
+        assert service.copies.judge(replace(copy(is_final=True).head, lineage=head_of)) is CopyStatus.ARRIVED
+    finally:
+        service.close()
+
+
+def test_rows_that_a_table_does_not_have_are_refused_by_its_name(outside, said):
+    """Before anything is read: NumPy would take some of them from the end."""
+    service = Service(name=MemberName("s0"), incarnation=HERE, outside=outside)
+    try:
+        service.control(order(FIRST))
+        assert said.get(timeout=A_MINUTE_S) == Restored(lineage=FIRST)
+        layout = Layout.of(TABLES, 4)
+        for wrong in (-1, 64):
+            ids = np.array([0, wrong])
+            head = PullHead(layout=layout.digest, buckets=MINE, sections=(Section(1, Shape.SPARSE, 2),))
+            with pytest.raises(TableError, match=r"pull\.tables\.e"):
+                service.pull(head, ids.data.cast("B"), Scratch())
+        assert service.lineage == FIRST
+    finally:
+        service.close()
 
 
 @pytest.mark.parametrize("is_final", [False, True])
