@@ -7,7 +7,14 @@ import pytest
 import pytest_asyncio
 
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.kinds import (
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    TRAINING_JOBS,
+)
 from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
 from autoscaler.clusters.kubernetes.building.labels import GATE
 from autoscaler.clusters.kubernetes.cluster import SETTLE_EVERY_S, KubernetesCluster
@@ -110,6 +117,36 @@ def gang_of(job, *, trainers=1, node="n1"):
     stage = Stage(cluster=None, job=job, nodes=(node, node), per_node=0, settle=None)
     core = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in range(trainers)]
     return AdmitGang(job=job, pods=(seat(stage, 0, role=Role.MASTER, tier=Tier.CORE, cause=Cause.START), *core))
+
+
+@pytest.mark.asyncio
+class TestViews:
+    async def test_revision_rises_with_each_difference_and_with_nothing_else(self, bench):
+        """A quota is a difference too: who plans on the revision would not see it else."""
+        before = bench.cluster.view().revision
+        await bench.refresh()
+        assert bench.cluster.view().revision == before
+        quota = {"metadata": {"name": "team", "namespace": "team-a"}, "spec": {"hard": {"requests.cpu": "3"}}}
+        await bench.api.create(RESOURCE_QUOTAS, quota)
+        await bench.refresh()
+        view = bench.cluster.view()
+        assert view.revision > before
+        assert [one.namespace for one in view.quotas] == ["team-a"]
+
+    async def test_a_class_of_another_value_changes_what_wants_it(self, bench):
+        """The Deployment itself has not changed."""
+        pod = template(cpu="1", spec={"priorityClassName": "web"})
+        web = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": pod}
+        await bench.api.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": "team-a"}, "spec": web})
+        await bench.api.create(PRIORITY_CLASSES, {"metadata": {"name": "web"}, "value": 1_000})
+        await bench.refresh()
+        (load,) = bench.cluster.view().workloads
+        assert load.priority == 1_000
+        await bench.api.delete(PRIORITY_CLASSES, "web")
+        await bench.api.create(PRIORITY_CLASSES, {"metadata": {"name": "web"}, "value": 2_000})
+        await bench.refresh()
+        (load,) = bench.cluster.view().workloads
+        assert load.priority == 2_000
 
 
 @pytest.mark.asyncio

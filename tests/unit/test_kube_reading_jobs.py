@@ -121,6 +121,13 @@ def test_what_an_old_crd_lets_pass_is_refused_by_its_path(fields, path):
     assert refused.value.path == path
 
 
+def test_what_is_no_quantity_is_told_without_all_that_it_holds():
+    """The words go into a condition and the log, and have a length (A11)."""
+    with pytest.raises(InvalidSpecError) as refused:
+        kube_job(trainer={"template": template(cpu=["x" * 100_000])})
+    assert len(str(refused.value)) < 1_000
+
+
 def test_requests_of_the_whole_pod_are_requests():
     """Pod-level resources count (rule 12); a limit alone is the request."""
     bare = template(resources={"limits": {"cpu": "2"}}, spec={"resources": {"requests": {"memory": "3Gi"}}})

@@ -145,8 +145,6 @@ def _quantities(spec: Raw) -> Iterator[tuple[str, Any]]:
 
 
 def _check_quantity(path: str, value: Any) -> None:
-    if not isinstance(value, (str, int, float)):
-        raise InvalidSpecError(path, "is no quantity", "write a number with an optional unit, such as 500m, 2, 512Mi")
     try:
         if parse_quantity(value) < 0:
             raise InvalidSpecError(path, f"{value!r} is below zero", "0 or more")
