@@ -17,9 +17,8 @@ def part(raw: Raw, *path: str) -> Raw:
     """The mapping that stands there."""
     for name in path:
         found = raw.get(name)
-        if type(found) is not dict and not isinstance(
-            found, Mapping
-        ):  # asking the abstract class is nearly half of it all
+        # Asking the abstract class alone would be nearly half of a reading.
+        if type(found) is not dict and not isinstance(found, Mapping):
             return EMPTY
         raw = found
     return raw
