@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
-from autoscaler.domain import Capabilities, JobState, PodPhase, ServerSpec
+import pytest
+
+from autoscaler.domain import Capabilities, Cause, JobState, PodPhase, Role, ServerSpec, Tier
 from autoscaler.planner import Memo, plan
+from autoscaler.planner.memo import differences
 from autoscaler.planner.rooms import Rooms
 from autoscaler.planner.shapes import Shapes
+from autoscaler.planner.snapshot import Snapshot
 from tests.property.planner_cases import Driver
 from tests.property.test_planner_memo import ODD, Twins, befall
 from tests.unit.memory_cluster import MemoryCluster
@@ -90,3 +94,52 @@ def test_snapshot_after_each_kind_of_change_is_the_one_from_nothing():
             twins.turn()
             twins.cluster.advance(0.7)
     assert len(twins.cluster.pods) > 30
+
+
+def test_only_what_differs_is_looked_at():
+    """In order, whatever stands between: a plan's price rests on it."""
+    old = tuple(node(name) for name in "abdefh")
+    new = (*old[:2], node("c"), old[2], node("e", 1), *old[4:5], node("g"), node("h", 1))
+    told = [(before and before.name, after and after.name) for before, after in differences(old, new)]
+    assert told == [(None, "c"), ("e", "e"), (None, "g"), ("h", "h")]
+    assert list(differences(old, (*old[:3], *old[3:]))) == []
+
+
+def settled_jobs(*jobs, **fields):
+    """The jobs about which a plan has nothing to ask, once everything has settled and these fields have changed."""
+    driver = Driver(MemoryCluster([node("a"), node("b")], jobs), CALM)
+    driver.settle()
+    for spec in driver.cluster.jobs.values():
+        driver.cluster.put(replace(spec, **fields))
+    snapshot = Snapshot(driver.cluster.view())
+    return snapshot.jobs.keys() - snapshot.unsettled
+
+
+def test_who_runs_with_all_that_it_must_have_is_settled():
+    assert settled_jobs(job("a", low=2, high=4, servers=1), job("b", high=9)) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"state": JobState.SUSPENDED},
+        {"hold_until_s": 1.0},
+        {"trainer": job("a", low=5, high=6).trainer},
+        {"trainer": job("a", low=1, high=3).trainer},
+        {"trainer": job("a", low=1, high=9, step=2).trainer},
+        {"trainer": job("a", low=3, high=4).trainer},
+    ],
+    ids=["suspended", "pauses", "below its minimum", "above its maximum", "between two sizes", "core as surplus"],
+)
+def test_who_lacks_something_or_has_too_much_is_not_settled(fields):
+    assert settled_jobs(job("a", high=4), **fields) == set()
+
+
+def test_share_at_its_ceiling_of_a_job_that_changes_is_counted_anew():
+    """A server more is part of it."""
+    cluster = MemoryCluster([node("a", 9_000)], [job("a", high=4, servers=1)])
+    draft = Memo().begin(cluster.view(), CALM, cluster.now())
+    one = draft.jobs["a"]
+    before = draft.share_at_ceiling(one)
+    draft.create(one, Role.SERVER, Tier.CORE, "a", Cause.START)
+    assert draft.share_at_ceiling(one) > before

@@ -184,6 +184,18 @@ def test_one_that_does_not_get_ready_leaves_again():
     assert servers(driver) == ["low-0"]
 
 
+def test_whoever_plans_is_woken_when_a_move_may_begin_and_when_it_has_taken_too_long():
+    """Time alone changes the answer then."""
+    young = replace(CALM, victim_age_s=1e6)
+    driver = after_the_tide("j", policy=young)
+    born_at_s = driver.cluster.pods["j-server-0"].created_at_s
+    planned = driver.plan()
+    assert (planned.actions, planned.replan_at_s) == ((), born_at_s + 1e6)
+    driver.policy = CALM
+    begun = driver.turn()
+    assert begun.replan_at_s == driver.cluster.now() + CALM.shortfall_limit_s
+
+
 def test_one_that_has_failed_is_not_brought_again():
     """Its job pauses: it failed, or found its room taken, and would again."""
     driver = after_the_tide("j")

@@ -179,3 +179,16 @@ def test_nobody_leaves_for_a_poorer_job_that_can_grow_into_free_room_by_now():
     assert taken <= set(held(driver, planned))
     driver.cluster.put(node("b", 1_000))
     assert not taken & set(held(driver, planned))
+
+
+def test_a_poorer_job_that_grows_by_steps_gets_its_step():
+    """Room for one trainer would be no answer to whether there is some for two: the transfer holds."""
+    driver = settled([node("a", 9_000)], [job("rich", high=9, step=2)])
+    driver.cluster.put(job("poor", high=9, step=2))
+    driver.turn()
+    driver.cluster.advance(40.0)
+    planned = driver.plan()
+    taken = {action for action in planned.actions if getattr(action, "cause", None) is Cause.TRANSFER}
+    assert len(taken) >= 2
+    driver.cluster.put(node("b", 1_000))
+    assert taken <= set(held(driver, planned))
