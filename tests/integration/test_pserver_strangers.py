@@ -2,6 +2,7 @@
 
 import logging
 import socket
+import ssl
 import struct
 import time
 from contextlib import suppress
@@ -197,6 +198,8 @@ def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
     tls = tmp_path / "tls"
     Authority("job").issue(tls)
     security = Security(tls_folder=tls)
+    for context in (security.server_context(), security.client_context()):
+        assert context.verify_mode is ssl.CERT_REQUIRED
     job = new_job(2, security=security).restore()
     assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
     _, pulled = job.client.push_and_pull(Lineage(1), span(4, 8), batch(np.arange(4, 8)))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from master.api.identities import Initialiser, OptimiserSpec, TableSpec
+from master.api.positions import PositionSet
 from trainer_sdk.pserver.layout import buckets_of_rows
 from trainer_sdk.pserver.rows import Rows
 from trainer_sdk.pserver.sparse import SparsePart
@@ -80,6 +81,20 @@ def test_a_bucket_is_read_by_ids_though_its_places_were_taken_in_another_order()
     content = part.content(1)
     assert (content["ids"] == mine).all()
     assert (content["values"] == values(mine)["values"]).all()
+
+
+def test_places_are_used_again_once_a_fork_is_dropped():
+    """What comes and goes costs no more memory than what is here; while a fork is open it has to."""
+    part = SparsePart(SPEC, BUCKETS)
+    ids = np.arange(COUNT)
+    mine = ids[buckets_of_rows(ids, BUCKETS) == 1]
+    part.install(mine, values(mine))
+    part.open_fork(PositionSet.of(1))
+    part.drop_fork()
+    for _ in range(3):
+        part.remove([1])
+        part.install(mine, values(mine))
+    assert part._live.count == len(mine)
 
 
 def test_a_bucket_is_watched_while_others_are_not_any_more():

@@ -32,6 +32,16 @@ def test_layers_come_from_below_and_their_memory_is_used_again():
     assert [seen(contents) for contents in staging.take(ONE)] == [3]
 
 
+def test_memory_of_a_copy_does_for_a_slightly_larger_one_and_small_ones_have_no_slack():
+    """Buckets of a model differ by a few rows; small memory is had for nothing."""
+    staging = Staging()
+    memory = put(staging, ONE, 1)
+    staging.drop(ONE)
+    larger = staging.take_spare(SIZE + SIZE // 16)
+    assert larger.obj is memory
+    assert len(fresh(100).obj) == len(fresh(100)) == 100
+
+
 def test_what_is_staged_anew_takes_the_place_of_what_was():
     staging = Staging()
     put(staging, ONE, 1)

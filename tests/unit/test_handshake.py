@@ -1,0 +1,113 @@
+"""The first three frames: each side proves to the other that it knows the job's secret, and shows it to nobody."""
+
+import json
+
+import pytest
+
+from trainer_sdk.errors import AuthenticationError, VersionSkewError, WireError
+from trainer_sdk.pserver.handshake import WIRE_VERSION, Role, greet_server, welcome_client
+from trainer_sdk.pserver.security import Security
+from trainer_sdk.pserver.wire import Frame, Kind
+
+MINE, GUESSED = Security(token=b"secret"), Security(token=b"guess")
+NONCE = "ab" * 32
+
+
+class Peer:
+    """A channel whose other end answers with what these functions make of the last thing that was said to it."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+        self.heard = []
+
+    def send(self, kind, head):
+        self.heard.append((kind, head))
+
+    def receive_hello(self):
+        kind, said = self._answers.pop(0)(self.last)
+        return Frame(kind, json.dumps(said).encode(), 0)
+
+    @property
+    def last(self):
+        return json.loads(self.heard[-1][1]) if self.heard else None
+
+
+def server(security, **changes):
+    """What a server with this secret says."""
+    challenge = {"version": WIRE_VERSION, "incarnation": "i", "nonce": NONCE} | changes
+    return (
+        lambda _: (Kind.CHALLENGE, challenge),
+        lambda hello: (Kind.WELCOME, {"proof": security.proof("server", bytes.fromhex(hello["nonce"]))}),
+    )
+
+
+def client(security, proven=Role.TRAINER, **changes):
+    """What a client with this secret says, and proves, of its role."""
+
+    def hello(challenge):
+        proof = security.proof(proven, bytes.fromhex(challenge["nonce"]))
+        said = {"version": WIRE_VERSION, "role": proven, "name": "t0", "nonce": NONCE, "proof": proof}
+        return Kind.HELLO, said | changes
+
+    return hello
+
+
+def test_those_who_know_the_secret_know_each_other():
+    """The server hears name and role, the client which process it is."""
+    assert greet_server(Peer(*server(MINE)), MINE, "t0") == "i"
+    for role in Role:
+        peer = Peer(client(MINE, role))
+        assert welcome_client(peer, MINE, "i") == ("t0", role)
+        assert peer.last == {"proof": MINE.proof("server", bytes.fromhex(NONCE))}
+
+
+def test_a_server_that_does_not_know_the_secret_is_not_talked_to():
+    """It takes every proof: gradients and parameters would be anybody's."""
+    with pytest.raises(AuthenticationError, match="the server does not know"):
+        greet_server(Peer(*server(GUESSED)), MINE, "t0")
+    with pytest.raises(AuthenticationError):
+        greet_server(Peer(server(MINE)[0], lambda hello: (Kind.WELCOME, {"proof": hello["proof"]})), MINE, "t0")
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        client(GUESSED),
+        client(MINE, Role.TRAINER, role=Role.SERVER),
+        client(MINE, "server"),
+        client(MINE, proof=None),
+        client(MINE, proof=MINE.proof(Role.TRAINER, bytes.fromhex(NONCE))),
+    ],
+)
+def test_a_client_that_proves_nothing_is_told_and_refused(hello):
+    """A proof of another secret, of another role, of another challenge."""
+    peer = Peer(hello)
+    with pytest.raises(AuthenticationError):
+        welcome_client(peer, MINE, "i")
+    assert peer.heard[-1][0] is Kind.REFUSED
+    assert [kind for kind, _ in peer.heard] == [Kind.CHALLENGE, Kind.REFUSED]
+
+
+def test_no_two_challenges_are_the_same():
+    """What was heard once is no proof later."""
+    peers = [Peer(client(MINE)) for _ in range(2)]
+    for peer in peers:
+        welcome_client(peer, MINE, "i")
+    first, second = (json.loads(peer.heard[0][1])["nonce"] for peer in peers)
+    assert first != second
+
+
+def test_another_version_is_refused_on_both_sides():
+    """By its number, before anything of it is believed."""
+    peer = Peer(client(MINE, version=WIRE_VERSION + 1))
+    with pytest.raises(VersionSkewError):
+        welcome_client(peer, MINE, "i")
+    assert peer.heard[-1][0] is Kind.REFUSED
+    with pytest.raises(VersionSkewError):
+        greet_server(Peer(*server(MINE, version=WIRE_VERSION - 1)), MINE, "t0")
+
+
+@pytest.mark.parametrize("nonce", ["xy", None, 7.5])
+def test_a_challenge_that_is_none_is_refused(nonce):
+    with pytest.raises(WireError, match="hexadecimal"):
+        greet_server(Peer(*server(MINE, nonce=nonce)), MINE, "t0")
