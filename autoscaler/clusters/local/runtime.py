@@ -205,8 +205,9 @@ class Runtime:
 
     def _restart(self, pod: LocalPod, story: str) -> None:
         ran_s = self._clock() - (pod.started_at_s or 0.0)
-        quick_ends = 1 if ran_s >= STEADY_AFTER_S else pod.quick_ends + 1
-        stands_by = self.processes.is_running(pod.next_key)  # begun after the present one served: no loop of crashes
+        has_served = pod.role is Role.MASTER and pod.ready_at_s is not None  # it answered its job: no loop of crashes
+        quick_ends = 1 if has_served or ran_s >= STEADY_AFTER_S else pod.quick_ends + 1
+        stands_by = self.processes.is_running(pod.next_key)  # begun after the present one served
         pause = 0.0 if stands_by else pause_s(quick_ends)
         following = "starts again at once" if pause == 0 else f"starts again in {pause:.0f} s"
         waiting = "" if pause == 0 else f"CrashLoopBackOff: {following}"
