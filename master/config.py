@@ -18,6 +18,7 @@
 | EDL_CHECKPOINT_START   | what to go on from in a folder that cannot be read: a manifest, anew |                   |
 | EDL_HISTORY            | name of what is committed, the same for all masters of one job       | as the checkpoint |
 | EDL_UNREADABLE_S       | what of a checkpoint cannot be read is tried so long, then job fails | 60                |
+| EDL_WHEN_UNREADABLE    | ... or, with FallBack, goes back to the checkpoint before            | Fail              |
 | EDL_BACKOFF_LIMIT      | failures in a row without one batch completed that fail the job      | 6                 |
 | EDL_RECONNECT_S        | how long a member whose stream broke is waited for                   | 10                |
 | EDL_LEASE_FLOOR_S      | a trainer without progress keeps its leases at least so long         | 10                |
@@ -42,7 +43,7 @@ from pathlib import Path
 from typing import Final
 
 from master.api.errors import ManifestError
-from master.api.identities import HistoryId
+from master.api.identities import HistoryId, WhenUnreadable
 from master.api.resuming import ANEW, Answer, parse_answer
 from master.api.sockets import SCHEME, is_socket_address, socket_path
 from master.errors import InvalidSettingError
@@ -109,6 +110,11 @@ class Settings:
     log_level: str
     checks_invariants: bool
 
+    @property
+    def asked(self) -> str:
+        """What to go on from, as `parse_answer` reads it; empty: the folder tells."""
+        return "" if self.answer is None else self.answer.manifest or ANEW
+
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Settings:
         """Raises InvalidSettingError, naming the variable."""
@@ -133,6 +139,7 @@ class Settings:
                 reconnect_window_ns=int(_seconds(environ, "EDL_RECONNECT_S", default=10.0) * SECOND),
                 lease_floor_ns=int(_seconds(environ, "EDL_LEASE_FLOOR_S", default=10.0) * SECOND),
                 unreadable_ns=int(_seconds(environ, "EDL_UNREADABLE_S", default=60.0) * SECOND),
+                falls_back=_when_unreadable(environ) is WhenUnreadable.FALL_BACK,
                 backoff_limit=_whole(environ, "EDL_BACKOFF_LIMIT", default=6, least=0),
             ),
             timing=_timing(_whole(environ, "EDL_LEADER_TTL_S", default=6, least=2)),
@@ -202,6 +209,14 @@ def _after_loss(environ: Mapping[str, str]) -> AfterLoss:
     if text not in tuple(AfterLoss):
         raise InvalidSettingError("EDL_AFTER_LOSS", f"{text[:40]!r} is no way", hint=f"One of {', '.join(AfterLoss)}")
     return AfterLoss(text)
+
+
+def _when_unreadable(environ: Mapping[str, str]) -> WhenUnreadable:
+    text = environ.get("EDL_WHEN_UNREADABLE") or WhenUnreadable.FAIL.value
+    if text not in tuple(WhenUnreadable):
+        hint = f"One of {', '.join(WhenUnreadable)}"
+        raise InvalidSettingError("EDL_WHEN_UNREADABLE", f"{text[:40]!r} is no way", hint=hint)
+    return WhenUnreadable(text)
 
 
 def new_history() -> HistoryId:

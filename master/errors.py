@@ -15,6 +15,7 @@ MasterError
 ├── FencedError               you are stale: drop what you hold, register or campaign again
 │   ├── LeaseLostError            the lease behind the leadership is gone
 │   └── TermEndedError            one term of this process is over, the process goes on
+│       └── HeadDamagedError          the next one goes on from a checkpoint before head
 └── InvariantViolationError   a bug: crash, and say what was seen
 """
 
@@ -97,6 +98,10 @@ class LeaseLostError(FencedError):
 
 class TermEndedError(FencedError):
     """This term is over; the reason is for the log."""
+
+
+class HeadDamagedError(TermEndedError):
+    """The files of head cannot be loaded, and the job was asked to fall back then (M11)."""
 
 
 class InvariantViolationError(MasterError):

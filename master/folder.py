@@ -20,13 +20,15 @@ from typing import Any, Final, TypeVar
 
 from master.api.audit import try_head_hint, write_head_hint
 from master.api.errors import ContractError, StorageError, UnreadableCheckpointError
-from master.api.identities import Lineage, ManifestId
+from master.api.fallback import find_fallback
+from master.api.identities import HistoryId, Lineage, ManifestId
 from master.api.manifest import Manifest, manifest_name, retired_name, try_manifest_id
 from master.api.resuming import (
     HEAD,
     Answer,
     age,
     check_files_are_there,
+    choose_answered,
     choose_start,
     highest_lineage,
     is_heeded,
@@ -104,7 +106,8 @@ class CheckpointFolder:
         if newer is not None and newer.history == manifest.history and age(newer) > age(manifest):
             problem = (
                 f"names {newer.id}, which was committed after {head}, the last checkpoint that the store knows of: the "
-                f"store was brought back from an older copy, or another job has noted its own in {self.uri}"
+                f"store was brought back from an older copy.  Bring back a newer one, or say what to go on from: "
+                "spec.checkpoint.start while the job is suspended"
             )
             raise UnreadableCheckpointError(HEAD, problem)
         return manifest
@@ -137,7 +140,34 @@ class CheckpointFolder:
         above = highest_lineage(self._storage)
         if answer is None or not is_heeded(contents, answer):
             return Start(head=head, above=above)
-        log.warning("%s: as asked, going on from %s; the rest is set aside", self.uri, head.id if head else "nothing")
+        return self._set_aside(head, answer)
+
+    def follow(self, answer: Answer) -> Start:
+        """What a job goes on from that is asked anew, whatever its store says; the rest is set aside.
+
+        Raises UnreadableCheckpointError where that cannot be read, StorageError.
+        """
+        now_s = time.time()
+        contents = look_into(self._storage)
+        head = choose_answered(contents, answer, now_s=now_s)
+        if head is not None:
+            check_files_are_there(self._storage, head, contents, now_s=now_s)
+        return self._set_aside(head, answer)
+
+    def fall_back(
+        self, head: ManifestId | None, problem: str, history: HistoryId | None, has_failed_to_load: bool
+    ) -> tuple[Start, str]:
+        """The newest whole checkpoint no newer than head, the rest being set aside; and what to tell of it.
+
+        Raises UnreadableCheckpointError where there is none, StorageError.
+        """
+        found = find_fallback(self._storage, head, problem, has_failed_to_load=has_failed_to_load, now_s=time.time())
+        answer = Answer(manifest=found.chosen.id, history=history or found.chosen.history)
+        return self._set_aside(found.chosen, answer), found.told
+
+    def _set_aside(self, head: Manifest | None, answer: Answer) -> Start:
+        above = highest_lineage(self._storage)
+        log.warning("%s: going on from %s; the rest is set aside", self.uri, head.id if head else "nothing")
         set_aside(self._storage, head, answer.history)
         return Start(head=head, above=above, answer=answer)
 

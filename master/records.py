@@ -10,6 +10,7 @@ Pure.  Their bytes and versions: `record_forms`.  Keys carry the version of what
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from master.api.identities import Lineage, ManifestId, Route, Term
@@ -143,17 +144,18 @@ def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | N
             assert_never(write)
 
 
-def is_empty(snapshot: Snapshot) -> bool:
+def is_empty(snapshot: Snapshot, keys: JobKeys) -> bool:
     """A new job, or a store that has lost everything."""
-    return not snapshot.entries
+    return not any(key in snapshot.entries for key in durable_keys(keys))
 
 
-def refounding(head: Manifest, above: Lineage, keys: JobKeys, term: Term) -> Transaction:
-    """Begins an empty store from a checkpoint folder: the job goes on exactly from `head` (M8, rule 29).
+def refounding(head: Manifest, above: Lineage, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """The job goes on exactly from `head`, whatever the store says; the number of servers stays (M8, rule 29).
 
-    The new lineage is above all that stands in the folder, so nothing older is mistaken for it.
+    The new lineage is above all that stands in folder and store, so nothing older is mistaken for it.
     """
-    number = 1 + max(head.lineage, above)
+    known = try_record(LineageRecord, before, keys.lineage)
+    number = 1 + max(head.lineage, above, known.number if known else 0)
     lineage = LineageRecord(number=Lineage(number), base=head.id, quarantine=head.quarantine)
     own_model = bool(head.files) and not head.tables  # a job with servers has tables, plain sharding has no files
     dataset = DatasetRecord(dataset=head.dataset, tables=head.tables, own_model=own_model)
@@ -163,9 +165,34 @@ def refounding(head: Manifest, above: Lineage, keys: JobKeys, term: Term) -> Tra
             Put(keys.head, head.id.encode()),
             Put(keys.lineage, encode_record(lineage)),
             Put(keys.dataset, encode_record(dataset)),
+            *(Delete(key) for key in _known(keys, before) if key not in (keys.head, keys.lineage, keys.dataset)),
         ),
-        require=tuple(Absent(key) for key in durable_keys(keys)),
+        require=_as_read(durable_keys(keys), before),
     )
+
+
+def emptying(keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """The job begins anew: nothing is durable but the number of servers."""
+    return Transaction(
+        term=term,
+        writes=tuple(map(Delete, _known(keys, before))),
+        require=_as_read(durable_keys(keys), before),
+    )
+
+
+def _known(keys: JobKeys, before: Snapshot) -> tuple[Key, ...]:
+    """All that the store says of how the job stands: the number of servers is the cluster side's word."""
+    return tuple(key for key in durable_keys(keys) if key in before.entries and key != keys.servers)
+
+
+def noting_start(text: str, keys: JobKeys, before: Snapshot, term: Term) -> Transaction:
+    """What the job is asked to go on from has been heeded, or need not be."""
+    return Transaction(term=term, writes=(Put(keys.start, text.encode()),), require=_as_read((keys.start,), before))
+
+
+def _as_read(keys: Iterable[Key], before: Snapshot) -> tuple[Comparison, ...]:
+    found = ((key, before.try_value(key)) for key in keys)
+    return tuple(Absent(key) if value is None else ValueIs(key, value) for key, value in found)
 
 
 def _with_number(count: int, key: Key, term: Term, before: Entry | None, *others: Put) -> Transaction:

@@ -28,7 +28,7 @@ from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.scaling import ServersAnswer
 from master.api.status import LONGEST_AGE_S, JobStatus
 from master.election import Reign
-from master.errors import TermEndedError
+from master.errors import HeadDamagedError, TermEndedError
 from master.folder import ADOPTION_BUDGET_S, CheckpointFolder, in_time
 from master.inbox import Inbox
 from master.job.domain import (
@@ -39,6 +39,7 @@ from master.job.domain import (
     Durable,
     Effect,
     Event,
+    FallBack,
     FindAdoptable,
     Instant,
     JobConfig,
@@ -87,9 +88,11 @@ class TermRuntime:
         folder: CheckpointFolder,
         reign: Reign,
         counts: Counts,
+        fell_back: str = "",
         checks_invariants: bool = False,
     ) -> None:
         self._folder = folder
+        self._fell_back = fell_back  # to which checkpoint, and why; empty: to none
         self._reign = reign
         self._counts = counts
         self._promotions = Promotions(counts)
@@ -194,8 +197,9 @@ class TermRuntime:
                     self._close_stream(effect)
                 case AnswerServers():
                     self._answer_servers(effect)
-                case StepDown():
-                    raise TermEndedError(effect.reason)
+                case StepDown() | FallBack():
+                    ended = HeadDamagedError if isinstance(effect, FallBack) else TermEndedError
+                    raise ended(effect.reason)
                 case _:
                     assert_never(effect)
 
@@ -346,7 +350,13 @@ class TermRuntime:
         age_s = status.head_age_s
         if age_s is None and state.head is not None and state.head.created_at_s > 0:  # an earlier term committed it
             age_s = min(max(0.0, time.time() - state.head.created_at_s), LONGEST_AGE_S)
-        return replace(status, store_problem=store_problem, checkpoint_problem=checkpoint_problem, head_age_s=age_s)
+        return replace(
+            status,
+            store_problem=store_problem,
+            checkpoint_problem=checkpoint_problem,
+            fell_back=self._fell_back,
+            head_age_s=age_s,
+        )
 
     @property
     def stream_count(self) -> int:

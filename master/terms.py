@@ -26,17 +26,17 @@ from master.api.errors import (
     UnreadableCheckpointError,
 )
 from master.api.identities import Lineage, ManifestId, Term
-from master.api.manifest import Manifest
+from master.api.manifest import Manifest, manifest_name
 from master.api.status import JobPhase, JobStatus
 from master.config import Settings, new_history
 from master.election import Election, Reign
-from master.errors import FencedError, PermanentError, StoreUnavailableError
+from master.errors import FencedError, HeadDamagedError, PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder, Start, in_time
 from master.job.domain import SECOND, Durable, Instant, LineageRecord, Origin
 from master.leadership import LossReason
 from master.metrics import Counts
 from master.record_forms import restating, try_record
-from master.records import durable_keys, head_id, is_empty, parse_durable, refounding
+from master.records import durable_keys, emptying, head_id, is_empty, noting_start, parse_durable, refounding
 from master.runtime import TermRuntime
 from master.server import MasterServer
 from master.store.port import Conflict, Snapshot, Store, Transaction, Unknown
@@ -46,8 +46,13 @@ log: Final = logging.getLogger(__name__)
 
 REFOUND_BUDGET_S: Final = 10.0
 FOLDER_BUDGET_S: Final = 600.0  # to look into it, and to set aside what stands there: in object stores, copies
+VERIFY_BUDGET_S: Final = 3600.0  # to read every byte of a checkpoint or two as well
 TELL_FAILURE_S: Final = 6.0  # whoever looks after the job asks every few seconds, then ends it
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0)  # the last one again and again
+_WAYS_ON: Final = (
+    "or say what to go on from: spec.checkpoint.start while the job is suspended, edl run --from; `edl data verify "
+    "URI` says which checkpoints are whole"
+)
 
 
 class SteppedDownError(FencedError):
@@ -65,6 +70,9 @@ class Terms:
         self._folder = folder
         self._server = server
         self._counts = counts
+        self._damage = ""  # why what head names cannot be gone on from, once it is time to fall back
+        self._has_failed_to_load = False  # so servers say, whatever this process can read
+        self._fell_back = ""  # what is told of it
 
     async def run(self, *, holder: str) -> None:
         """Serves whenever it leads.  Raises SteppedDownError when another one has taken over; until then, for ever."""
@@ -76,6 +84,8 @@ class Terms:
                 try:
                     await self._serve(reign)
                 except FencedError as error:
+                    self._has_failed_to_load = isinstance(error, HeadDamagedError)
+                    self._damage = str(error) if self._has_failed_to_load else ""
                     log.warning("term %d is over: %s", reign.leadership.term, error)
                 election.step_down(reign, LossReason.GIVEN_UP)
                 await self._check_leader(holder)
@@ -108,6 +118,7 @@ class Terms:
             folder=self._folder,
             reign=reign,
             counts=self._counts,
+            fell_back=self._fell_back,
             checks_invariants=self._settings.checks_invariants,
         )
         log.info("term %d serves job %s", term_number, self._settings.job)
@@ -145,8 +156,11 @@ class Terms:
                 await asyncio.sleep(error.retry_after_s)
             except StorageError as error:
                 log.warning("term %d cannot begin: %s", reign.leadership.term, error)
-                if isinstance(error, UnreadableCheckpointError) and time.monotonic() > give_up_s:
-                    await self._fail(str(error))
+                if isinstance(error, UnreadableCheckpointError) and (self._damage or time.monotonic() > give_up_s):
+                    if self._damage or not self._settings.config.falls_back:
+                        await self._fail(str(error))
+                    self._damage = str(error)
+                    continue
                 self._server.tell(self._status(JobPhase.STARTING, str(error)))
                 await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
                 tries += 1
@@ -168,27 +182,54 @@ class Terms:
     async def _read_durable(self, reign: Reign) -> Durable:
         """Raises StoreUnavailableError, UnreadableCheckpointError, StorageError, PermanentError."""
         keys = self._store.keys
-        snapshot = await self._store.read(durable_keys(keys))
-        start = Start(head=None, above=Lineage(0))
-        if is_empty(snapshot):
-            start = await in_time(self._folder.begin, self._settings.answer, budget_s=FOLDER_BUDGET_S)
-            if start.head is not None:
-                snapshot = await self._refound(reign, start.head, start.above)
-        elif (restated := restating(snapshot, keys, reign.leadership.term)) is not None:
+        snapshot = await self._read_store()
+        if (restated := restating(snapshot, keys, reign.leadership.term)) is not None:
             snapshot = await self._write(restated)
-        if not is_empty(snapshot) and head_id(snapshot, keys) is None:
-            start = replace(start, above=await in_time(self._folder.highest_lineage))
+        start, snapshot = await self._start(reign, snapshot)
+        if not is_empty(snapshot, keys) and head_id(snapshot, keys) is None:
+            start = replace(start, above=max(start.above, await in_time(self._folder.highest_lineage)))
         head = head_id(snapshot, keys)
         manifest = await self._read_head(head) if head else None
         lineage = try_record(LineageRecord, snapshot, keys.lineage)
         return parse_durable(snapshot, keys, manifest, self._origin(manifest, start, lineage))
 
+    async def _read_store(self) -> Snapshot:
+        keys = self._store.keys
+        return await self._store.read((*durable_keys(keys), keys.start))
+
+    async def _start(self, reign: Reign, snapshot: Snapshot) -> tuple[Start, Snapshot]:
+        """What this term goes on from, where that is not what the store says; and the store as it stands then.
+
+        An answer is followed once: it is noted, so a term sees whether the job is asked something else than before.
+        """
+        keys, answer, head = self._store.keys, self._settings.answer, head_id(snapshot, self._store.keys)
+        asked, seen = self._settings.asked, snapshot.try_value(keys.start)
+        start = Start(head=None, above=Lineage(0))
+        if self._damage:
+            fall_back, mine = self._folder.fall_back, self._settings.history
+            arguments = (head, self._damage, mine, self._has_failed_to_load)
+            start, told = await in_time(fall_back, *arguments, budget_s=VERIFY_BUDGET_S)
+            snapshot = await self._refound(reign, start, snapshot)
+            self._damage, self._fell_back = "", told
+        elif is_empty(snapshot, keys):
+            start = await in_time(self._folder.begin, answer, budget_s=FOLDER_BUDGET_S)
+            snapshot = await self._refound(reign, start, snapshot)
+        elif answer is not None and seen not in (None, asked.encode()):
+            start = await in_time(self._folder.follow, answer, budget_s=FOLDER_BUDGET_S)
+            known = try_record(LineageRecord, snapshot, keys.lineage)
+            start = replace(start, above=Lineage(max(start.above, known.number if known else 0)))
+            snapshot = await self._refound(reign, start, snapshot)
+        if seen != asked.encode():
+            snapshot = await self._write(noting_start(asked, keys, snapshot, reign.leadership.term))
+        return start, snapshot
+
     async def _read_head(self, head: ManifestId) -> Manifest:
         try:
             return await in_time(self._folder.read_committed, head)
         except (ManifestError, StorageAlteredError, StorageMissingError) as error:
-            story = f"{error}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"
-            raise UnreadableCheckpointError(f"manifest {head}", story) from error
+            problem = error.problem if isinstance(error, StorageError) else str(error)
+            story = f"{problem}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"
+            raise UnreadableCheckpointError(manifest_name(head), f"{story}, {_WAYS_ON}") from error
 
     def _origin(self, head: Manifest | None, start: Start, lineage: LineageRecord | None) -> Origin:
         """Of what is committed next: this job's own history, even where head, until then, is another one's.
@@ -203,17 +244,20 @@ class Terms:
             return Origin(history=head.history, founded=head.founded, fresh=fresh)
         return Origin(history=mine, founded=lineage.number, fresh=fresh)
 
-    async def _refound(self, reign: Reign, head: Manifest, above: Lineage) -> Snapshot:
-        """The store as it stands afterwards."""
-        log.warning("the store knows nothing of this job: going on from manifest %s in %s", head.id, self._folder.uri)
-        return await self._write(refounding(head, above, self._store.keys, reign.leadership.term))
+    async def _refound(self, reign: Reign, start: Start, before: Snapshot) -> Snapshot:
+        """The store as it stands afterwards: with what the folder said to go on from."""
+        keys, term = self._store.keys, reign.leadership.term
+        if start.head is not None:
+            log.warning("going on from manifest %s in %s", start.head.id, self._folder.uri)
+            return await self._write(refounding(start.head, start.above, keys, before, term))
+        return before if is_empty(before, keys) else await self._write(emptying(keys, before, term))
 
     async def _write(self, transaction: Transaction) -> Snapshot:
         """The store as it stands afterwards."""
         outcome = await settle(self._store, transaction, budget_s=REFOUND_BUDGET_S)
         if isinstance(outcome, Unknown | Conflict):
             raise StoreUnavailableError("the store did not take what this term begins with")
-        return await self._store.read(durable_keys(self._store.keys))
+        return await self._read_store()
 
 
 def describe(settings: Settings) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from master.api.identities import WhenUnreadable
 from master.api.sockets import SCHEME, is_socket_address, socket_path
 from trainer_sdk.errors import UsageError
 
@@ -107,6 +108,13 @@ VARIABLES: Final = (
         example="000001-0000000012-000007-5f3a9c21",
     ),
     Variable(
+        name="EDL_WHEN_UNREADABLE",
+        readers="master, a script that runs alone",
+        meaning="Fail, or FallBack: the newest checkpoint that is whole is gone back to where the last cannot be read",
+        default="Fail",
+        example="FallBack",
+    ),
+    Variable(
         name="EDL_TOKEN_FILE",
         readers="all",
         meaning="file with the job's shared secret, which every member proves to know and nobody sends",
@@ -171,6 +179,7 @@ class Environment:
     checkpoint_uri: str
     checkpoint_every_s: float
     checkpoint_start: str
+    when_unreadable: WhenUnreadable
     token_file: str
     tls_dir: str
 
@@ -232,9 +241,17 @@ def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") ->
         checkpoint_uri=variables.get("EDL_CHECKPOINT_URI") or "",
         checkpoint_every_s=_seconds(variables, "EDL_CHECKPOINT_EVERY_S", default=60.0),
         checkpoint_start=variables.get("EDL_CHECKPOINT_START") or "",
+        when_unreadable=_when_unreadable(variables),
         token_file=variables.get("EDL_TOKEN_FILE") or "",
         tls_dir=variables.get("EDL_TLS_DIR") or "",
     )
+
+
+def _when_unreadable(variables: Mapping[str, str]) -> WhenUnreadable:
+    text = variables.get("EDL_WHEN_UNREADABLE") or WhenUnreadable.FAIL.value
+    if text not in tuple(WhenUnreadable):
+        raise UsageError(f"EDL_WHEN_UNREADABLE: {text!r} is none of {', '.join(WhenUnreadable)}")
+    return WhenUnreadable(text)
 
 
 def _address(variables: Mapping[str, str], name: str) -> str:

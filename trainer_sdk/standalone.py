@@ -22,9 +22,10 @@ from time import monotonic, sleep, time
 from typing import Final
 
 from master.api.errors import ManifestError, StorageError
+from master.api.fallback import check_start
 from master.api.folder_lock import FolderInUseError, FolderLock, claim_folder
 from master.api.identities import HistoryId
-from master.api.resuming import find_start, parse_answer
+from master.api.resuming import parse_answer
 from master.api.sockets import SCHEME, make_socket_folder
 from master.api.storage import open_storage
 from trainer_sdk.environment import Environment
@@ -75,6 +76,7 @@ class Standalone:
                 "EDL_ETCD_ENDPOINTS": "",
                 "EDL_HISTORY": self._history if told.checkpoint_start else "",  # else it goes on in its folder's
                 "EDL_CHECKPOINT_START": told.checkpoint_start,
+                "EDL_WHEN_UNREADABLE": told.when_unreadable.value,
             },
         )
         address = self._wait_for(address_file)
@@ -100,10 +102,10 @@ class Standalone:
 
     def _check_start(self, uri: str) -> None:
         """What the master will find, told by the script itself before anything starts."""
-        start = self._environment.checkpoint_start
+        start, when = self._environment.checkpoint_start, self._environment.when_unreadable
         try:
             answer = parse_answer(start, self._history) if start else None
-            find_start(open_storage(uri), answer, now_s=time())
+            check_start(open_storage(uri), answer, when, now_s=time())
         except ManifestError as error:
             raise UsageError(f"EDL_CHECKPOINT_START: {error}") from error
         except StorageError as error:

@@ -46,6 +46,7 @@ _START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 @click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
 @click.option("--shared-folders", is_flag=True, help="Checkpoint folders may be open to every user of this machine.")
 @click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Go on from this checkpoint.")
+@click.option("--fall-back", is_flag=True, help="Go back to the checkpoint before one that cannot be read.")
 @click.option("--begin-anew", is_flag=True, help="Set aside what is in the job's checkpoint folder, and begin at 0.")
 def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
     """Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
@@ -74,6 +75,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     except RefusedInputError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     manifests = _started(manifests, options["starts"], begins_anew=options["begin_anew"])
+    manifests = _falling_back(manifests) if options["fall_back"] else manifests
     if not manifests.jobs and not manifests.deployments:
         raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
     settings = _settings(manifests, files, options)
@@ -120,6 +122,16 @@ def _started(manifests: Manifests, starts: Sequence[str], *, begins_anew: bool) 
         if job.name in asked and not job.checkpoint.uri:
             raise CommandError(Exit.USAGE, f"tj/{job.name} has no spec.checkpoint.uri: its folder is new with each run")
     return replace(manifests, jobs=jobs)
+
+
+def _falling_back(manifests: Manifests) -> Manifests:
+    from master.api.identities import WhenUnreadable  # noqa: PLC0415 - not for --help
+
+    jobs = (
+        replace(job, checkpoint=replace(job.checkpoint, when_unreadable=WhenUnreadable.FALL_BACK))
+        for job in manifests.jobs
+    )
+    return replace(manifests, jobs=tuple(jobs))
 
 
 def _listed(names: Sequence[str]) -> str:

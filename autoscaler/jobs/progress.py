@@ -46,6 +46,7 @@ class JobProgress:
     waiting_share: float = 0.0  # of the trainers' time, on average: for servers to answer pulls and pushes
     metrics: tuple[tuple[str, float], ...] = ()
     missing: int = 0  # positions that were done under an earlier master, and are not (yet) under this one: `follow`
+    fell_back: str = ""  # to which checkpoint, from which one that cannot be read; empty: to none
     reworked_earlier: int = 0  # under earlier masters, and what was lost with them
 
     @property
@@ -83,6 +84,7 @@ def progress_of(status: JobStatus) -> JobProgress:
         checkpoint_problem=shortened(status.checkpoint_problem),
         store_problem=shortened(status.store_problem),
         moves_problem=shortened(status.moves_problem),
+        fell_back=shortened(status.fell_back),
         total=counts.total,
         done=counts.done + counts.committed,
         committed=counts.committed,
@@ -123,6 +125,19 @@ def follow(before: JobProgress | None, now: JobProgress) -> JobProgress:
     """
     if before is None:
         return now
+    if not (now.term or now.total):  # its term has not begun: it knows nothing of the job yet
+        return replace(
+            before,
+            phase=now.phase,
+            problem=now.problem,
+            checkpoint_problem="",
+            store_problem="",
+            moves_problem="",
+            checkpoint_age_s=None,
+            connected=now.connected,
+            training=0,
+            samples_per_s=0.0,
+        )
     missed = _missed(before, now)
     earlier = before.reworked_earlier + (before.reworked if before.term != now.term else 0)
     return replace(
@@ -158,6 +173,7 @@ def _problems(told: JobProgress) -> tuple[tuple[str, str], ...]:
         ("CommitFails", told.checkpoint_problem),
         ("StoreAway", told.store_problem),
         ("BucketsLate", told.moves_problem),
+        ("FellBack", told.fell_back),
     )
 
 

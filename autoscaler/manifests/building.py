@@ -25,6 +25,7 @@ from autoscaler.manifests.values import (
     TrainerSpec,
     TrainingJob,
 )
+from master.api.identities import WhenUnreadable
 
 MASTER_REQUESTS: Final = Resources(cpu_milli=100, memory_bytes=128 << 20)
 """What a job's master takes when its owner says nothing: it sleeps most of the time."""
@@ -69,7 +70,10 @@ def build_spec(
         server=server,
         master=master,
         checkpoint=CheckpointSpec(
-            uri=fields.checkpoint.uri, every_s=fields.checkpoint.every_s, start=fields.checkpoint.start
+            uri=fields.checkpoint.uri,
+            every_s=fields.checkpoint.every_s,
+            start=fields.checkpoint.start,
+            when_unreadable=WhenUnreadable(fields.checkpoint.when_unreadable),
         ),
         mode=Mode(fields.mode),
         queue_name=fields.queue_name,

@@ -107,6 +107,7 @@ class CheckpointModel(StrictModel):
         default=60.0, alias="everySeconds", ge=SHORTEST_INTERVAL_S, le=LONGEST_INTERVAL_S, allow_inf_nan=False
     )
     start: str = Field(default="", max_length=128, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")
+    when_unreadable: Literal["Fail", "FallBack"] = Field(default="Fail", alias="whenUnreadable")
 
 
 class JobFields(StrictModel):

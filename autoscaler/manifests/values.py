@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from autoscaler.domain import Resources
+from master.api.identities import WhenUnreadable
 
 MOST_REPLICAS: Final = 10_000
 """So that JOB-trainer-9999 is a name that a pod may have."""
@@ -127,11 +128,13 @@ class CheckpointSpec:
     """An empty `uri` means a folder of the run's own.
 
     `start`: what to go on from where the folder cannot be read: `anew`, or a manifest's id; empty: the folder tells.
+    `when_unreadable`: what is done where nobody has said so.
     """
 
     uri: str
     every_s: float
     start: str = ""
+    when_unreadable: WhenUnreadable = WhenUnreadable.FAIL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

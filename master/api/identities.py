@@ -146,3 +146,10 @@ class Route:
     servers: tuple[ServerPlace, ...]
     owner: tuple[int, ...]
     version: tuple[Version, ...]
+
+
+class WhenUnreadable(StrEnum):
+    """What a job does whose last checkpoint cannot be read: `spec.checkpoint.whenUnreadable`."""
+
+    FAIL = "Fail"
+    FALL_BACK = "FallBack"

@@ -164,7 +164,7 @@ def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> 
     """
     if is_heeded(contents, answer):
         assert answer is not None
-        return None if answer.manifest is None else _named(contents, answer.manifest, now_s)
+        return choose_answered(contents, answer, now_s=now_s)
     if contents.damaged:
         first = contents.damaged[0]
         raise _unreadable(contents, first.name, f"cannot be read: {first.problem}", now_s)
@@ -190,6 +190,11 @@ def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> 
         f"is not in {contents.uri}, but {len(contents.manifests)} manifests are{beside}: which was last is not known"
     )
     raise _unreadable(contents, HEAD, story, now_s)
+
+
+def choose_answered(contents: Contents, answer: Answer, *, now_s: float) -> Manifest | None:
+    """The manifest that was asked for; None: the job begins anew.  Raises UnreadableCheckpointError."""
+    return None if answer.manifest is None else _named(contents, answer.manifest, now_s)
 
 
 def overtaken_by(

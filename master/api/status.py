@@ -109,6 +109,7 @@ class JobStatus:
     alone: int  # buckets that have one, where two are wanted: a loss of it rolls the job back
     failures: tuple[FailureStatus, ...]
     failures_in_a_row: int
+    fell_back: str = ""  # to which checkpoint, from which one that cannot be read, and what that costs; empty: no
 
 
 LARGEST_COUNT: Final = 2**63 - 1
@@ -123,7 +124,7 @@ _SMALL: Final = frozenset(
 )
 _MOST: Final = {"waiting_share": 1.0, "head_age_s": LONGEST_AGE_S, "age_s": LONGEST_AGE_S}
 _PROBLEMS: Final = ("checkpoint_problem", "store_problem", "moves_problem")
-_ANY_LENGTH: Final = frozenset({"problem", "message", *_PROBLEMS})
+_ANY_LENGTH: Final = frozenset({"problem", "message", "fell_back", *_PROBLEMS})
 
 
 def decode_status(data: bytes) -> JobStatus:
@@ -173,7 +174,7 @@ def _check_range(name: str, number: float) -> None:
         raise DocumentError(name, f"is out of range: 0 to {most}")
 
 
-_OF_OLD_MASTERS: Final[dict[str, Any]] = {"copies": 1, "alone": 0, **dict.fromkeys(_PROBLEMS, "")}
+_OF_OLD_MASTERS: Final[dict[str, Any]] = {"copies": 1, "alone": 0, "fell_back": "", **dict.fromkeys(_PROBLEMS, "")}
 _OF_OLD_MEMBERS: Final[dict[str, Any]] = {"took_over": 0, "waiting_share": 0.0}
 
 

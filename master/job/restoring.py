@@ -17,7 +17,7 @@ from master.api.positions import EMPTY, PositionSet
 from master.job import quorum, recovery, reserving, resizing, rollback
 from master.job.commit_end import retain
 from master.job.dispatch import keep_out, void
-from master.job.domain import RaiseLineage
+from master.job.domain import FallBack, RaiseLineage
 from master.job.membership import Server
 from master.job.state import JobState, Moves, Stage, Turn
 from master.job.table import backed, backup_place, by_version, holders, owned
@@ -96,7 +96,12 @@ def handle_restore_failed(turn: Turn, server: Server, said: RestoreFailed) -> No
         return
     since = turn.now if state.recovery.unreadable_since is None else state.recovery.unreadable_since
     turn.recover(unreadable_since=since)
-    if turn.now - since >= state.config.unreadable_ns:
+    if turn.now - since < state.config.unreadable_ns:
+        return
+    if state.config.falls_back:
+        turn.change(is_over=True)
+        turn.emit(FallBack(reason=problem))
+    else:
         turn.change(failed=f"{problem}.  {_WAYS_ON}")
         for trainer in turn.state.members.registered():  # one that waits for the model asks for nothing more
             turn.send(trainer.key, Refused(field="job", message=turn.state.failed))

@@ -69,6 +69,11 @@ class JobKeys:
         return self.named("route")
 
     @property
+    def start(self) -> Key:
+        """What the job was last asked to go on from (`spec.checkpoint.start`); absent: no term has looked yet."""
+        return self.named("start")
+
+    @property
     def servers(self) -> Key:
         """How many servers the cluster side wants; absent: as many as the job began with."""
         return self.named("servers")

@@ -145,6 +145,11 @@ BAD = {
     ),
     "no checkpoint": ({"spec.checkpoint": GONE}, "spec.checkpoint", "Required value"),
     "start from a path": ({"spec.checkpoint.start": "../1"}, "spec.checkpoint.start", "should match"),
+    "another way with damage": (
+        {"spec.checkpoint.whenUnreadable": "Ignore"},
+        "spec.checkpoint.whenUnreadable",
+        "Unsupported value",
+    ),
     "no folder": ({"spec.checkpoint.uri": ""}, "spec.checkpoint.uri", "at least 1 chars"),
     "every 0 s": ({"spec.checkpoint.everySeconds": 0}, "spec.checkpoint.everySeconds", "equal to 0.1"),
     "51 characters": ({"metadata.name": "a" * 51}, "metadata.name", "may not be more than 50"),
@@ -257,6 +262,10 @@ IMMUTABLE = {
     "most servers, unsaid": ({"spec.parameterServer.maxReplicas": GONE}, "spec.parameterServer.maxReplicas"),
     "copies": ({"spec.parameterServer.copies": 2}, "spec.parameterServer.copies"),
     "checkpoints": ({"spec.checkpoint.uri": "file:///elsewhere"}, "spec.checkpoint.uri"),
+    "what it does with damage": (
+        {"spec.checkpoint.whenUnreadable": "FallBack"},
+        "spec.checkpoint.whenUnreadable",
+    ),
     "where it begins": ({"spec.checkpoint.start": "anew"}, "spec.checkpoint.start"),
     "how often": ({"spec.checkpoint.everySeconds": 7}, "spec.checkpoint.everySeconds"),
     "masters": ({"spec.master.replicas": 2}, "spec.master.replicas"),

@@ -142,6 +142,19 @@ class Day:
             found = (found or {}).get(step)
         return found
 
+    def is_told(self, condition: str, status: str, words: str) -> bool:
+        """Whether the job has the condition with this status, and these words in its message."""
+        found = [one for one in self.status("conditions") or () if one["type"] == condition]
+        return any(one["status"] == status and words in one.get("message", "") for one in found)
+
+    def change(self, **spec: Any) -> None:
+        """Of the job's definition, as a merge patch."""
+        self.kubectl("patch", "tj", "digits", "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def kept(self, pattern: str) -> list[Path]:
+        """Files of the job's checkpoints whose path in the volume begins so, the newest name last."""
+        return sorted(path for path in (self._checkpoints / "digits").glob(f"{pattern}*") if path.is_file())
+
     def event_reasons(self) -> set[str]:
         """Of what was told about the job."""
         return {reason for reason, _ in self.events()}

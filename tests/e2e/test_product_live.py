@@ -239,6 +239,41 @@ def test_a_drained_node_costs_no_digit(day, real_cluster):
     day.end()
 
 
+@pytest.mark.timeout(600)  # its minute of patience, and the fixtures' start and end where it runs alone
+def test_a_damaged_checkpoint_is_told_and_gone_on_from_as_the_definition_says(day):
+    """First by hand, with the field that names a checkpoint; then by itself, with the one that lets it fall back."""
+    day.begin(epochs=2 * EPOCHS, trainers=2, web=1)
+    day.wait("two checkpoints", lambda: day.kept("retired-"))
+    damaged = suspended_and_damaged(day)
+    before = day.kept("retired-")
+    day.change(runPolicy={"suspend": False})
+    day.wait("told which file", lambda: day.is_told("Progressing", "False", damaged.name))
+    assert before == day.kept("retired-"), "nothing is changed before somebody has said what to do"
+    day.change(runPolicy={"suspend": True})
+    day.wait("all pods have left", lambda: not any(map(day.pods, ("trainer", "server", "master"))))
+    chosen = before[0].name.removeprefix("retired-").removesuffix(".json")
+    day.change(runPolicy={"suspend": False}, checkpoint={"start": chosen})
+    day.wait("it goes on", lambda: day.is_told("Progressing", "True", ""))
+    day.wait("what was damaged stands aside", lambda: day.kept(f"aside/*/{damaged.name}"))
+    day.wait("two checkpoints", lambda: day.kept("retired-"))
+
+    damaged = suspended_and_damaged(day)
+    day.change(runPolicy={"suspend": False}, checkpoint={"whenUnreadable": "FallBack"})
+    day.wait("it falls back", lambda: "FellBack" in day.event_reasons())
+    day.wait("what was damaged stands aside", lambda: day.kept(f"aside/*/{damaged.name}"))
+    assert any(reason == "SetBack" for reason, _ in day.events())
+    day.end()
+
+
+def suspended_and_damaged(day):
+    """The manifest that HEAD names, which is cut short while nobody is there."""
+    day.change(runPolicy={"suspend": True})
+    day.wait("all pods have left", lambda: not any(map(day.pods, ("trainer", "server", "master"))))
+    (head,) = day.kept(f"manifest-{day.kept('HEAD')[0].read_text().strip()}")
+    head.write_bytes(head.read_bytes()[:-20])
+    return head
+
+
 def test_jobs_and_their_definition_outlive_the_release(day, product, real_cluster):
     """Nothing of a job's goes with the operators; another installation finds its etcd again and leads it to its end."""
     day.begin(epochs=2 * EPOCHS, trainers=MOST, web=2)

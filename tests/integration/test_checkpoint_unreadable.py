@@ -196,6 +196,61 @@ with edl.open() as session:
 """
 
 
+def until_head(folder):
+    wait_until((folder / "checkpoints" / "HEAD").exists, "the first checkpoint")
+    wait_until(lambda: any((folder / "checkpoints").glob("retired-*")), "the second one")
+
+
+def alter(folder):
+    """A data file of the last checkpoint, of the right length."""
+    head = read_checkpoint(str(folder)).head
+    file = folder / head.files[0].name
+    content = bytearray(file.read_bytes())
+    content[60] ^= 1
+    file.write_bytes(content)
+    return file.name
+
+
+@pytest.mark.parametrize("harm", [truncate, alter])
+@pytest.mark.parametrize("falls_back", [False, True])
+def test_who_waits_for_a_job_whose_checkpoint_was_damaged_hears_its_end(tmp_path, harm, falls_back):
+    """Damaged between suspend and resume: `edl wait` ends with the file's name, or the job falls back and ends well."""
+    epochs = "epochs=400" if falls_back else "epochs=5000"
+    (tmp_path / "script.py").write_text(SCRIPT.replace("epochs=5000", epochs))
+    (tmp_path / "job.yaml").write_text(SERVED.replace("FOLDER", str(tmp_path)))
+    argv = [EDL, "run", "job.yaml", "--no-view", "--stay", *(["--fall-back"] if falls_back else [])]
+    first = subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def edl(*words):
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("EDL_")}
+        done = subprocess.run(
+            [EDL, *words], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    try:
+        until_head(tmp_path)
+        assert edl("suspend", "tj/served")[0] == 0
+        assert edl("wait", "--for=condition=Suspended", "tj/served", "--timeout", "60s")[0] == 0
+        name = harm(tmp_path / "checkpoints")
+        assert edl("resume", "tj/served")[0] == 0
+        code, said = edl("wait", "--for=condition=Completed", "tj/served", "--timeout", "100s")
+        if falls_back:
+            assert code == 0, said
+        else:
+            assert (code, name in said) == (1, True), said
+    finally:
+        first.send_signal(signal.SIGINT)
+        told = first.communicate(timeout=60)[0]
+    if falls_back:
+        assert "FellBack" in told
+        assert "SetBack" in told
+        audit = read_checkpoint(str(tmp_path / "checkpoints"))
+        assert audit.is_sound, audit.problems
+        assert audit.head.is_complete
+        assert list((tmp_path / "checkpoints" / "aside").glob(f"*/{name}"))
+
+
 def test_a_run_whose_data_file_is_altered_says_so_and_ends(tmp_path):
     """The length is right, so only the server that loads it sees it; asked again for a while, the job then fails."""
     (tmp_path / "script.py").write_text(SCRIPT)

@@ -33,6 +33,7 @@ from master.job.domain import (
     AnswersOverdue,
     CommitDue,
     Durable,
+    FallBack,
     Instant,
     JobConfig,
     LineageRecord,
@@ -233,6 +234,19 @@ def test_a_file_that_stays_damaged_fails_the_job_after_a_while_and_not_before():
     assert "--from" in driver.state.failed
     assert [one.message for one in to(driver, key("t1"), Refused)] == [driver.state.failed]
     assert job.status(driver.state, driver.now).phase is JobPhase.FAILED
+
+
+def test_a_file_that_stays_damaged_ends_the_term_of_a_job_that_falls_back():
+    """Whoever reads the folder then chooses the checkpoint before; the job itself does not fail (M11, ADR 0189)."""
+    driver, servers = serving(JobConfig(servers=2, bucket_count=4, falls_back=True))
+    servers[0].restart()
+    damaged = RestoreFailed(lineage=driver.state.number, message="file x: cut short", is_damaged=True)
+    driver.say(servers[0].key, damaged)
+    driver.now += driver.config.unreadable_ns
+    driver.say(servers[0].key, damaged)
+    assert [e.reason for e in driver.effects if isinstance(e, FallBack)] == ["s0 cannot restore: file x: cut short"]
+    assert driver.state.is_over
+    assert driver.state.failed == ""
 
 
 def test_restored_of_an_older_lineage_does_not_count():

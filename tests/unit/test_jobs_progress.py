@@ -189,3 +189,18 @@ def test_a_new_master_whose_servers_are_all_there_sets_nothing_back():
 def test_whoever_looks_for_the_first_time_hears_of_no_earlier_losses():
     """An operator that starts would tell them all again."""
     assert news_of(None, replace(progress_of(status()), took_over=(("s-1", 32),))) == ()
+
+
+def test_a_master_that_cannot_begin_knows_nothing_and_hides_nothing():
+    """What was trained and committed is told as before, and what goes back afterwards is counted from it."""
+    before = progress_of(status())
+    nothing = PositionCounts(total=0, todo=0, leased=0, done=0, skipping=0, committed=0, quarantined=0)
+    waiting = replace(status(phase=JobPhase.STARTING, problem="file x"), term=0, lineage=0, epochs=0, positions=nothing)
+    told = follow(before, progress_of(waiting))
+    assert (told.phase, told.problem) == (JobPhase.STARTING, "file x")
+    assert (told.done, told.committed, told.epochs, told.training) == (before.done, before.committed, 10, 0)
+    fewer = PositionCounts(total=1000, todo=700, leased=0, done=0, skipping=0, committed=300, quarantined=0)
+    fallen = replace(status(), term=3, lineage=2, positions=fewer, reworked=0, fell_back="fell back to 1: file x")
+    news = dict(news_of(told, follow(told, progress_of(fallen))))
+    assert news["FellBack"] == "fell back to 1: file x"
+    assert news["SetBack"].startswith("100 positions are trained again")

@@ -34,7 +34,16 @@ from master.job.domain import (
     SwapHead,
     Table,
 )
-from master.records import durable_keys, head_id, is_empty, number_key, parse_durable, refounding, transaction_of
+from master.records import (
+    durable_keys,
+    emptying,
+    head_id,
+    is_empty,
+    number_key,
+    parse_durable,
+    refounding,
+    transaction_of,
+)
 from master.store.memory import MemoryCluster
 from master.store.port import Committed, Conflict, Put, Transaction
 from tests.unit.test_manifest_codec import MANIFEST
@@ -75,7 +84,7 @@ async def leader():
 
 async def test_what_is_written_is_what_a_new_master_reads(leader):
     """Take-over begins from the store alone (rule 17)."""
-    assert is_empty(await leader.snapshot())
+    assert is_empty(await leader.snapshot(), leader.keys)
     for write in (
         RecordDataset(record=DATASET),
         RaiseLineage(old=None, new=FIRST, route=ROUTE),
@@ -91,7 +100,7 @@ async def test_what_is_written_is_what_a_new_master_reads(leader):
     assert (durable.lineage, durable.dataset, durable.high_water) == (SECOND, DATASET, 4096)
     assert (durable.head, durable.route, durable.servers) == (MANIFEST, ROUTE, 3)
     assert head_id(await leader.snapshot(), leader.keys) == MANIFEST.id
-    assert not is_empty(await leader.snapshot())
+    assert not is_empty(await leader.snapshot(), leader.keys)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +199,7 @@ async def test_another_term_writes_nothing(leader):
 
 async def test_an_empty_store_is_founded_again_from_the_folder(leader):
     """etcd lost: the job goes on exactly from the manifest, in a lineage above all others (M8, rule 29)."""
-    again = refounding(MANIFEST, Lineage(6), leader.keys, leader.term)
+    again = refounding(MANIFEST, Lineage(6), leader.keys, await leader.snapshot(), leader.term)
     assert isinstance(await leader.commit(again), Committed)
     durable = await leader.durable(MANIFEST)
     assert durable.lineage == LineageRecord(number=Lineage(7), base=MANIFEST.id, quarantine=MANIFEST.quarantine)
@@ -201,15 +210,37 @@ async def test_an_empty_store_is_founded_again_from_the_folder(leader):
 async def test_a_trainers_own_model_is_founded_again_as_one(leader):
     """Its manifest has a file and no tables; plain sharding has neither (rules 35, 36)."""
     for files, own_model in ((MANIFEST.files, True), ((), False)):
-        again = refounding(replace(MANIFEST, tables=(), files=files), NO_LINEAGE, leader.keys, leader.term)
+        manifest, nothing = replace(MANIFEST, tables=(), files=files), await leader.snapshot()
+        again = refounding(manifest, NO_LINEAGE, leader.keys, nothing, leader.term)
         (record,) = (write.value for write in again.writes if write.key == leader.keys.dataset)
         assert decode_document(DatasetRecord, record).own_model is own_model
 
 
-async def test_a_store_that_knows_something_is_never_founded_again(leader):
+async def test_a_store_that_has_learned_something_since_is_not_founded_again(leader):
     """A single value is enough: the store is the truth about head."""
+    before = await leader.snapshot()
     await leader.write(ReserveHighWater(below=1))
-    assert isinstance(await leader.commit(refounding(MANIFEST, NO_LINEAGE, leader.keys, leader.term)), Conflict)
+    assert isinstance(await leader.commit(refounding(MANIFEST, NO_LINEAGE, leader.keys, before, leader.term)), Conflict)
+    assert isinstance(await leader.commit(emptying(leader.keys, before, leader.term)), Conflict)
+
+
+@pytest.mark.parametrize("is_anew", [True, False])
+async def test_a_store_is_founded_again_as_read_but_for_the_number_of_servers(leader, is_anew):
+    """Nothing of the table and of what was granted stays, and no lineage is used twice (M11)."""
+    for write in (
+        RecordDataset(record=DATASET),
+        RaiseLineage(old=None, new=replace(FIRST, number=Lineage(8)), route=ROUTE),
+        ReserveHighWater(below=4096),
+        RecordServers(count=3),
+    ):
+        assert isinstance(await leader.write(write), Committed)
+    before = await leader.snapshot()
+    again = refounding(MANIFEST, Lineage(6), leader.keys, before, leader.term)
+    anew = emptying(leader.keys, before, leader.term)
+    assert isinstance(await leader.commit(anew if is_anew else again), Committed)
+    durable = await leader.durable(MANIFEST)
+    assert (durable.route, durable.high_water, durable.servers) == (None, 0, 3)
+    assert (durable.lineage and durable.lineage.number) == (None if is_anew else 9)
 
 
 async def test_values_of_another_edl_stop_the_master(leader):

@@ -93,6 +93,7 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
         "EDL_HISTORY": place.history if job.checkpoint.start else "",  # else it goes on in that of its folder
         "EDL_CHECKPOINT_START": job.checkpoint.start,
+        "EDL_WHEN_UNREADABLE": job.checkpoint.when_unreadable.value,
     }
 
 

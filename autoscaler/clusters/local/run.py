@@ -41,8 +41,9 @@ from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.values import Machine, Manifests, TrainingJob
 from autoscaler.snapshots import Snapshot
+from master.api.fallback import check_start
 from master.api.identities import HistoryId
-from master.api.resuming import find_start, parse_answer
+from master.api.resuming import parse_answer
 from master.api.scaling import ServersAnswer
 from master.api.storage import open_storage
 
@@ -214,7 +215,8 @@ class LocalRun:
         """What its master will find, told before anything starts.  Raises StorageError."""
         history = HistoryId(self.folder.root.name)  # nothing of this run is there yet: any answer is to be followed
         answer = parse_answer(job.checkpoint.start, history) if job.checkpoint.start else None
-        find_start(open_storage(job.checkpoint.uri), answer, now_s=time.time())
+        storage = open_storage(job.checkpoint.uri)
+        check_start(storage, answer, job.checkpoint.when_unreadable, now_s=time.time())
 
     def snapshot(self) -> RunSnapshot:
         """The run as it stands now."""

@@ -68,6 +68,13 @@ class StepDown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FallBack:
+    """End this term: the files of head cannot be loaded.  The next one goes on from a checkpoint before it (M11)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerServers:
     """To those who asked with these requests (ServersAsked), once: the number is durable."""
 
@@ -76,4 +83,4 @@ class AnswerServers:
     is_news: bool = False  # another number than before holds now
 
 
-Effect = Persist | WriteManifest | FindAdoptable | Retain | Send | CloseStream | AnswerServers | StepDown
+Effect = Persist | WriteManifest | FindAdoptable | Retain | Send | CloseStream | AnswerServers | StepDown | FallBack

@@ -56,6 +56,7 @@ class JobConfig:
 
     quarantine_after: int = 3  # failures of different incarnations with the same positions in flight (M4)
     unreadable_ns: int = 60 * SECOND  # what of a checkpoint cannot be read is tried so long, then the job fails (M11)
+    falls_back: bool = False  # ... or goes back to the checkpoint before (ADR 0189)
     backoff_limit: int = 6  # failures in a row without one batch completed between them fail the job
     high_water_batches: int = 64  # positions are reserved in blocks of at least so many batches (M6)
     high_water_ns: int = 10 * SECOND  # ... and of about so much work: a write every few seconds

@@ -64,8 +64,9 @@ def master_variables(job: KubeJob, etcd: EtcdAccess) -> list[dict[str, Any]]:
         "EDL_BACKOFF_LIMIT": str(spec.run_policy.backoff_limit),
         "EDL_MASTERS": str(spec.master.replicas),
         "EDL_ETCD_ENDPOINTS": etcd.endpoints,
-        "EDL_HISTORY": job.uid,  # another one when the job is made again: only then an answer is followed again
+        "EDL_HISTORY": job.uid,  # another one when the job is made again
         "EDL_CHECKPOINT_START": spec.checkpoint.start,
+        "EDL_WHEN_UNREADABLE": spec.checkpoint.when_unreadable.value,
     }
     files = {
         "EDL_ETCD_CA_FILE": etcd.ca and ETCD_KEYS["ca"],
