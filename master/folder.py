@@ -207,13 +207,17 @@ class CheckpointFolder:
         if not self._noting.acquire(timeout=NOTING_TURN_S):
             raise StorageError("HEAD", f"is still being written in {self.uri}: the folder does not answer")
         try:
-            self._check_own(manifest_id)
-            write_head_hint(self._storage, manifest_id)
+            if self._may_be_noted(manifest_id):
+                write_head_hint(self._storage, manifest_id)
         finally:
             self._noting.release()
 
-    def _check_own(self, manifest_id: ManifestId) -> None:
-        """HEAD names what this job began from or committed, or what cannot be read.  Raises StorageError."""
+    def _may_be_noted(self, manifest_id: ManifestId) -> bool:
+        """HEAD names what this job began from or committed before, or what cannot be read.
+
+        False: it names a newer one of this job, whose master has taken over from one that stood still.  Raises
+        StorageError where it is another job's.
+        """
         named = try_head_hint(self._storage)
         mine, other = self._try_read(manifest_id), named and self._try_read(named)
         if mine and other and other.id != mine.parent and other.history != mine.history:
@@ -223,6 +227,7 @@ class CheckpointFolder:
                 "its own, or delete the other job"
             )
             raise StorageError(HEAD, problem)
+        return not (mine and other and other.history == mine.history and age(other) > age(mine))
 
     def _try_read(self, manifest_id: ManifestId) -> Manifest | None:
         """Also a retired one; None: it cannot be read."""

@@ -89,7 +89,7 @@ def _is_whole(storage: Storage, manifest: Manifest) -> bool:
 def _tell(contents: Contents, head: ManifestId | None, chosen: Manifest, problem: str, now_s: float) -> str:
     told = tell_manifest(chosen, now_s=now_s)
     if chosen.id == head:
-        return f"the last checkpoint could not be read for a while and is whole now: went on from {told}"
+        return f"went on from the last checkpoint, {told}, which is whole; what is not was set aside. {problem}"
     read = contents.known.get(head) if head else None
     if read is None:
         lost = "how many samples go back only the manifest said that cannot be read"

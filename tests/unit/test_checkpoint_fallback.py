@@ -84,7 +84,7 @@ def test_a_last_checkpoint_whose_files_have_come_back_is_gone_on_from(storage):
     """Nothing goes back then; but not where servers cannot load what this process reads: they would fail again."""
     fallback = found(storage)
     assert fallback.chosen.id == IDS[1]
-    assert "is whole now" in fallback.told
+    assert "which is whole" in fallback.told
     with pytest.raises(UnreadableCheckpointError, match="compare what the servers mount"):
         found(storage, has_failed_to_load=True)
 

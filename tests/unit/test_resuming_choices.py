@@ -328,3 +328,9 @@ def test_head_is_not_taken_from_another_job(storage, chain):
     write_head_hint(storage, chain[1].id)
     folder.note_head(mine.id)
     assert try_head_hint(storage) == mine.id
+
+
+def test_a_master_that_stood_still_does_not_take_head_back(storage, chain):
+    """It was stopped between its commit and HEAD; the one that followed has noted a newer one."""
+    CheckpointFolder(storage).note_head(chain[0].id)
+    assert try_head_hint(storage) == chain[1].id
