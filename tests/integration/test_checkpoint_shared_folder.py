@@ -7,7 +7,7 @@ import pytest
 from master.api.identities import DatasetSpec
 from master.api.resuming import look_into
 from master.api.storage import LocalStorage
-from tests.integration.master_stage import MasterProcess, Sharder, ask_status, running, until
+from tests.integration.master_stage import MasterProcess, Sharder, ask_status, leads, running, until
 from tests.integration.test_master_faults import until_committed
 
 DATASET = DatasetSpec(name="digits", size=20000, epochs=2, batch_size=10)
@@ -27,6 +27,8 @@ async def test_a_second_job_in_the_folder_of_a_first_one_is_told_and_costs_it_no
             work.append(asyncio.create_task(Sharder(DATASET, pause_s=0.02).run(second.address)))
 
             async def is_told():
+                if not await leads(second):
+                    return False
                 return "two jobs write into" in (await ask_status(second.address)).checkpoint_problem
 
             await until(is_told)
