@@ -14,10 +14,11 @@ An object that is no job's (a Deployment, a quota, somebody's pod) has a name of
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
@@ -32,6 +33,7 @@ EDIT_PAUSE_S: Final = 10.0
 MOST_JOBS: Final = 10_000  # with errors
 
 Answer = TypeVar("Answer")
+Thing = TypeVar("Thing")
 
 
 class Step(StrEnum):
@@ -152,6 +154,18 @@ class JobErrors:
         with self.around(job, step):
             return await work()
         return None
+
+    def of_each(
+        self,
+        things: Iterable[Thing],
+        job_of: Callable[[Thing], JobName],
+        step: Step,
+        read: Callable[[Thing], Answer | None],
+    ) -> tuple[Answer, ...]:
+        """What is read of each thing but None; those that cannot be read, or are not to be read yet, are left out."""
+        named = [(job_of(thing), thing) for thing in things]
+        found = [self.attempt(job, step, partial(read, thing)) for job, thing in named if not self.is_paused(job, step)]
+        return tuple(answer for answer in found if answer is not None)
 
     def note(self, job: JobName, step: Step, error: Exception) -> None:
         """The step has failed."""

@@ -220,9 +220,10 @@ class Leading:
         if not self.errors.is_paused(name, ErrorStep.STATUS):
             with self.errors.around(name, ErrorStep.STATUS):
                 return self._status_of(name, raw)
-        self._metrics.forget_job(name, keeps_errors=True)
         told, now_unix_s = self.errors.problem(name), self._clock() - self._offset_s
-        return failing_status(told, part(raw, "status"), generation=_generation(raw), now_unix_s=now_unix_s)
+        status = failing_status(told, part(raw, "status"), generation=_generation(raw), now_unix_s=now_unix_s)
+        self._metrics.show_wrong_job(name, status)
+        return status
 
     def _status_of(self, name: JobName, raw: RawRead) -> Raw | None:
         before = part(raw, "status")
@@ -232,7 +233,7 @@ class Leading:
             told, stands = condition_of({"status": status}, Kind.ADMITTED), condition_of(raw, Kind.ADMITTED)
             if told.get("message") != stands.get("message"):
                 self.events.say(subject_of(raw), Note(reason="InvalidSpec", message=str(error), is_warning=True))
-            self._metrics.forget_job(name, keeps_errors=True)
+            self._metrics.show_wrong_job(name, status)
             return status
         record = self.jobs.records.get(name)
         if record is None:

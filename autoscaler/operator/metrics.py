@@ -150,8 +150,12 @@ class Metrics:
         self._share.labels(*where).set(float(status.get("share") or 0))
         self._committed.labels(*where).set(status.get("progress", {}).get("samplesCommitted", 0))
         self._checkpoint_every.labels(*where).set(checkpoint_every_s)
-        told = {(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())}
-        self._show_conditions(name, told)
+        self._show_conditions(name, _told(status))
+
+    def show_wrong_job(self, name: JobName, status: Mapping[str, Any]) -> None:
+        """A job that cannot be read, or whose status cannot be made: why, and nothing else is known of it."""
+        self.forget_job(name, keeps_errors=True)
+        self._show_conditions(name, {one for one in _told(status) if one[2] == status.get("reason")})
 
     def show_instants(
         self, name: JobName, *, checkpoint: float | None, uncommitted: float | None, waiting: float | None
@@ -205,6 +209,10 @@ class Metrics:
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
+
+
+def _told(status: Mapping[str, Any]) -> set[tuple[str, str, str]]:
+    return {(one["type"], one["status"], one["reason"]) for one in status.get("conditions", ())}
 
 
 def _where(name: JobName) -> tuple[str, str]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from autoscaler.clusters.local.cluster import LocalCluster
 from autoscaler.clusters.local.folder import make_run_folder
 from autoscaler.clusters.local.launching import Launching
-from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
 from autoscaler.domain import Node, Resources
+from autoscaler.job_errors import JobErrors
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.manifests.values import (
     CheckpointSpec,
@@ -127,6 +128,7 @@ async def running(tmp_path, *, on=None, look_at=no_answer, set_servers=no_ear):
             look_at=look_at,
             set_servers=set_servers,
             on_crash=crashes.append,
+            errors=JobErrors(time.monotonic, RecordedErrors(recorder)),
         )
         async with cluster:
             yield cluster

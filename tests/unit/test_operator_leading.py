@@ -243,8 +243,15 @@ def series_of_job(metrics):
     return {one.name for one in samples if one.labels.get("job") == "digits" and not one.name.endswith("_created")}
 
 
+def conditions_of_job(metrics):
+    """Type, status and reason of each condition that is told of the job."""
+    samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+    told = [one.labels for one in samples if one.name == "edl_job_condition" and one.labels["job"] == "digits"]
+    return [(one["type"], one["status"], one["reason"]) for one in told]
+
+
 async def test_a_job_that_can_no_longer_be_read_leaves_no_old_numbers():
-    """Alerts would fire on how it stood; that EDL fails at it goes on being told (A11)."""
+    """Alerts would fire on how it stood; why it is not read, and that EDL fails at it, is told (A11)."""
     term = Term()
     await term.step(12)
     term.metrics.count_error(JOB, "read", term.bench.now_s)
@@ -252,11 +259,12 @@ async def test_a_job_that_can_no_longer_be_read_leaves_no_old_numbers():
     term.bench.edit(checkpoint={"uri": ""})
     await term.step(2)
     assert term.told("Admitted") == ("False", "InvalidSpec")
-    assert series_of_job(term.metrics) == {"edl_job_errors_total"}
+    assert series_of_job(term.metrics) == {"edl_job_condition", "edl_job_errors_total"}
+    assert conditions_of_job(term.metrics) == [("Admitted", "False", "InvalidSpec")]
 
 
 async def test_a_job_whose_status_cannot_be_made_leaves_no_old_numbers(monkeypatch):
-    """Likewise where its status cannot be made."""
+    """Likewise where its status cannot be made: that is all that is known."""
     term = Term()
     await term.step(12)
 
@@ -266,7 +274,8 @@ async def test_a_job_whose_status_cannot_be_made_leaves_no_old_numbers(monkeypat
     monkeypatch.setattr(term.leading, "_problems_of", fail)
     term.bench.edit(weight=7)
     await term.step(2)
-    assert series_of_job(term.metrics) == {"edl_job_errors_total"}
+    assert series_of_job(term.metrics) == {"edl_job_condition", "edl_job_errors_total"}
+    assert conditions_of_job(term.metrics) == [("Scaled", "False", "InternalError")]
 
 
 def test_errors_of_objects_that_are_gone_are_told_for_an_hour():

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
@@ -20,7 +21,7 @@ from autoscaler.clusters.local.making import PodMaker
 from autoscaler.clusters.local.pods import LocalPod, to_view
 from autoscaler.clusters.local.processes import Command
 from autoscaler.clusters.local.recorder import Recorder
-from autoscaler.clusters.local.runtime import Gone, Runtime
+from autoscaler.clusters.local.runtime import Gone, Runtime, name_of_pod, owner_of
 from autoscaler.clusters.local.table import Table, free_room
 from autoscaler.clusters.local.web import DeploymentRecord, Web
 from autoscaler.clusters.port import Outcome, Verdict
@@ -32,6 +33,8 @@ from autoscaler.domain import (
     ClusterView,
     CreatePod,
     DeletePod,
+    Job,
+    JobName,
     JobState,
     Node,
     NodeName,
@@ -41,6 +44,7 @@ from autoscaler.domain import (
     Workload,
     WorkloadName,
 )
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.servers import SPARE_ORDINALS
 from autoscaler.manifests.values import Deployment, PodTemplate, TrainingJob
@@ -52,7 +56,8 @@ CAPABILITIES: Final = Capabilities(servers_elastic=True, moves_servers=True)
 class LocalCluster:
     """One machine's virtual nodes.  An async context: inside it pods run, and none is left behind it.
 
-    `on_crash` hears of what cannot be: a bug, or the loss of the process that owns the pods.
+    `on_crash` hears of what cannot be: a bug that is no job's, or the loss of the process that owns the pods.  `errors`
+    keeps what goes wrong with single jobs: the others go on (A11).
     """
 
     def __init__(
@@ -65,7 +70,10 @@ class LocalCluster:
         look_at: LookAt,
         set_servers: SetServers,
         on_crash: Callable[[BaseException], None],
+        errors: JobErrors,
     ) -> None:
+        self.errors = errors
+        self._drawn: dict[str, Job] = {}  # as the planner was shown them last
         self.table = Table(nodes)
         self.recorder = recorder
         self._launching = launching
@@ -82,11 +90,20 @@ class LocalCluster:
             on_gone=self._take_gone,
             on_restart=self._take_restart,
             on_crash=on_crash,
+            errors=errors,
         )
         gpus = {node.name: devices for node, devices in nodes.items()}
         self._maker = PodMaker(self.table, launching, gpus, clock=clock)
-        self.web = Web(self.table, self.runtime, recorder, self._maker, clock=clock)
-        self.jobs = Jobs(self.table, self.runtime, recorder, clock=clock, look_at=look_at, set_servers=set_servers)
+        self.web = Web(self.table, self.runtime, recorder, self._maker, clock=clock, errors=errors)
+        self.jobs = Jobs(
+            self.table,
+            self.runtime,
+            recorder,
+            clock=clock,
+            look_at=look_at,
+            set_servers=set_servers,
+            errors=errors,
+        )
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.runtime.processes)
@@ -117,11 +134,22 @@ class LocalCluster:
             revision=self.table.revision,
             observed_at_s=self._clock(),
             nodes=tuple(self.table.nodes.values()),
-            pods=tuple(to_view(pod) for pod in self.table.pods.values()),
-            jobs=tuple(to_domain(record) for record in self.jobs.records.values() if self._is_seen(record)),
+            pods=self.errors.of_each(self.table.pods.values(), name_of_pod, Step.PODS, to_view),
+            jobs=self._draw(),
             workloads=tuple(_to_workload(record) for record in self.web.records.values()),
             capabilities=CAPABILITIES,
         )
+
+    def _draw(self) -> tuple[Job, ...]:
+        """The jobs as the planner sees them; one that cannot be drawn is as it was."""
+        records, fails = self.jobs.records, self.errors.fails
+        found = self.errors.of_each(records.values(), lambda record: JobName(record.name), Step.DRAW, self._draw_one)
+        before = {name: job for name, job in self._drawn.items() if name in records and fails(job.name, Step.DRAW)}
+        self._drawn = before | {job.name: job for job in found}
+        return tuple(self._drawn[name] for name in records if name in self._drawn)
+
+    def _draw_one(self, record: JobRecord) -> Job | None:
+        return to_domain(record) if self._is_seen(record) else None
 
     async def apply(self, action: Action) -> Outcome:
         """Carry out one action, whole or not at all."""
@@ -305,7 +333,8 @@ class LocalCluster:
             self._launching.ports.give_back(gone.pod.port)
         self.web.reconcile()
         if gone.pod.is_job_pod:
-            self._do(self.jobs.take_gone(gone), f"judge the end of {gone.pod.name}")
+            judging = self.errors.take(owner_of(gone.pod), Step.JUDGE, partial(self.jobs.take_gone, gone))
+            self._do(judging, f"judge the end of {gone.pod.name}")
 
     def _take_restart(self, pod: LocalPod) -> None:
         if pod.is_job_pod:

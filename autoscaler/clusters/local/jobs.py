@@ -1,6 +1,7 @@
 """The jobs of a run: their record, and what is done about what happens to them.
 
-`lives` decides; this module feeds it events, carries its effects out, and keeps an eye on each master's Status.
+`lives` decides; this module feeds it events, carries its effects out, and keeps an eye on each master's Status.  What
+goes wrong with one job is that job's alone (`errors`, A11).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, assert_never
 
 from autoscaler.clusters.local.environment import JobPlace
@@ -17,7 +19,8 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import Gone, Runtime
 from autoscaler.clusters.local.standstill import Standstill
 from autoscaler.clusters.local.table import Table
-from autoscaler.domain import Job, JobState, PodPhase, Role
+from autoscaler.domain import Job, JobName, JobState, PodPhase, Role
+from autoscaler.job_errors import JobErrors, Step
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.answers import NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of, why_too_soon
@@ -92,7 +95,9 @@ class Jobs:
         clock: Callable[[], float],
         look_at: LookAt,
         set_servers: SetServers,
+        errors: JobErrors,
     ) -> None:
+        self._errors = errors
         self._table = table
         self._runtime = runtime
         self._recorder = recorder
@@ -135,10 +140,11 @@ class Jobs:
     def use_etcd(self, endpoints: str) -> None:
         """The masters' store has moved: each master starts again, where it was, with the new address."""
         for name, record in self.records.items():
-            self.records[name] = replace(record, place=replace(record.place, etcd=endpoints))
-            for pod in self._masters(name):
-                self._runtime.standbys.end(pod)  # it knows the old address
-                self._runtime.send_signal(pod.name, signal.SIGKILL)
+            with self._errors.around(JobName(name), Step.START):
+                self.records[name] = replace(record, place=replace(record.place, etcd=endpoints))
+                for pod in self._masters(name):
+                    self._runtime.standbys.end(pod)  # it knows the old address
+                    self._runtime.send_signal(pod.name, signal.SIGKILL)
 
     def tell(self, name: str, event: lives.Event) -> None:
         """Let the job's life react, and do what it says."""
@@ -154,9 +160,13 @@ class Jobs:
 
     def look(self) -> None:
         """Tell every life which pods its job still has; to be called after changes and now and then."""
-        for name in tuple(self.records):
-            roles = frozenset(pod.role for pod in self._table.job_pods(name))
-            self.tell(name, lives.Looked(roles=roles))
+        for name in map(JobName, tuple(self.records)):
+            if not self._errors.is_paused(name, Step.LIFE):
+                self._errors.attempt(name, Step.LIFE, partial(self._look, name))
+
+    def _look(self, name: str) -> None:
+        roles = frozenset(pod.role for pod in self._table.job_pods(name))
+        self.tell(name, lives.Looked(roles=roles))
 
     async def take_gone(self, gone: Gone) -> None:
         """A pod of a job is gone.  A trainer that ended unasked is judged after one more look at the progress."""
@@ -184,9 +194,14 @@ class Jobs:
     async def watch(self) -> None:
         """Ask the masters for ever."""
         while True:
-            await asyncio.gather(*(self.ask(name) for name in tuple(self.records) if self._has_master(name)))
+            due = [name for name in map(JobName, self.records) if not self._errors.is_paused(name, Step.ASK)]
+            await asyncio.gather(*(self._errors.take(name, Step.ASK, partial(self._ask_master, name)) for name in due))
             self.look()
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _ask_master(self, name: str) -> None:
+        if self._has_master(name):
+            await self.ask(name)
 
     async def ask(self, name: str) -> None:
         """Bring the job's progress up to date, when its master answers."""
@@ -310,6 +325,7 @@ class Jobs:
                     self.records.pop(name, None)
                     self._said.pop(name, None)
                     self._unanswered.discard(name)
+                    self._errors.forget(JobName(name))
                     self._recorder.note("Job", f"tj/{name}", "Forgotten")
             case _:
                 assert_never(effect)

@@ -16,6 +16,9 @@ from types import TracebackType
 from typing import Any, BinaryIO, Final, Self
 
 from autoscaler.clusters.local.folder import RunFolder
+from autoscaler.domain import JobName
+from autoscaler.error_log import ErrorLog
+from autoscaler.job_errors import JobError
 
 log = logging.getLogger(__name__)
 
@@ -100,3 +103,18 @@ class Recorder:
         if path not in self._torn:
             log.warning("%s: %s; the run goes on, lines are missing there", path, why)
         self._torn.add(path)
+
+
+class RecordedErrors(ErrorLog):
+    """What goes wrong with one job or pod at a step of EDL's own: in the log, and an event of it (A11)."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
+        """See `job_errors.Listener`."""
+        super().failed(job, noted, error, is_news=is_news)
+        if is_news:
+            target = job.removeprefix("/") if "/" in job else f"tj/{job}"
+            message = f"EDL fails at a step of it and tries again; others go on ({noted.step}: {noted.problem})"
+            self._recorder.note("Failed", target, "InternalError", message)

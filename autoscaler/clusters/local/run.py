@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -30,10 +31,13 @@ from autoscaler.clusters.local.folder import RunFolder, make_run_folder, write_m
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.logbound import keep_logs_short
-from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
-from autoscaler.domain import Node, NodeName, Policy, Role
+from autoscaler.clusters.port import Outcome
+from autoscaler.domain import Action, Decision, Node, NodeName, Policy, Role
+from autoscaler.job_errors import JobErrors
+from autoscaler.job_errors import Step as JobStep
 from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.life import STOP_ORDER, Ending
 from autoscaler.jobs.masters import Door, Masters
@@ -156,13 +160,14 @@ class LocalRun:
                 look_at=look_at,
                 set_servers=set_servers,
                 on_crash=self.crash,
+                errors=JobErrors(time.monotonic, RecordedErrors(self.recorder)),
             )
         )
         if settings.with_etcd:
             await self._start_etcd()
             processes, etcd_log = self.cluster.runtime.processes, self.folder.log_of("etcd")
             self._do(keep_etcd(processes, etcd_log, restart=self._restart_etcd, hear=self._note_etcd), "etcd")
-        self.loop = Loop(self.cluster, settings.policy, listener=self._listen)
+        self.loop = Loop(self.cluster, settings.policy, listener=self._listen, errors=self.cluster.errors)
         self._do(self.loop.run(), "planner loop")
         self._do(self._sample(), "samples")
         self._do(keep_logs_short(self.folder.logs), "log sizes")
@@ -286,14 +291,20 @@ class LocalRun:
 
     def _listen(self, step: Step) -> None:
         """Write down what was decided and done."""
+        errors = self.cluster.errors
         for action, outcome in step.applied:
-            line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.verdict}
-            self.recorder.record_decision(line | ({"message": outcome.message} if outcome.message else {}))
+            errors.attempt(action.job, JobStep.REPORT_WRITES, partial(self._record_write, action, outcome))
         for entry in self._take_news():
-            decision = entry.decision
-            self.recorder.record_decision({"decision": decision.reason, **asdict(decision)})
-            if is_change(decision):
-                self.recorder.note("Decided", f"tj/{decision.job}", decision.reason, decision.message)
+            errors.attempt(entry.decision.job, JobStep.REPORT, partial(self._record_decision, entry.decision))
+
+    def _record_write(self, action: Action, outcome: Outcome) -> None:
+        line = {"action": type(action).__name__, **asdict(action), "verdict": outcome.verdict}
+        self.recorder.record_decision(line | ({"message": outcome.message} if outcome.message else {}))
+
+    def _record_decision(self, decision: Decision) -> None:
+        self.recorder.record_decision({"decision": decision.reason, **asdict(decision)})
+        if is_change(decision):
+            self.recorder.note("Decided", f"tj/{decision.job}", decision.reason, decision.message)
 
     def _take_news(self) -> list[JournalEntry]:
         journal = list(self.loop.journal)

@@ -14,6 +14,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
@@ -23,7 +24,8 @@ from autoscaler.clusters.local.processes import Command, Ended, Processes, Start
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.standbys import Standbys
 from autoscaler.clusters.local.table import Table
-from autoscaler.domain import PodName, PodPhase, Role
+from autoscaler.domain import JobName, PodName, PodPhase, Role
+from autoscaler.job_errors import JobErrors, Step, of_object
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 
 _PROBE_EVERY_S: Final = 0.02
@@ -60,7 +62,9 @@ class Runtime:
         on_gone: Callable[[Gone], None],
         on_restart: Callable[[LocalPod], None],
         on_crash: Callable[[BaseException], None],
+        errors: JobErrors,
     ) -> None:
+        self._errors = errors
         self._table = table
         self._recorder = recorder
         self._clock = clock
@@ -86,7 +90,7 @@ class Runtime:
 
     def launch(self, name: PodName) -> None:
         """Start the process of a bound pod."""
-        self._do(self._start(name), f"start {name}")
+        self._do(self._launch(name), f"start {name}")
 
     def leave(self, name: PodName, *, grace_s: float, why: str) -> None:
         """Tell the pod to leave; after the grace it is killed.  Said again with less grace, the shorter one holds."""
@@ -136,9 +140,22 @@ class Runtime:
         self._recorder.note("Ready", f"pod/{name}", "Ready", f"on {pod.node}")
         self.standbys.note_ready(pod)
 
+    async def _launch(self, name: PodName) -> None:
+        """Start it; where that meets a fault of EDL, again after a pause, and other pods know nothing of it (A11)."""
+        pod = self._table.pods.get(name)
+        if pod is None:
+            return
+        owner = owner_of(pod)
+        with self._errors.around(owner, Step.START):
+            await self._start(name)
+            return
+        if name in self._table.pods:
+            pause_s = max(0.0, self._errors.again_at_s(owner, Step.START) - self._clock())
+            self._later(f"{name} restart", pause_s, lambda: self.launch(name))
+
     async def _start(self, name: PodName) -> None:
         pod = self._table.pods.get(name)
-        if pod is None or pod.is_leaving:
+        if pod is None or pod.is_leaving or (pod.starts and self.processes.is_running(pod.key)):
             return
         size = pod.log.stat().st_size if pod.log.exists() else 0
         pod = self._table.update(
@@ -186,12 +203,21 @@ class Runtime:
 
     def _take_end(self, ended: Ended) -> None:
         name = PodName(ended.key.rpartition("#")[0])
-        self._cancel_timer(ended.key)
-        pod = self._table.pods.get(name)
-        if pod is None or pod.key != ended.key or self._is_closed:
-            if not self._is_closed:
+        pod, is_own = self._table.pods.get(name), True
+        with self._errors.around(of_object("pod", "", name) if pod is None else owner_of(pod), Step.JUDGE):
+            self._cancel_timer(ended.key)
+            if pod is None or self._is_closed:
+                return
+            if is_own := pod.key == ended.key:
+                self._judge_end(pod, ended)
+            else:
                 self.standbys.note_end(ended)
             return
+        if pod is not None and is_own and self._table.pods.get(name) is pod:
+            # Nothing runs behind it, and its room is others'.
+            self._errors.attempt(name_of_pod(pod), Step.JUDGE, partial(self._table.drop, name))
+
+    def _judge_end(self, pod: LocalPod, ended: Ended) -> None:
         story = describe_exit(ended.code)
         if pod.is_leaving:
             self._drop(pod, code=ended.code, story=story)
@@ -253,6 +279,16 @@ class Runtime:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_crash(error)
+
+
+def owner_of(pod: LocalPod) -> JobName:
+    """Under which name stands what goes wrong with the pod (`job_errors`)."""
+    return JobName(pod.owner) if pod.is_job_pod else of_object("deployment", "", pod.owner)
+
+
+def name_of_pod(pod: LocalPod) -> JobName:
+    """Under which name stands what goes wrong with this one pod alone."""
+    return of_object("pod", "", pod.name)
 
 
 async def _answers(port: int) -> bool:

@@ -13,8 +13,10 @@ from autoscaler.clusters.local.cluster import LocalCluster
 from autoscaler.clusters.local.jobs import JobRecord
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.recorder import Recorder
+from autoscaler.clusters.local.runtime import name_of_pod
 from autoscaler.clusters.local.web import DeploymentRecord
-from autoscaler.domain import Bottleneck, Decision, JobState, PodPhase, Reason, Resources, Role, Tier
+from autoscaler.domain import Bottleneck, Decision, JobName, JobState, PodPhase, Reason, Resources, Role, Tier
+from autoscaler.job_errors import Step
 from autoscaler.jobs.health import Contact, Heard, heard
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
@@ -131,7 +133,8 @@ def take_snapshot(
 ) -> RunSnapshot:
     """The run as it stands now.  `decided` is the last plan's, `journal` the decisions to show."""
     now_s = cluster.now()
-    pods = tuple(_pod_line(pod, now_s) for pod in cluster.table.pods.values())
+    errors, each = cluster.errors, cluster.errors.of_each
+    pods = each(cluster.table.pods.values(), name_of_pod, Step.STATUS, lambda pod: _pod_line(pod, now_s))
     latest: dict[str, Decision] = {decision.job: decision for decision in decided}
     return RunSnapshot(
         name=name,
@@ -147,8 +150,13 @@ def take_snapshot(
             for node in cluster.table.nodes.values()
         ),
         pods=pods,
-        jobs=tuple(
-            _job_line(record, latest.get(record.job.name), pods, now_s) for record in cluster.jobs.records.values()
+        jobs=each(
+            cluster.jobs.records.values(),
+            lambda record: JobName(record.name),
+            Step.REPORT,
+            lambda record: _job_line(
+                record, latest.get(record.name), pods, now_s, problem=errors.problem(JobName(record.name))
+            ),
         ),
         deployments=tuple(_deployment_line(record, pods) for record in cluster.deployments.values()),
         decisions=tuple(DecisionLine(t_s=recorder.elapsed_s(entry.at_s), decision=entry.decision) for entry in journal),
@@ -198,7 +206,9 @@ def _pod_line(pod: LocalPod, now_s: float) -> PodLine:
     )
 
 
-def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLine], now_s: float) -> JobLine:
+def _job_line(
+    record: JobRecord, decision: Decision | None, pods: Sequence[PodLine], now_s: float, *, problem: str
+) -> JobLine:
     job, life = record.job, record.life
     own = [pod for pod in pods if pod.owner == job.name and pod.role is not Role.OTHER]
     standing = [pod for pod in own if pod.phase is not PodPhase.TERMINATING]
@@ -210,7 +220,7 @@ def _job_line(record: JobRecord, decision: Decision | None, pods: Sequence[PodLi
         name=job.name,
         namespace=job.namespace,
         condition=condition_of(record),
-        message=life.message,
+        message="; ".join(filter(None, (life.message, problem))),
         age_s=round(now_s - record.submitted_at_s, 3),
         ended_s=None if life.ended_at_s is None else round(now_s - life.ended_at_s, 3),
         weight=job.weight,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from autoscaler.clusters.local.deployments import compare, pod_name
 from autoscaler.clusters.local.making import PodMaker
@@ -17,6 +18,7 @@ from autoscaler.clusters.local.runtime import Runtime
 from autoscaler.clusters.local.scheduling import place_pending
 from autoscaler.clusters.local.table import Table, free_room
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
+from autoscaler.job_errors import JobErrors, Step, of_object
 from autoscaler.manifests.values import Deployment
 
 
@@ -34,8 +36,16 @@ class Web:
     """All Deployments, by name."""
 
     def __init__(
-        self, table: Table, runtime: Runtime, recorder: Recorder, maker: PodMaker, *, clock: Callable[[], float]
+        self,
+        table: Table,
+        runtime: Runtime,
+        recorder: Recorder,
+        maker: PodMaker,
+        *,
+        clock: Callable[[], float],
+        errors: JobErrors,
     ) -> None:
+        self._errors = errors
         self._table = table
         self._runtime = runtime
         self._recorder = recorder
@@ -84,18 +94,21 @@ class Web:
             self._is_reconciling = False
 
     def _reconcile_once(self) -> None:
-        for name, record in tuple(self.records.items()):
-            pods = self._table.web_pods(name)
-            difference = compare(name, record.wanted, pods, self._table.pods.keys())
-            for ordinal in difference.create:
-                self._add_web_pod(record, ordinal)
-            for pod in difference.stop:
-                self._runtime.leave(pod, grace_s=record.deployment.template.grace_s, why="fewer replicas are wanted")
-            if record.is_deleted and not self._table.web_pods(name):
-                del self.records[name]
-                self._recorder.note("Deleted", f"deployment/{name}", "Gone")
-                self._table.touch()
+        for name in tuple(self.records):
+            self._errors.attempt(of_object("deployment", "", name), Step.WRITE, partial(self._reconcile_one, name))
         self._bind_pending()
+
+    def _reconcile_one(self, name: str) -> None:
+        record, pods = self.records[name], self._table.web_pods(name)
+        difference = compare(name, record.wanted, pods, self._table.pods.keys())
+        for ordinal in difference.create:
+            self._add_web_pod(record, ordinal)
+        for pod in difference.stop:
+            self._runtime.leave(pod, grace_s=record.deployment.template.grace_s, why="fewer replicas are wanted")
+        if record.is_deleted and not self._table.web_pods(name):
+            del self.records[name]
+            self._recorder.note("Deleted", f"deployment/{name}", "Gone")
+            self._table.touch()
 
     def _add_web_pod(self, record: DeploymentRecord, ordinal: int) -> None:
         name = pod_name(record.deployment.name, ordinal)
