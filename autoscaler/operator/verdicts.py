@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from autoscaler.clusters.kubernetes.reading.pods import why_unschedulable
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.health import Heard, Verdict, Why, committing, training
 from autoscaler.jobs.life import Ending, Stage
@@ -53,6 +54,9 @@ def _by_weight(by_kind: Mapping[Kind, Condition]) -> Iterator[Condition | None]:
     yield progressing if progressing is not None and progressing.reason in _NOT_TRAINING else None
     yield degraded if degraded is not None and degraded.truth is Truth.TRUE else None
     yield progressing if progressing is not None and progressing.reason in _SERVING_AGAIN else None
+    ready = by_kind.get(Kind.READY)
+    has_room = admitted is not None and admitted.truth is Truth.TRUE
+    yield ready if has_room and ready is not None and ready.truth is Truth.FALSE else None
     is_behind = saved is not None and saved.truth is Truth.FALSE and saved.reason not in _NOT_ASKED
     yield saved if is_behind else None
     yield by_kind.get(Kind.SCALED)
@@ -80,11 +84,19 @@ def _admitted(seen: Seen) -> Condition:
     if seen.is_observed:
         why = decision.message if decision is not None else ""
         return is_false(Kind.ADMITTED, "Observed", f"spec.mode is observe: EDL writes nothing. {why}".strip())
+    if stuck := _stuck(seen):
+        return is_false(Kind.ADMITTED, "Unschedulable", f"kube-scheduler: {stuck}")
     if (lost := _last_start(seen)) is not None:
         return lost
     if decision is None:
         return is_unknown(Kind.ADMITTED, "NotPlanned", "no plan has been made with it yet")
     return is_false(Kind.ADMITTED, decision.bottleneck.value, decision.message)
+
+
+def _stuck(seen: Seen) -> str:
+    """Why kube-scheduler finds no node for a pod of the job, where that is not for want of room."""
+    pods = (raw for role in seen.there for raw in seen.there[role])
+    return next(filter(None, map(why_unschedulable, pods)), "")
 
 
 def _last_start(seen: Seen) -> Condition | None:
@@ -94,6 +106,8 @@ def _last_start(seen: Seen) -> Condition | None:
         return is_false(Kind.ADMITTED, reason_of(race.refusal, is_final=True) or "Refused", race.refusal)
     if refused is not None:  # the last try; one that only lost its room was done first, which clears this
         return is_false(Kind.ADMITTED, refused.reason, refused.message)
+    if race.verdict:
+        return is_false(Kind.ADMITTED, "Unschedulable", f"kube-scheduler, {race.lost} times in a row: {race.verdict}")
     if race.is_taken:
         told = f"{race.lost} times in a row others took the room that was proved for it"
         return is_false(Kind.ADMITTED, "RoomTaken", told)
@@ -128,6 +142,8 @@ def _scaled(seen: Seen) -> Condition:
         return is_false(Kind.SCALED, reason, told)
     if there < decision.target and seen.report.refusal is not None:
         return is_false(Kind.SCALED, seen.report.refusal.reason, seen.report.refusal.message)
+    if stuck := _stuck(seen) or seen.race.verdict:
+        return is_false(Kind.SCALED, "Unschedulable", f"{message}; kube-scheduler: {stuck}")
     if there < decision.target:
         return is_false(Kind.SCALED, "Growing", message)
     if seen.heard.progress is not None and seen.heard.progress.moves_problem:

@@ -1,5 +1,7 @@
 """Pods tied to a node that are not bound there: one race lost, then the job waits."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,6 +142,18 @@ def test_a_running_job_that_loses_again_waits_longer_until_it_wins():
     starts, _ = look(starts, [one_more], now_s)
     starts, _ = look(starts, [gang(bound=("trainer-0", "trainer-1"), is_starting=False)], now_s + 1.0)
     assert starts == Starts()
+
+
+def test_what_the_scheduler_said_of_a_lost_pod_stands_until_the_job_wins():
+    """Between two tries nothing of it stands, and its owner still reads why."""
+    standing = replace(gang(unbound=("trainer-0",)), verdict="unbound claim")
+    starts, _ = look(Starts(), [standing], 0.0)
+    starts, _ = look(starts, [standing], 10.0)
+    starts, _ = look(starts, [gang()], 11.0)
+    assert starts.race(JOB).verdict == "unbound claim"
+    starts, _ = look(starts, [gang(bound=("trainer-0",))], 30.0)
+    starts, _ = look(starts, [gang(bound=("trainer-0",), is_starting=False)], 31.0)
+    assert starts.race(JOB).verdict == ""
 
 
 def test_pauses_double_and_three_lost_races_are_told():

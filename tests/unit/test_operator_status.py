@@ -81,6 +81,17 @@ def seen(*pods, life=None, **fields):
     return Seen(**{"heard": heard_of(values["record"], NOW_S, OFFSET_S)} | values)
 
 
+NO_ROOM = "0/2 nodes are available: 2 Insufficient cpu."
+UNBOUND = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+
+
+def unplaced(message, number=0):
+    """A trainer of which kube-scheduler has said this."""
+    raw = pod(number, is_ready=False)
+    verdict = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return raw | {"status": {"phase": "Pending", "conditions": [verdict]}}
+
+
 def status(what):
     return status_of(what, now_s=NOW_S, offset_s=OFFSET_S)
 
@@ -147,6 +158,11 @@ def unheard(what, **kept):
         ({"pods": RUNNING[:1], "has_master": True}, "Ready", ("False", "NotReady")),
         ({"pods": RUNNING, "has_master": True}, "Scaled", ("True", "FairShare")),
         ({"pods": RUNNING[:2], "has_master": True}, "Scaled", ("False", "Growing")),
+        ({"pods": (unplaced(UNBOUND),), "has_master": False}, "Admitted", ("False", "Unschedulable")),
+        ({"pods": (unplaced(NO_ROOM),), "has_master": False}, "Admitted", ("False", "FairShare")),
+        ({"race": Race(lost=1, verdict=UNBOUND)}, "Admitted", ("False", "Unschedulable")),
+        ({"race": Race(lost=1, verdict=UNBOUND)}, "Scaled", ("False", "Unschedulable")),
+        ({"pods": (*RUNNING[:2], unplaced(UNBOUND, 2))}, "Scaled", ("False", "Unschedulable")),
         ({"is_contested": True}, "Scaled", ("False", "ConflictingAutoscaler")),
         ({"pods": RUNNING[:1], "has_master": True}, "Degraded", ("True", "FairShare")),
         ({"pods": RUNNING, "has_master": True}, "Degraded", ("False", "AsWanted")),
@@ -511,3 +527,19 @@ async def test_a_job_that_is_gone_is_no_error():
     await writing.bench.api.delete(TRAINING_JOBS, "digits", namespace="team-a")
     await writing.statuses.write(JOB)  # before the watch has shown it
     assert writing.bench.names(TRAINING_JOBS) == set()
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"pods": (unplaced(UNBOUND), unplaced(UNBOUND, 1)), "has_master": False}, "Unschedulable"),
+        ({"race": Race(lost=2, verdict=UNBOUND)}, "Unschedulable"),
+        ({"pods": (pod(0, is_ready=False), pod(1, is_ready=False), pod(0, "master"))}, "NotReady"),
+        ({"pods": (*RUNNING[:2], RUNNING[3])}, "Max"),
+    ],
+)
+def test_reason_of_a_job_none_of_whose_trainers_is_ready_is_not_its_size(fields, reason):
+    """`Max` beside 0 trainers told nobody that a volume claim is not bound."""
+    what = seen(**fields)
+    what = replace(what, report=JobReport(decision=replace(decision(), bottleneck=Bottleneck.MAX, target=2)))
+    assert status(what)["reason"] == reason

@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.gangs import Standing
 from autoscaler.clusters.kubernetes.ownership import is_own
 from autoscaler.clusters.kubernetes.pod_writer import ENDED, pinned_node
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.reading.pods import gates_of, why_unschedulable
 from autoscaler.clusters.kubernetes.reading.raw import key_of, text
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import Views
@@ -87,13 +87,20 @@ class GangPods:
 
     def _standing(self, job: KubeJob) -> Standing:
         bound, unbound = set[PodName](), set[PodName]()
-        for raw in self.members(job):
+        members = self.members(job)
+        for raw in members:
             name = PodName(key_of(raw))
             if text(raw, "spec", "nodeName"):
                 bound.add(name)
             elif gates_of(raw) <= {GATE}:
                 unbound.add(name)  # behind somebody else's gate it is their business
-        return Standing(job=job.key, is_starting=True, bound=frozenset(bound), unbound=frozenset(unbound))
+        return Standing(
+            job=job.key,
+            is_starting=True,
+            bound=frozenset(bound),
+            unbound=frozenset(unbound),
+            verdict=next(filter(None, map(why_unschedulable, members)), ""),
+        )
 
 
 def is_seated(raw: Raw, job: KubeJob) -> bool:

@@ -41,7 +41,8 @@ TAKEN_AFTER: Final = 3
 class Race:
     """What a job has lost lately.  `refusal`: what the API server said, if it was that which ended the last start.
 
-    `refused`: how often in a row it was that; `generation`: of the definition that was refused.
+    `refused`: how often in a row it was that; `generation`: of the definition that was refused.  `verdict`: what
+    kube-scheduler said of a pod that lost, where it was not that the room is taken.
     """
 
     lost: int = 0
@@ -50,6 +51,7 @@ class Race:
     refusal: str = ""
     refused_at_s: float = 0.0
     generation: int = 0
+    verdict: str = ""
 
     @property
     def is_taken(self) -> bool:
@@ -71,6 +73,7 @@ class Standing:
     is_starting: bool  # its master's Deployment does not stand, and has not stood
     bound: frozenset[PodName] = frozenset()
     unbound: frozenset[PodName] = frozenset()
+    verdict: str = ""  # see `Race`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +164,8 @@ def take_in(before: Account, item: Standing, now_s: float, limit_s: float) -> tu
         gone = item.bound | item.unbound if item.is_starting else late
         lost = Lost(job=item.job, pods=gone, reason=_story(item, late, waits, start))
         left = {pod: wait for pod, wait in waits.items() if pod not in gone}
-        return Account(unbound=left, race=lose(before.race, now_s)), lost
+        race = replace(lose(before.race, now_s), verdict=item.verdict)
+        return Account(unbound=left, race=race), lost
     if item.is_starting and (item.bound or item.unbound):
         return Account(unbound=waits, begun=start, race=before.race), None
     race = _after(before, item, now_s) if item.bound and not item.unbound else before.race

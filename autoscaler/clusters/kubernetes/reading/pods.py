@@ -34,6 +34,9 @@ from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim
 
 LOWEST_SURPLUS: Final = -8
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+LONGEST_VERDICT: Final = 500  # characters: the scheduler counts nodes by reason, with every taint's name
+
+_OF_ROOM: Final = "Insufficient"  # as in "2 Insufficient cpu"
 
 _ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.MASTER)}
 _TIERS: Final = {tier.value: tier for tier in (Tier.CORE, Tier.SURPLUS)}
@@ -195,6 +198,17 @@ def _unschedulable_since(raw: Raw, phase: PodPhase, context: PodContext) -> floa
         return None
     since_s = unix_s(text(verdict, "lastTransitionTime"))
     return (created_at_s(raw) if since_s is None else since_s) + context.offset_s
+
+
+def why_unschedulable(raw: Raw) -> str:
+    """Return why kube-scheduler finds no node for a pod, where that is not for want of room; else nothing.
+
+    A claim that is not bound, say: no room that EDL could prove helps.
+    """
+    verdict = condition_of(raw, "PodScheduled")
+    told = text(verdict, "message")
+    is_told = verdict.get("status") == "False" and verdict.get("reason") == "Unschedulable"
+    return f"pod {key_of(raw)}: {told}"[:LONGEST_VERDICT] if is_told and told and _OF_ROOM not in told else ""
 
 
 def _is_modelled(raw: Raw) -> bool:
