@@ -96,6 +96,15 @@ def test_snapshot_after_each_kind_of_change_is_the_one_from_nothing():
     assert len(twins.cluster.pods) > 30
 
 
+def test_pods_that_would_fit_are_counted_on_open_nodes_alone():
+    """What is free on a closed one is nobody's."""
+    shapes = Shapes()
+    number, nothing = shapes.number(shape(1_000)), shapes.number(shape(0))
+    nodes = [node("a", 2_500), node("b", 900), node("c", 9_000, is_cordoned=True), node("d", 1_000)]
+    rooms = Rooms(nodes, shapes, pod_count=0)
+    assert (rooms.copies(number), rooms.copies(nothing)) == (3, 0)
+
+
 def test_only_what_differs_is_looked_at():
     """In order, whatever stands between: a plan's price rests on it."""
     old = tuple(node(name) for name in "abdefh")

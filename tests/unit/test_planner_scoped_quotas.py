@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.domain import AdmitGang, Bottleneck, CreatePod, DeletePod, Quota, QuotaLimit, Tier, Trait
+from autoscaler.domain import AdmitGang, Bottleneck, CreatePod, DeletePod, Quota, QuotaLimit, Role, Tier, Trait
 from autoscaler.planner.counterfactual.change import Moment
 from autoscaler.planner.counterfactual.rest import come_to_rest
+from autoscaler.planner.quotas import grade_of_pod
 from tests.property.planner_cases import Driver, happen
 from tests.property.planner_draws import clusters, open_policies, stories
 from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import CALM, decision, job, node
+from tests.unit.planner_setups import CALM, decision, job, node, web
 
 CORE = {"grades": frozenset()}
 SURPLUS = {"core_classes": frozenset()}
@@ -37,6 +38,23 @@ def size(driver, name="j"):
 def test_a_quota_over_core_leaves_surplus_alone():
     driver = driven(MemoryCluster([node("a", 8_000)], [job("j", low=2, high=6)]), quota(2_000, **CORE))
     assert size(driver) == 6
+
+
+@pytest.mark.parametrize(
+    ("tier", "priority", "grade"),
+    [
+        ("core", 1_000, 0),
+        ("core", -3, 0),
+        ("surplus", -1, 1),
+        ("surplus", -8, 8),
+        ("surplus", 0, 1),
+        ("surplus", -9, 1),
+    ],
+)
+def test_a_pod_that_stands_has_the_grade_of_its_priority(tier, priority, grade):
+    """Core has none; surplus of a class that is none of ours counts as the first."""
+    pod = replace(web("p"), role=Role.TRAINER, tier=Tier(tier), job="j", priority=priority)
+    assert grade_of_pod(pod) == grade
 
 
 def test_a_quota_over_surplus_leaves_core_alone():
