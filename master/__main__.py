@@ -110,8 +110,7 @@ async def _run(settings: Settings) -> None:
         stack.push_async_callback(store.close)
         try:
             storage = open_storage(settings.checkpoint_uri)
-            hold_as_writer(storage)
-            folder = CheckpointFolder(storage)
+            folder = CheckpointFolder(storage, hold_as_writer(storage))
         except ContractError as error:
             raise InvalidSettingError("EDL_CHECKPOINT_URI", str(error), hint="Name a folder") from error
         if settings.is_standby and not await stand_by(store, end):

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 from master.api.audit import try_head_hint, write_head_hint
 from master.api.errors import ContractError, StorageError, UnreadableCheckpointError
 from master.api.fallback import find_fallback
+from master.api.folder_lock import FolderLock
 from master.api.identities import HistoryId, Lineage, ManifestId
 from master.api.manifest import Manifest, manifest_name, retired_name, try_manifest_id
 from master.api.resuming import (
@@ -79,8 +80,9 @@ class Start:
 class CheckpointFolder:
     """One job's checkpoint folder."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, lock: FolderLock | None = None) -> None:
         self._storage = storage
+        self._lock = lock  # as one who writes there; None: nobody has claimed the folder
         self._noting = threading.Lock()
 
     @property
@@ -207,6 +209,8 @@ class CheckpointFolder:
         if not self._noting.acquire(timeout=NOTING_TURN_S):
             raise StorageError("HEAD", f"is still being written in {self.uri}: the folder does not answer")
         try:
+            if self._lock is not None:
+                self._lock.keep_as_writer()
             if self._may_be_noted(manifest_id):
                 write_head_hint(self._storage, manifest_id)
         finally:

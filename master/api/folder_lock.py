@@ -18,7 +18,7 @@ import fcntl
 import logging
 import os
 import stat
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +52,23 @@ class FolderLock:
         self.folder = folder
         self._descriptor = descriptor
 
+    def keep_as_writer(self) -> None:
+        """This process holds the lock that others look for: one that was deleted with its folder is made anew.
+
+        Raises FolderInUseError where another run has claimed the folder since, StorageError.
+        """
+        with _as_errors_of(self.folder):
+            try:
+                there = (Path(self.folder) / WRITERS_LOCK).lstat()
+            except FileNotFoundError:
+                log.warning("%s: its locks were deleted; this writer holds a new one", self.folder)
+                Path(self.folder).mkdir(parents=True, exist_ok=True)
+                before, self._descriptor = self._descriptor, _lock(self.folder, WRITERS_LOCK, fcntl.LOCK_SH, makes=True)
+                os.close(before)
+            else:
+                if not os.path.samestat(there, os.fstat(self._descriptor)):
+                    raise FolderInUseError(self.folder, "another run, which claimed it after its locks were deleted")
+
     def release(self) -> None:
         """Somebody else may claim it.  A second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
@@ -59,6 +76,10 @@ class FolderLock:
             with suppress(OSError):  # a forked child that has the descriptor too would keep the lock
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
+
+
+def _as_errors_of(folder: str) -> AbstractContextManager[None]:
+    return LocalStorage(Path(folder)).errors_of(WRITERS_LOCK)
 
 
 def claim_folder(storage: Storage, holder: str, *, allows_shared: bool = False) -> FolderLock | None:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from master.api import folder_lock
 from master.api.errors import StorageError
 from master.api.folder_lock import FolderInUseError, claim_folder, hold_as_writer
+from master.api.identities import ManifestId
 from master.api.storage import LocalStorage
+from master.folder import CheckpointFolder
 
 
 @pytest.fixture
@@ -151,3 +154,23 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(storage, tmp
     with pytest.raises(StorageError, match=name):
         claim_folder(storage, "one")
     assert target.read_text() == "mine"
+
+
+def test_a_writer_whose_locks_were_deleted_keeps_the_next_run_out_all_the_same(tmp_path):
+    """`rm -rf` of a running job's folder took its locks along: the folder came back, and a second run was let in."""
+    storage, manifest = LocalStorage(tmp_path / "c"), ManifestId("m")
+    first = claim_folder(storage, "the first")
+    folder = CheckpointFolder(storage, hold_as_writer(storage))
+    folder.note_head(manifest)
+    shutil.rmtree(tmp_path / "c")
+    folder.note_head(manifest)
+    with pytest.raises(FolderInUseError, match="left behind"):
+        claim_folder(storage, "the second")
+    shutil.rmtree(tmp_path / "c")
+    second = claim_folder(storage, "the second")
+    with pytest.raises(FolderInUseError, match="claimed it after its locks were deleted"):
+        folder.note_head(manifest)
+    assert not storage.exists("HEAD")
+    folder._lock.release()
+    first.release()
+    second.release()
