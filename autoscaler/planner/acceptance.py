@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from autoscaler.domain import Node
+from autoscaler.planner.eligible import EligibleNodes
 from autoscaler.planner.node_arrays import Mask, NodeArrays, Numbers
 from autoscaler.planner.plain_rooms import holds_amounts
 from autoscaler.planner.shapes import Claim, Shapes, claim_of
@@ -21,6 +22,7 @@ class Acceptance(NodeArrays):
 
     def __init__(self, nodes: Sequence[Node], shapes: Shapes, *, pod_count: int) -> None:
         super().__init__(nodes, shapes, pod_count=pod_count)
+        self._eligible = EligibleNodes(nodes)
         self._masks: list[Mask] = []  # nodes that accept a claim
         self._claim_numbers: dict[Claim, int] = {}
         self._claims: list[int] = []  # by shape: which of the masks is its own
@@ -43,7 +45,7 @@ class Acceptance(NodeArrays):
             claim = claim_of(wanted)
             if claim not in self._claim_numbers:
                 self._claim_numbers[claim] = len(self._masks)
-                self._masks.append(np.array([node.accepts(wanted) for node in self.nodes], dtype=np.bool_))
+                self._masks.append(self._eligible.accepting(wanted))
             self._claims.append(self._claim_numbers[claim])
 
     def capacity(self, shape: int) -> tuple[int, ...]:

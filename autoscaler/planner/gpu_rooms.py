@@ -80,6 +80,8 @@ def device_needs(draft: Draft) -> tuple[tuple[int, int, int], ...]:
         needs = needs_per_device(job.trainer.shape.requests for job in active)
         columns = draft.shapes.columns
         draft.device_needs = tuple(
-            (columns.index(device), need.cpu_milli, need.memory_bytes) for device, need in sorted(needs.items())
+            (columns.index(device), need.cpu_milli, need.memory_bytes)
+            for device, need in sorted(needs.items())
+            if device in columns
         )
     return draft.device_needs

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from autoscaler.domain import ClusterView, JobName, Node, NodeName, Policy
 from autoscaler.domain.view import Named
 from autoscaler.planner.draft import Draft
+from autoscaler.planner.shapes import offered_by
 from autoscaler.planner.snapshot import Snapshot, shapes_of
 
 STRIDE: Final = 256  # things compared at once
@@ -98,7 +99,11 @@ def bring_up_to_date(snapshot: Snapshot, view: ClusterView) -> bool:
         snapshot.exchange(before, after)
     snapshot.find_newest_other()
     changed = [after for _, after in nodes if after is not None]
-    if snapshot.is_outgrown() or not all(map(snapshot.rooms.replace_node, changed)):
+    if (
+        not offered_by(changed) <= snapshot.shapes.offered
+        or snapshot.is_outgrown()
+        or not all(map(snapshot.rooms.replace_node, changed))
+    ):
         return False
     dirty = {job.name for job in jobs} | jobs_on(snapshot, {node.name for node in changed})
     dirty.update(pod.job for pair in pods for pod in pair if pod is not None and pod.job is not None)

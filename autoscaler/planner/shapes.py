@@ -1,17 +1,23 @@
 """Every shape of a plan gets a number, and every resource a column: the planner's arrays go by both.
 
+A resource that no node offers has no column of its own: whoever may make a pod may name ten thousand of them, and each
+column is as long as the cluster (A11).  They share one, of which no node has any.
+
 Amounts stay whole numbers.  They are 64-bit while nothing can overflow, else Python's own, which are slower and endless
 (ADR 0112).  Next: `rooms`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final
 
-from autoscaler.domain import NOTHING, Pod, Resources, Shape, TrainerSpec
+from autoscaler.domain import NOTHING, Node, Pod, Resources, Shape, TrainerSpec
 
 BUILT_IN: Final = ("cpu", "memory", "gpu")
+UNOFFERED: Final = "what no node offers"
 KNOWN_LIMIT: Final = 50_000  # objects remembered by identity; an adapter that makes shapes anew each time ends here
 
 Amounts = tuple[int, ...]
@@ -21,7 +27,9 @@ Claim = tuple[object, ...]  # selector, terms and tolerations: what decides whic
 class Shapes:
     """Numbers for shapes.  Equal shapes have one number, whatever objects they are."""
 
-    def __init__(self) -> None:
+    def __init__(self, offered: AbstractSet[str]) -> None:
+        """`offered`: the resources that nodes have, built-in ones apart."""
+        self.offered = offered
         self.columns: list[str] = list(BUILT_IN)
         self.shapes: list[Shape] = []
         self.amounts: list[Amounts] = []  # by number; shorter where later shapes brought new columns
@@ -54,10 +62,12 @@ class Shapes:
             return [self.number(pod.shape) for pod in pods]
 
     def _add(self, shape: Shape) -> int:
-        for name, _ in shape.requests.extended:
-            if name not in self.columns:
-                self.columns.append(name)
-        amounts = amounts_of(shape.requests, self.columns)
+        requests = shape.requests
+        asked = tuple((name, amount) for name, amount in requests.extended if name in self.offered)
+        if len(asked) < len(requests.extended):
+            asked = (*asked, (UNOFFERED, 1))
+        self.columns += [name for name, _ in asked if name not in self.columns]
+        amounts = amounts_of(replace(requests, extended=asked), self.columns)
         self.largest = max(self.largest, *map(abs, amounts))
         number = self._numbers[shape] = len(self.shapes)
         self.shapes.append(shape)
@@ -66,6 +76,11 @@ class Shapes:
 
     def __len__(self) -> int:
         return len(self.shapes)
+
+
+def offered_by(nodes: Iterable[Node]) -> frozenset[str]:
+    """Return the resources that the nodes have, built-in ones apart."""
+    return frozenset(name for node in nodes for name, _ in node.allocatable.extended)
 
 
 def amounts_of(resources: Resources, columns: list[str]) -> Amounts:

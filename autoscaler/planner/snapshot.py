@@ -16,7 +16,7 @@ from autoscaler.domain import ClusterView, Job, JobName, Pod, PodName, PodPhase,
 from autoscaler.planner.draft_state import SupplyKey
 from autoscaler.planner.job_draft import JobDraft
 from autoscaler.planner.rooms import Rooms
-from autoscaler.planner.shapes import Shapes, unit_of
+from autoscaler.planner.shapes import Shapes, offered_by, unit_of
 from autoscaler.planner.supply import Supply
 
 UNBOUND = (PodPhase.PENDING, PodPhase.GATED)
@@ -27,7 +27,7 @@ class Snapshot:
 
     def __init__(self, view: ClusterView, *, more_shapes: Iterable[Shape] = ()) -> None:
         self.view = view
-        self.shapes = Shapes()
+        self.shapes = Shapes(offered_by(view.nodes))
         self.members: dict[JobName, dict[PodName, Pod]] = {}
         self.waiting: dict[PodName, Pod] = {}  # for a node: of others, and masters that the cluster replaces
         self.unbound_core: dict[PodName, Pod] = {}

@@ -72,7 +72,7 @@ def test_cluster_that_learns_to_move_servers_is_planned_anew():
 
 def test_among_nodes_alike_the_first_name_is_the_tightest_whichever_changed_last():
     """What is known of the tightest is brought up to date node by node, and ends where a search for it ends."""
-    shapes = Shapes()
+    shapes = Shapes(frozenset())
     one = shapes.number(shape(1_000))
     rooms = Rooms([node(name, 3_000) for name in "abc"], shapes, pod_count=0)
     for at in (1, 2, 0):
