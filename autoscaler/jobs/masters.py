@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -69,12 +71,15 @@ class Masters:
     """A channel to each master.  An async context: they are closed behind it.
 
     One to where nobody listens is closed at once: it would knock there every second, and with hundreds of masters away
-    that alone takes a part of a core.
+    that alone takes a part of a core.  What it takes to read an answer is measured, for an answer that is a thousand
+    times as long as it need be costs seconds (A11); of the long ones one is read at a time, beside all other work.
     """
 
     def __init__(self) -> None:
         self._lines: dict[str, dict[str, _Line]] = {}  # by job, then by address
         self._malformed: dict[str, str] = {}  # by job, as it was logged last
+        self._reading_s: dict[str, float] = {}  # by job: what its last answer took of a core
+        self._long = asyncio.Lock()  # while a long answer is read
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,7 +102,7 @@ class Masters:
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=door.job, software="edl")))
         try:
             reply = await ask_master(line.prover, stub.Status, STATUS, request, limit_s=_DEADLINE_S)
-            return await _progress_in(reply.job_status_json)
+            return await self._read(door.job, reply.job_status_json)
         except grpc.aio.AioRpcError as error:
             if _has_answered(error):
                 return NoProgress.REFUSED
@@ -124,10 +129,28 @@ class Masters:
         except ContractError as error:
             return self._note_malformed(door.job, error)
 
+    def reading_s(self, job: str) -> float:
+        """How many seconds of a core it took to read what the job's master said last."""
+        return self._reading_s.get(job, 0.0)
+
     async def keep_only(self, job: str, addresses: frozenset[str]) -> None:
         """Close the channels to masters of the job that are no more."""
         for address in [address for address in self._lines.get(job, ()) if address not in addresses]:
             await self._hang_up(job, address)
+
+    async def _read(self, job: str, answer: bytes) -> JobProgress:
+        read = partial(self._read_now, job, answer)
+        if len(answer) <= _LONG_BYTES:
+            return read()
+        async with self._long:
+            return await asyncio.to_thread(read)
+
+    def _read_now(self, job: str, answer: bytes) -> JobProgress:
+        began_s = time.thread_time()
+        try:
+            return progress_of(decode_status(answer))
+        finally:
+            self._reading_s[job] = time.thread_time() - began_s
 
     def _note_malformed(self, job: str, error: ContractError) -> MalformedAnswer:
         """Logged when it is another one than before, however often it is asked."""
@@ -143,6 +166,7 @@ class Masters:
             if not known:
                 del self._lines[job]
                 self._malformed.pop(job, None)
+                self._reading_s.pop(job, None)
             await found.channel.close(_DEADLINE_S)  # whoever else asks there has their answer first
 
     async def _line(self, door: Door) -> _Line:
@@ -154,12 +178,6 @@ class Masters:
         if known is not None:  # its certificates have been renewed
             await known.channel.close()
         return line
-
-
-async def _progress_in(answer: bytes) -> JobProgress:
-    if len(answer) <= _LONG_BYTES:
-        return progress_of(decode_status(answer))
-    return await asyncio.to_thread(lambda: progress_of(decode_status(answer)))
 
 
 def _has_answered(error: grpc.aio.AioRpcError) -> bool:

@@ -17,7 +17,7 @@ from autoscaler.quantities import parse_count, parse_cpu_m, parse_memory_bytes
 Number = str | int | float
 """As YAML gives a quantity: `500m`, 2 or 0.5."""
 
-LONGEST_GRACE_S: Final = 86_400
+LONGEST_GRACE_S: Final = 3_600
 """A day; a pod that takes longer to leave never gives its node back."""
 
 

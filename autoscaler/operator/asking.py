@@ -47,6 +47,10 @@ class Asking:
         answer = NoProgress.SILENT if door is None else await self._masters.set_servers(door, count)
         return answer if isinstance(answer, ServersAnswer) else None
 
+    def reading_s(self, job: KubeJob) -> float:
+        """How many seconds of a core it took to read the last answer."""
+        return self._masters.reading_s(_store_name(job))
+
     async def _door(self, job: KubeJob, address: str) -> Door | None:
         try:
             identity = await self._identity_of(job) if address else None

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.errors import NotFoundError
-from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Propagation, Raw
 from autoscaler.errors import ClusterError
 
@@ -37,6 +37,18 @@ class Hands:
         metadata = deployment["metadata"]
         named = {name: metadata[name] for name in ("name", "namespace", "uid")}
         await self._api.apply(DEPLOYMENTS, {"metadata": named, "spec": {"replicas": replicas}})
+
+    async def shorten_grace(self, pod: Raw, grace_s: int) -> None:
+        """This very pod, which is leaving, leaves within so many seconds of when it was told first."""
+        metadata = pod["metadata"]
+        with suppress(NotFoundError, ConflictError):  # it is gone, or is another pod
+            await self._api.delete(
+                PODS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                only=Preconditions(uid=metadata["uid"]),
+                grace_s=grace_s,
+            )
 
     async def delete_job(self, job: Raw) -> None:
         """The TrainingJob and, after it, all that it owns, if it is as it was looked at: its time may have grown.

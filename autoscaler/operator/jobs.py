@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.api.port import Raw
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text
+from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text, whole
 from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
@@ -42,8 +42,17 @@ from autoscaler.operator.record import (
     waiting_since_s,
 )
 from autoscaler.operator.records import Ears, Note, Records
-from autoscaler.operator.rounds import Rounds
-from autoscaler.operator.standing import has_ended, is_gated, is_leaving, role_of, roles_of, standing, uid_of
+from autoscaler.operator.rounds import Rounds, rest_after
+from autoscaler.operator.standing import (
+    grace_beyond,
+    has_ended,
+    is_gated,
+    is_leaving,
+    role_of,
+    roles_of,
+    standing,
+    uid_of,
+)
 from autoscaler.side_by_side import each
 
 TICK_S: Final = 0.5
@@ -58,6 +67,8 @@ log = logging.getLogger(__name__)
 class Jobs:
     """All jobs.  `ask` finds out how far a job is: which of these masters leads and what it says.
 
+    `reading_s`: what it took of a core to read that.
+
     With `is_frozen` nothing is written for any of them.
     """
 
@@ -68,6 +79,7 @@ class Jobs:
         ears: Ears,
         *,
         ask: Ask,
+        reading_s: Callable[[KubeJob], float],
         clock: Callable[[], float],
         offset_s: float,
         errors: JobErrors,
@@ -77,6 +89,7 @@ class Jobs:
         self._hands = hands
         self._ears = ears
         self._ask = ask
+        self._reading_s = reading_s
         self._clock = clock
         self._is_frozen = is_frozen
         self._errors = errors
@@ -88,7 +101,12 @@ class Jobs:
         self._look_at_s: dict[JobName, float] = {}
         self._sent_away_s: dict[str, float] = {}  # by UID, those of the last seconds
         self._rounds = Rounds(
-            ask=self.ask, hang_up=lambda job: self._ask(job, ()), jobs=self._asked, clock=clock, errors=errors
+            ask=self.ask,
+            hang_up=lambda job: self._ask(job, ()),
+            jobs=self._asked,
+            rest_s=lambda job: rest_after(self._reading_s(job), pods=len(self._ground.pods(job))),
+            clock=clock,
+            errors=errors,
         )
 
     # ---- what others ask ----------------------------------------------------------------------------------------
@@ -147,6 +165,7 @@ class Jobs:
         self._note_waiting(job, has_started=master is not None)
         self._look_at_s[name] = next_look_at_s(self.records[name].life, self._clock())
         if self.may_write(job):
+            await self._hold_to_grace(job, pods)
             await self._stop(job, pods, master)
             await self._clear_away(job, pods)
             if is_done:
@@ -264,6 +283,19 @@ class Jobs:
         await self._send_away(job, unwanted)
         if master is not None and Role.MASTER in roles:
             await self._hands.delete_master(master)
+
+    async def _hold_to_grace(self, job: KubeJob, pods: Sequence[Raw]) -> None:
+        """Nobody leaves for longer than the pod's own spec gives."""
+        now_s = self._clock()
+        for raw in pods:
+            grace_s = None if has_ended(raw) else grace_beyond(raw)
+            if grace_s is None or now_s < self._sent_away_s.get(uid_of(raw), -AGAIN_S) + AGAIN_S:
+                continue
+            self._sent_away_s[uid_of(raw)] = now_s
+            await self._hands.shorten_grace(raw, grace_s)
+            message = f"somebody told it to leave within {whole(raw, 'metadata', 'deletionGracePeriodSeconds')} s; "
+            message += f"its terminationGracePeriodSeconds is {grace_s}, which holds again"
+            self._ears.say(job, Note(reason="GraceRestored", message=message, pod=key_of(raw), is_warning=True))
 
     async def _clear_away(self, job: KubeJob, pods: Sequence[Raw]) -> None:
         """Take away the pods that have ended and are judged; while a failure is untold, those of trainers stay."""

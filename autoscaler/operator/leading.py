@@ -125,9 +125,10 @@ class Leading:
             errors=self.errors,
         )
         self.ground = Ground(self.store, self.cluster.views)
+        asking = Asking(masters, self.objects.identity_of)
         self.servers = Servers(
             self.ground,
-            Asking(masters, self.objects.identity_of),
+            asking,
             record_of=lambda name: self.jobs.records.get(name),  # noqa: PLW0108 - `jobs` is made next
             target_of=self._servers_target,
             may_tell=lambda job: self.jobs.may_write(job),  # noqa: PLW0108 - `jobs` is made next
@@ -140,6 +141,7 @@ class Leading:
             Hands(api, delete_pod=self.cluster.delete_pod),
             Ears(say=self.events.say, left=self._take_left, changed=self._take_changed, touched=self.cluster.touch),
             ask=self.servers.ask,
+            reading_s=asking.reading_s,
             clock=clock,
             offset_s=self._offset_s,
             is_frozen=settings.policy.is_frozen,

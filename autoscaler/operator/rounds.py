@@ -3,6 +3,9 @@
 Who answered is asked again soon; who did not, later and later, in a line of its own.  Many may fall silent together,
 where a part of the network is lost: each of them stands in the line of those that answer once more, so that is wide.
 
+A master may be any program of its job's owner, and to read a long answer takes seconds of a core.  So an answer that
+was dear to read is followed by a rest, and what one job costs is in proportion to the pods that it has (A11).
+
 Not here: the question (`asking`), what follows from the answer (`jobs`).
 """
 
@@ -25,13 +28,19 @@ ASKED_AT_ONCE: Final = 64  # masters that answered when they were asked last: ma
 KNOCKED_AT_ONCE: Final = 48  # the others, in a line of their own: two hundred silent ones keep nobody else waiting
 ASK_LIMIT_S: Final = 5.0  # of the whole question: up to three masters, a second each, and the job's Secrets
 
+READING_SHARE: Final = 1 / 200
+"""Of a core, for the answers of one job: twice that for one of `PODS_A_SHARE` pods, and so on."""
+
+PODS_A_SHARE: Final = 25
+
 log = logging.getLogger(__name__)
 
 
 class Rounds:
     """`ask` is the question, True when it was answered; `jobs`: those whose masters may have something to say now.
 
-    `hang_up` closes the connections to the masters of a job that is gone.
+    `hang_up` closes the connections to the masters of a job that is gone; `rest_s`: how long its masters are left alone
+    at the least once one has answered.
     """
 
     def __init__(
@@ -40,12 +49,14 @@ class Rounds:
         ask: Callable[[KubeJob], Awaitable[bool]],
         hang_up: Callable[[KubeJob], Awaitable[object]],
         jobs: Callable[[], Iterable[KubeJob]],
+        rest_s: Callable[[KubeJob], float],
         clock: Callable[[], float],
         errors: JobErrors,
     ) -> None:
         self._ask = ask
         self._hang_up = hang_up
         self._jobs = jobs
+        self._rest_s = rest_s
         self._clock = clock
         self._errors = errors
         self._next: dict[JobName, tuple[float, float]] = {}  # when, and the pause after that
@@ -87,7 +98,12 @@ class Rounds:
             log.debug("job %s: no answer within %g s", job.key, ASK_LIMIT_S)
         pause_s = ASK_EVERY_S if is_answered else min(2 * max(pause_s, ASK_EVERY_S), LONGEST_ASK_PAUSE_S)
         if all(gone.uid != job.uid for gone in self._gone):
-            self._next[job.key] = (self._clock() + pause_s, pause_s)
+            self._next[job.key] = (self._clock() + max(pause_s, self._rest_s(job)), pause_s)
+
+
+def rest_after(reading_s: float, *, pods: int) -> float:
+    """How long a master is left alone whose answer took so many seconds of a core; its job has so many pods."""
+    return reading_s / (READING_SHARE * (1 + pods / PODS_A_SHARE))
 
 
 def _discard(being_asked: set[JobName], job: JobName, _task: asyncio.Task[None]) -> None:

@@ -11,9 +11,10 @@ from typing import Any, Final, TypeVar
 from autoscaler.clusters.kubernetes.building.labels import GATE, ORDINAL, ROLE
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
-from autoscaler.clusters.kubernetes.reading.raw import Raw, condition_of, controller_of, text
+from autoscaler.clusters.kubernetes.reading.raw import Raw, condition_of, controller_of, text, whole
 from autoscaler.clusters.kubernetes.reading.times import unix_s
 from autoscaler.domain import Role
+from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 from autoscaler.operator.ends import ENDED
 
 UNSTARTED_S: Final = 20.0  # images are here by then, mostly
@@ -55,6 +56,16 @@ def ordinal_of(raw: Raw) -> int:
 def is_leaving(raw: Raw) -> bool:
     """Whether somebody told it to go."""
     return bool(text(raw, "metadata", "deletionTimestamp"))
+
+
+def grace_beyond(raw: Raw) -> int | None:
+    """The grace that the pod's own spec gives, where somebody told it to leave with a longer one; else None.
+
+    Who may delete a pod may name any grace, a year too.  The pod would work on, as one that is leaving: its job had
+    another in its place, and whoever needs the room waited for it (A11).
+    """
+    own_s = whole(raw, "spec", "terminationGracePeriodSeconds", default=LONGEST_GRACE_S)
+    return own_s if whole(raw, "metadata", "deletionGracePeriodSeconds") > own_s else None
 
 
 def has_ended(raw: Raw) -> bool:

@@ -141,7 +141,7 @@ BAD = {
     "endless grace": (
         {f"{POD}.terminationGracePeriodSeconds": 100_000},
         f"{POD}.terminationGracePeriodSeconds",
-        "less than or equal to 86400",
+        "less than or equal to 3600",
     ),
     "no checkpoint": ({"spec.checkpoint": GONE}, "spec.checkpoint", "Required value"),
     "start from a path": ({"spec.checkpoint.start": "../1"}, "spec.checkpoint.start", "should match"),

@@ -35,6 +35,7 @@ class OperatorBench:
         self.rest.add_node("n1", cpu="8")
         self.rest.add_node("n2", cpu="8")
         self.says = None
+        self.reads_s = {}  # by job: what it takes of a core to read what its master says
         self.said, self.left, self.changed = [], [], set()
         add_job(self.server, small_job(**spec))
         self.lead()
@@ -73,6 +74,7 @@ class OperatorBench:
                 touched=self.cluster.touch,
             ),
             ask=self.ask,
+            reading_s=lambda job: self.reads_s.get(job.key, 0.0),
             clock=lambda: self.now_s,
             offset_s=0.0,
             errors=self.errors,

@@ -7,7 +7,7 @@ from autoscaler.domain import JobName
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
-from autoscaler.operator.rounds import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE, KNOCKED_AT_ONCE
+from autoscaler.operator.rounds import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE, KNOCKED_AT_ONCE, rest_after
 from master.api.status import JobPhase
 from tests.unit import virtual_time
 from tests.unit.kube_objects import raw_job
@@ -97,3 +97,29 @@ def test_a_question_that_hangs_has_a_deadline_and_is_asked_again():
     times = bench.asked[HANGS]
     assert len(times) >= 5
     assert times[1] - times[0] < ASK_LIMIT_S + BEFORE_S + 2 * ASK_EVERY_S + 1.0
+
+
+class Dear(Asked):
+    """All answer at once, and what `hangs` says takes seconds of a core to read."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads_s = {HANGS: 4.0}
+
+    async def ask(self, job, masters):
+        self.asked.setdefault(job.key, []).append(now())
+        return "master-0", TRAINING
+
+
+def test_a_master_whose_answers_are_dear_to_read_is_asked_seldom_and_the_others_as_ever():
+    """Four megabytes every two seconds took more than a core of the one operator (A11)."""
+    bench = virtual_time.run(two_minutes(Dear))
+    assert len(bench.asked[HANGS]) == 1
+    assert len(bench.asked[JOB]) > 120.0 / (2 * ASK_EVERY_S)
+
+
+def test_what_a_job_may_cost_grows_with_its_pods():
+    """An answer tells of every pod: that of 10,000 takes a second, that of two has no reason to."""
+    assert rest_after(1.0, pods=10_000) < ASK_EVERY_S
+    assert rest_after(0.001, pods=2) < ASK_EVERY_S
+    assert rest_after(1.0, pods=2) > 180.0

@@ -7,6 +7,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING
 from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
 from autoscaler.clusters.kubernetes.api.port import Subresource
 from autoscaler.clusters.kubernetes.reading.workloads import MOST_REPLICAS
+from autoscaler.domain import PodPhase
 from tests.unit.kube_objects import raw_job, template
 from tests.unit.kube_stand_ins import add_job
 from tests.unit.operator_term import Term
@@ -186,3 +187,26 @@ async def test_a_suspended_job_is_not_given_masters():
     term.server.rewrite(DEPLOYMENTS, raw, raw | {"spec": raw["spec"] | {"replicas": 0}})
     await term.step(2)
     assert "MastersRestored" not in term.reasons()
+
+
+async def test_trainer_that_somebody_lets_leave_in_a_year_leaves_in_its_own_grace():
+    """It worked on as one that leaves, with another in its place, and the web waited for its room (A11)."""
+    term = await running()
+    await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a", grace_s=31_536_000)
+    await term.watch()
+    await term.leading.jobs.look("team-a/digits")
+    raw = term.server.get(PODS, "team-a", "digits-trainer-3")
+    assert raw["metadata"]["deletionGracePeriodSeconds"] == raw["spec"]["terminationGracePeriodSeconds"]
+    await term.step(1)
+    assert "GraceRestored" in term.reasons()
+
+
+async def test_somebody_elses_pod_that_leaves_in_a_year_is_not_counted_on():
+    term = await running()
+    spec = template(cpu="1")["spec"] | {"nodeName": "n1"}
+    for name, grace_s in (("soon", 30), ("late", 31_536_000)):
+        term.server.create(PODS, {"metadata": {"name": name, "namespace": "team-a"}, "spec": spec}, SOMEBODY)
+        await term.bench.api.delete(PODS, name, namespace="team-a", grace_s=grace_s)
+    await term.watch()
+    phases = {pod.name.split("/")[1]: pod.phase for pod in term.leading.cluster.view().pods}
+    assert (phases["soon"], phases["late"]) == (PodPhase.TERMINATING, PodPhase.STARTING)

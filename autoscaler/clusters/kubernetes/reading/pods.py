@@ -33,6 +33,9 @@ from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Shape, Tier, WorkloadName
 
 LOWEST_SURPLUS: Final = -8
+LATEST_S: Final = 3_600
+"""Longest grace of somebody else's pod whose room is counted on: who deletes a pod may name any, a year too (A11)."""
+
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 LONGEST_VERDICT: Final = 500  # characters: the scheduler counts nodes by reason, with every taint's name
 
@@ -126,8 +129,8 @@ def seat_masters(known: Mapping[str, int], uids: Iterable[str]) -> dict[str, int
 
 def _foreign(raw: Raw, context: PodContext) -> Pod:
     spec, status = part(raw, "spec"), part(raw, "status")
-    phase = _phase_of(raw)
     node = NodeName(text(spec, "nodeName")) or None
+    phase = PodPhase.STARTING if node and _leaves_late(raw) else _phase_of(raw)
     priority = whole(spec, "priority")
     return Pod(
         name=PodName(key_of(raw)),
@@ -175,6 +178,11 @@ def _seat_of(raw: Raw, context: PodContext) -> Seat | None:
     if not uid or context.jobs.get(uid) != named:
         return None
     return Seat(job=named, role=role, tier=tier, ordinal=ordinal)
+
+
+def _leaves_late(raw: Raw) -> bool:
+    """Whether it was told to leave so late that nobody can count on its room."""
+    return whole(raw, "metadata", "deletionGracePeriodSeconds") > LATEST_S
 
 
 def _phase_of(raw: Raw) -> PodPhase:
