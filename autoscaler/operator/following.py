@@ -7,19 +7,15 @@ gone say by their name whose they were; a wrong guess wakes a job for nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.building.labels import JOB
 from autoscaler.clusters.kubernetes.building.names import job_key, master_name
 from autoscaler.clusters.kubernetes.reading.raw import text
-from autoscaler.clusters.kubernetes.reading.slim import slim_pod
+from autoscaler.clusters.kubernetes.reading.slim import SLIMS
 from autoscaler.clusters.kubernetes.store import Key, Store
 from autoscaler.domain import JobName, Role
 from autoscaler.job_errors import JobErrors, Step
-
-SLIMS: Final = {PODS: slim_pod}
-"""What the operator leaves out of what it holds, by kind: answers to its own writes too."""
 
 
 class FollowedStore(Store):

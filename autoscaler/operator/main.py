@@ -15,9 +15,9 @@ from contextlib import AsyncExitStack, suppress
 
 from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.port import Api
+from autoscaler.clusters.kubernetes.reading.slim import SLIMS
 from autoscaler.jobs.masters import Masters
 from autoscaler.operator.accounts import Accounts
-from autoscaler.operator.following import SLIMS
 from autoscaler.operator.health import State, health_pages
 from autoscaler.operator.leading import Leading
 from autoscaler.operator.lease import Lease

@@ -294,6 +294,23 @@ async def test_listing_is_asked_for_in_pages_and_forgotten_between_two(api, serv
         await api.list(CONFIG_MAPS)
 
 
+async def test_page_that_is_too_long_is_asked_for_again_in_smaller_ones(api, server):
+    """A page of 500 objects of a megabyte each is none that anybody can hold (A11)."""
+
+    async def page(request):
+        size, first = int(request.query["limit"]), int(request.query.get("continue", "0"))
+        last = min(first + size, 40)
+        note = {"annotations": {"note": "x" * 300_000}}
+        items = [{"metadata": {"name": f"n{at}", "resourceVersion": "5", **note}} for at in range(first, last)]
+        rest = {} if last == 40 else {"continue": str(last)}
+        return web.json_response({"items": items, "metadata": {"resourceVersion": "7", **rest}})
+
+    server.script = [page] * 60
+    listing = await api.list(CONFIG_MAPS)
+    assert [item["metadata"]["name"] for item in listing.items] == [f"n{at}" for at in range(40)]
+    assert len(server.requests) < 30
+
+
 def watch(api, *, silence_s=5.0):
     return aclosing(api.watch(CONFIG_MAPS, since="1", timeout_s=5.0, silence_s=silence_s))
 

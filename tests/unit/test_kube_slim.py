@@ -9,16 +9,29 @@ from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.api.port import Listing
 from autoscaler.clusters.kubernetes.building.labels import MASTER_SEATS, REPLACES
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
+from autoscaler.clusters.kubernetes.reading.jobs import read_job
+from autoscaler.clusters.kubernetes.reading.nodes import read_node
 from autoscaler.clusters.kubernetes.reading.pods import PodContext, deployment_of, gates_of, read_pod
+from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
 from autoscaler.clusters.kubernetes.reading.raw import controller_of
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
-from autoscaler.clusters.kubernetes.reading.slim import slim_pod
+from autoscaler.clusters.kubernetes.reading.slim import (
+    LONGEST,
+    LONGEST_TEMPLATE,
+    is_longer,
+    slim_job,
+    slim_pod,
+    slim_scaler,
+    slim_workload,
+)
+from autoscaler.clusters.kubernetes.reading.workloads import read_workload
 from autoscaler.domain import Role
+from autoscaler.errors import InvalidSpecError
 from autoscaler.job_errors import JobErrors
 from autoscaler.operator.ends import end_of
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, is_ready, own_pods
-from tests.unit.kube_objects import CREATED, SETTINGS, UID, as_stored, kube_job, raw_pod, seat
+from tests.unit.kube_objects import CREATED, SETTINGS, UID, as_stored, kube_job, raw_job, raw_pod, seat, template
 
 CONTEXT = PodContext(jobs={UID: "team-a/digits"}, masters={"team-a/digits-master": UID})
 PROBE = {"httpGet": {"path": "/", "port": 80}}
@@ -135,3 +148,130 @@ def test_the_answer_to_a_write_is_held_without_it_too():
     raw["metadata"]["resourceVersion"] = "7"
     store.learn(PODS, raw)
     assert store.get(PODS, ("team-a", "web-1")) == slim_pod(raw)
+
+
+BIG = "x" * 100_000
+MANY = {f"example.com/{number}": "1" for number in range(10_000)}
+LONG = {
+    "labels": {"metadata": {"labels": {f"label-{number}": BIG[:60] for number in range(2_000)}}},
+    "annotations that are read": {"metadata": {"annotations": {MASTER_SEATS: BIG, REPLACES: BIG}}},
+    "finalizers": {"metadata": {"finalizers": [f"example.com/{number}" for number in range(20_000)]}},
+    "owners": {"metadata": {"ownerReferences": [WEB, *({**WEB, "controller": False} for _ in range(5_000))]}},
+    "tolerations": {"spec": {"tolerations": [{"key": f"k{number}"} for number in range(5_000)]}},
+    "node selector": {"spec": {"nodeSelector": {f"k{number}": "v" for number in range(5_000)}}},
+    "resources": {"spec": {"containers": [{"name": "c", "resources": {"requests": {**MANY, "cpu": "2"}}}]}},
+    "containers": {
+        "spec": {"containers": [{"name": f"c{n}", "resources": {"requests": {"cpu": "1m"}}} for n in range(2_000)]}
+    },
+    "claims": {"spec": {"volumes": [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": BIG}} for n in range(9)]}},
+    "gates": {"spec": {"schedulingGates": [{"name": f"example.com/{number}"} for number in range(5_000)]}},
+    "what nobody knows": {"spec": {"newIn2030": [BIG]}},
+}
+
+
+def made_long(raw, kind):
+    more = LONG[kind]
+    return {**raw, **{part: {**raw[part], **fields} for part, fields in more.items()}}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_pod_that_is_as_long_as_its_author_likes_is_held_short_and_holds_its_room(kind):
+    """Five hundred of a megabyte each were most of an operator's memory, and a restart met them again (A11)."""
+    raw = made_long(foreign(), kind)
+    slim = slim_pod(raw)
+    assert not is_longer(slim, LONGEST)
+    assert len(json.dumps(slim)) < 2 * LONGEST
+    full, short = read_pod(raw, CONTEXT), read_pod(slim, CONTEXT)
+    assert (short.requests.cpu_milli, short.requests.memory_bytes) == (
+        full.requests.cpu_milli,
+        full.requests.memory_bytes,
+    )
+    assert (short.node, short.phase, short.workload, short.priority) == (
+        full.node,
+        full.phase,
+        full.workload,
+        full.priority,
+    )
+
+
+def test_waiting_pod_that_is_too_long_is_one_for_which_nothing_is_done():
+    """Its affinity is not known any more: to make room for it could be in vain."""
+    raw = made_long(foreign(status={"phase": "Pending", "conditions": [UNPLACED]}), "tolerations")
+    del raw["spec"]["nodeName"]
+    assert not read_pod(slim_pod(raw), CONTEXT).is_modelled
+
+
+def deployment(**spec):
+    pod = {"containers": [{"name": "c", "resources": ASKED, **BALLAST}]} | spec
+    template = {"metadata": {"labels": {"app": "web"}, "annotations": {"note": BIG}}, "spec": pod}
+    return {
+        "metadata": {
+            "name": "web",
+            "namespace": "n",
+            "uid": "u",
+            "resourceVersion": "1",
+            "labels": {"note": "x"},
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": BIG},
+        },
+        "spec": {"replicas": 7, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+        "status": {
+            "replicas": 5,
+            "conditions": [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": BIG}],
+        },
+    }
+
+
+SCALER = {
+    "metadata": {"name": "web", "namespace": "n", "annotations": {"note": BIG}},
+    "spec": {
+        "maxReplicas": 9,
+        "scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"},
+        "metrics": [{"note": BIG}],
+    },
+    "status": {"desiredReplicas": 8, "currentMetrics": [{"note": BIG}]},
+}
+
+
+def test_no_reader_of_a_deployment_and_its_scaler_misses_what_is_left_out():
+    classes = PriorityClasses()
+    raw = deployment(nodeSelector={"zone": "a"}, tolerations=[{"key": "gpu", "operator": "Exists"}])
+    slim = slim_workload(raw)
+    assert read_workload(slim, slim_scaler(SCALER), classes) == read_workload(raw, SCALER, classes)
+    assert len(json.dumps([slim, slim_scaler(SCALER)])) < 2_000
+    assert slim_workload(slim) == slim
+
+
+def test_deployment_whose_template_is_too_long_announces_pods_that_fit_nowhere():
+    raw = deployment(tolerations=[{"key": f"k{number}"} for number in range(5_000)])
+    slim = slim_workload(raw)
+    assert len(json.dumps(slim)) < LONGEST
+    assert not read_node({"metadata": {"name": "n1"}}).accepts(read_workload(slim, None, PriorityClasses()).shape)
+
+
+@pytest.mark.parametrize("field", ["trainer", "master"])
+def test_template_that_is_too_long_is_refused_and_not_held(field):
+    raw = raw_job()
+    long = {**template(), "metadata": {"annotations": {f"note-{number}": BIG for number in range(3)}}}
+    raw["spec"][field] = {**raw["spec"].get(field, {}), "template": long}
+    raw["metadata"]["annotations"] = {"note": BIG}
+    slim = slim_job(raw)
+    assert len(json.dumps(slim)) < 5_000
+    for one in (slim, raw):
+        with pytest.raises(InvalidSpecError) as refused:
+            read_job(one)
+        assert refused.value.path == f"spec.{field}.template"
+        assert f"{LONGEST_TEMPLATE:,}" in refused.value.problem
+
+
+def test_template_with_thousands_of_tolerations_is_refused():
+    """Each of its pods would say them all again, to every reader."""
+    raw = raw_job()
+    raw["spec"]["trainer"]["template"]["spec"]["tolerations"] = [{"key": f"k{number}"} for number in range(5_000)]
+    with pytest.raises(InvalidSpecError) as refused:
+        read_job(raw)
+    assert refused.value.path == "spec.trainer.template.spec"
+
+
+def test_job_of_usual_length_is_held_as_it_is():
+    raw = raw_job()
+    assert read_job(slim_job(raw)) == read_job(raw)

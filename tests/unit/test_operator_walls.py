@@ -48,6 +48,15 @@ UNTOLD = frozenset(
     {
         *("_where", "count_error"),  # of the metric by which this test is told
         *("_discard", "_is_judged"),  # ends of tasks, told by the event loop
+        *(
+            "slim_named",
+            "slim_job",
+            "slim_workload",
+            "slim_scaler",
+            "_slim_metadata",
+            "_slim_role",
+            "is_longer",
+        ),  # the object is held whole
         *("forget", "_forget", "forget_job", "_foreign"),  # of a job that is gone: it has no metric any more
     }
 )

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from autoscaler.clusters.kubernetes.api.kinds import Kind
-from autoscaler.clusters.kubernetes.api.port import EventType, Listing, Raw, Slim, WatchEvent
+from autoscaler.clusters.kubernetes.api.port import EventType, Listing, Raw, Slim, WatchEvent, without_ballast
 from autoscaler.errors import InvariantViolationError
 from autoscaler.job_errors import JobErrors, Step, of_object, of_raw
 
@@ -174,16 +174,9 @@ class _Stream:
         """Unless what stands is as new."""
         version = int(obj["metadata"]["resourceVersion"])
         if version > self.versions.get(key, 0):
-            self.objects[key] = self._slimmed(obj)
+            self.objects[key] = without_ballast(obj, self._slim) if self._slim else obj
             self.versions[key] = version
             self.changed.add(key)
-
-    def _slimmed(self, obj: Raw) -> Raw:
-        """The object without what nobody reads; whole, where that cannot be told: one object stops no stream (A11)."""
-        try:
-            return self._slim(obj) if self._slim else obj
-        except Exception:  # noqa: BLE001 - whoever reads the object tells what is wrong with it
-            return obj
 
     def drop(self, key: Key) -> None:
         """It is gone."""

@@ -20,6 +20,7 @@ from autoscaler.clusters.kubernetes.api.connection import (
     ignore,
     open_connection,
 )
+from autoscaler.clusters.kubernetes.api.errors import TooLongError
 from autoscaler.clusters.kubernetes.api.kinds import PODS, SECRETS, Kind
 from autoscaler.clusters.kubernetes.api.port import (
     ANY,
@@ -35,10 +36,15 @@ from autoscaler.clusters.kubernetes.api.port import (
     Subresource,
     WatchEvent,
     with_preconditions,
+    without_ballast,
 )
 from autoscaler.clusters.kubernetes.api.wire import read_line, read_object, read_page, typed
 
 _PAGE_SIZE: Final = 500  # objects: about 2 MB of pods, decoded in 20 ms
+_PAGE_BYTES: Final = 8 << 20
+"""An object may have 1.5 MB, and anybody may make 500: a page of those took most of an operator's memory (A11)."""
+
+_FEWER: Final = 8  # times, after a page that was too long
 
 
 async def connect(
@@ -72,16 +78,23 @@ class KubernetesApi:
         """See `port.Api.list`."""
         items: list[Raw] = []
         slim = self._slims.get(kind, _as_it_is)
-        query = _selectors(scope) | {"limit": str(_PAGE_SIZE)}
+        size, rest = _PAGE_SIZE, ""
         timeout_s = self._connection.policy.page_timeout_s
         while True:
+            query = _selectors(scope) | {"limit": str(size)} | ({"continue": rest} if rest else {})
             request = Request(doing=f"list {kind.plural}", path=kind.path(scope.namespace), query=query)
-            page = await self._connection.ask(request, timeout_s=timeout_s)
+            try:
+                page = await self._connection.ask(request, timeout_s=timeout_s, most_bytes=_PAGE_BYTES)
+            except TooLongError:
+                if size == 1:
+                    raise
+                size = max(1, size // _FEWER)
+                continue
             some, version, rest = read_page(page, kind, doing=request.doing)
-            items += map(slim, some)
+            items += [without_ballast(item, slim) for item in some]
             if not rest:
                 return Listing(items=tuple(items), resource_version=version)
-            query = query | {"continue": rest}
+            size = min(2 * size, _PAGE_SIZE)
 
     async def watch(
         self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
@@ -94,7 +107,8 @@ class KubernetesApi:
         async with self._connection.stream(request, total_s=timeout_s + silence_s, silence_s=silence_s) as body:
             async for line in _lines(body):
                 event = read_line(line, kind, doing=request.doing)
-                yield replace(event, object=slim(event.object)) if event.type is not EventType.BOOKMARK else event
+                is_whole = event.type is EventType.BOOKMARK
+                yield event if is_whole else replace(event, object=without_ballast(event.object, slim))
 
     async def get(
         self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None

@@ -44,7 +44,7 @@ from tenacity import (
 from tenacity.wait import wait_base
 
 from autoscaler.clusters.kubernetes.api.clocks import clock_ahead_s
-from autoscaler.clusters.kubernetes.api.errors import ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.errors import ThrottledError, TooLongError, UnavailableError
 from autoscaler.clusters.kubernetes.api.port import REQUEST_TIMEOUT_S, Raw
 from autoscaler.clusters.kubernetes.api.refusals import error_of
 from autoscaler.errors import PermanentError
@@ -131,8 +131,11 @@ class Connection:
         self._load = load
         self._pool = _Pool(configuration, policy)
 
-    async def ask(self, request: Request, *, timeout_s: float | None = None) -> Any:
-        """Return the decoded answer; attempts, deadlines and errors as the module says."""
+    async def ask(self, request: Request, *, timeout_s: float | None = None, most_bytes: int | None = None) -> Any:
+        """Return the decoded answer; attempts, deadlines and errors as the module says.
+
+        Raises TooLongError for an answer of more than `most_bytes`, of which no more than that was taken.
+        """
         limit_s = timeout_s or self.policy.request_timeout_s
         ends_s = time.monotonic() + limit_s
         last = stop_before_delay(limit_s) if request.is_write else stop_after_delay(self.policy.budget_s)
@@ -144,7 +147,7 @@ class Connection:
         )
         whole = (request, aiohttp.ClientTimeout(total=limit_s))
         sending = partial(_within, request, ends_s) if request.is_write else lambda: whole
-        return await retrying(self._ask_once, request, sending)
+        return await retrying(self._ask_once, request, sending, most_bytes)
 
     @asynccontextmanager
     async def stream(
@@ -164,9 +167,13 @@ class Connection:
         """Let go of every connection."""
         await self._pool.close()
 
-    async def _ask_once(self, request: Request, sending: Sending) -> Any:
+    async def _ask_once(self, request: Request, sending: Sending, most_bytes: int | None) -> Any:
         async with self._answer(sending) as answer:
-            said = await answer.read()
+            said = bytearray()
+            async for chunk in answer.content.iter_any():
+                said += chunk
+                if most_bytes is not None and len(said) > most_bytes:
+                    raise TooLongError(f"{request.doing}: more than {most_bytes:,} bytes")
         try:
             return json.loads(said)
         except (ValueError, RecursionError) as error:  # a proxy's page

@@ -8,6 +8,7 @@
     |   |-- ThrottledError      429: wait `retry_after_s`
     |   |-- ConflictError       409: not the object that was meant, or another manager's field: read again
     |   |-- ExpiredError        410: the version is forgotten: list again
+    |   |-- TooLongError        the answer is longer than was to be taken: ask for less
     |   |-- MalformedError      an answer that is none (a proxy's, a fault's): list again
     |   `-- UnauthorizedError   401: the token is read again before the next call
     `-- PermanentError
@@ -76,6 +77,13 @@ class ExpiredError(TemporaryError):
 
 class MalformedError(TemporaryError):
     """What came is no answer to what was asked: list again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retry_after_s=1.0)
+
+
+class TooLongError(TemporaryError):
+    """The answer is longer than was to be taken."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_s=1.0)

@@ -104,6 +104,14 @@ def without_bookkeeping(obj: Raw) -> Raw:
     return obj
 
 
+def without_ballast(obj: Raw, slim: Slim) -> Raw:
+    """The object without what nobody reads; whole, where that cannot be told: one object stops no stream (A11)."""
+    try:
+        return slim(obj)
+    except Exception:  # noqa: BLE001 - whoever reads the object tells what is wrong with it
+        return obj
+
+
 class Api(Protocol):
     """An API server.
 

@@ -16,7 +16,13 @@ from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.domain import Effect, NodeName, Operator, Requirement, Shape, Term, Toleration
 from autoscaler.domain.eligibility import NODE_NAME
 
+TOO_LONG: Final = "edl.dev/too-long"
+"""Stands in a template or a spec in place of all that was left out of it because there was too much (`slim`)."""
+
 READINESS_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+
+NO_NODE: Final[Term] = (Requirement(key="", operator=Operator.IN),)
+"""In nothing: no node."""
 
 _EFFECTS: Final = {effect.value: effect for effect in Effect}
 _OPERATORS: Final = {operator.value: operator for operator in Operator}
@@ -33,7 +39,7 @@ def shape_of_spec(spec: Raw, status: Raw = EMPTY) -> Shape:
         Shape(
             requests=pod_request(spec, status),
             node_selector=frozenset((k, v) for k, v in part(spec, "nodeSelector").items() if isinstance(v, str)),
-            node_terms=_terms(spec),
+            node_terms=(NO_NODE,) if TOO_LONG in spec else _terms(spec),
             tolerations=frozenset(_tolerations(spec)),
         )
     )
@@ -66,12 +72,16 @@ def split_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
 
 
 def is_understood(spec: Raw) -> bool:
-    """Whether every operator of the pod's node affinity and tolerations is one that this version knows."""
-    return all(
-        line.get("operator") in _OPERATORS
-        for term in _required_terms(spec)
-        for line in (*parts(term, "matchExpressions"), *parts(term, "matchFields"))
-    ) and all(line.get("operator", "Equal") in {"Equal", "Exists", ""} for line in parts(spec, "tolerations"))
+    """Whether all of it is known, and every operator of its node affinity and tolerations to this version."""
+    return (
+        TOO_LONG not in spec
+        and all(
+            line.get("operator") in _OPERATORS
+            for term in _required_terms(spec)
+            for line in (*parts(term, "matchExpressions"), *parts(term, "matchFields"))
+        )
+        and all(line.get("operator", "Equal") in {"Equal", "Exists", ""} for line in parts(spec, "tolerations"))
+    )
 
 
 def _terms(spec: Raw) -> tuple[Term, ...]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
+from autoscaler.clusters.kubernetes.reading.shapes import TOO_LONG
+from autoscaler.clusters.kubernetes.reading.slim import LONGEST, LONGEST_TEMPLATE, is_longer, slim_spec
 from autoscaler.domain import Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import format_path
@@ -64,10 +66,10 @@ def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True)
     stands until it is suspended, and its pods were made by rules that may have been fewer (ADR 0161).
     """
     spec = part(template, "spec")
-    for name in _LISTS:
-        found = spec.get(name)
-        if found is not None and not (isinstance(found, list) and len(parts(spec, name)) == len(found)):
-            raise InvalidSpecError(f"{path}.spec.{name}", "is no list of mappings")
+    if TOO_LONG in template or is_longer(template, LONGEST_TEMPLATE):
+        hint = "programs, files and settings belong into the image, or into a ConfigMap that the pods mount"
+        raise InvalidSpecError(path, f"is longer than {LONGEST_TEMPLATE:,} characters", hint)
+    _check_lists(spec, f"{path}.spec")
     containers = parts(spec, "containers")
     if not containers:
         raise InvalidSpecError(f"{path}.spec.containers", "is missing", "a pod has at least one container")
@@ -84,6 +86,17 @@ def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True)
         _refuse_first(template, role, path)
     default_s = SERVER_GRACE_S if role is Role.SERVER else DEFAULT_GRACE_S
     return RoleTemplate(raw=template, container=own, grace_s=_grace_s(spec, path, default_s))
+
+
+def _check_lists(spec: Raw, path: str) -> None:
+    """Raise InvalidSpecError unless the lists are lists, and what is read of a pod again and again is short."""
+    for name in _LISTS:
+        found = spec.get(name)
+        if found is not None and not (isinstance(found, list) and len(parts(spec, name)) == len(found)):
+            raise InvalidSpecError(f"{path}.{name}", "is no list of mappings")
+    if is_longer(slim_spec(spec), LONGEST):
+        hint = "most of it is affinity, tolerations, node selector, volume claims or resources: name fewer of them"
+        raise InvalidSpecError(path, f"says more than {LONGEST:,} characters of where its pods may go", hint)
 
 
 def _refuse_first(template: Raw, role: Role, path: str) -> None:

@@ -18,9 +18,9 @@ from autoscaler.clusters.kubernetes.building.labels import JOB, MASTER_SEATS, RO
 from autoscaler.clusters.kubernetes.building.names import job_key, master_name
 from autoscaler.clusters.kubernetes.expectations import Expectations
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
-from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod, seat_masters
+from autoscaler.clusters.kubernetes.reading.pods import PodContext, gates_of, read_pod, seat_masters
 from autoscaler.clusters.kubernetes.reading.raw import EMPTY, part, text
-from autoscaler.clusters.kubernetes.reading.shapes import room_of_spec
+from autoscaler.clusters.kubernetes.reading.shapes import room_of_spec, shape_of_spec, split_pin
 from autoscaler.clusters.kubernetes.reading.successors import Owning, as_successor, replaced_by
 from autoscaler.clusters.kubernetes.reading.workloads import job_of_master
 from autoscaler.clusters.kubernetes.store import Key, Store
@@ -167,18 +167,27 @@ class Pods:
             self._errors.clear(job, Step.PODS)
 
     def _occupy(self, key: Key, brought: Brought[Pod, PodName]) -> None:
-        """Let a pod that cannot be read hold its room as somebody's, unless it is known from before."""
+        """Let a pod that cannot be read hold its room as somebody's, unless it is known from before.
+
+        Its room is where it stands, or where EDL has tied it to: the scheduler is about to bind it there.
+        """
         raw = self._store.get(PODS, key)
-        node = "" if raw is None else text(raw, "spec", "nodeName")
-        if raw is None or not node or key in self._read_as or text(raw, "status", "phase") in {"Succeeded", "Failed"}:
+        before = self._read_as.get(key)
+        is_known = before is not None and (before.role is not Role.OTHER or before.node is not None)
+        if raw is None or is_known or text(raw, "status", "phase") in {"Succeeded", "Failed"}:
+            return
+        node = text(raw, "spec", "nodeName")
+        pin = None if node or gates_of(raw) else split_pin(shape_of_spec(raw["spec"], part(raw, "status")))[1]
+        if not node and pin is None:
             return
         self._read_as[key] = pod = Pod(
             name=PodName(f"{key[0]}/{key[1]}"),
             role=Role.OTHER,
             tier=Tier.FOREIGN,
             shape=room_of_spec(raw["spec"], part(raw, "status")),
-            phase=PodPhase.STARTING,
-            node=NodeName(node),
+            phase=PodPhase.STARTING if node else PodPhase.PENDING,
+            node=NodeName(node) or None,
+            nominated_node=pin,
             created_at_s=0.0,
         )
         brought.found.append(pod)
