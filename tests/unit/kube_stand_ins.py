@@ -74,7 +74,8 @@ class RestOfTheCluster:
             node = read_node(raw)
             room = node.allocatable
             for other in self.server.all(PODS):
-                if other["spec"].get("nodeName") == node.name:
+                has_ended = other["status"].get("phase") in {"Succeeded", "Failed"}
+                if other["spec"].get("nodeName") == node.name and not has_ended:
                     room -= shape_of_spec(other["spec"], {}).requests
             if node.is_open() and node.accepts(shape) and shape.requests.fits_into(room):
                 self.server.bind(pod["metadata"]["namespace"], pod["metadata"]["name"], node.name)
