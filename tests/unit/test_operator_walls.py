@@ -57,7 +57,13 @@ UNTOLD = frozenset(
             "_slim_role",
             "is_longer",
         ),  # the object is held whole
-        *("forget", "_forget", "forget_job", "_foreign"),  # of a job that is gone: it has no metric any more
+        *(
+            "forget",
+            "_forget",
+            "forget_job",
+            "_foreign",
+            "_leaves_late",
+        ),  # of a job that is gone: it has no metric any more
     }
 )
 
