@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from autoscaler.domain import DeletePod, DemandState, Pod, PodPhase, Reclaim, Role, RoomMade, Tier, Workload
+from autoscaler.planner import Memo
+from autoscaler.planner.victims import Candidates, Spot, in_fair_order
 from tests.property.planner_cases import Driver
 from tests.unit.memory_cluster import MemoryCluster
 from tests.unit.planner_setups import CALM, demand, job, node, shape, web
@@ -129,3 +131,17 @@ def test_pod_that_leaves_is_no_replica_that_stands():
     leaves = replace(web("w"), node="a", phase=PodPhase.TERMINATING, workload="web")
     driver.cluster.put(Workload(name="web", shape=shape(1_000), desired_replicas=1), leaves)
     assert [entry.pod for entry in driver.plan().demands] == ["web+1"]
+
+
+def test_where_too_many_choices_are_possible_nobody_leaves_for_nothing():
+    """The cheapest groups give all that they have before the next one is asked, and whoever is not needed stays."""
+    driver = settled([node("a", 9_000)], [job("j", high=5), job("k", high=4)])
+    jobs = Memo().begin(driver.cluster.view(), CALM, driver.cluster.now()).jobs
+    groups = [
+        Candidates(draft=jobs[name], pods=tuple(jobs[name].trainers[:4]), amounts=((1_000,),) * 4, price=(0, 0, number))
+        for number, name in enumerate("jk")
+    ]
+    found = in_fair_order(Spot(at=0, later=(0,), asked=(3_000,)), groups)
+    assert [(one.job.name, len(pods)) for one, pods in found.taken] == [("j", 3)]
+    found = in_fair_order(Spot(at=0, later=(0,), asked=(5_000,)), groups)
+    assert [(one.job.name, len(pods)) for one, pods in found.taken] == [("j", 4), ("k", 1)]
