@@ -40,6 +40,8 @@ class Layout:
     ports: Ports
     authority: Path
     serving: Pair
+    etcd_authority: Path  # of the two below: whoever has a certificate of it may read and write everything
+    etcd: Pair
     accounts: Pair
     kubeconfigs: Mapping[str, Path]
     address: str = HOST  # of the API server
@@ -56,7 +58,8 @@ def data_folder(layout: Layout) -> Path:
 
 
 def etcd_command(layout: Layout) -> list[str]:
-    client, peer = f"http://{HOST}:{layout.ports.etcd}", f"http://{HOST}:{layout.ports.etcd_peer}"
+    """Every user of the machine, and every page in a browser, reaches loopback: only the API server is answered."""
+    client, peer = f"https://{HOST}:{layout.ports.etcd}", f"https://{HOST}:{layout.ports.etcd_peer}"
     return [
         str(layout.tools["etcd"]),
         f"--data-dir={data_folder(layout)}",
@@ -65,6 +68,10 @@ def etcd_command(layout: Layout) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
+        *(f"--{of}cert-file={layout.etcd.certificate}" for of in ("", "peer-")),
+        *(f"--{of}key-file={layout.etcd.key}" for of in ("", "peer-")),
+        *(f"--{of}trusted-ca-file={layout.etcd_authority}" for of in ("", "peer-")),
+        *(f"--{of}client-cert-auth" for of in ("", "peer-")),
         "--unsafe-no-fsync",  # its data is thrown away; on a shared disk fsync is most of the start
         "--log-level=warn",
     ]
@@ -73,7 +80,10 @@ def etcd_command(layout: Layout) -> list[str]:
 def api_server_command(layout: Layout) -> list[str]:
     return [
         str(layout.tools["kube-apiserver"]),
-        f"--etcd-servers=http://{HOST}:{layout.ports.etcd}",
+        f"--etcd-servers=https://{HOST}:{layout.ports.etcd}",
+        f"--etcd-cafile={layout.etcd_authority}",
+        f"--etcd-certfile={layout.etcd.certificate}",
+        f"--etcd-keyfile={layout.etcd.key}",
         f"--bind-address={layout.address}",
         f"--secure-port={layout.ports.api}",
         *_reach_flags(layout),

@@ -164,13 +164,15 @@ def _prepare(folder: Path, tools: Tools, address: str) -> ControlPlane:
         scheduler=second.peer,
         kwok=second.health,
     )
-    authority = Authority(folder / "certificates")
+    authority, etcd_authority = Authority(folder / "certificates"), Authority(folder / "etcd-certificates")
     layout = Layout(
         folder=folder,
         tools=tools,
         ports=ports,
         authority=authority.certificate,
         serving=authority.issue("api-server", API_SERVER, addresses=(*SERVER_NAMES, address)),
+        etcd_authority=etcd_authority.certificate,
+        etcd=etcd_authority.issue("etcd", "etcd", addresses=(HOST,)),
         accounts=make_signing_key(folder / "certificates"),
         kubeconfigs={name: folder / f"{name}.kubeconfig" for name in IDENTITIES},
         address=address,
@@ -191,7 +193,7 @@ def _start(control_plane: ControlPlane, more_flags: Mapping[str, Sequence[str]])
     trusting = _trusting_context(layout)
     controllers, scheduler = f"https://{HOST}:{ports.controllers}/healthz", f"https://{HOST}:{ports.scheduler}/healthz"
     stages: Sequence[Sequence[_Stage]] = (
-        (("etcd", commands.etcd_command, f"http://{HOST}:{ports.etcd}/readyz", None),),
+        (("etcd", commands.etcd_command, f"https://{HOST}:{ports.etcd}/readyz", _etcd_context(layout)),),
         ((API_SERVER, commands.api_server_command, f"{layout.server}/readyz", trusting),),
         (
             ("kube-controller-manager", commands.controllers_command, controllers, _credulous_context()),
@@ -221,6 +223,12 @@ def _trusting_context(layout: Layout) -> ssl.SSLContext:
     certificates = layout.authority.parent
     context = ssl.create_default_context(cafile=layout.authority)
     context.load_cert_chain(certificates / "admin.crt", certificates / "admin.key")
+    return context
+
+
+def _etcd_context(layout: Layout) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=layout.etcd_authority)
+    context.load_cert_chain(layout.etcd.certificate, layout.etcd.key)
     return context
 
 

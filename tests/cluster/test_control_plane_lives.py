@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import textwrap
@@ -12,9 +14,11 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tests.cluster.accounts import open_client
+from tests.cluster.commands import HOST
 from tests.cluster.control_plane import start_control_plane
 from tests.cluster.errors import StartError
 from tests.cluster.waiting import wait_for
+from tests.integration.strangers_stage import attack, needs_root
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,6 +46,32 @@ def test_nobody_without_a_certificate_or_token_is_heard(control_plane, tmp_path)
     with client.ApiClient(settings) as stranger, pytest.raises(ApiException) as refused:
         client.CoreV1Api(stranger).list_node()
     assert refused.value.status == 401
+
+
+@needs_root
+def test_another_user_and_a_web_page_write_nothing_into_what_the_cluster_knows(control_plane):
+    """Its etcd answered everybody on loopback, in JSON too: a stranger was the administrator, secrets and all."""
+    ports = control_plane.layout.ports
+    assert attack(ports=[ports.etcd, ports.etcd_peer]) == {}
+
+
+def test_who_shows_no_certificate_of_etcds_own_authority_is_not_heard(control_plane):
+    """Those of the cluster's authority are pods', and people's."""
+    layout = control_plane.layout
+    context = ssl.create_default_context(cafile=layout.etcd_authority)
+    context.load_cert_chain(layout.serving.certificate, layout.serving.key)
+    for port in (layout.ports.etcd, layout.ports.etcd_peer):
+        with pytest.raises(ssl.SSLError):
+            answer_of(port, context)
+
+
+def answer_of(port, context):
+    with (
+        socket.create_connection((HOST, port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname=HOST) as door,
+    ):
+        door.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        return door.recv(1)
 
 
 def test_an_account_may_do_what_a_role_gives_it_and_nothing_else(account, api, namespace):

@@ -4,11 +4,14 @@ It takes lists of what to try (`main` names them) and answers with what succeede
 means that it learnt nothing and changed nothing.
 """
 
+import encodings.idna  # noqa: F401  nobody may read the interpreter's files, which urllib would look for it in
 import fcntl
+import http.client
 import json
 import os
 import pwd
 import socket
+import ssl
 import sys
 import urllib.request
 from contextlib import suppress
@@ -38,8 +41,16 @@ def rewrites_through(port):
     """A write to etcd as a web page of any origin sends it, without asking first."""
     headers = {"Content-Type": "text/plain", "Origin": "http://evil.example", "Host": "evil.example"}
     body = json.dumps(KEY_AND_VALUE).encode()
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/kv/put", data=body, headers=headers)
-    with suppress(OSError), urllib.request.urlopen(request, timeout=3) as answer:
+    return any(writes_to(f"{scheme}://127.0.0.1:{port}/v3/kv/put", body, headers) for scheme in ("http", "https"))
+
+
+def writes_to(url, body, headers):
+    request = urllib.request.Request(url, data=body, headers=headers)
+    credulous = ssl._create_unverified_context()
+    with (
+        suppress(OSError, http.client.HTTPException),
+        urllib.request.urlopen(request, timeout=3, context=credulous) as answer,
+    ):
         return "revision" in answer.read().decode(errors="replace")
     return False
 
