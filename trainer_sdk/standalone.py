@@ -26,7 +26,7 @@ from master.api.fallback import check_start
 from master.api.folder_lock import FolderInUseError, FolderLock, claim_folder
 from master.api.identities import HistoryId
 from master.api.resuming import parse_answer
-from master.api.sockets import SCHEME, make_socket_folder
+from master.api.sockets import SCHEME, make_socket_folder, temporary_parent
 from master.api.storage import open_storage
 from trainer_sdk.environment import Environment
 from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailableError, UsageError
@@ -43,7 +43,8 @@ class Standalone:
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._folder = Path(tempfile.mkdtemp(prefix="edl-"))
+        places = (tempfile.gettempdir(), "/tmp", "/var/tmp")  # noqa: S108 - looked at before one is taken
+        self._folder = Path(tempfile.mkdtemp(prefix="edl-", dir=temporary_parent(places)))
         self._sockets = make_socket_folder(self._folder / "s")
         self._history = HistoryId(f"script-{uuid.uuid4().hex}")
         self._claimed: FolderLock | None = None

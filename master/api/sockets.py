@@ -8,15 +8,20 @@ second line (ADR 0170).  An address is `unix:PATH`, as gRPC writes it, beside `h
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import socket
 import struct
 import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from master.api.strangers import ForeignUserError, check_private
+from master.api.strangers import ForeignUserError, check_path, check_private
+
+log: Final = logging.getLogger(__name__)
 
 SCHEME: Final = "unix:"
 LONGEST_PATH_BYTES: Final = 103
@@ -26,6 +31,7 @@ LONGEST_NAME_BYTES: Final = 16
 """Of a socket in such a folder; names are short, so that folders may be deep."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._/~+@=:-]*")  # not those that gRPC's addresses or lists of them give a meaning
+_SHORT_PLACES: Final = ("/tmp", "/var/tmp")  # noqa: S108 - a folder of mode 0700 is made, and the place looked at
 _PROBE_S: Final = 1.0
 _PEER: Final = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
@@ -56,7 +62,21 @@ def make_socket_folder(wanted: Path) -> Path:
     if is_short and _PLAIN.fullmatch(str(wanted)):
         wanted.mkdir(mode=0o700)
         return wanted
-    return Path(tempfile.mkdtemp(prefix="edl-", dir=_short_parent() or "/tmp"))  # noqa: S108 - mode 0700, and sticky
+    return Path(tempfile.mkdtemp(prefix="edl-", dir=_short_parent() or temporary_parent(_SHORT_PLACES)))
+
+
+def temporary_parent(places: Sequence[str]) -> str:
+    """The first place where nobody can put something else in the place of what is made there; see `check_path`.
+
+    Where there is none, as in a container whose /tmp is a volume open to everybody: the first, with a warning.
+    """
+    for place in places:
+        with suppress(ForeignUserError, OSError):
+            check_path(Path(place))
+            if os.access(place, os.W_OK | os.X_OK):
+                return place
+    log.warning("%s: every user may write there and move what is made, if others use this machine", places[0])
+    return places[0]
 
 
 def is_listened_at(path: Path) -> bool:

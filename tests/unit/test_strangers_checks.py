@@ -17,6 +17,7 @@ from master.api.sockets import (
     make_socket_folder,
     peer_user,
     socket_path,
+    temporary_parent,
 )
 from master.api.strangers import ForeignUserError, check_file, check_path, check_private
 
@@ -85,6 +86,19 @@ def test_a_private_folder_is_ours_closed_and_no_link(tmp_path):
         check_private(folder)
     with pytest.raises(ForeignUserError, match="can be written by other users"):
         check_file(folder)
+
+
+def test_a_place_that_everybody_may_write_to_is_left_for_a_safe_one(tmp_path, caplog):
+    """A stranger could have moved the private folder away, and got the secret that was written to its path next."""
+    shared, sticky, private = (tmp_path / name for name in ("scratch", "tmp", "mine"))
+    for folder, mode in ((shared, 0o777), (sticky, 0o1777), (private, 0o700)):
+        folder.mkdir()
+        folder.chmod(mode)
+    assert temporary_parent([str(private), str(sticky)]) == str(private)
+    assert temporary_parent([str(shared), str(tmp_path / "none"), str(sticky)]) == str(sticky)
+    assert caplog.text == ""
+    assert temporary_parent([str(shared)]) == str(shared)  # a container's only place, perhaps
+    assert "every user may write there" in caplog.text
 
 
 @pytest.mark.parametrize("depth", [0, 100, 300])
