@@ -4,9 +4,13 @@ import logging
 
 import pytest
 
+from master.api.storage import LocalStorage
+from master.folder import CheckpointFolder
 from master.job.domain import SECOND, Instant, Persisted, ReconnectWindowEnded, StreamBroken
 from master.metrics import Counts
 from master.promotions import MOST_BROKEN, Promotions
+from master.runtime import TermRuntime
+from master.store.memory import MemoryCluster, MemoryStore
 from tests.unit.job_driver import key
 from tests.unit.job_pairs import paired
 
@@ -56,3 +60,25 @@ def test_few_broken_streams_are_remembered(lost, caplog):
         told.watch(before, StreamBroken(member=key(f"t{number}")), Instant(0))
     told.watch(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
     assert "1000 ms after" in caplog.text
+
+
+async def test_a_term_shows_its_promotions_what_happens(lost, tmp_path, caplog):
+    """Each event with the state before it: it is counted when the change of the table is durable, not before."""
+    before, broken, driver = lost
+    cluster, counts = MemoryCluster(), Counts()
+    term = TermRuntime(
+        config=driver.config,
+        durable=driver.durable,
+        term=1,
+        store=MemoryStore(cluster, cluster.store("digits").keys),
+        folder=CheckpointFolder(LocalStorage(tmp_path)),
+        reign=None,
+        counts=counts,
+    )
+    term._state = before
+    term._handle(broken, Instant(0))
+    term._state = driver.state
+    assert counts.taken_over == 0
+    term._handle(Persisted(write=driver.state.moves.writing), Instant(SECOND))
+    assert counts.taken_over == 2
+    assert caplog.messages[-1].endswith("1000 ms after its stream broke")
