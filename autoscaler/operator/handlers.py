@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -57,11 +57,14 @@ class MemoryProgress(kopf.ProgressStorage):
 
 
 class MemoryDiffBase(kopf.DiffBaseStorage):
-    """What kopf saw last of each object, by UID."""
+    """What kopf saw last of each object, by UID: sizes and policies, for a template is as long as its author likes."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seen: dict[str, Any] = {}
+
+    def build(self, *, body: Any, extra_fields: Any = None) -> Any:  # noqa: ARG002 - kopf's signature
+        return {"spec": {name: _without_template(field) for name, field in (body.get("spec") or {}).items()}}
 
     def fetch(self, *, body: Any) -> Any:
         return self._seen.get(body.metadata.uid)
@@ -72,6 +75,12 @@ class MemoryDiffBase(kopf.DiffBaseStorage):
     def forget(self, uid: str) -> None:
         """The object is gone."""
         self._seen.pop(uid, None)
+
+
+def _without_template(field: Any) -> Any:
+    if not isinstance(field, Mapping):
+        return field
+    return {name: value for name, value in field.items() if name != "template"}
 
 
 def make_registry(listener: Listener, seen: MemoryDiffBase, login: Callable[..., Any]) -> kopf.OperatorRegistry:

@@ -277,6 +277,13 @@ def test_kopf_writes_nothing():
     assert not registry._spawning.get_all_handlers()
 
 
+def test_kopf_keeps_no_template():
+    """It may have a megabyte, and there may be hundreds; of an edit of it nothing is told (A11)."""
+    spec = {"trainer": {"minReplicas": 1, "template": {"spec": {"x": "y" * 1_000_000}}}, "weight": 7}
+    body = kopf.Body({"metadata": {"uid": "u", "name": "x", "annotations": {"note": "z"}}, "spec": spec})
+    assert MemoryDiffBase().build(body=body) == {"spec": {"trainer": {"minReplicas": 1}, "weight": 7}}
+
+
 def test_authors_of_ends_are_those_that_the_definition_knows():
     """A server that its master lets go is EDL's doing."""
     assert {by.value for by in By} - {"itself", "master"} <= {author.value for author in Author}
