@@ -315,3 +315,13 @@ def test_no_body_has_a_null():
     bodies += secrets_of(job, issue(job, NOW), SETTINGS.etcd)
     assert [nulls(body) for body in bodies] == [[]] * len(bodies)
     assert all(body["metadata"]["ownerReferences"][0]["uid"] == UID for body in bodies)
+
+
+def test_masters_are_sent_to_their_proved_seats_and_not_tied_to_them():
+    """Elsewhere one may take the room that another gang was given; where its node is lost it comes back elsewhere."""
+    tied = build_master(kube_job(), SETTINGS)["spec"]["template"]["spec"]
+    sent = build_master(kube_job(), SETTINGS, seats=["n1", "n2"])["spec"]["template"]["spec"]
+    wishes = sent["affinity"]["nodeAffinity"].pop("preferredDuringSchedulingIgnoredDuringExecution")
+    assert [one["preference"]["matchFields"][0]["values"] for one in wishes] == [["n1"], ["n2"]]
+    assert {one["weight"] for one in wishes} == {100}
+    assert sent == tied, "what is required is as without"

@@ -34,6 +34,7 @@ from tests.unit.kube_objects import SETTINGS, raw_job, template
 from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
 
 JOB = "team-a/digits"
+WISHES = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class Bench:
@@ -163,7 +164,10 @@ class TestGangs:
         master = (await pods_of(stage))[Role.MASTER, 0]
         assert (master.place, master.phase) == ("n1", PodPhase.PENDING)
         await bench.settle()
-        assert [raw["metadata"]["name"] for raw in bench.server.all(DEPLOYMENTS)] == ["digits-master"]
+        [made] = bench.server.all(DEPLOYMENTS)
+        assert made["metadata"]["name"] == "digits-master"
+        wishes = made["spec"]["template"]["spec"]["affinity"]["nodeAffinity"][WISHES]
+        assert [one["preference"]["matchFields"][0]["values"] for one in wishes] == [["n1"]], "its proved seat"
         master = (await pods_of(stage))[Role.MASTER, 0]
         assert master.phase is PodPhase.READY
         assert len(await pods_of(stage)) == 2

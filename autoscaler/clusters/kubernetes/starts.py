@@ -230,7 +230,8 @@ class Gangs:
         known = self._views.jobs.known.get(job.key)
         if known is None or known.uid != job.uid:
             return  # it has gone while others were written
-        body = build_master(job, self._settings)
+        seats = self._views.pods.seat_nodes(job.key)[: job.spec.master.replicas]  # annotations can be edited
+        body = build_master(job, self._settings, seats=seats)
         try:
             raw = await self._make_or_find(job, body)
         except PermanentError as error:

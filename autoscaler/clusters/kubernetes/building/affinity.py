@@ -16,6 +16,7 @@ from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
 from autoscaler.domain import NodeName
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def keep_to_willing_nodes(spec: Raw, *, avoid: Iterable[NodeName] = ()) -> dict[str, Any]:
@@ -41,11 +42,26 @@ def prefer_apart(spec: Raw, labels: Raw) -> dict[str, Any]:
         }
         for key, weight in (("kubernetes.io/hostname", 100), ("topology.kubernetes.io/zone", 50))
     ]
+    return _with_wishes(spec, "podAntiAffinity", wishes)
+
+
+def prefer_nodes(spec: Raw, nodes: Iterable[NodeName]) -> dict[str, Any]:
+    """The pod's spec, rather on these nodes: the strongest wish there is, and none that keeps it from another."""
+    wishes = [
+        {
+            "weight": 100,
+            "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
+        }
+        for node in nodes
+    ]
+    return _with_wishes(spec, "nodeAffinity", wishes)
+
+
+def _with_wishes(spec: Raw, kind: str, wishes: Sequence[Raw]) -> dict[str, Any]:
     affinity = part(spec, "affinity")
-    apart = part(affinity, "podAntiAffinity")
-    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-    merged = {**apart, preferred: [*parts(apart, preferred), *wishes]}
-    return {**spec, "affinity": {**affinity, "podAntiAffinity": merged}}
+    before = part(affinity, kind)
+    merged = {**before, _PREFERRED: [*parts(before, _PREFERRED), *wishes]}
+    return {**spec, "affinity": {**affinity, kind: merged}}
 
 
 def _with_requirements(spec: Raw, *, expressions: Sequence[Raw], fields: Sequence[Raw]) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """The job's master as a Deployment of one to three replicas, and the headless Service at which its members find it.
 
 A Deployment and not a pod of EDL's: a lost master is replaced while the operator is down (`kubernetes.md` 8).  It has
-no gate and no node of its own; the room for it was proved with the gang's.  Standbys prefer other nodes and zones.  The
-Service lists masters that are not ready too: members ask until they meet the one that leads.
+no gate and is tied to no node; the room for it was proved with the gang's, and its pods are sent there.  Standbys
+prefer other nodes and zones.  The Service lists masters that are not ready too: members ask until they meet the one
+that leads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.building.affinity import keep_to_willing_nodes, prefer_apart
+from autoscaler.clusters.kubernetes.building.affinity import keep_to_willing_nodes, prefer_apart, prefer_nodes
 from autoscaler.clusters.kubernetes.building.environment import (
     MASTER_PORT,
     METRICS_PORT,
@@ -34,11 +36,17 @@ _COMMAND: Final = ("python", "-m", "master.keeper")  # a master, and one that st
 _PORTS: Final = (("edl-members", MASTER_PORT), ("edl-metrics", METRICS_PORT))
 
 
-def build_master(job: KubeJob, settings: BuildSettings, *, avoid: frozenset[NodeName] = frozenset()) -> dict[str, Any]:
-    """The Deployment's body.  An update replaces one master at a time, in the room of the one before."""
+def build_master(
+    job: KubeJob, settings: BuildSettings, *, avoid: frozenset[NodeName] = frozenset(), seats: Sequence[NodeName] = ()
+) -> dict[str, Any]:
+    """The Deployment's body.  An update replaces one master at a time, in the room of the one before.
+
+    `seats`: where its room was proved.  Its pods are sent there and not tied: a lost node's has to come back elsewhere.
+    """
     template = job.template(Role.MASTER)
     labels = pod_labels(job.name, Role.MASTER, ordinal=None, tier=Tier.CORE)
     spec = prefer_apart(keep_to_willing_nodes(template.spec, avoid=avoid), master_selector(job.name))
+    spec = prefer_nodes(spec, seats) if seats else spec
     spec = equip(spec, template, master_variables(job, settings.etcd), secret=master_secret(job.name))
     said = spec["containers"][template.container]
     own = with_program(said, _COMMAND, settings.image)

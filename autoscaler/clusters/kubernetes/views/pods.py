@@ -122,6 +122,11 @@ class Pods:
         raws = self._store.objects(PODS)
         return [raws[key] for key in sorted(self._labelled.get(job, ())) if key in raws]
 
+    def seat_nodes(self, job: JobName) -> list[NodeName]:
+        """Return where room was proved for the masters, as the gang's pods say."""
+        told = (text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._standing(job))
+        return next(([NodeName(node) for node in line.split(",")] for line in told if line), [])
+
     def stamp(self, job: JobName) -> int:
         """Return a number that is another one after each change of the job's pods; 0: it has none."""
         return self._stamps.get(job, 0)
@@ -264,13 +269,8 @@ class Pods:
         """A master's pod takes the room that was proved for it until the scheduler has said something about it."""
         if pod.job is None or pod.phase is not PodPhase.PENDING or pod.place or pod.unschedulable_since_s is not None:
             return pod
-        nodes = self._seat_nodes(pod.job)
+        nodes = self.seat_nodes(pod.job)
         return replace(pod, nominated_node=nodes[pod.ordinal]) if pod.ordinal < len(nodes) else pod
-
-    def _seat_nodes(self, job: JobName) -> list[NodeName]:
-        """Return where room was proved for the masters, as the gang's pods say."""
-        told = (text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._standing(job))
-        return next(([NodeName(node) for node in line.split(",")] for line in told if line), [])
 
     def _seat_masters(self, job: JobName, known: KubeJob | None, brought: Brought[Pod, PodName]) -> None:
         """Let the seats of masters that are yet to come stand, or take them away."""
@@ -278,7 +278,7 @@ class Pods:
         if known is not None:
             come = [self._ordinals.get(text(raw, "metadata", "uid")) for raw in self._master_pods(job)]
             shape = shapes_of(known)[Role.MASTER]
-            nodes = self._seat_nodes(job)[: known.spec.master.replicas]  # annotations can be edited
+            nodes = self.seat_nodes(job)[: known.spec.master.replicas]  # annotations can be edited
             free = [(ordinal, node) for ordinal, node in enumerate(nodes) if ordinal not in come]
             for ordinal, node in free[: max(0, len(nodes) - len(come))]:
                 name = PodName(f"{job_key(known.namespace, master_name(known.name))}+{ordinal}")  # nobody's name
