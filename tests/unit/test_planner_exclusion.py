@@ -449,11 +449,15 @@ def fail_without_job(_draft):
     raise PlantedError
 
 
-def test_fault_that_stays_though_its_job_was_left_out_is_raised():
-    """It is not this job's alone then; trying again would never end."""
+@pytest.mark.parametrize(("name", "count"), [("bad", 3), ("unheard-of", 1)])
+def test_fault_that_stays_though_its_job_was_left_out_is_raised(name, count):
+    """It is not this job's alone then, or the job is none that could be left out: trying again would never end.
+
+    Tried whole, without what its trainers may give, and without the job.
+    """
     cluster = make_cluster()
     cluster.put(
-        Pod(name="p", role=Role.TRAINER, tier=Tier.CORE, shape=shape(1), phase=PodPhase.READY, node="n0", job="bad")
+        Pod(name="p", role=Role.TRAINER, tier=Tier.CORE, shape=shape(1), phase=PodPhase.READY, node="n0", job=name)
     )
     tries = []
 
@@ -465,7 +469,7 @@ def test_fault_that_stays_though_its_job_was_left_out_is_raised():
 
     with pytest.raises(PlantedError):
         plan_without(cluster.view(), {}, (), 0.0, decide)
-    assert len(tries) == 3, "whole, without what its trainers may give, and without the job"
+    assert len(tries) == count
 
 
 @as_of_the_planner

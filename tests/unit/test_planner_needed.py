@@ -192,3 +192,16 @@ def test_a_poorer_job_that_grows_by_steps_gets_its_step():
     assert len(taken) >= 2
     driver.cluster.put(node("b", 1_000))
     assert taken <= set(held(driver, planned))
+
+
+def test_a_gang_comes_before_growth_into_free_room():
+    """The node has grown by now: what another job would grow into there is no reason to take trainers for the gang."""
+    driver = settled([node("a", 4_000)], [job("j", high=4)])
+    driver.cluster.put(node("b", 1_000), job("k", high=1, cpu_milli=500))
+    driver.settle()
+    driver.cluster.put(job("k", high=2, cpu_milli=500), job("gang", low=2, high=2))
+    planned = driver.plan()
+    assert {action.cause for action in planned.actions} == {Cause.GANG, Cause.FREE_ROOM}
+    assert set(held(driver, planned)) == set(planned.actions)
+    driver.cluster.put(node("b", 2_500))
+    assert {action.cause for action in held(driver, planned)} == {Cause.FREE_ROOM}
