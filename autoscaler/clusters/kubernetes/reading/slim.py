@@ -169,17 +169,18 @@ def is_longer(value: Any, most: int) -> bool:
     """Whether the object is longer, as text, than so many characters; no more than that many are looked at."""
     left, rest = most, [value]
     while rest and left >= 0:
-        match rest.pop():
-            case str(text):
-                left -= len(text) + 2
-            case dict(fields):
-                left -= 2 * len(fields) + sum(map(len, fields))
-                rest.extend(fields.values())
-            case list(items):
-                left -= len(items)
-                rest.extend(items[: left + 1] if left >= 0 else ())
-            case _:
-                left -= 4
+        found = rest.pop()
+        kind = type(found)  # of what JSON gives; asked of every pod of every listing
+        if kind is str:
+            left -= len(found) + 2
+        elif kind is dict:
+            left -= 2 * len(found) + sum(map(len, found))
+            rest.extend(found.values())
+        elif kind is list:
+            left -= len(found)
+            rest.extend(found)
+        else:
+            left -= 4
     return left < 0
 
 
