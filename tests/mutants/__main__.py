@@ -35,7 +35,12 @@ def main() -> int:
     arguments = _arguments()
     everything = all_mutants(ROOT)
     drawn = sample(everything, size=arguments.sample, seed=arguments.seed)
-    kept = outcomes_of(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else []
+    kept = [
+        one
+        for file in (KEPT, *arguments.merge)
+        if file.exists()
+        for one in outcomes_of(file.read_text(encoding="utf-8"))
+    ]
     chosen = _chosen(drawn, kept, within=tuple(arguments.within.split(",")), only=arguments.only)
     print(
         f"{len(chosen)} mutants of a draw of {len(drawn)} out of {len(everything)}, seed {arguments.seed}", flush=True
@@ -43,13 +48,17 @@ def main() -> int:
     commit = _said("git", "rev-parse", "--short", "HEAD")
     tried: list[Outcome] = []
 
+    def write() -> list[Outcome]:
+        together = merged(kept, tried, drawn)
+        KEPT.write_text(document(together, seed=arguments.seed, drawn=len(drawn)), encoding="utf-8")
+        return together
+
     def keep(outcome: Outcome) -> None:
         tried.append(replace(outcome, commit=commit))
         mark = "" if outcome.is_killed else f"  {outcome.mutant.key}"
         print(f"{len(tried):4}/{len(chosen)} {outcome.verdict:11} {outcome.took_s:6.1f} s{mark}", flush=True)
         if arguments.keep:
-            together = merged(kept, tried, drawn)
-            KEPT.write_text(document(together, seed=arguments.seed, drawn=len(drawn)), encoding="utf-8")
+            write()
 
     if chosen:
         began_s, limit_s = time.monotonic(), arguments.minutes * 60
@@ -59,8 +68,7 @@ def main() -> int:
     result = score(tried, reasons)
     print(f"score {result:.1%}: {sum(one.is_killed for one in tried)} of {len(tried)} killed")
     if arguments.keep:
-        together = merged(kept, tried, drawn)
-        told = page(together, reasons, seed=arguments.seed, drawn=len(drawn), total=len(everything))
+        told = page(write(), reasons, seed=arguments.seed, drawn=len(drawn), total=len(everything))
         PAGE.write_text(told, encoding="utf-8")
     if len(tried) < len(chosen):
         print(f"{len(chosen) - len(tried)} mutants were not tried: see above")
@@ -83,6 +91,7 @@ def _arguments() -> argparse.Namespace:
         "--minutes", type=float, default=1e6, help="nothing is begun after so long, half of it for measuring"
     )
     parser.add_argument("--least", type=float, default=0.0, help="the score below which the run fails, 0 to 1")
+    parser.add_argument("--merge", type=Path, action="append", default=[], help="another run's mutants.json")
     parser.add_argument("--keep", action="store_true", help="merge into docs/mutants.json, write docs/mutants.md")
     return parser.parse_args()
 

@@ -90,7 +90,7 @@ def page(outcomes: Sequence[Outcome], reasons: Mapping[str, Reason], *, seed: in
         "that reach its function: those of one process, and where none of these noticed, those of real processes; none",
         "needs a Kubernetes control plane. The score is the killed as a share of those that are not equivalent:",
         f"**{score(outcomes, reasons):.1%}**.",
-        f"Commits at which they were tried: {commits}.",
+        f"Commits at which they were tried, as they landed: {commits}.",
         "",
         "| package | mutants | killed | survived | equivalent |",
         "|---|---|---|---|---|",
