@@ -15,10 +15,12 @@ import pytest
 
 from tests.cluster.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Pauses
 from tests.cluster.waiting import wait_for
+from tests.cluster.workloads import job_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = re.compile(r"^  (?P<line>\S.*?)(?:\s+# .*)?$", re.MULTILINE)
 TIDE_BUDGET_S = 90.0
+REFUSED = {("False", "InvalidSpec"), ("False", "PodInvalid")}  # by EDL's own reading, or in the API server's words
 
 
 @pytest.fixture
@@ -133,6 +135,57 @@ def test_an_operator_that_ends_is_started_again_and_said(playground):
     os.kill(_pid_of(playground.folder / "control-plane", "kube-apiserver"), signal.SIGKILL)
     wait_for("it is over", lambda: playground("status")[0] == 1, budget_s=60)
     assert "the playground has ended by itself" in playground("status")[1]
+
+
+def test_poisoned_jobs_stop_neither_the_operator_nor_an_honest_job(playground):
+    """The first ended the operator for all, again at each start; the second held up every other start (A11)."""
+    code, told = playground("up")
+    assert code == 0, told
+    folder = playground.folder
+    kubectl = [str(Path(json.loads((folder / "state.json").read_text())["bin"]) / "kubectl")]
+    kubectl += ["--kubeconfig", str(folder / "control-plane" / "admin.kubeconfig")]
+
+    def ask(*words, stdin=None, code=0):
+        done = subprocess.run([*kubectl, *words], input=stdin, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    def status(name):
+        return json.loads(ask("get", f"tj/{name}", "-o", "json")).get("status", {})
+
+    def admitted(name):
+        found = (one for one in status(name).get("conditions", ()) if one["type"] == "Admitted")
+        return next(((one["status"], one["reason"]) for one in found), None)
+
+    def ready():
+        return status("honest").get("trainers", {}).get("ready", 0)
+
+    leads = ("get", "lease", "edl-operator", "-n", "edl-system", "-o", "jsonpath={.spec.acquireTime}")
+    before, operator = ask(*leads), _pid_of(folder, "operator")
+    digits, named = job_of("aaa-digits"), job_of("aaa-named")
+    first = {"name": "first", "image": "x", "resources": {"requests": {"cpu": "9" * 5_000}}}
+    digits["spec"]["trainer"]["template"]["spec"]["initContainers"] = [first]
+    named["spec"]["master"]["template"]["spec"]["containers"][0]["name"] = "A_b"
+    for body in (digits, named):
+        assert "is invalid" in ask("apply", "-f", "-", stdin=json.dumps(body), code=1), "refused at the door"
+    open_door(ask)
+    for body in (digits, named, job_of("honest", maximum=4)):
+        ask("apply", "-f", "-", stdin=json.dumps(body))
+    wait_for("the honest job grows", lambda: ready() == 4, budget_s=60)
+    wait_for("the first is told", lambda: admitted("aaa-digits") == ("False", "InvalidSpec"), budget_s=30)
+    wait_for("the second is told", lambda: admitted("aaa-named") in REFUSED, budget_s=30)
+    ask("scale", "tj/honest", "--replicas=2")
+    wait_for("the honest job shrinks", lambda: ready() == 2, budget_s=60)
+    assert (ask(*leads), _pid_of(folder, "operator")) == (before, operator), "the same operator leads in the same term"
+    assert "has ended" not in playground("status")[1]
+
+
+def open_door(ask):
+    """The definition takes everything from now on: what it lets through is the operator's to judge."""
+    definition = json.loads(ask("get", "crd/trainingjobs.edl.dev", "-o", "json"))
+    for version in definition["spec"]["versions"]:
+        version["schema"]["openAPIV3Schema"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    ask("replace", "-f", "-", stdin=json.dumps(definition))
 
 
 def _pid_of(folder, program):
