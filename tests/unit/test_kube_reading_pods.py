@@ -4,7 +4,13 @@ import pytest
 
 from autoscaler.clusters.kubernetes.building.pods import build_pod
 from autoscaler.clusters.kubernetes.gang_pods import is_seated
-from autoscaler.clusters.kubernetes.reading.pods import PodContext, deployment_of, read_pod, seat_masters
+from autoscaler.clusters.kubernetes.reading.pods import (
+    PodContext,
+    deployment_of,
+    read_pod,
+    seat_masters,
+    why_unschedulable,
+)
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
 from autoscaler.domain import Effect, PodPhase, Reclaim, Role, Tier, Toleration
@@ -252,3 +258,18 @@ def test_a_pod_is_seated_as_edl_seats_it(spoil, counts):
     pod = own(ordinal=0, tier=Tier.CORE, node="n7")
     spoil(pod)
     assert is_seated(pod, kube_job()) is counts
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "told"),
+    [
+        ("False", "Unschedulable", "pod has unbound immediate PersistentVolumeClaims", True),
+        ("False", "Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.", False),
+        ("False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", False),
+        ("True", "Unschedulable", "pod has unbound immediate PersistentVolumeClaims", False),
+        ("False", "Unschedulable", "", False),
+    ],
+)
+def test_what_kube_scheduler_says_is_told_where_room_is_not_what_lacks(status, reason, message, told):
+    pod = raw_pod(status={"conditions": [condition("PodScheduled", status, reason=reason, message=message)]})
+    assert why_unschedulable(pod) == (f"pod team-a/web-1: {message}" if told else "")
