@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from master.api.identities import BucketId, Incarnation, Lineage, MemberName, TableSpec, Version
-from master.api.messages import Kept, Restore, Restored
+from master.api.identities import BucketId, CutId, Incarnation, Lineage, MemberName, TableSpec, Term, Version
+from master.api.messages import Cut, Drop, Hold, Kept, Restore, Restored
 from master.api.positions import EMPTY, PositionSet
 from master.api.storage import open_storage
 from trainer_sdk.errors import TableError
@@ -137,3 +137,13 @@ def test_what_was_sent_ahead_is_nothing_that_could_be_lost(outside, said, is_fin
         assert service.has_buckets == is_final
     finally:
         service.close()
+
+
+def test_a_cut_that_is_given_up_leaves_no_fork_behind(shell):
+    """Rows that are kept for a file which nobody will commit would be kept until the next cut."""
+    cut = CutId(term=Term(1), lineage=FIRST, sequence=1)
+    shell.control(Hold(cut=cut))
+    shell.control(Cut(cut=cut, data=PositionSet.span(0, 4)))
+    assert [part._fork is None for part in shell.model.parts] == [False, False]
+    shell.control(Drop(cut=cut))
+    assert [part._fork is None for part in shell.model.parts] == [True, True]
