@@ -98,7 +98,7 @@ def test_snapshot_after_each_kind_of_change_is_the_one_from_nothing():
 
 def test_pods_that_would_fit_are_counted_on_open_nodes_alone():
     """What is free on a closed one is nobody's."""
-    shapes = Shapes()
+    shapes = Shapes(frozenset())
     number, nothing = shapes.number(shape(1_000)), shapes.number(shape(0))
     nodes = [node("a", 2_500), node("b", 900), node("c", 9_000, is_cordoned=True), node("d", 1_000)]
     rooms = Rooms(nodes, shapes, pod_count=0)
