@@ -155,6 +155,15 @@ def test_a_workshop_tells_who_notices(tree):
     assert shop.try_out(missed, [], took_s, 60.0).verdict is Verdict.UNREACHED
 
 
+def test_a_test_that_is_gone_has_noticed_nothing(tree):
+    """It was measured and renamed since: pytest refuses its name, and that is no word on the fault."""
+    shop, took_s = tree
+    mutants = {(one.function, one.operator, one.after): one for one in mutants_of("product.py", SOURCE)}
+    missed = mutants["larger", "number raised", "101"]
+    took_s = {"test_product.py::test_gone": 0.001, **took_s}
+    assert shop.try_out(missed, list(took_s), took_s, 60.0).verdict is Verdict.SURVIVED
+
+
 BODIES = b"""class Box:
     sides = 6
 
