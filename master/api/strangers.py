@@ -6,6 +6,7 @@ not, nor what another user has made inside it (ADR 0170).
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -62,9 +63,9 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     try:
         folder.mkdir(_FOLDER_MODE)
-    except FileExistsError:
+    except FileExistsError as error:
         if not folder.is_dir():
-            raise
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from error
 
 
 def open_new(path: Path) -> BinaryIO:
