@@ -62,7 +62,7 @@ def test_a_disk_that_fills_at_any_write_of_a_commit_leaves_the_last_one(storage)
         assert not list(storage._folder.glob(".part-*"))
         if storage.list("retired-"):
             storage.move(f"retired-{first.id}.json", f"manifest-{first.id}.json")
-        folder.note_head(first.id)
+        write_head_hint(storage, first.id)
         assert started(storage) == before, f"{pages} pages, and room again"
     assert 0 < whole < 16
 
