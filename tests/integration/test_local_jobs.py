@@ -282,7 +282,7 @@ async def test_master_that_does_not_listen_is_told_again(tmp_path):
     told = []
 
     async def look_at(_):
-        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=2 if len(told) > 2 else 1)
+        return JobProgress(phase=JobPhase.TRAINING, term=1, servers_wanted=2 if len(told) > 2 else 1)
 
     async def set_servers(_, count):
         told.append(count)
