@@ -33,6 +33,7 @@ from master.store.etcd.accounts import EtcdAccounts
 from master.store.etcd.config import PASSWORD_FILE, USER, EtcdConfig
 
 ADMIN_USER: Final = "EDL_ETCD_ADMIN_USER"
+KEEPS_ROOM: Final = "EDL_ETCD_KEEPS_ROOM"
 ADMIN_PASSWORD_FILE: Final = "EDL_ETCD_ADMIN_PASSWORD_FILE"  # noqa: S105  the variable's name, no password
 SWEEP_EVERY_S: Final = 60.0
 GONE_FOR_S: Final = 120.0
@@ -49,10 +50,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountSettings:
-    """How the operator reaches etcd.  `is_separate`: as a user that makes users, so that each job has its own."""
+    """How the operator reaches etcd.  `is_separate`: as a user that makes users, so that each job has its own.
+
+    `keeps_room`: etcd is EDL's alone, so the operator compacts it and bars who fills it (`etcd_room`).
+    """
 
     config: EtcdConfig
     is_separate: bool
+    keeps_room: bool = False
 
 
 def read_account_settings(environ: Mapping[str, str] = os.environ) -> AccountSettings | None:
@@ -63,13 +68,16 @@ def read_account_settings(environ: Mapping[str, str] = os.environ) -> AccountSet
     if user and environ.get(USER):
         raise InvalidSpecError(USER, f"stands beside {ADMIN_USER}", "leave it out: each job gets a user of its own")
     admin = {USER: user, PASSWORD_FILE: file} if user else {}
+    keeps_room = environ.get(KEEPS_ROOM, "")
+    if keeps_room not in {"", "true"} or (keeps_room and not user):
+        raise InvalidSpecError(KEEPS_ROOM, f"is {keeps_room!r}", f"leave it out, or 'true' beside {ADMIN_USER}")
     try:
         config = EtcdConfig.try_from_environment({**environ, **admin})
     except InvalidSettingError as error:
         raise InvalidSpecError(error.path, str(error).removeprefix(f"{error.path}: ")) from None
     if config is None:
         return None
-    return AccountSettings(config=config, is_separate=bool(user))
+    return AccountSettings(config=config, is_separate=bool(user), keeps_room=bool(keeps_room))
 
 
 class Accounts:
@@ -84,8 +92,8 @@ class Accounts:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_separate = settings.is_separate
+        self.settings: Final = settings
         self._api = api
-        self._settings = settings
         self._may_write = may_write
         self._clock = clock
         self._etcd: EtcdAccounts | None = None
@@ -115,6 +123,14 @@ class Accounts:
             if self.is_separate:
                 raise
             log.warning("job %s: its keys stay in etcd when it goes: %s", job.key, error)
+
+    async def names(self) -> tuple[str, ...]:
+        """The names in etcd of all jobs of which anything may be left.  Raises ClusterError."""
+        return await self._ask(EtcdAccounts.jobs, although_away=True)
+
+    async def bar(self, name: str) -> None:
+        """The job of this name in etcd reads and writes nothing there any more.  Raises ClusterError."""
+        await self._ask(partial(EtcdAccounts.bar, job=name), although_away=True)
 
     async def keep(self) -> None:
         """Drop what deleted jobs had, now and then, until cancelled."""
@@ -164,8 +180,11 @@ class Accounts:
 
     # ---- etcd -------------------------------------------------------------------------------------------------------
 
-    async def _ask(self, question: Callable[[EtcdAccounts], Awaitable[Answer]]) -> Answer:
-        if self._clock() < self._away_until_s:
+    async def _ask(
+        self, question: Callable[[EtcdAccounts], Awaitable[Answer]], *, although_away: bool = False
+    ) -> Answer:
+        """`although_away`: a full etcd refuses to make accounts; who makes room asks it all the same."""
+        if self._clock() < self._away_until_s and not although_away:
             raise TemporaryError("etcd did not answer a moment ago", retry_after_s=AWAY_S)
         with self._translated():
             etcd = await self._open()
@@ -177,7 +196,7 @@ class Accounts:
         async with self._opening:
             if self._etcd is None:
                 cluster = text(await self._api.get(NAMESPACES, CLUSTER), "metadata", "uid")
-                etcd = EtcdAccounts(self._settings.config, cluster=cluster, is_separate=self.is_separate)
+                etcd = EtcdAccounts(self.settings.config, cluster=cluster, is_separate=self.is_separate)
                 try:
                     await self._check(etcd)
                 except BaseException:

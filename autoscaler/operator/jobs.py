@@ -132,6 +132,10 @@ class Jobs:
             uids = {uid_of(raw) for raw in self._ground.pods(record.job) if key_of(raw) in pods}
             self._records.change(record.job, told=record.told | uids)
 
+    def give_up(self, job: KubeJob, reason: str) -> None:
+        """The job fails, with these words."""
+        self._records.tell(job, lives.GivenUp(reason=reason))
+
     def may_write(self, job: KubeJob) -> bool:
         """Whether EDL acts on the job, or only shows what it would do."""
         return not self._is_frozen and job.spec.mode is Mode.MANAGE

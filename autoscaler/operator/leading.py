@@ -22,6 +22,7 @@ from typing import Final
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS
 from autoscaler.clusters.kubernetes.api.port import Api, Raw
+from autoscaler.clusters.kubernetes.building.names import job_key, split_store_name, store_name
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems, rank_problem
@@ -41,6 +42,7 @@ from autoscaler.operator.conditions import Kind
 from autoscaler.operator.definition import Definition
 from autoscaler.operator.ends import By, PodEnd
 from autoscaler.operator.error_listener import ErrorListener
+from autoscaler.operator.etcd_room import EtcdRoom
 from autoscaler.operator.events import Events, subject_of
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.ground import Ground
@@ -61,6 +63,7 @@ from autoscaler.operator.standing import has_ended, has_unstarted, is_gated, rol
 from autoscaler.operator.status import failing_status, status_of, wrong_status
 from autoscaler.operator.statuses import Statuses
 from autoscaler.operator.told import Told
+from autoscaler.operator.verdicts import TOO_MUCH_IN_ETCD
 
 SYNC_POLL_S: Final = 0.05
 KOPF_AGAIN_S: Final = 30.0
@@ -186,6 +189,8 @@ class Leading:
             tasks.create_task(self.objects.keep(self._owners), name="objects")
             if self._accounts is not None:
                 tasks.create_task(self._accounts.keep(), name="accounts")
+                room = EtcdRoom(self._accounts, barred=self._take_barred, metrics=self._metrics)
+                tasks.create_task(room.keep(), name="room in etcd")
             tasks.create_task(self.statuses.run(), name="statuses")
             tasks.create_task(self.events.run(), name="events")
             tasks.create_task(self._listen_to_users(), name="kopf")
@@ -338,6 +343,13 @@ class Leading:
             self.servers.forget(name)
             self.errors.forget(name)
             self._metrics.forget_job(name)
+
+    def _take_barred(self, name_in_etcd: str, words: str) -> None:
+        """The job may use etcd no more, so it can commit nothing: it is given up."""
+        namespace, name, _ = split_store_name(name_in_etcd)
+        job = self.ground.jobs.get(JobName(job_key(namespace, name)))
+        if job is not None and store_name(job.namespace, job.name, job.uid) == name_in_etcd:
+            self.jobs.give_up(job, f"{TOO_MUCH_IN_ETCD}: {words}; its checkpoints stand: make it anew to go on")
 
     def _take_left(self, job: KubeJob, role: Role, end: PodEnd) -> None:
         """A pod leaves, or has ended; what EDL sends away is told by its decision."""

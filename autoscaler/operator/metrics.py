@@ -32,6 +32,8 @@ class Metrics:
         self.registry: Final = CollectorRegistry()
         self.leading: Final = self._gauge("edl_operator_leading", "1 while this operator holds the lease.")
         self.view_age_s: Final = self._gauge("edl_view_age_seconds", "Age of the picture on which decisions rest.")
+        self._etcd = self._gauge("edl_etcd_bytes", "Of etcd's fullest member: used, its file, its quota.", ("what",))
+        self._etcd_full = self._gauge("edl_etcd_full", "1 while etcd takes no writes for lack of room.")
         self.decision_s: Final = Histogram(
             "edl_decision_seconds",
             "One pass of the loop: view, plan and writes.",
@@ -117,6 +119,12 @@ class Metrics:
             self._held_up.labels(*_where(job), holder).set(1)
         self._holders = now
 
+    def show_etcd(self, *, used_bytes: int, file_bytes: int, quota_bytes: int, is_full: bool) -> None:
+        """How full etcd is."""
+        for what, count in (("used", used_bytes), ("file", file_bytes), ("quota", quota_bytes)):
+            self._etcd.labels(what).set(count)
+        self._etcd_full.set(is_full)
+
     def count_error(self, name: JobName, step: str, again_at_s: float) -> None:
         """A step failed for this job, or object that is no job's, alone.  `again_at_s`: when it is tried again."""
         self._failed.setdefault(name, {})[step] = again_at_s
@@ -187,6 +195,8 @@ class Metrics:
     def forget_jobs(self) -> None:
         """Another operator tells of them now."""
         self.show_held_up(())
+        self._etcd.clear()
+        self._etcd_full.set(0)
         for name in {*self._conditions, *self._failed}:
             self.forget_job(name)
 

@@ -17,6 +17,9 @@ from autoscaler.operator.standing import is_ready
 _NOT_TRAINING: Final = frozenset({Why.PROBLEM, Why.MASTER_SILENT, Why.NO_LEADER, Why.MALFORMED_ANSWER})
 """Of Progressing: a matter more urgent than its size."""
 
+TOO_MUCH_IN_ETCD: Final = "it took more of etcd, which all jobs share, than is its due"
+"""How the message begins of a job that was given up for that (`etcd_room`)."""
+
 _NOT_ASKED: Final = frozenset({"NotActive", "Waiting"})
 _SERVING_AGAIN: Final = frozenset({Why.WAITING_FOR_SERVERS, Why.RESTORING})
 
@@ -200,6 +203,8 @@ def failure_reason(message: str) -> str:
         return "BackoffLimitExceeded"
     if "activeDeadlineSeconds" in message:
         return "DeadlineExceeded"
+    if message.startswith(TOO_MUCH_IN_ETCD):
+        return "EtcdBoundExceeded"
     return "GivenUp"
 
 

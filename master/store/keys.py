@@ -35,6 +35,14 @@ class JobKeys:
         return Key(f"{self.prefix}{name}")
 
     @property
+    def known(self) -> tuple[Key, ...]:
+        """All keys that a master writes, in etcd's order."""
+        return tuple(sorted((
+            self.leader, self.lineage, self.dataset, self.high_water, self.trainers, self.head, self.route, self.start,
+            self.servers, self.intents, self.backups,
+        )))  # fmt: skip
+
+    @property
     def leader(self) -> Key:
         """Bound to the leader's lease; its create revision is the term.  Written by campaigns only."""
         return self.named("leader")

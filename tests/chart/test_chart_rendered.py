@@ -171,6 +171,7 @@ def test_the_operator_makes_users_where_it_may_and_hands_on_none(values):
     variables = {one["name"] for one in operator["containers"][0]["env"]}
     assert {"EDL_ETCD_ADMIN_USER", "EDL_ETCD_ADMIN_PASSWORD_FILE"} <= variables
     assert not {"EDL_ETCD_USER", "EDL_ETCD_PASSWORD_FILE"} & variables
+    assert ("EDL_ETCD_KEEPS_ROOM" in variables) == (values == "own-etcd")  # others may use an external one
 
 
 def test_an_external_etcd_has_one_kind_of_user():

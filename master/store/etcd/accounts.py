@@ -4,6 +4,9 @@ For whoever makes and ends jobs, as a user with the role root.  What is made for
 made, under a prefix that no job reaches, and struck off last: `jobs` names everything that may be left, after a crash
 at any write too.  Every call may be repeated.
 
+A job that took more of etcd than is its due is barred: its user has the role `BARRED` in place of its own, for ever.
+That stands among etcd's users, which may be changed while etcd is full, and the next operator finds it there.
+
 Without such a user (`is_separate` False) jobs share what etcd lets everybody do, and only their keys are kept track of.
 
 Not here: which jobs there are, when theirs go (`autoscaler.operator.accounts`); what masters write (`store`).
@@ -25,6 +28,8 @@ from master.store.keys import JobKeys, Key
 
 READ_WRITE: Final = 2
 PAGE_KEYS: Final = 1000
+BARRED: Final = "edl-barred"
+"""A role that may do nothing.  No job's: theirs have dots in their names."""
 PAUSE_S: Final = 0.01
 """Between two changes of users: each one has the requests of everybody that are under way sent again (ADR 0165)."""
 
@@ -32,6 +37,7 @@ USER_UNKNOWN: Final = "user name not found"
 USER_EXISTS: Final = "user name already exists"
 ROLE_UNKNOWN: Final = "role name not found"
 ROLE_EXISTS: Final = "role name already exists"
+NOT_GRANTED: Final = "role is not granted to the user"
 
 
 class EtcdAccounts:
@@ -48,7 +54,10 @@ class EtcdAccounts:
         self._one_at_a_time = asyncio.Lock()
 
     async def make(self, job: str, password: str) -> None:
-        """The job's user has this password, and may read and write the job's keys and nothing else."""
+        """The job's user has this password, and may read and write the job's keys and nothing else.
+
+        Raises PermanentError for one that is barred.
+        """
         keys = JobKeys(job)
         async with self._one_at_a_time:
             await self._put_record(job)
@@ -66,6 +75,14 @@ class EtcdAccounts:
             if self.is_separate:
                 await self._change("RoleDelete", rpc.AuthRoleDeleteRequest(role=job), done=ROLE_UNKNOWN)
             await self._delete(self._record(job))
+
+    async def bar(self, job: str) -> None:
+        """The job's user reads and writes nothing any more, whatever `make` is asked for."""
+        async with self._one_at_a_time:
+            await self._change("RoleAdd", rpc.AuthRoleAddRequest(name=BARRED), done=ROLE_EXISTS)
+            await self._change("UserGrantRole", rpc.AuthUserGrantRoleRequest(user=job, role=BARRED), done=USER_UNKNOWN)
+            revoke = rpc.AuthUserRevokeRoleRequest(name=job, role=job)
+            await self._change("UserRevokeRole", revoke, done=(NOT_GRANTED, USER_UNKNOWN))
 
     async def jobs(self) -> tuple[str, ...]:
         """The names of all jobs of this cluster of which anything may be left."""
@@ -109,6 +126,8 @@ class EtcdAccounts:
 
     async def _make_user(self, job: str, password: str) -> None:
         user = await self._find("UserGet", rpc.AuthUserGetRequest(name=job), unknown=USER_UNKNOWN)
+        if user is not None and BARRED in user.roles:
+            raise PermanentError(f"the user of job {job} is barred: the job took too much of etcd. Make the job anew")
         is_new = user is None and await self._change(
             "UserAdd", rpc.AuthUserAddRequest(name=job, password=password), done=USER_EXISTS
         )
@@ -147,12 +166,12 @@ class EtcdAccounts:
                 return None
             raise
 
-    async def _change(self, name: str, request: Any, *, done: str = "") -> bool:
+    async def _change(self, name: str, request: Any, *, done: str | tuple[str, ...] = ()) -> bool:
         """True, or False for what stands already, as after an answer that was lost: then `done` is etcd's words."""
         try:
             await self._call(lambda channel: getattr(stubs.AuthStub(channel), name), request)
         except PermanentError as error:
-            if not done or done not in str(error):
+            if not any(words in str(error) for words in ((done,) if isinstance(done, str) else done)):
                 raise
             return False
         await asyncio.sleep(PAUSE_S)

@@ -1,0 +1,58 @@
+"""How much of etcd a job may take, and when somebody has to look (ADR 0165).  Pure.
+
+A master keeps eleven keys of at most 512 KiB, mostly a few kilobytes, and writes one now and then.  The bounds lie
+above what it can do by itself.  They are asked only once etcd fills: nobody is barred from an etcd with room for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from master.store.etcd.upkeep import EtcdSize, Standing
+
+MOST_KEYS: Final = 64
+MOST_BYTES: Final = 8 * 1024**2
+LEAST_BYTES: Final = 256 * 1024
+WINDOW_S: Final = 2.0
+MOST_WRITTEN_BYTES: Final = 8 * 1024**2
+"""By one job within `WINDOW_S`."""
+
+
+def is_pressed(size: EtcdSize) -> bool:
+    """Whether etcd fills: three quarters of its quota are what is left to find out who fills it."""
+    return size.is_full or size.used_bytes >= size.quota_bytes // 4 or size.file_bytes >= size.quota_bytes // 2
+
+
+def is_defragmentation_due(size: EtcdSize) -> bool:
+    """Whether half of a large file is free: the quota counts free pages as well."""
+    return size.file_bytes >= size.quota_bytes // 2 and size.used_bytes <= size.file_bytes // 2
+
+
+def may_disarm(size: EtcdSize) -> bool:
+    """Whether the alarm would not stand again with the next write."""
+    return size.is_full and size.file_bytes < size.quota_bytes // 10 * 9
+
+
+def most_bytes(size: EtcdSize, jobs: int) -> int:
+    """What may stand of each of so many jobs: together half of the quota, as long as that is enough for a master."""
+    return min(MOST_BYTES, max(LEAST_BYTES, size.quota_bytes // 2 // max(1, jobs)))
+
+
+def over_standing(standing: Mapping[str, Standing], *, most_bytes: int) -> Mapping[str, str]:
+    """The jobs of which too much stands, each with what it has, in words."""
+    return {
+        job: f"{one.keys:,} keys with {one.value_bytes:,} bytes or more (at most {MOST_KEYS} with {most_bytes:,})"
+        for job, one in standing.items()
+        if one.keys > MOST_KEYS or one.value_bytes > most_bytes
+    }
+
+
+def over_written(written: Mapping[str, int]) -> Mapping[str, str]:
+    """The jobs that write too much, each with how much, in words."""
+    return {
+        job: f"{count:,} bytes written within {WINDOW_S:g} s (at most {MOST_WRITTEN_BYTES:,})"
+        for job, count in written.items()
+        if count > MOST_WRITTEN_BYTES
+    }

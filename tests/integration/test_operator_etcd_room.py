@@ -1,0 +1,175 @@
+"""One job fills etcd, the others commit on: a real etcd with a small quota, a process that writes without pause."""
+
+import asyncio
+import json
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from autoscaler.errors import PermanentError
+from autoscaler.operator.accounts import Accounts
+from autoscaler.operator.etcd_room import EtcdRoom
+from autoscaler.operator.metrics import Metrics
+from master.store.etcd.upkeep import EtcdUpkeep
+from master.store.port import Committed, Put, Transaction, Unknown
+from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd, rpc
+from tests.integration.test_operator_accounts import Stage
+
+QUOTA_BYTES = 64 * 1024**2
+REFUSED_AT_MOST_S = 20.0
+"""From the first refusal of an honest commit to the last: two rounds, each within etcd's upkeep."""
+
+
+@pytest.fixture
+async def stage(etcd_binary, tmp_path):
+    async with guarded_etcd(etcd_binary, tmp_path / "guarded", f"--quota-backend-bytes={QUOTA_BYTES}") as config:
+        stage = Stage(config)
+        settings = replace(stage.accounts.settings, keeps_room=True)
+        stage.accounts = Accounts(stage.api, settings, may_write=lambda: stage.leads, clock=lambda: stage.now_s)
+        stage.lead()
+        async with stage.accounts:
+            yield stage
+
+
+@asynccontextmanager
+async def flood(stage, job, how):
+    """Runs until etcd turns it away, or the test ends."""
+    who = stage.credentials(job)
+    told = {"endpoint": stage.config.endpoints[0], "ca": stage.config.tls.ca.decode(), "how": how}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.etcd_flood"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        process.stdin.write(json.dumps(told | {"user": who.user, "password": who.password}).encode())
+        process.stdin.close()
+        async with asyncio.timeout(20):
+            assert await process.stdout.readline() == b"begins\n"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+class Honest:
+    """A master's commits, one after the other, each settled before the next: what was told stands."""
+
+    def __init__(self, store):
+        self.store = store
+        self.count = 0
+        self.news = asyncio.Event()
+        self.refused_s = []
+
+    async def more(self, count):
+        """So many from now on."""
+        reached = self.count + count
+        while self.count < reached:
+            self.news.clear()
+            await self.news.wait()
+
+    async def run(self):
+        loop = asyncio.get_running_loop()
+        leadership = await self.store.try_lead(holder="a", ttl_s=60)
+        while True:
+            value = b"%d" % (self.count + 1)
+            outcome = await self.store.commit(
+                Transaction(term=leadership.term, writes=(Put(self.store.keys.head, value),))
+            )
+            if isinstance(outcome, Unknown):
+                self.refused_s.append(loop.time())
+                standing = (await self.store.read((self.store.keys.head,))).try_value(self.store.keys.head)
+                assert standing in {b"%d" % self.count if self.count else None, value}
+                is_done = standing == value
+            else:
+                is_done = isinstance(outcome, Committed)
+                assert is_done
+            if is_done:
+                self.count += 1
+                self.news.set()
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", ["one key", "keys", "deleted"])
+async def test_a_job_that_fills_etcd_is_barred_and_the_others_commit_on(stage, how):
+    """Commits of an honest job go on within a bound, and stay; nothing told as committed is lost (A11, M6)."""
+    honest, hostile = await stage.start("digits"), await stage.start("squares")
+    store = stage.store(honest, stage.credentials(honest))
+    commits, barred = Honest(store), []
+    room = EtcdRoom(stage.accounts, barred=lambda name, words: barred.append((name, words)), metrics=Metrics())
+    async with asyncio.TaskGroup() as tasks:
+        committing = tasks.create_task(commits.run())
+        keeping = tasks.create_task(room.keep())
+        async with flood(stage, hostile, how) as process, asyncio.timeout(60):
+            await process.wait()
+            assert process.returncode == 0  # turned away: it has no rights any more
+            await commits.more(20)
+        committing.cancel()
+        keeping.cancel()
+    print(
+        how,
+        commits.count,
+        len(commits.refused_s),
+        commits.refused_s and commits.refused_s[-1] - commits.refused_s[0],
+        barred,
+    )
+    [(name, words)] = barred
+    assert name == stage.credentials(hostile).user
+    assert "at most" in words
+    if commits.refused_s:
+        assert commits.refused_s[-1] - commits.refused_s[0] < REFUSED_AT_MOST_S
+    assert (await store.read((store.keys.head,))).try_value(store.keys.head) == b"%d" % commits.count
+    await store.close()
+    with pytest.raises(PermanentError, match="barred"):
+        await stage.accounts.make(hostile, "again")
+
+
+async def test_nobody_is_barred_while_etcd_has_room(stage):
+    """A job with more than its bounds in an etcd that is far from full is left alone, and nothing is compacted."""
+    job = await stage.start("digits")
+    store = stage.store(job, stage.credentials(job))
+    async with asking(stage.config, credentials=stage.credentials(job)) as ask:
+        for number in range(100):
+            key = f"{store.keys.prefix}{number}".encode()
+            first = await ask("KV", "Put", rpc.PutRequest(key=key, value=b"x"))
+    room = EtcdRoom(stage.accounts, barred=lambda *_: pytest.fail("barred"), metrics=Metrics())
+    upkeep = EtcdUpkeep(stage.config)
+    assert not await room.look(upkeep)
+    async with asking(stage.config) as ask:
+        await ask("KV", "Range", rpc.RangeRequest(key=b"/", revision=first.header.revision - 50))
+    await upkeep.close()
+    await store.close()
+
+
+async def test_trimming_leaves_what_a_master_writes(stage):
+    """Head and the other known keys stand; unknown ones, and known ones larger than a master writes, are gone."""
+    job, other = await stage.start("digits"), await stage.start("squares")
+    store, beside = (stage.store(one, stage.credentials(one)) for one in (job, other))
+    async with asking(stage.config) as ask:
+        for key in (*store.keys.known, *beside.keys.known, store.keys.named("zzz"), store.keys.named("headx")):
+            await ask("KV", "Put", rpc.PutRequest(key=key.encode(), value=b"1"))
+        await ask("KV", "Put", rpc.PutRequest(key=store.keys.route.encode(), value=b"x" * 600_000))
+    upkeep = EtcdUpkeep(stage.config)
+    await upkeep.trim(store.keys.job)
+    async with asking(stage.config) as ask:
+        found = await ask("KV", "Range", rpc.RangeRequest(key=b"/edl/v1/jobs/", range_end=b"/edl/v1/jobs0"))
+    wanted = {*store.keys.known, *beside.keys.known} - {store.keys.route}
+    assert {kv.key.decode() for kv in found.kvs} == wanted
+    for one in (upkeep, store, beside):
+        await one.close()
+
+
+async def test_a_barred_job_stays_barred_for_the_next_operator(stage):
+    """Whoever leads next makes its user good again after no look at its Secret; only its own end takes it away."""
+    job = await stage.start("digits")
+    name = stage.credentials(job).user
+    await stage.accounts.bar(name)
+    await stage.accounts.bar(name)  # may be repeated
+    stage.lead()
+    with pytest.raises(PermanentError, match="barred"):
+        await stage.objects.prepare(job)
+    async with asking(config_of(stage.config, ROOT)) as ask:
+        assert list((await ask("Auth", "UserGet", rpc.AuthUserGetRequest(name=name))).roles) == ["edl-barred"]
