@@ -47,7 +47,10 @@ from autoscaler.errors import in_words
 from autoscaler.planner.job_draft import JobDraft
 
 MOST_FOUND: Final = 16
-"""Jobs found at fault in one pass: each costs another try of the whole, and the loop has more to do than to plan."""
+"""Faults found in one pass: each costs another try of the whole, and the loop has more to do than to plan.
+
+A job with which planning fails is one; where it fails with the stand-in too, the job is two.
+"""
 
 NEVER_S: Final = 1e15
 """An instant that does not come: what stands in for a job creates nothing."""
@@ -134,7 +137,14 @@ def stand_in(job: Job, pods: Sequence[Pod]) -> Job | None:
         weight=job.weight,
         grace_s=job.grace_s,
         hold_until_s=NEVER_S,
-        trainer=TrainerSpec(shape=trainers[0].shape, min_replicas=job.trainer.min_replicas, max_replicas=len(trainers)),
+        trainer=TrainerSpec(
+            shape=trainers[0].shape,
+            min_replicas=job.trainer.min_replicas,
+            max_replicas=len(trainers),
+            step=job.trainer.step,
+            powers_of_two=job.trainer.powers_of_two,
+            per_node=job.trainer.per_node,
+        ),
         servers=ServerSpec(shape=servers[0].shape, min_replicas=count, max_replicas=count) if servers else None,
         master=MasterSpec(shape=Shape(requests=NOTHING), replicas=0),
     )

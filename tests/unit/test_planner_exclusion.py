@@ -11,6 +11,7 @@ import pkgutil
 import sys
 import types
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -269,6 +270,25 @@ def test_excluded_job_never_falls_below_its_minimum_nor_grows(monkeypatch):
         cluster.lose(f"w{number}")
     driver.settle()
     assert trainers(cluster, "bad") == 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "target"), [({"powers_of_two": True}, 4), ({"step": 3}, 5), ({"per_node": 2, "step": 2}, 6)]
+)
+def test_excluded_job_gives_way_to_a_size_that_it_may_have(monkeypatch, sizes, target):
+    """One web pod takes from 8 trainers what it takes from a job that can be planned: a whole step (A1, A11)."""
+    spec = job("bad", low=2, high=8)
+    spec = replace(spec, trainer=replace(spec.trainer, **sizes))
+    cluster = MemoryCluster([node("a"), node("b")], [spec])
+    driver = Driver(cluster, CALM)
+    driver.settle()
+    cluster.put(web("w", since_s=cluster.now_s))
+    as_planned = plan(cluster.view(), CALM, cluster.now_s)
+    fail_as_written(monkeypatch, "bad")
+    made = plan(cluster.view(), CALM, cluster.now_s)
+    assert [one.job for one in made.excluded] == ["bad"]
+    assert decision(as_planned, "bad").target == decision(made, "bad").target == target
+    assert {action.pod for action in made.actions} == {action.pod for action in as_planned.actions}
 
 
 def test_gang_starts_in_the_surplus_of_an_excluded_job(monkeypatch):
