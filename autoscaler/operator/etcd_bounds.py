@@ -1,7 +1,8 @@
 """How much of etcd a job may take, and when somebody has to look (ADR 0165).  Pure.
 
-A master keeps eleven keys of at most 512 KiB, mostly a few kilobytes, and writes one now and then.  The bounds lie
-above what it can do by itself.  They are asked only once etcd fills: nobody is barred from an etcd with room for all.
+A master keeps eleven keys, mostly a few kilobytes.  The largest is the list of moves under way, 190 bytes for each of
+at most 4,096 buckets and never above 512 KiB, written anew as each move ends: megabytes a second while servers change.
+The bounds lie above that.  They are asked only once etcd fills: nobody is barred from an etcd with room for all.
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ if TYPE_CHECKING:
 
 MOST_KEYS: Final = 64
 MOST_BYTES: Final = 8 * 1024**2
-LEAST_BYTES: Final = 256 * 1024
+LEAST_BYTES: Final = 1024**2
 WINDOW_S: Final = 2.0
-MOST_WRITTEN_BYTES: Final = 8 * 1024**2
-"""By one job within `WINDOW_S`."""
 
 
 def is_pressed(size: EtcdSize) -> bool:
@@ -49,10 +48,15 @@ def over_standing(standing: Mapping[str, Standing], *, most_bytes: int) -> Mappi
     }
 
 
-def over_written(written: Mapping[str, int]) -> Mapping[str, str]:
+def most_written(size: EtcdSize) -> int:
+    """What one job may write within `WINDOW_S`: 32 MiB of 2 GiB.  History is compacted as often."""
+    return size.quota_bytes // 64
+
+
+def over_written(written: Mapping[str, int], *, most_bytes: int) -> Mapping[str, str]:
     """The jobs that write too much, each with how much, in words."""
     return {
-        job: f"{count:,} bytes written within {WINDOW_S:g} s (at most {MOST_WRITTEN_BYTES:,})"
+        job: f"{count:,} bytes written within {WINDOW_S:g} s (at most {most_bytes:,})"
         for job, count in written.items()
-        if count > MOST_WRITTEN_BYTES
+        if count > most_bytes
     }

@@ -15,12 +15,12 @@ from typing import Final
 from autoscaler.errors import ClusterError
 from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.etcd_bounds import (
-    MOST_WRITTEN_BYTES,
     WINDOW_S,
     is_defragmentation_due,
     is_pressed,
     may_disarm,
     most_bytes,
+    most_written,
     over_standing,
     over_written,
 )
@@ -71,19 +71,20 @@ class EtcdRoom:
         names = await self._accounts.names()
         most = most_bytes(size, len(names))
         standing = {name: await upkeep.standing(name, most_bytes=most) for name in names}
-        await self._bar(upkeep, over_standing(standing, most_bytes=most))
+        await self._bar(upkeep, over_standing(standing, most_bytes=most), most)
         await self._make_room(upkeep)
-        written = await upkeep.written(window_s=WINDOW_S, most_bytes=MOST_WRITTEN_BYTES)
-        over = over_written({name: count for name, count in written.items() if name in names})
-        await self._bar(upkeep, over)
+        written = await upkeep.written(window_s=WINDOW_S, most_bytes=most_written(size))
+        ours = {name: count for name, count in written.items() if name in names}
+        over = over_written(ours, most_bytes=most_written(size))
+        await self._bar(upkeep, over, most)
         if over:
             await self._make_room(upkeep)
         return True
 
-    async def _bar(self, upkeep: EtcdUpkeep, over: Mapping[str, str]) -> None:
+    async def _bar(self, upkeep: EtcdUpkeep, over: Mapping[str, str], most: int) -> None:
         for name, words in over.items():
             await self._accounts.bar(name)
-            await upkeep.trim(name)
+            await upkeep.trim(name, most_bytes=most)
             log.warning("job %s has lost its rights in etcd: %s", name, words)
             self._barred(name, words)
 

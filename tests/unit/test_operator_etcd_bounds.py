@@ -10,11 +10,11 @@ from autoscaler.operator.etcd_bounds import (
     LEAST_BYTES,
     MOST_BYTES,
     MOST_KEYS,
-    MOST_WRITTEN_BYTES,
     is_defragmentation_due,
     is_pressed,
     may_disarm,
     most_bytes,
+    most_written,
     over_standing,
     over_written,
 )
@@ -52,7 +52,8 @@ def test_all_jobs_together_have_half_of_the_quota_at_most():
     quota = 2 * 1024**3
     assert most_bytes(size(0, 0, quota=quota), 0) == MOST_BYTES > len(JobKeys("a").known) * MAX_VALUE_BYTES
     assert most_bytes(size(0, 0, quota=quota), 1024) * 1024 == quota // 2
-    assert most_bytes(size(0, 0, quota=quota), 100_000) == LEAST_BYTES
+    assert most_bytes(size(0, 0, quota=quota), 100_000) == LEAST_BYTES > MAX_VALUE_BYTES
+    assert most_written(size(0, 0, quota=quota)) == 32 * 1024**2
 
 
 def test_only_who_is_over_its_bounds_is_named_with_its_numbers():
@@ -64,7 +65,7 @@ def test_only_who_is_over_its_bounds_is_named_with_its_numbers():
     over = over_standing(standing, most_bytes=100)
     assert set(over) == {"many", "large"}
     assert "101 bytes" in over["large"]
-    assert set(over_written({"at": MOST_WRITTEN_BYTES, "fast": MOST_WRITTEN_BYTES + 1})) == {"fast"}
+    assert set(over_written({"at": 100, "fast": 101}, most_bytes=100)) == {"fast"}
 
 
 def test_every_key_of_a_job_is_known():

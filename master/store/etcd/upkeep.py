@@ -28,7 +28,6 @@ from master.store.etcd.config import EtcdConfig
 from master.store.etcd.requests import prefix_end
 from master.store.etcd.stubs import rpc, stubs
 from master.store.keys import JobKeys, Key
-from master.store.port import MAX_VALUE_BYTES
 
 JOBS: Final = Key("/edl/v1/jobs/")
 DEFAULT_QUOTA_BYTES: Final = 2 * 1024**3  # etcd's own, of a version that does not say it
@@ -125,8 +124,11 @@ class EtcdUpkeep:
         finally:
             stream.cancel()
 
-    async def trim(self, job: str) -> None:
-        """Of the job's keys stand those that a master writes, each no larger than it writes them: head is not lost."""
+    async def trim(self, job: str, *, most_bytes: int) -> None:
+        """Of the job's keys stand those that a master writes, with so many bytes together: head, which is short, does.
+
+        Each has an equal share of `most_bytes`; what is longer is gone.
+        """
         keys = JobKeys(job)
         known = [key.encode() for key in keys.known]
         for start, end in pairwise([keys.prefix.encode(), *known, prefix_end(keys.prefix)]):
@@ -134,7 +136,7 @@ class EtcdUpkeep:
             await self._keys("DeleteRange", rpc.DeleteRangeRequest(key=after, range_end=end))
         for key in known:
             found = (await self._keys("Range", rpc.RangeRequest(key=key))).kvs
-            if found and len(found[0].value) > MAX_VALUE_BYTES:
+            if found and len(found[0].value) > most_bytes // len(known):
                 await self._keys("DeleteRange", rpc.DeleteRangeRequest(key=key))
 
     async def compact(self) -> None:
