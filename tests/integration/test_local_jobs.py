@@ -127,7 +127,7 @@ async def test_servers_come_and_go_and_the_master_is_told_how_many(tmp_path):
     told = []
 
     async def look_at(_):
-        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=told[-1] if told else 1)
+        return JobProgress(phase=JobPhase.TRAINING, term=1, servers_wanted=told[-1] if told else 1)
 
     async def set_servers(_, count):
         told.append(count)
@@ -181,7 +181,7 @@ async def test_a_number_that_holds_is_told_though_its_answer_came_too_late(tmp_p
     told = []
 
     async def look_at(_):
-        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=told[-1] if told else 1)
+        return JobProgress(phase=JobPhase.TRAINING, term=1, servers_wanted=told[-1] if told else 1)
 
     async def set_servers(_, count):
         told.append(count)
@@ -200,7 +200,7 @@ async def test_a_server_that_had_given_everything_away_has_lost_nothing_however_
     """Its master says how much it owned; one that leaves gets no more."""
 
     async def look_at(_):
-        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=1, lineage=1, buckets=((0, 0),))
+        return JobProgress(phase=JobPhase.TRAINING, term=1, servers_wanted=1, lineage=1, buckets=((0, 0),))
 
     slow = template("sh", "-c", "trap 'exit 7' TERM; echo up; while :; do sleep 0.1; done", grace_s=60.0)
     async with running(tmp_path, look_at=look_at) as cluster:
@@ -217,7 +217,7 @@ async def test_a_server_killed_with_the_only_copy_is_told_with_what_follows(tmp_
     """It starts again at once, and without its memory."""
 
     async def look_at(_):
-        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=1, lineage=1, buckets=((0, 12),))
+        return JobProgress(phase=JobPhase.TRAINING, term=1, servers_wanted=1, lineage=1, buckets=((0, 12),))
 
     async with running(tmp_path, look_at=look_at) as cluster:
         await start(cluster, job(server=template()))
@@ -236,7 +236,7 @@ async def test_place_of_a_drained_server_is_taken_at_once_under_another_number(t
     lineage, told = [0], []
 
     async def look_at(_):
-        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=told[-1] if told else 1, lineage=lineage[0])
+        return JobProgress(phase=JobPhase.TRAINING, term=1, servers_wanted=told[-1] if told else 1, lineage=lineage[0])
 
     async def set_servers(_, count):
         told.append(count)
@@ -263,7 +263,7 @@ async def test_number_that_the_master_refuses_is_told_once(tmp_path):
     told = []
 
     async def look_at(_):
-        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=1)
+        return JobProgress(phase=JobPhase.TRAINING, term=1, servers_wanted=1)
 
     async def set_servers(_, count):
         told.append(count)
@@ -301,7 +301,7 @@ async def test_servers_of_a_job_that_stops_are_not_taken_from_its_master(tmp_pat
     told = []
 
     async def look_at(_):
-        return JobProgress(phase=JobPhase.TRAINING, servers_wanted=2)
+        return JobProgress(phase=JobPhase.TRAINING, term=1, servers_wanted=2)
 
     async def set_servers(_, count):
         told.append(count)

@@ -9,7 +9,7 @@ from master.api.status import JobPhase
 
 
 def progress(*, wanted=2, buckets=(), phase=JobPhase.TRAINING, **more):
-    return JobProgress(phase=phase, servers_wanted=wanted, buckets=buckets, **more)
+    return JobProgress(**{"phase": phase, "term": 1, "servers_wanted": wanted, "buckets": buckets} | more)
 
 
 class StandInMaster:
