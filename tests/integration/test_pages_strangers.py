@@ -12,7 +12,7 @@ import pytest
 from autoscaler.operator.health import State, health_pages
 from autoscaler.operator.settings import Address
 from master.api.pages import Kept, Page, listen_at, serving
-from tests.integration.master_stage import MasterProcess, ask_status, running, until_it_leads
+from tests.integration.master_stage import MasterProcess, ask_status, running, until, until_it_leads
 from tests.integration.test_master_doors import free_port
 from tests.integration.test_master_strangers import count
 
@@ -85,7 +85,12 @@ async def test_strangers_at_the_operators_port_keep_no_probe_out(said):
     """They kept every descriptor that the operator could have, so that the kubelet killed it."""
     async with health(render=lambda: LARGE) as port, strangers(port, 300, said):
         assert await get(port, "/healthz") == ("HTTP/1.1 200 OK", b"ok\n")
-        assert taken_at(port) < 280
+        await until(lambda: holds_few(port), budget_s=10.0)  # within 15 s all of them are over anyway
+
+
+async def holds_few(port):
+    """Whether the listening process has let go of those that made way for newer ones."""
+    return taken_at(port) < 280
 
 
 def taken_at(port):
