@@ -125,13 +125,13 @@ class JobErrors:
             if step in errors and now_s < errors[step].again_at_s
         }
 
-    def left_out(self, step: Step, *, most_tried: int) -> Mapping[JobName, str]:
-        """The jobs without which a round is made, and why: all that have failed at the step but those tried again.
+    def left_out(self, step: Step, jobs: Collection[JobName], *, most_tried: int) -> Mapping[JobName, str]:
+        """Those of the jobs without which a round is made, and why: all that failed at the step but those tried again.
 
         Of those whose pause is over at most `most_tried` are tried in one round, who has waited longest first.
         """
         now_s = self._clock()
-        failing = {job: errors[step] for job, errors in self._errors.items() if step in errors}
+        failing = {job: errors[step] for job, errors in self._errors.items() if step in errors and job in jobs}
         due = sorted((error.again_at_s, job) for job, error in failing.items() if error.again_at_s <= now_s)
         tried = {job for _, job in due[:most_tried]}
         return {job: error.problem for job, error in failing.items() if job not in tried}
@@ -204,9 +204,16 @@ class JobErrors:
         self._errors.pop(job, None)
 
     def keep_only(self, jobs: Collection[JobName], step: Step) -> None:
-        """Forget the failures of this step of jobs that are gone."""
-        for job in [job for job, errors in self._errors.items() if step in errors and job not in jobs]:
-            self.clear(job, step)
+        """Forget the failures of this step of other jobs, once the longest pause since is over.
+
+        A job that is missing for a round is not gone: its owner may have made it invalid.  Who knows that it is gone
+        calls `forget`.
+        """
+        since_s = self._clock() - LONGEST_PAUSE_S
+        old = [job for job, errors in self._errors.items() if step in errors and errors[step].at_s <= since_s]
+        for job in old:
+            if job not in jobs:
+                self.clear(job, step)
 
 
 class Wall:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -121,11 +121,12 @@ class Loop:
         """Make one pass and return what it did.  With a frozen policy nothing is written."""
         async with asyncio.timeout(CALL_LIMIT_S):
             view = self._held_back((await self._cluster.observe()).evolve(history=self._history))
-        paused = self._errors.left_out(JobStep.PLAN, most_tried=MOST_TRIED)
-        unmodelled = self._errors.left_out(JobStep.RECLAIM, most_tried=1)
+        names = {job.name for job in view.jobs}
+        paused = self._errors.left_out(JobStep.PLAN, names, most_tried=MOST_TRIED)
+        unmodelled = self._errors.left_out(JobStep.RECLAIM, names, most_tried=1)
         now_s = self._cluster.now()
         decided = plan(view, self.policy, now_s, memo=self._memo, excluded=paused, unmodelled=unmodelled)
-        self._note_excluded(decided, view)
+        self._note_excluded(decided, names)
         self._remember(decided)
         applied = await self._carry_out(decided) if decided.actions and not self.policy.is_frozen else ()
         done = Step(plan=decided, applied=applied)
@@ -204,7 +205,7 @@ class Loop:
         ]
         return view.evolve(jobs=held) if held else view
 
-    def _note_excluded(self, decided: Plan, view: ClusterView) -> None:
+    def _note_excluded(self, decided: Plan, names: Collection[JobName]) -> None:
         """Keep with which jobs planning fails; who was planned is as before, and who was not reached stays as noted."""
         for one in decided.excluded:
             if one.error is not None:
@@ -218,7 +219,7 @@ class Loop:
                 self._errors.clear(decision.job, JobStep.PLAN)
                 self._errors.clear(decision.job, JobStep.RECLAIM)
         for step in (JobStep.PLAN, JobStep.RECLAIM):
-            self._errors.keep_only({job.name for job in view.jobs}, step)
+            self._errors.keep_only(names, step)
 
     def _remember(self, decided: Plan) -> None:
         """Keep the plan, its memory, and the decisions that are news."""

@@ -171,8 +171,9 @@ class Demand:
 class ExcludedJob:
     """A job with which planning failed, and that was left out (A11).
 
-    `is_unmodelled`: planning failed also with what stood in for it, so that its surplus gives way to nobody.  `error`
-    and `reclaim_error`: of the one and of the other, where found in this pass, for the log.
+    `is_unmodelled`: nothing that stood in for it was planned, so that its surplus gives way to nobody: planning failed
+    with that too, or the pass was given up.  `error` and `reclaim_error`: of the job and of what stood in for it, where
+    found in this pass, for the log.
     """
 
     job: JobName

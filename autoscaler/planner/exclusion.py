@@ -69,8 +69,8 @@ def plan_without(
     """Return the plan for the jobs with which planning succeeds; `excluded` names the others.
 
     `known`: jobs to be left out from the start, and why; `unmodelled`: those of them that have no stand-in either.
-    Where too many more are found at once, nothing is planned in this pass, and the next one is to begin with them left
-    out.  Raises what no job explains.
+    Where too many more are found at once, nothing is planned in this pass, no stand-in either, and the next one is to
+    begin with them left out.  Raises what no job explains.
     """
     names = {job.name for job in view.jobs}
     excluded = {
@@ -95,6 +95,7 @@ def plan_without(
             if tries := tries - 1:
                 continue
             decided = Plan(revision=view.revision, planned_at_s=now_s, history=view.history, replan_at_s=now_s)
+            excluded = {name: replace(one, is_unmodelled=True) for name, one in excluded.items()}
         return _with_excluded(decided, view, excluded.values()) if excluded else decided
 
 

@@ -134,11 +134,16 @@ def test_edit_ends_a_pause_and_comes_no_more_often_than_every_ten_seconds(errors
     assert not errors.is_paused(JOB, Step.LIFE)
 
 
-def test_failures_of_jobs_that_are_gone_are_forgotten(errors):
-    """Nothing is kept of them."""
+def test_failures_of_jobs_that_are_gone_are_forgotten(errors, now):
+    """Nothing is kept of them, once a job that is only missing for a while would have had its longest pause."""
     fail(errors, ValueError("once"), step=Step.PLAN)
     fail(errors, ValueError("once"))
     errors.keep_only({OTHER}, Step.PLAN)
-    assert errors.paused(Step.PLAN) == {}
+    assert errors.fails(JOB, Step.PLAN)
+    now[0] += LONGEST_PAUSE_S
+    errors.keep_only({JOB}, Step.PLAN)
+    assert errors.fails(JOB, Step.PLAN)
+    errors.keep_only({OTHER}, Step.PLAN)
+    assert not errors.fails(JOB, Step.PLAN)
     errors.forget(JOB)
     assert errors.problem(JOB) == ""

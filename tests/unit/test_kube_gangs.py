@@ -1,5 +1,6 @@
 """Pods tied to a node that are not bound there: one race lost, then the job waits."""
 
+import math
 from dataclasses import replace
 
 from hypothesis import given
@@ -34,7 +35,7 @@ def gang(*, bound=(), unbound=(), is_starting=True):
 def look(starts, standing, now_s):
     """All jobs that stand, and none with which anything is wrong."""
     jobs = {item.job for item in standing}
-    return gangs.look(starts, standing, now_s, jobs=jobs, errors=JobErrors(lambda: now_s))
+    return gangs.look(starts, standing, now_s, jobs=jobs, managed=jobs, errors=JobErrors(lambda: now_s))
 
 
 def wake_at_s(starts):
@@ -196,8 +197,19 @@ def test_a_job_that_is_gone_is_forgotten():
 def test_a_job_of_which_nothing_can_be_said_keeps_its_limits_and_its_pause():
     """A fault of EDL with one look is no end of its start, and lifts no pause (A11)."""
     starts, _ = look(refuse(Starts(), JOB, 0.0, "no"), [gang(unbound=("trainer-0",))], 1.0)
-    kept, lost = gangs.look(starts, [], 2.0, jobs={JOB}, errors=JobErrors(lambda: 2.0))
+    kept, lost = gangs.look(starts, [], 2.0, jobs={JOB}, managed={JOB}, errors=JobErrors(lambda: 2.0))
     assert (kept, lost) == (starts, ())
+
+
+def test_a_job_that_is_not_managed_for_a_while_keeps_what_it_has_lost():
+    """Its pause goes on; no pod of it is waited for meanwhile."""
+    refused = refuse(Starts(), JOB, 0.0, "no")
+    starts, _ = look(refused, [gang(unbound=("trainer-0",))], 1.0)
+    kept, lost = gangs.look(starts, [], 2.0, jobs={JOB}, managed=set(), errors=JobErrors(lambda: 2.0))
+    assert (kept, lost, wake_at_s(kept)) == (refused, (), math.inf)
+    starts, _ = look(Starts(), [gang(unbound=("trainer-0",))], 1.0)
+    kept, _ = gangs.look(starts, [], 2.0, jobs={JOB}, managed=set(), errors=JobErrors(lambda: 2.0))
+    assert kept == Starts()
 
 
 def test_a_fault_with_one_job_is_noted_and_the_other_loses_its_race():
@@ -211,7 +223,8 @@ def test_a_fault_with_one_job_is_noted_and_the_other_loses_its_race():
         gang(unbound=("trainer-0",)),
     ]
     errors = JobErrors(lambda: BIND_LIMIT_S)
-    starts, lost = gangs.look(starts, standing, BIND_LIMIT_S, jobs={poisoned, JOB}, errors=errors)
+    jobs = {poisoned, JOB}
+    starts, lost = gangs.look(starts, standing, BIND_LIMIT_S, jobs=jobs, managed=jobs, errors=errors)
     assert [one.job for one in lost] == [JOB]
     assert errors.fails(poisoned, Step.RACE)
     assert starts.account(poisoned) == before

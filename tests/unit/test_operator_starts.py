@@ -251,6 +251,43 @@ async def test_a_job_that_was_refused_is_tried_again_as_soon_as_it_is_edited():
     assert admitted(term)[0] == "True"
 
 
+@pytest.mark.parametrize(
+    "away", [{"runPolicy": {"suspend": True}}, {"mode": "observe"}, {"trainer": {"minReplicas": -1}}]
+)
+async def test_an_edit_there_and_one_back_lift_no_pause(away):
+    """A job that is suspended, observed or invalid for a while has been refused all the same: once in 10 s at most."""
+    term = Term(around=lambda bench: Refusing(bench.api, INVALID, is_late=False))
+    right = small()["spec"]
+    add_job(term.server, small())
+    refused_at_s = []
+    for number in range(60):
+        edit(term, right | away if number % 2 else right)
+        await step(term)
+        if (race := term.leading.cluster.race(OTHER)).refused_at_s not in refused_at_s:
+            refused_at_s.append(race.refused_at_s)
+    assert all(later - before >= 10.0 for before, later in pairwise(refused_at_s) if before)
+    assert race.refused >= 4
+
+
+async def test_another_job_under_the_old_name_begins_anew():
+    """What was refused was another one: its UID says so."""
+    term = Term(around=lambda bench: Refusing(bench.api, INVALID, is_late=False))
+    add_job(term.server, small())
+    await step(term, USUAL_STEPS)
+    assert term.leading.cluster.race(OTHER).refused == 1
+    before = term.server.get(TRAINING_JOBS, "team-a", "aaa")
+    term.server.rewrite(TRAINING_JOBS, before, before | {"metadata": before["metadata"] | {"uid": "another"}})
+    term.api.error = None
+    await step(term, USUAL_STEPS)
+    assert "aaa-master" in names(term, DEPLOYMENTS)
+
+
+def edit(term, spec):
+    before = term.server.get(TRAINING_JOBS, "team-a", "aaa")
+    metadata = before["metadata"] | {"generation": before["metadata"]["generation"] + 1}
+    term.server.rewrite(TRAINING_JOBS, before, before | {"metadata": metadata, "spec": spec})
+
+
 async def test_a_fault_with_a_refused_jobs_gang_lifts_no_pause(monkeypatch):
     """What was remembered of it is not forgotten because one look at it fails (A11)."""
     term = Term(around=lambda bench: Refusing(bench.api, INVALID, is_late=False))

@@ -129,20 +129,32 @@ class Starts:
 
 
 def look(
-    starts: Starts, standing: Iterable[Standing], now_s: float, *, jobs: Collection[JobName], errors: JobErrors
+    starts: Starts,
+    standing: Iterable[Standing],
+    now_s: float,
+    *,
+    jobs: Collection[JobName],
+    managed: Collection[JobName],
+    errors: JobErrors,
 ) -> tuple[Starts, tuple[Lost, ...]]:
     """Take in what stands of jobs.  `jobs`: all that there are; the others are forgotten.
 
-    The account of a job stays as it was while nobody can say what stands of it, and while taking that in fails: its
-    pause and its limits go on (`errors`, A11).
+    Of a job that is not `managed` (suspended, say, or invalid) what it has lost stays: an edit there and one back lift
+    no pause.  The account of one that is stays as it was while nobody can say what stands of it, and while taking that
+    in fails: its pause and its limits go on (`errors`, A11).
     """
     items = [item for item in standing if not errors.is_paused(item.job, Step.RACE)]
     limit_s = bind_limit_s(sum(len(item.unbound) for item in items))
-    accounts = {job: account for job, account in starts.accounts.items() if job in jobs}
+    kept = {job: account for job, account in starts.accounts.items() if job in jobs}
+    accounts = {
+        job: account if job in managed else Account(race=account.race)
+        for job, account in kept.items()
+        if job in managed or account.race != Race()
+    }
     lost: list[Lost] = []
     for item in items:
         with errors.around(item.job, Step.RACE):
-            account, gone = take_in(starts.account(item.job), item, now_s, limit_s)
+            account, gone = take_in(kept.get(item.job, Account()), item, now_s, limit_s)
             accounts.pop(item.job, None)
             if account != Account():
                 accounts[item.job] = account

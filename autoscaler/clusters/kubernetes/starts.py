@@ -91,6 +91,7 @@ class Gangs:
         self._lifts: dict[JobName, Lift] = {}
         self._masterless: set[JobName] = set()  # all that they need but their master was bound at the last look
         self._settled_at_s = -inf
+        self._uids: Mapping[JobName, str] = {}  # of all jobs that could be read, when they could be last
 
     async def admit(self, action: AdmitGang, view: ClusterView, newest: Callable[[], ClusterView]) -> Outcome:
         """Start a gang whole or not at all.  `view` is of this instant, `newest` gives later ones."""
@@ -129,8 +130,10 @@ class Gangs:
         standing = {job.key: found for job, found in looked if found is not None}
         self._pods.forget_gone()
         self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
-        names = {job.key for job in managed}
-        self.starts, lost = gangs.look(self.starts, standing.values(), now_s, jobs=names, errors=self._errors)
+        names, staying = {job.key for job in managed}, self._staying()
+        self.starts, lost = gangs.look(
+            self.starts, standing.values(), now_s, jobs=staying, managed=names, errors=self._errors
+        )
         given_up = {one.job for one in lost}
         whole = [
             job
@@ -196,6 +199,13 @@ class Gangs:
         """The jobs that want to run and for which EDL writes: none under a freeze, none only observed (rule 20)."""
         wanting = self._views.jobs.active().values()
         return [] if self._is_frozen else [job for job in wanting if job.spec.mode is Mode.MANAGE]
+
+    def _staying(self) -> set[JobName]:
+        """All jobs that there are, those too that cannot be read, but not another one under an old name."""
+        before, known, wrong = self._uids, self._views.jobs.known, self._views.jobs.wrong
+        self._uids = {name: before[name] for name in wrong if name in before}
+        self._uids |= {name: job.uid for name, job in known.items()}
+        return {*wrong, *(name for name, job in known.items() if before.get(name, job.uid) == job.uid)}
 
     def _masters_at_s(self) -> dict[JobName, float]:
         """When each master that is missing may come: after a lost race, and after a fault of EDL."""
