@@ -23,6 +23,7 @@ from master.job.domain import (
     Intent,
     IntentsRecord,
     LineageRecord,
+    MemberKey,
     Origin,
     RaiseLineage,
     RecordDataset,
@@ -36,6 +37,7 @@ from master.job.domain import (
 from master.record_forms import encode_record, try_record
 from master.store.keys import JobKeys, Key
 from master.store.port import (
+    MAX_VALUE_BYTES,
     Absent,
     Comparison,
     Delete,
@@ -136,8 +138,7 @@ def transaction_of(write: Write, keys: JobKeys, term: Term, *, number: Entry | N
                 require=(Absent(keys.dataset),),
             )
         case ReserveHighWater():
-            named = Put(keys.trainers, encode_record(TrainersRecord(trainers=write.trainers)))
-            return _with_number(write.below, keys.high_water, term, number, named)
+            return _with_number(write.below, keys.high_water, term, number, _trainers(write.trainers, keys))
         case RecordServers():
             return _with_number(write.count, keys.servers, term, number)
         case _:
@@ -195,9 +196,15 @@ def _as_read(keys: Iterable[Key], before: Snapshot) -> tuple[Comparison, ...]:
     return tuple(Absent(key) if value is None else ValueIs(key, value) for key, value in found)
 
 
-def _with_number(count: int, key: Key, term: Term, before: Entry | None, *others: Put) -> Transaction:
+def _with_number(count: int, key: Key, term: Term, before: Entry | None, *others: Put | Delete) -> Transaction:
     is_as_read = Absent(key) if before is None else UnchangedSince(key, before.mod_revision)
     return Transaction(term=term, writes=(Put(key, str(count).encode()), *others), require=(is_as_read,))
+
+
+def _trainers(trainers: tuple[MemberKey, ...] | None, keys: JobKeys) -> Put | Delete:
+    """Absent where a next master is to take them for unknown, and where their names are more than a value may have."""
+    value = None if trainers is None else encode_record(TrainersRecord(trainers=trainers))
+    return Delete(keys.trainers) if value is None or len(value) > MAX_VALUE_BYTES else Put(keys.trainers, value)
 
 
 def _backups(backups: Backups | None, keys: JobKeys) -> Put | Delete:

@@ -86,6 +86,7 @@ from master.job.state import JobState, Moves, Scale, Stage, Step, Turn
 
 def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> Step:
     """A new master: adopt at most one manifest, finish what is unfinished, then grant (rules 17, 18)."""
+    reserved, holding = reserving.begun(durable)
     state = JobState(
         config=config,
         term=term,
@@ -96,8 +97,8 @@ def initial(config: JobConfig, durable: Durable, term: Term, now: Instant) -> St
         backups=durable.backups,
         moves=Moves(intents=durable.intents),
         scale=Scale(wanted=min(durable.servers or config.servers, config.most_servers)),
-        reserved=reserving.reserved(durable),
-        holding=reserving.held_before(durable),
+        reserved=reserved,
+        holding=holding,
         origin=durable.origin,
     )
     turn = Turn(state, now)

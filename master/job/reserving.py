@@ -3,7 +3,8 @@
 The problem: a new master does not know who trains what until trainers have come back.  What lies above the mark was
 leased to nobody, so it need not wait for them; nor need what lies below, once all are back that may hold leases there.
 The mark is moved ahead of the leases in blocks that last some seconds: no store write per shard (M6), and near, since
-all that lies below it waits.  Who trains is written beside it, when somebody comes or goes.
+all that lies below it waits.  Who trains is written beside it, when somebody comes or goes; of very many it is not,
+since each of these writes names them all.
 
 Nothing waits for either.  A store that is slow or away leaves them behind the leases, and a next master may then grant
 again what a trainer still works on.  That costs the work and no promise: what is trained twice is applied once (the
@@ -13,26 +14,23 @@ marks answer REPEAT), and of two leases the one that its master knows first stay
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from master.api.identities import MemberName
 from master.job.domain import Durable, Instant, MemberKey, Persist, ReserveHighWater
 from master.job.frozen_map import FrozenMap
 from master.job.state import NO_TRAINERS, Holding, Reserved, Stage, Turn
 
-
-def reserved(durable: Durable) -> Reserved:
-    """What stands there as a term begins."""
-    return Reserved(below=durable.high_water, trainers=_recorded(durable))
+MOST_NAMED: Final = 1_000  # 94 kB where a name has 50 characters; the store keeps each write until it is compacted
 
 
-def held_before(durable: Durable) -> Holding:
-    """By trainers of earlier masters, none of which is back."""
-    known = _recorded(durable)
-    return Holding(trainers=known or NO_TRAINERS, awaited=known)
-
-
-def _recorded(durable: Durable) -> FrozenMap[MemberName, MemberKey] | None:
-    return None if durable.trainers is None else FrozenMap({one.name: one for one in durable.trainers})
+def begun(durable: Durable) -> tuple[Reserved, Holding]:
+    """What stands there as a term begins.  Of the trainers of earlier masters none is back."""
+    known = None if durable.trainers is None else FrozenMap({one.name: one for one in durable.trainers})
+    return (
+        Reserved(below=durable.high_water, trainers=known),
+        Holding(trainers=NO_TRAINERS if known is None else known, awaited=known),
+    )
 
 
 def reserve(turn: Turn) -> None:
@@ -42,7 +40,7 @@ def reserve(turn: Turn) -> None:
         return
     total, frontier = state.dataset.dataset.size * state.dataset.dataset.epochs, state.dispatch.frontier
     smallest = state.config.high_water_batches * state.dispatch.batch_size
-    trainers = state.holding.trainers
+    trainers = state.holding.trainers if len(state.holding.trainers) <= MOST_NAMED else None
     if mark.below < min(total, frontier + max(mark.block, smallest) // 2):
         block = max(smallest, next_block(mark, turn.now, lasts_ns=state.config.high_water_ns))
         below = min(total, max(mark.below, frontier) + block)
@@ -50,7 +48,8 @@ def reserve(turn: Turn) -> None:
     elif trainers is mark.trainers or trainers == mark.trainers:
         return
     turn.change(reserved=replace(mark, is_writing=True, trainers=trainers))
-    turn.emit(Persist(write=ReserveHighWater(below=mark.below, trainers=tuple(sorted(trainers.values())))))
+    named = None if trainers is None else tuple(sorted(trainers.values()))
+    turn.emit(Persist(write=ReserveHighWater(below=mark.below, trainers=named)))
 
 
 def next_block(last: Reserved, now: Instant, *, lasts_ns: int) -> int:

@@ -197,6 +197,17 @@ async def test_another_term_writes_nothing(leader):
         await leader.commit(transaction_of(ReserveHighWater(below=1), leader.keys, leader.term + 1))
 
 
+async def test_names_that_no_value_may_carry_are_not_recorded(leader):
+    """The mark is; whom a next master waits for is then unknown to it, whatever stood there (rule 18)."""
+    some = tuple(MemberKey(name=MemberName(f"{n:09}"), incarnation=Incarnation("a")) for n in range(1_000))
+    await leader.write(ReserveHighWater(below=1, trainers=some))
+    assert (await leader.durable()).trainers == some
+    long = tuple(replace(one, name=MemberName(one.name + "x" * 1_000)) for one in some)
+    assert isinstance(await leader.write(ReserveHighWater(below=2, trainers=long)), Committed)
+    durable = await leader.durable()
+    assert (durable.high_water, durable.trainers) == (2, None)
+
+
 async def test_an_empty_store_is_founded_again_from_the_folder(leader):
     """etcd lost: the job goes on exactly from the manifest, in a lineage above all others (M8, rule 29)."""
     again = refounding(MANIFEST, Lineage(6), leader.keys, await leader.snapshot(), leader.term)

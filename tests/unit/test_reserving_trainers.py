@@ -8,7 +8,20 @@ import pytest
 
 from master.api.messages import Granted, Leave, Wait
 from master.api.positions import EMPTY
-from master.job.domain import JobConfig, ReclaimWindowEnded, ReconnectWindowEnded, StreamBroken
+from master.job.domain import (
+    JobConfig,
+    Persist,
+    ReclaimWindowEnded,
+    ReconnectWindowEnded,
+    ReserveHighWater,
+    StreamBroken,
+)
+from master.job.frozen_map import FrozenMap
+from master.job.reserving import MOST_NAMED
+from master.job.state import Holding
+from master.records import transaction_of
+from master.store.keys import JobKeys
+from master.store.port import MAX_VALUE_BYTES, Put
 from tests.unit.job_driver import SPEC, Driver, key
 
 CONFIG = JobConfig(servers=0, high_water_batches=1_000)
@@ -125,3 +138,43 @@ def test_a_store_that_is_away_is_told_afterwards_who_came(driver):
     assert recorded(driver) == ["t0", "t1"]
     driver.let_go()
     assert recorded(driver) == ["t0", "t1", "t2"]
+
+
+def test_what_a_new_master_reads_it_compares_with_nothing_else(driver):
+    """One map of them: each event asks whether it has changed, and of a thousand names that would cost."""
+    take_over(driver)
+    assert driver.state.holding.trainers is driver.state.reserved.trainers
+
+
+def crowd(count):
+    """So many trainers of names as long as a job's may be, as the core counts them."""
+    keys = [key(f"{'a-long-name-' * 4}-trainer-{n}") for n in range(count)]
+    return Holding(trainers=FrozenMap({one.name: one for one in keys}))
+
+
+def reservations(driver):
+    return [e.write for e in driver.effects if isinstance(e, Persist) and isinstance(e.write, ReserveHighWater)]
+
+
+def test_a_crowd_is_not_named_and_its_master_keeps_the_window(driver):
+    """10,000 are allowed, and the record of them all is larger than a value may be: it would end every master."""
+    driver.state = replace(driver.state, holding=crowd(10_000))
+    driver.trainer("t2", declares=None)
+    assert driver.durable.trainers is None
+    before = len(reservations(driver))
+    driver.trainer("t3", declares=None)
+    driver.say(key("t2"), Leave())
+    assert len(reservations(driver)) == before, "whoever comes or goes of a crowd costs the store nothing"
+    first = come_back(driver, "t0", take_over(driver))
+    assert isinstance(driver.acquire(first, 2), Wait)
+    assert recorded(driver) == ["t0"], "few enough again"
+
+
+def test_as_many_as_are_named_fit_into_a_value(driver):
+    driver.state = replace(driver.state, holding=crowd(MOST_NAMED - 1))
+    driver.trainer("t2", declares=None)
+    assert len(driver.durable.trainers) == MOST_NAMED
+    keys = JobKeys("digits")
+    named = transaction_of(reservations(driver)[-1], keys, driver.state.term)
+    (record,) = (write for write in named.writes if isinstance(write, Put) and write.key == keys.trainers)
+    assert len(record.value) < MAX_VALUE_BYTES / 2

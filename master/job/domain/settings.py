@@ -27,9 +27,7 @@ class JobConfig:
     after_loss: AfterLoss = AfterLoss.ROLL_BACK
 
     reconnect_window_ns: int = 10 * SECOND  # a broken stream may come back this long (rule 18)
-    short_window_ns: int = (
-        2 * SECOND
-    )  # ... only so long where others, or a cut, wait for its leases, or for its buckets
+    short_window_ns: int = 2 * SECOND  # ... only so long where others, or a cut, wait for its leases or buckets
     backup_window_ns: int = SECOND // 2  # ... and a server without which nothing is lost (rule 62)
     silence_window_ns: int = 2 * SECOND  # a backup of which its owner says that it is silent has so long to say a word
     apart_after_ns: int = 10 * SECOND  # ... and one that is silent to its owner alone is given up after this

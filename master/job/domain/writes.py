@@ -45,10 +45,13 @@ class RecordDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReserveHighWater:
-    """high-water := below, trainers := these.  No lease is of anybody else, or goes beyond `below` (rule 18)."""
+    """high-water := below, trainers := these.  No lease is of anybody else, or goes beyond `below` (rule 18).
+
+    None: who trains is not said, and a next master keeps its whole window for them.
+    """
 
     below: int
-    trainers: tuple[MemberKey, ...] = ()
+    trainers: tuple[MemberKey, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
