@@ -93,6 +93,7 @@ class JobModel:
         try:
             change.make(draft)
             draft.settle()
+            master_steps.reserve(draft)
         except BROKEN as error:
             if not self.setting.is_strict:  # the master ends rather than go on
                 return Move(change.label, world, is_fault=True)

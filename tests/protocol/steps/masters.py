@@ -27,6 +27,7 @@ from master.job.domain import (
     RaiseLineage,
     ReclaimWindowEnded,
     ReconnectWindowEnded,
+    ReserveHighWater,
 )
 from master.job.state import Phase as CommitPhase
 from tests.protocol import claims, masters
@@ -96,6 +97,20 @@ def _written(draft: Draft, number: int) -> None:
     if isinstance(write, RaiseLineage):
         draft.forget_answers()
     draft.to_master(master.state.term, Persisted(write=write))
+
+
+def reserve(draft: Draft) -> None:
+    """The mark, and who trains, are written once it is their turn: no other write of the leader is before them.
+
+    Nothing waits for either (rule 18), so their delay makes many states and little else; it is explored where it is
+    the subject (`has_near_mark`).
+    """
+    while not draft.cast.setting.has_near_mark:
+        writes = draft.cast.masters[draft.leader].writes
+        if not writes or not isinstance(writes[0], ReserveHighWater):
+            return
+        _written(draft, draft.leader)
+        draft.settle()
 
 
 def _manifest_written(draft: Draft, number: int, manifest: Manifest) -> None:
