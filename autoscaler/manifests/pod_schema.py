@@ -18,7 +18,7 @@ Number = str | int | float
 """As YAML gives a quantity: `500m`, 2 or 0.5."""
 
 LONGEST_GRACE_S: Final = 3_600
-"""A day; a pod that takes longer to leave never gives its node back."""
+"""An hour; a pod that takes longer to leave never gives its node back."""
 
 
 def _quantity(parse: Any) -> BeforeValidator:

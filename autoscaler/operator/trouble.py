@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
 from autoscaler.domain import NodeName
 
 FAILURES: Final = 3
 WINDOW_S: Final = 600.0
 AVOID_S: Final = 600.0
-MOST_NODES: Final = 32
-"""Avoided at once: a job that fails on more of them is broken itself, and its required node affinity stays short."""
-
 NOWHERE: Final[frozenset[NodeName]] = frozenset()
 
 
@@ -36,7 +34,7 @@ def blame(trouble: Trouble, node: NodeName, now_s: float) -> Trouble:
         if (recent := tuple(at_s for at_s in times if now_s - at_s < max(WINDOW_S, AVOID_S)))
     }
     kept[node] = (*kept.pop(node, ())[-(FAILURES - 1) :], now_s)
-    return Trouble(failed_at_s=dict(list(kept.items())[-MOST_NODES:]))
+    return Trouble(failed_at_s=dict(list(kept.items())[-MOST_AVOIDED:]))
 
 
 def avoided(trouble: Trouble, now_s: float) -> frozenset[NodeName]:

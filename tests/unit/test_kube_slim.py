@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import Listing
+from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
 from autoscaler.clusters.kubernetes.building.labels import MASTER_SEATS, REPLACES
 from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.reading.jobs import read_job
@@ -18,6 +19,7 @@ from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.clusters.kubernetes.reading.slim import (
     LONGEST,
     LONGEST_TEMPLATE,
+    SLIMS,
     is_longer,
     slim_job,
     slim_pod,
@@ -25,9 +27,10 @@ from autoscaler.clusters.kubernetes.reading.slim import (
     slim_workload,
 )
 from autoscaler.clusters.kubernetes.reading.workloads import read_workload
-from autoscaler.domain import Role
+from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.job_errors import JobErrors
+from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 from autoscaler.operator.ends import end_of
 from autoscaler.operator.following import FollowedStore
 from autoscaler.operator.standing import has_ended, is_gated, is_leaving, is_ready, own_pods
@@ -150,6 +153,34 @@ def test_the_answer_to_a_write_is_held_without_it_too():
     assert store.get(PODS, ("team-a", "web-1")) == slim_pod(raw)
 
 
+BROKEN = frozenset(NodeName(f"node-{number:03}.{'x' * 240}") for number in range(MOST_AVOIDED))
+
+
+def zones(count):
+    """A job whose pods may stand in any of so many zones, each with a term of its own."""
+    lines = [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [f"z{n}"]} for n in range(count)]
+    required = {"nodeSelectorTerms": [{"matchExpressions": [line]} for line in lines]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    return raw_job(trainer={"template": template(spec={"affinity": affinity})})
+
+
+@pytest.mark.parametrize("is_gated", [True, False])
+def test_pod_of_a_job_is_held_whole_with_all_that_edl_adds_to_its_terms(is_gated):
+    """Held short, it had lost its gate and its node: the gang stood admitted for ever."""
+    body = build_pod(read_job(zones(20)), seat(Role.TRAINER), SETTINGS, is_gated=is_gated, avoid=BROKEN)
+    raw = as_stored(body)
+    raw["metadata"]["annotations"] = {MASTER_SEATS: "n1,n2", REPLACES: "digits-server-0/first"}
+    assert is_longer(raw["spec"]["affinity"], 10 * LONGEST)
+    assert told(slim_pod(raw)) == told(raw)
+
+
+def test_job_whose_pods_would_be_held_short_is_refused():
+    """At a time when there is no node to avoid yet, and the template itself is short."""
+    with pytest.raises(InvalidSpecError) as refused:
+        read_job(zones(60))
+    assert refused.value.path == "spec.trainer.template.spec"
+
+
 BIG = "x" * 100_000
 MANY = {f"example.com/{number}": "1" for number in range(10_000)}
 LONG = {
@@ -166,6 +197,7 @@ LONG = {
     "claims": {"spec": {"volumes": [{"name": f"v{n}", "persistentVolumeClaim": {"claimName": BIG}} for n in range(9)]}},
     "gates": {"spec": {"schedulingGates": [{"name": f"example.com/{number}"} for number in range(5_000)]}},
     "what nobody knows": {"spec": {"newIn2030": [BIG]}},
+    "labels under the prefix of EDL": {"metadata": {"labels": {f"edl.dev/{n}": BIG[:60] for n in range(9_000)}}},
 }
 
 
@@ -270,6 +302,58 @@ def test_template_with_thousands_of_tolerations_is_refused():
     with pytest.raises(InvalidSpecError) as refused:
         read_job(raw)
     assert refused.value.path == "spec.trainer.template.spec"
+
+
+OLD = {"status": {"startTime": CREATED}}
+"""Of a job that has started, maybe before there was a bound."""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"terminationGracePeriodSeconds": 7_200},
+        {"tolerations": [{"key": f"k{number}"} for number in range(5_000)]},
+        {"containers": [template()["spec"]["containers"][0] | {"env": [{"name": "A", "value": BIG}] * 3}]},
+    ],
+)
+def test_job_that_has_started_is_not_held_to_a_bound_that_came_later(more):
+    """An upgrade let go of running jobs: their templates cannot be changed until they are suspended (ADR 0161)."""
+    raw = raw_job()
+    raw["spec"]["trainer"]["template"]["spec"] |= more
+    with pytest.raises(InvalidSpecError):
+        read_job(slim_job(raw))
+    job = read_job(slim_job(raw | OLD))
+    assert job.template(Role.TRAINER).raw == raw["spec"]["trainer"]["template"]
+    assert job.template(Role.TRAINER).grace_s <= LONGEST_GRACE_S
+
+
+@pytest.mark.parametrize("kind", SLIMS, ids=lambda kind: kind.plural)
+def test_nothing_of_any_kind_is_held_as_long_as_its_author_likes(kind):
+    """Labels by the thousand, an owner's name that the API server does not measure, fields nobody has thought of."""
+    names = {f"edl.dev/{number}": BIG[:60] for number in range(9_000)}
+    metadata = {"name": "web", "namespace": "n", "uid": "u", "resourceVersion": "1", "labels": names}
+    owner = {**WEB, "name": BIG}
+    spec = {"replicas": 3, "scaleTargetRef": {"name": BIG}, "hard": MANY, "limits": [MANY], "newIn2030": BIG}
+    raw = {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": spec}
+    assert len(json.dumps(SLIMS[kind](raw))) < 2 * LONGEST
+
+
+@pytest.mark.parametrize("kind", [RESOURCE_QUOTAS, LIMIT_RANGES])
+def test_quota_of_usual_length_is_held_as_it_is(kind):
+    raw = {
+        "metadata": {"name": "q", "namespace": "n"},
+        "spec": {"hard": {"cpu": "3"}},
+        "status": {"used": {"cpu": "1"}},
+    }
+    assert SLIMS[kind](raw) == raw
+
+
+def test_job_that_says_too_much_beside_its_templates_is_refused():
+    raw = raw_job(checkpoint={"uri": f"file:///{BIG}"})
+    for one in (raw, SLIMS[TRAINING_JOBS](raw)):
+        with pytest.raises(InvalidSpecError) as refused:
+            read_job(one)
+        assert (refused.value.path, f"{LONGEST:,}" in refused.value.problem) == ("spec", True)
 
 
 def test_job_of_usual_length_is_held_as_it_is():

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
 from autoscaler.operator.ends import By, end_of
-from autoscaler.operator.trouble import AVOID_S, FAILURES, MOST_NODES, WINDOW_S, Trouble, avoided, blame
+from autoscaler.operator.trouble import AVOID_S, FAILURES, WINDOW_S, Trouble, avoided, blame
 from tests.unit.kube_objects import condition, raw_pod
 
 
@@ -102,7 +103,7 @@ def test_what_is_remembered_is_bounded_and_true(failures):
         now_s += pause_s
         trouble = blame(trouble, node, now_s)
         times.setdefault(node, []).append(now_s)
-    assert len(trouble.failed_at_s) <= MOST_NODES
+    assert len(trouble.failed_at_s) <= MOST_AVOIDED
     for node in avoided(trouble, now_s):
         last = times[node][-FAILURES:]
         assert len(last) == FAILURES

@@ -15,6 +15,9 @@ from autoscaler.clusters.kubernetes.building.labels import OPT_OUT
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
 from autoscaler.domain import NodeName
 
+MOST_AVOIDED: Final = 32
+"""Nodes at once: a job that fails on more of them is broken itself, and its required node affinity stays short."""
+
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 

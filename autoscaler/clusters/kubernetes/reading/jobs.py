@@ -17,7 +17,8 @@ from autoscaler.clusters.kubernetes.building.affinity import keep_to_willing_nod
 from autoscaler.clusters.kubernetes.building.names import job_key
 from autoscaler.clusters.kubernetes.reading.limit_ranges import NO_LIMITS, PodLimits
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, text, whole
-from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
+from autoscaler.clusters.kubernetes.reading.shapes import TOO_LONG, shape_of_spec
+from autoscaler.clusters.kubernetes.reading.slim import LONGEST, beside_templates, is_longer
 from autoscaler.clusters.kubernetes.reading.templates import FIELDS, RoleTemplate, check_template, default_master
 from autoscaler.clusters.kubernetes.reading.times import created_at_s
 from autoscaler.clusters.kubernetes.reading.traits import traits_of
@@ -88,6 +89,9 @@ def read_job(raw: Raw) -> KubeJob:
     metadata, written = part(raw, "metadata"), part(raw, "spec")
     name, namespace = text(metadata, "name"), text(metadata, "namespace")
     _validate(JobMetadata, {"name": name, "namespace": namespace}, "metadata")
+    is_new = not part(raw, "status").get("startTime")
+    if TOO_LONG in written or (is_new and is_longer(beside_templates(written), LONGEST)):
+        raise InvalidSpecError("spec", f"is longer than {LONGEST:,} characters, templates aside", "say less")
     fields = _validate(JobFields, {k: v for k, v in written.items() if k not in _ROLE_FIELDS}, "spec")
     if not fields.checkpoint.uri:
         hint = (
@@ -95,7 +99,6 @@ def read_job(raw: Raw) -> KubeJob:
         )
         raise InvalidSpecError("spec.checkpoint.uri", "is empty", hint)
     trainer_sizes = _validate(TrainerSizes, _sizes_of(written, "trainer"), "spec.trainer")
-    is_new = not part(raw, "status").get("startTime")
     trainer = _template(written, Role.TRAINER, is_new=is_new)
     master_sizes = _validate(MasterSizes, _sizes_of(written, "master"), "spec.master")
     job = KubeJob(

@@ -4,8 +4,8 @@ Known ballast goes, everything else stays, so that what a later version of the A
 is written.  `tests/unit/test_kube_slim.py` holds that every reader finds the same in both.
 
 Who may make an object may make it 1.5 MB long, and hundreds of them (A11).  So nothing that is as long as its author
-likes stays whole: labels, annotations and what a container runs go; a template of a job, or what is left of a pod or of
-somebody else's template, that is still longer than `LONGEST` has a short form, which is never taken for the whole.
+likes stays whole: labels, annotations and what a container runs go; a template of a job that has not started, or what
+is left of any object, that is still too long has a short form, which is never taken for the whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     Kind,
 )
 from autoscaler.clusters.kubernetes.api.port import Raw, Slim
-from autoscaler.clusters.kubernetes.building.labels import API_GROUP, MASTER_SEATS, REPLACES
+from autoscaler.clusters.kubernetes.building.labels import GRADE, JOB, MASTER_SEATS, ORDINAL, REPLACES, ROLE, TIER
 from autoscaler.clusters.kubernetes.reading.amounts import GPU
 from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, parts
 from autoscaler.clusters.kubernetes.reading.requests import PODS as POD_COUNT
@@ -32,10 +32,17 @@ from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.clusters.kubernetes.reading.shapes import TOO_LONG
 
 LONGEST: Final = 16_384
-"""Characters of what is left of a pod or of somebody else's template; of a usual one some 1,500 are."""
+"""Characters of what is left of an object; of a usual pod some 1,500 are."""
 
 LONGEST_TEMPLATE: Final = 262_144
-"""Of one template of a job, which is kept whole: its pods are made of it."""
+"""Of one template of a job, which is kept whole: its pods are made of it.
+
+Of what is left of a pod under a job's label too: to every term of its template's affinity EDL adds the nodes to avoid
+and the node that it is tied to, and a pod that is held short has lost them.
+"""
+
+LONGEST_OWNER: Final = 1_024
+"""Of the reference to whoever controls the object: names have 253 at most, which the API server does not check here."""
 
 MOST_RESOURCES: Final = 64
 """That the short form of a pod names."""
@@ -54,7 +61,7 @@ _SHORT_METADATA: Final = (
     "resourceVersion",
     "uid",
 )
-_LABELS: Final = frozenset({"pod-template-hash"})  # that are read beside EDL's
+_LABELS: Final = (JOB, ROLE, TIER, ORDINAL, GRADE, "pod-template-hash")  # that are read
 _ANNOTATIONS: Final = (MASTER_SEATS, REPLACES)  # that are read
 _SPEC: Final = frozenset(
     {
@@ -116,6 +123,7 @@ _SHORT_SPEC: Final = frozenset({"nodeName", "preemptionPolicy", "priority", "pri
 _WORKLOAD_SPEC: Final = frozenset({"selector", "strategy", "template", "updateStrategy"})
 _SCALER_SPEC: Final = frozenset({"maxReplicas", "minReplicas", "scaleTargetRef"})
 _SCALER_STATUS: Final = frozenset({"currentReplicas", "desiredReplicas"})
+_COUNTS: Final = frozenset({"replicas", "maxReplicas", "minReplicas", "desiredReplicas", "currentReplicas"})
 _CLAIMED: Final = ("persistentVolumeClaim", "ephemeral")  # volumes that say where a pod may run
 
 
@@ -127,7 +135,8 @@ def slim_pod(raw: Raw) -> Raw:
     if read := {name: annotations[name] for name in _ANNOTATIONS if name in annotations}:
         kept["annotations"] = read
     slim = {**raw, "metadata": kept, "spec": slim_spec(spec), "status": _slim_status(status)}
-    return _short_pod(slim) if is_longer(slim, LONGEST) else slim
+    most = LONGEST_TEMPLATE if JOB in kept.get("labels", {}) else LONGEST
+    return _short_pod(slim) if is_longer(slim, most) else slim
 
 
 def slim_workload(raw: Raw) -> Raw:
@@ -141,28 +150,49 @@ def slim_workload(raw: Raw) -> Raw:
     kept = {**raw, "metadata": _slim_metadata(raw["metadata"]), "spec": spec, "status": status}
     if conditions:
         status["conditions"] = [{name: one.get(name) for name in ("type", "status", "reason")} for one in conditions]
-    return kept
+    if not is_longer({**kept, "spec": _less(spec, frozenset({"template"}))}, LONGEST):
+        return kept
+    short = {"template": spec["template"]} if template else {}
+    return _short(
+        kept, spec=_counts(spec) | short, status=_counts(status) | {"conditions": status.get("conditions", [])[:1]}
+    )
 
 
 def slim_scaler(raw: Raw) -> Raw:
     """The HorizontalPodAutoscaler without its metrics."""
     spec = {name: value for name, value in part(raw, "spec").items() if name in _SCALER_SPEC}
     status = {name: value for name, value in part(raw, "status").items() if name in _SCALER_STATUS}
-    return {**raw, "metadata": _slim_metadata(raw["metadata"]), "spec": spec, "status": status}
+    kept = {**raw, "metadata": _slim_metadata(raw["metadata"]), "spec": spec, "status": status}
+    return _short(kept, spec=_counts(spec), status=_counts(status)) if is_longer(kept, LONGEST) else kept
 
 
 def slim_named(raw: Raw) -> Raw:
-    """Any other object: without labels, annotations and the like."""
-    return {**raw, "metadata": _slim_metadata(raw["metadata"])}
+    """Any other object: without labels, annotations and the like.  One that is too long says that alone.
+
+    Of quotas and LimitRanges, which an administrator writes: the API server keeps to them and refuses what was planned.
+    """
+    kept = {**raw, "metadata": _slim_metadata(raw["metadata"])}
+    return _short(kept, spec={TOO_LONG: True}, status={}) if is_longer(kept, LONGEST) else kept
 
 
 def slim_job(raw: Raw) -> Raw:
-    """The TrainingJob; a template that is too long says that alone, and is refused for it."""
-    spec = raw.get("spec")
-    kept = slim_named(raw)
-    if isinstance(spec, dict):
-        kept["spec"] = {name: _slim_role(value) for name, value in spec.items()}
+    """The TrainingJob; a template that is too long says that alone and is refused for it, as is what stands beside.
+
+    That of a job that has started is kept whole: it was judged by the rules of its day, and cannot be mended until the
+    job is suspended (ADR 0161).
+    """
+    kept, spec = {**raw, "metadata": _slim_metadata(raw["metadata"])}, raw.get("spec")
+    if isinstance(spec, dict) and not part(raw, "status").get("startTime"):
+        kept["spec"] = {TOO_LONG: True} if is_longer(beside_templates(spec), LONGEST) else _slim_roles(spec)
     return kept
+
+
+def beside_templates(spec: Mapping[str, Any]) -> Raw:
+    """What a job says beside the templates of its pods."""
+    return {
+        name: _less(value, frozenset({"template"})) if isinstance(value, dict) else value
+        for name, value in spec.items()
+    }
 
 
 def is_longer(value: Any, most: int) -> bool:
@@ -199,27 +229,38 @@ SLIMS: Final[Mapping[Kind, Slim]] = {
 def _slim_metadata(metadata: Raw) -> Raw:
     kept = _less(metadata, _METADATA)
     labels = metadata.get("labels") or {}
-    if read := {name: labels[name] for name in labels if name in _LABELS or name.startswith(f"{API_GROUP}/")}:
+    if read := {name: labels[name] for name in _LABELS if name in labels}:
         kept["labels"] = read
-    if owner := controller_of({"metadata": metadata}):
+    owner = controller_of({"metadata": metadata})
+    if owner and not is_longer(owner, LONGEST_OWNER):
         kept["ownerReferences"] = [owner]
     return kept
 
 
-def _slim_role(value: Any) -> Any:
-    is_long = isinstance(value, dict) and is_longer(value.get("template"), LONGEST_TEMPLATE)
-    return {**value, "template": {TOO_LONG: True}} if is_long else value
+def _slim_roles(spec: Raw) -> Raw:
+    return {
+        name: {**value, "template": {TOO_LONG: True}}
+        if isinstance(value, dict) and is_longer(value.get("template"), LONGEST_TEMPLATE)
+        else value
+        for name, value in spec.items()
+    }
+
+
+def _counts(fields: Raw) -> Raw:
+    return {name: value for name, value in fields.items() if type(value) is int and name in _COUNTS}
+
+
+def _short(kept: Raw, *, spec: Raw, status: Raw) -> Raw:
+    """An object that is too long: which it is, and these of what it says."""
+    metadata = {name: value for name, value in kept["metadata"].items() if name in _SHORT_METADATA}
+    head: Raw = {name: kept[name] for name in ("apiVersion", "kind") if name in kept}
+    return {**head, "metadata": metadata, "spec": spec, "status": status}
 
 
 def _short_pod(slim: Raw) -> Raw:
     """What is left of a pod that is longer than any is: whose it is, where it stands, what it holds there."""
-    metadata = {name: value for name, value in slim["metadata"].items() if name in _SHORT_METADATA}
-    return {
-        **{name: slim[name] for name in ("apiVersion", "kind") if name in slim},
-        "metadata": metadata,
-        "spec": _short_spec(slim["spec"], slim["status"]),
-        "status": _less(slim["status"], frozenset({"containerStatuses", "initContainerStatuses", "message"})),
-    }
+    status = _less(slim["status"], frozenset({"containerStatuses", "initContainerStatuses", "message"}))
+    return _short(slim, spec=_short_spec(slim["spec"], slim["status"]), status=status)
 
 
 def _short_spec(spec: Raw, status: Raw) -> Raw:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED, keep_to_willing_nodes, tie_to_node
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, parts
 from autoscaler.clusters.kubernetes.reading.shapes import TOO_LONG
 from autoscaler.clusters.kubernetes.reading.slim import LONGEST, LONGEST_TEMPLATE, is_longer, slim_spec
-from autoscaler.domain import Role
+from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import format_path
 from autoscaler.manifests.pod_fields import check_fields, shown
@@ -26,6 +27,9 @@ SERVER_GRACE_S: Final = 120.0
 """A server hands over what it holds before it ends: 10 GB over a link of 1 Gbit/s, and half as much time again."""
 MASTER_CPU_MILLI: Final = 100
 MASTER_MEMORY_BYTES: Final = 128 << 20
+
+LONGEST_NAMES: Final = tuple(NodeName(f"{number:03}".ljust(253, "n")) for number in range(MOST_AVOIDED + 1))
+"""Of nodes, as long as the API server takes them."""
 
 FIELDS: Final = {Role.TRAINER: "trainer", Role.SERVER: "parameterServer", Role.MASTER: "master"}
 _CHOSEN_BY_EDL: Final = {
@@ -66,7 +70,7 @@ def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True)
     stands until it is suspended, and its pods were made by rules that may have been fewer (ADR 0161).
     """
     spec = part(template, "spec")
-    if TOO_LONG in template or is_longer(template, LONGEST_TEMPLATE):
+    if TOO_LONG in template or (is_new and is_longer(template, LONGEST_TEMPLATE)):
         hint = "programs, files and settings belong into the image, or into a ConfigMap that the pods mount"
         raise InvalidSpecError(path, f"is longer than {LONGEST_TEMPLATE:,} characters", hint)
     _check_lists(spec, f"{path}.spec")
@@ -82,18 +86,29 @@ def check_template(template: Raw, role: Role, path: str, *, is_new: bool = True)
     if role is not Role.MASTER:
         for index, container in enumerate(containers):
             _check_requests(spec, container, f"{path}.spec.containers[{index}]")
-    if is_new:
-        _refuse_first(template, role, path)
     default_s = SERVER_GRACE_S if role is Role.SERVER else DEFAULT_GRACE_S
-    return RoleTemplate(raw=template, container=own, grace_s=_grace_s(spec, path, default_s))
+    grace_s = _grace_s(spec, path, default_s, is_new=is_new)
+    if is_new:
+        _check_length(spec, f"{path}.spec")
+        _refuse_first(template, role, path)
+    return RoleTemplate(raw=template, container=own, grace_s=grace_s)
 
 
 def _check_lists(spec: Raw, path: str) -> None:
-    """Raise InvalidSpecError unless the lists are lists, and what is read of a pod again and again is short."""
+    """Raise InvalidSpecError unless the lists are lists."""
     for name in _LISTS:
         found = spec.get(name)
         if found is not None and not (isinstance(found, list) and len(parts(spec, name)) == len(found)):
             raise InvalidSpecError(f"{path}.{name}", "is no list of mappings")
+
+
+def _check_length(spec: Raw, path: str) -> None:
+    """Raise InvalidSpecError unless what is read of a pod again and again is short, also with what EDL adds to it."""
+    *avoided, own = LONGEST_NAMES
+    built = tie_to_node(keep_to_willing_nodes(slim_spec(spec), avoid=avoided), own)
+    if is_longer(built, LONGEST_TEMPLATE - LONGEST):  # the rest is for labels, annotations and status
+        hint = "EDL adds the nodes to avoid to each term of the node affinity: name fewer terms, with more values each"
+        raise InvalidSpecError(path, "has too many terms of node affinity", hint)
     if is_longer(slim_spec(spec), LONGEST):
         hint = "most of it is affinity, tolerations, node selector, volume claims or resources: name fewer of them"
         raise InvalidSpecError(path, f"says more than {LONGEST:,} characters of where its pods may go", hint)
@@ -132,17 +147,17 @@ def _check_requests(spec: Raw, container: Raw, path: str) -> None:
             raise InvalidSpecError(f"{path}.resources.requests.{name}", "is missing", _REQUESTS_HINT)
 
 
-def _grace_s(spec: Raw, path: str, default_s: float) -> float:
+def _grace_s(spec: Raw, path: str, default_s: float, *, is_new: bool) -> float:
     found = spec.get("terminationGracePeriodSeconds")
     if found is None:
         return default_s
     if isinstance(found, bool) or not isinstance(found, int) or found < 1:
         hint = "1 or more: within it a trainer gives back the data that it holds"
         raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {found!r}", hint)
-    if found > LONGEST_GRACE_S:
+    if found > LONGEST_GRACE_S and is_new:
         hint = f"at most {LONGEST_GRACE_S}: a pod that takes longer to leave never gives its node back"
         raise InvalidSpecError(f"{path}.spec.terminationGracePeriodSeconds", f"is {shown(found)}", hint)
-    return float(found)
+    return float(min(found, LONGEST_GRACE_S))
 
 
 def _quantities(spec: Raw) -> Iterator[tuple[str, Any]]:
