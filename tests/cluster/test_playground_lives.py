@@ -88,7 +88,7 @@ def test_a_newcomer_types_what_the_page_says_and_sees_the_tide(playground, tmp_p
             assert said.count(" Ready ") == 8 or line != "kubectl get nodes"
             assert "trainers (2 to 8 allowed)" in said or "edl why" not in line
             continue
-        wanted = {"digits": (8, 8), "squares": (6, 6)} if len(tides) != 1 else {"digits": (2, 4), "squares": (2, 4)}
+        wanted = {"digits": (8, 8), "squares": (6, 6)} if len(tides) != 1 else {"digits": (2, 6), "squares": (2, 4)}
         with terminal.watch(line) as shown:
             wait_for(f"{line}: {wanted}", partial(_stand, shown, wanted), budget_s=TIDE_BUDGET_S)
             tides.append(trainers_of(shown()))
