@@ -1,25 +1,77 @@
 """Which nodes a shape's selector, affinity and tolerations allow, all at once: what `Node.accepts` says of one.
 
 Who may make a pod chooses how many alternatives its affinity has and how many tolerations it lists, and each pod may
-name others (A11).  So nodes are found by their labels: an alternative costs what it names, not a walk over the cluster.
+name others (A11).  So nodes are found by their labels: what many nodes share is put together once, what is said twice
+is looked up once, and alternatives that can add nothing are left.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from functools import reduce
+from functools import cached_property
 from itertools import chain
-from operator import and_
-from typing import assert_never
+from typing import Final, assert_never
 
 import numpy as np
+import numpy.typing as npt
 
 from autoscaler.domain import Node, Operator, Requirement, Shape, Taint
 from autoscaler.domain.eligibility import NODE_NAME
 from autoscaler.planner.node_arrays import Mask
 
-Places = dict[str, list[int]]  # by value of one label: the nodes, by their place
+SHARED: Final = 16
+"""A value that one in so many nodes has is kept as a mask: at most so many masks for one label."""
+
+
+class LabelPlaces:
+    """The nodes that have one label, by its value."""
+
+    def __init__(self, count: int) -> None:
+        """`count`: all nodes, with the label or without it."""
+        self._count = count
+        self._places: dict[str, list[int]] = {}
+        self._shared: dict[str, Mask] = {}
+
+    def add(self, value: str, at: int) -> None:
+        """Take in a node; all come before the first question."""
+        self._places.setdefault(value, []).append(at)
+
+    def having(self, values: Iterable[str]) -> Mask:
+        """The nodes with one of these values.  Not to be changed."""
+        found = {value: places for value in values if (places := self._places.get(value))}
+        shared = [self._shared_mask(value) for value, places in found.items() if len(places) * SHARED >= self._count]
+        few = [places for places in found.values() if len(places) * SHARED < self._count]
+        if len(shared) == 1 and not few:
+            return shared[0]
+        mask = mask_of(chain.from_iterable(few), self._count)
+        for one in shared:
+            mask |= one
+        return mask
+
+    @cached_property
+    def present(self) -> Mask:
+        """The nodes with any value.  Not to be changed."""
+        return mask_of(chain.from_iterable(self._places.values()), self._count)
+
+    def beyond(self, bound: int, *, above: bool) -> Mask:
+        """The nodes whose value is a whole number above the bound, or below it."""
+        numbers, places = self._ordered
+        mask = np.zeros(self._count, dtype=np.bool_)
+        mask[places[bisect_right(numbers, bound) :] if above else places[: bisect_left(numbers, bound)]] = True
+        return mask
+
+    def _shared_mask(self, value: str) -> Mask:
+        if value not in self._shared:
+            self._shared[value] = mask_of(self._places[value], self._count)
+        return self._shared[value]
+
+    @cached_property
+    def _ordered(self) -> tuple[list[int], npt.NDArray[np.intp]]:
+        """The whole numbers, rising, and their nodes."""
+        pairs = ((_number(value), at) for value, places in self._places.items() for at in places)
+        ordered = sorted((number, at) for number, at in pairs if number is not None)
+        return [number for number, _ in ordered], np.array([at for _, at in ordered], dtype=np.intp)
 
 
 class EligibleNodes:
@@ -27,13 +79,16 @@ class EligibleNodes:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._count = len(nodes)
-        self._labels: dict[str, Places] = {}
-        self._names: Places = {node.name: [at] for at, node in enumerate(nodes)}
+        self._labels: dict[str, LabelPlaces] = {}
+        self._names = LabelPlaces(len(nodes))
+        self._nowhere = LabelPlaces(len(nodes))
         self._taints: dict[Taint, list[int]] = {}
-        self._ordered: dict[str, tuple[list[int], list[int]]] = {}  # by label: its whole numbers, rising, and the nodes
         for at, node in enumerate(nodes):
+            self._names.add(node.name, at)
             for key, value in node.labels:
-                self._labels.setdefault(key, {}).setdefault(value, []).append(at)
+                if key not in self._labels:
+                    self._labels[key] = LabelPlaces(len(nodes))
+                self._labels[key].add(value, at)
             for taint in node.taints:
                 self._taints.setdefault(taint, []).append(at)
 
@@ -41,7 +96,7 @@ class EligibleNodes:
         """The nodes that accept the shape, room apart."""
         mask = np.ones(self._count, dtype=np.bool_)
         for key, value in shape.node_selector:
-            mask &= self._mask(self._labels.get(key, {}).get(value, ()))
+            mask &= self._labels.get(key, self._nowhere).having([value])
         if shape.node_terms:
             mask &= self._in_any_term(shape)
         for taint, places in self._taints.items():
@@ -51,44 +106,48 @@ class EligibleNodes:
 
     def _in_any_term(self, shape: Shape) -> Mask:
         mask = np.zeros(self._count, dtype=np.bool_)
-        for term in shape.node_terms:
+        for term in dict.fromkeys(map(frozenset, shape.node_terms)):
+            if mask.all():
+                break
             if term:
-                mask |= reduce(and_, map(self._fulfilling, term))
+                mask |= self._fulfilling_all(term)
+        return mask
+
+    def _fulfilling_all(self, term: Iterable[Requirement]) -> Mask:
+        mask = np.ones(self._count, dtype=np.bool_)
+        for requirement in term:
+            mask &= self._fulfilling(requirement)
+            if not mask.any():
+                break
         return mask
 
     def _fulfilling(self, requirement: Requirement) -> Mask:
         """As `Requirement.holds`."""
-        found = self._names if requirement.key == NODE_NAME else self._labels.get(requirement.key, {})
+        is_name = requirement.key == NODE_NAME
+        found = self._names if is_name else self._labels.get(requirement.key, self._nowhere)
         match requirement.operator:
-            case Operator.IN | Operator.NOT_IN:
-                mask = self._mask(chain.from_iterable(found.get(value, ()) for value in requirement.values))
-                return mask if requirement.operator is Operator.IN else ~mask
-            case Operator.EXISTS | Operator.DOES_NOT_EXIST:
-                mask = self._mask(chain.from_iterable(found.values()))
-                return mask if requirement.operator is Operator.EXISTS else ~mask
+            case Operator.IN:
+                return found.having(requirement.values)
+            case Operator.NOT_IN:
+                return ~found.having(requirement.values)
+            case Operator.EXISTS:
+                return found.present
+            case Operator.DOES_NOT_EXIST:
+                return ~found.present
             case Operator.GT | Operator.LT:
-                return self._mask(self._beyond(requirement, found))
+                bound = _number(requirement.values[0]) if len(requirement.values) == 1 else None
+                if bound is None:
+                    return np.zeros(self._count, dtype=np.bool_)
+                return found.beyond(bound, above=requirement.operator is Operator.GT)
             case _:
                 assert_never(requirement.operator)
 
-    def _beyond(self, requirement: Requirement, found: Places) -> Sequence[int]:
-        """The nodes whose label is a whole number on the right side of the one value."""
-        bound = _number(requirement.values[0]) if len(requirement.values) == 1 else None
-        if bound is None:
-            return ()
-        if requirement.key not in self._ordered:
-            pairs = ((_number(value), at) for value, places in found.items() for at in places)
-            ordered = sorted((number, at) for number, at in pairs if number is not None)
-            self._ordered[requirement.key] = ([number for number, _ in ordered], [at for _, at in ordered])
-        numbers, places = self._ordered[requirement.key]
-        if requirement.operator is Operator.GT:
-            return places[bisect_right(numbers, bound) :]
-        return places[: bisect_left(numbers, bound)]
 
-    def _mask(self, places: Iterable[int]) -> Mask:
-        mask = np.zeros(self._count, dtype=np.bool_)
-        mask[[*places]] = True
-        return mask
+def mask_of(places: Iterable[int], count: int) -> Mask:
+    """Return the mask over `count` nodes in which these are set."""
+    mask = np.zeros(count, dtype=np.bool_)
+    mask[[*places]] = True
+    return mask
 
 
 def _number(text: str) -> int | None:

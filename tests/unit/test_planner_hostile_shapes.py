@@ -1,13 +1,14 @@
-"""What a pod names costs what it names, whoever wrote it: no walk over the cluster, no row as long as it (A11)."""
+"""What a pod names costs what it names, whoever wrote it: no walk for each term, no row as long as it (A11)."""
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import Bottleneck, Effect, Operator, PodPhase, Requirement, Resources, Shape, Taint, Toleration
 from autoscaler.domain.eligibility import NODE_NAME
-from autoscaler.planner import plan
+from autoscaler.planner import eligible, plan
 from autoscaler.planner.eligible import EligibleNodes
 from autoscaler.planner.snapshot import Snapshot
 from tests.unit.memory_cluster import MemoryCluster
@@ -47,6 +48,57 @@ TAINTS = st.frozensets(
 def test_all_nodes_at_once_accept_what_each_accepts(places, shape):
     nodes = [node(f"n{number}", labels=labels, taints=taints) for number, (labels, taints) in enumerate(places)]
     assert EligibleNodes(nodes).accepting(shape).tolist() == [one.accepts(shape) for one in nodes]
+
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def three_hundred(operator, key, *values):
+    """As many terms, each another one by a second requirement that all nodes fulfil."""
+    wanted = Requirement(key=key, operator=operator, values=values)
+    return tuple((wanted, Requirement(key=f"no{number}", operator=Operator.DOES_NOT_EXIST)) for number in range(300))
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        three_hundred(Operator.EXISTS, HOSTNAME),
+        three_hundred(Operator.DOES_NOT_EXIST, HOSTNAME),
+        three_hundred(Operator.IN, "zone", *["a", "b"] * 300),
+        three_hundred(Operator.NOT_IN, "zone", "a", "b"),
+        three_hundred(Operator.GT, "rank", "5000"),
+        ((Requirement(key=HOSTNAME, operator=Operator.EXISTS),) * 300,) * 300,
+    ],
+    ids=["exists", "does-not-exist", "in", "not-in", "gt", "the-same"],
+)
+def test_three_hundred_terms_look_at_each_node_once(monkeypatch, terms):
+    """What many nodes share is put together once, however often a pod names it (A11)."""
+    looked_at = []
+
+    def counted(places, count):
+        places = [*places]
+        looked_at.extend(places)
+        return real(places, count)
+
+    real = eligible.mask_of
+    monkeypatch.setattr(eligible, "mask_of", counted)
+    nodes = [
+        node(f"n{at}", labels=frozenset({(HOSTNAME, f"n{at}"), ("zone", "abc"[at % 3]), ("rank", str(at))}))
+        for at in range(600)
+    ]
+    wanted = Shape(requests=Resources(cpu_milli=1), node_terms=terms)
+    accepted = EligibleNodes(nodes).accepting(wanted).tolist()
+    assert len(looked_at) <= len(nodes)
+    assert accepted == [one.accepts(wanted) for one in nodes]
+
+
+def test_values_that_few_nodes_have_are_found_among_those_that_many_have():
+    nodes = [node(f"n{at}", labels=frozenset({("zone", "abc"[at % 3] if at > 3 else str(at))})) for at in range(60)]
+    for values in (("a",), ("1",), ("1", "2"), ("a", "2"), ("a", "b", "x"), ()):
+        for operator in (Operator.IN, Operator.NOT_IN):
+            wanted = Requirement(key="zone", operator=operator, values=values)
+            one = Shape(requests=Resources(cpu_milli=1), node_terms=((wanted,),))
+            assert EligibleNodes(nodes).accepting(one).tolist() == [place.accepts(one) for place in nodes]
 
 
 def asking(pod, *names):
