@@ -169,13 +169,13 @@ class Jobs:
         self._note_waiting(job, has_started=master is not None)
         self._look_at_s[name] = next_look_at_s(self.records[name].life, self._clock())
         if self.may_write(job):
-            await self._hold_to_grace(job, pods)
             await self._stop(job, pods, master)
             await self._clear_away(job, pods)
             if is_done:
                 await self._drop(job)
             elif master is not None and self.records[name].life.state is JobState.ACTIVE:
                 await self._masters.keep(job, master)
+            await self._hold_to_grace(job, pods)  # last: where it is refused, the rest is done
         self._ears.changed(name)
 
     def _note_waiting(self, job: KubeJob, *, has_started: bool) -> None:

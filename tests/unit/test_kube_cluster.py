@@ -17,17 +17,19 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     TRAINING_JOBS,
 )
 from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
+from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
 from autoscaler.clusters.kubernetes.building.labels import GATE
 from autoscaler.clusters.kubernetes.cluster import SETTLE_EVERY_S, KubernetesCluster
 from autoscaler.clusters.kubernetes.freshness import StaleViewError
 from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S
 from autoscaler.clusters.kubernetes.pod_writer import pinned_node
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.reading.slim import LONGEST, SLIMS, is_longer
 from autoscaler.clusters.kubernetes.starts import LIFT_LIMIT_S
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import KINDS, Facts
 from autoscaler.clusters.port import Verdict
-from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, PodPhase, Role, Tier
+from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, NodeName, PodPhase, Role, Tier
 from autoscaler.job_errors import JobErrors
 from tests.unit import virtual_time
 from tests.unit.cluster_contract import ClusterContract, Stage, gang, leave, pods_of, seat
@@ -48,20 +50,21 @@ class Bench:
         self.api = MemoryApi(self.server)
         self.prepared = []
         self.state = JobState.ACTIVE
+        self.avoid = frozenset()
         self.cluster = self.lead()
         self.rest.add_classes()
 
     def lead(self):
         """A leader that knows nothing yet."""
         errors = JobErrors(lambda: self.now_s)
-        self.store = Store(errors)
+        self.store = Store(errors, SLIMS)
         return KubernetesCluster(
             self.api,
             self.store,
             SETTINGS,
             clock=lambda: self.now_s,
             offset_s=0.0,
-            facts_of=lambda _job: Facts(state=self.state),
+            facts_of=lambda _job: Facts(state=self.state, avoid=self.avoid),
             prepare=self.prepare,
             errors=errors,
         )
@@ -270,6 +273,26 @@ class TestGangs:
         again = [seat(stage, number, tier=Tier.CORE, cause=Cause.START) for number in ordinals]
         outcome = await bench.cluster.apply(AdmitGang(job=JOB, pods=tuple(again)))
         assert (outcome.verdict, outcome.message) == (Verdict.REFUSED, "the room on n1 is taken")
+
+    @pytest.mark.parametrize("nodes", [0, MOST_AVOIDED])
+    async def test_gang_with_as_many_terms_and_nodes_to_avoid_as_may_be_is_bound(self, bench, stage, nodes):
+        """Its pods were held short, without gate and node: none of them counted, and it was neither bound nor ended."""
+        bench.avoid = frozenset(NodeName(f"broken-{number:03}".ljust(253, "n")) for number in range(nodes))
+        values = [f"{number}".ljust(60, "z") for number in range(10)]
+        lines = [{"key": f"zone-{number}", "operator": "NotIn", "values": values} for number in range(22)]
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [line]} for line in lines]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        raw = small_job("wide", template=template(cpu="1", memory="256Mi", spec={"affinity": affinity}))
+        add_job(bench.server, raw | {"metadata": raw["metadata"] | {"uid": "wide"}})
+        await bench.refresh()
+        assert (await bench.cluster.apply(gang_of("team-a/wide", trainers=2))).verdict is Verdict.DONE
+        assert is_longer(bench.raw("wide-trainer-0"), LONGEST)
+        await bench.refresh()
+        stands = [pod for pod in bench.cluster.view().pods if pod.job == "team-a/wide" and pod.role is Role.TRAINER]
+        assert [pod.nominated_node for pod in stands] == ["n1", "n1"]
+        await bench.settle()
+        stands = [pod for pod in bench.cluster.view().pods if pod.job == "team-a/wide" and pod.role is Role.TRAINER]
+        assert [pod.node for pod in stands] == ["n1", "n1"]
 
     async def test_a_gang_that_is_not_bound_in_time_goes_whole_and_waits(self, bench, stage):
         bench.rest.holds_back = {"digits-trainer-1"}

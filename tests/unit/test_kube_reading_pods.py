@@ -265,6 +265,7 @@ def test_a_pod_is_seated_as_edl_seats_it(spoil, counts):
     [
         ("False", "Unschedulable", "pod has unbound immediate PersistentVolumeClaims", True),
         ("False", "Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.", False),
+        ("False", "Unschedulable", "0/2 nodes are available: 2 Too many pods.", False),
         ("False", "SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates", False),
         ("True", "Unschedulable", "pod has unbound immediate PersistentVolumeClaims", False),
         ("False", "Unschedulable", "", False),

@@ -12,6 +12,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
 from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
 from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
 from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.reading.slim import SLIMS
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import KINDS, Facts
 from autoscaler.domain import JobState, Policy, Reclaim
@@ -98,7 +99,7 @@ class Town:
         for number in range(NODES):
             self.rest.add_node(f"n{number}", cpu=str(CPU))
         errors = JobErrors(lambda: self.now_s)
-        self.store = Store(errors)
+        self.store = Store(errors, SLIMS)
         self.api = MemoryApi(self.server)
         self.cluster = KubernetesCluster(
             Between(self.api, self.others_act),

@@ -3,6 +3,7 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.around import AroundApi
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
 from autoscaler.clusters.kubernetes.api.port import Subresource
@@ -210,3 +211,20 @@ async def test_somebody_elses_pod_that_leaves_in_a_year_is_not_counted_on():
     await term.watch()
     phases = {pod.name.split("/")[1]: pod.phase for pod in term.leading.cluster.view().pods}
     assert (phases["soon"], phases["late"]) == (PodPhase.TERMINATING, PodPhase.STARTING)
+
+
+async def test_grace_that_cannot_be_shortened_holds_up_nothing_else(monkeypatch):
+    """A webhook refused that deletion at each look, before anything else was done for the job."""
+    term = await running()
+    await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a", grace_s=31_536_000)
+    master = term.server.get(DEPLOYMENTS, "team-a", "digits-master")
+    term.server.rewrite(DEPLOYMENTS, master, master | {"spec": master["spec"] | {"replicas": 0}})
+    await term.watch()
+
+    async def refuse(_pod, _grace_s):
+        raise ForbiddenError("a webhook refuses it", Refusal.ADMISSION)
+
+    monkeypatch.setattr(term.leading.jobs._hands, "shorten_grace", refuse)
+    with pytest.raises(ForbiddenError):
+        await term.leading.jobs.look("team-a/digits")
+    assert term.server.get(DEPLOYMENTS, "team-a", "digits-master")["spec"]["replicas"] == 1

@@ -39,7 +39,8 @@ LATEST_S: Final = 3_600
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 LONGEST_VERDICT: Final = 500  # characters: the scheduler counts nodes by reason, with every taint's name
 
-_OF_ROOM: Final = "Insufficient"  # as in "2 Insufficient cpu"
+_OF_ROOM: Final = ("Insufficient", "Too many pods")
+"""What kube-scheduler's NodeResourcesFit says of a node that is full, as in "2 Insufficient cpu, 1 Too many pods"."""
 
 _ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.MASTER)}
 _TIERS: Final = {tier.value: tier for tier in (Tier.CORE, Tier.SURPLUS)}
@@ -216,7 +217,8 @@ def why_unschedulable(raw: Raw) -> str:
     verdict = condition_of(raw, "PodScheduled")
     told = text(verdict, "message")
     is_told = verdict.get("status") == "False" and verdict.get("reason") == "Unschedulable"
-    return f"pod {key_of(raw)}: {told}"[:LONGEST_VERDICT] if is_told and told and _OF_ROOM not in told else ""
+    lacks_room = any(phrase in told for phrase in _OF_ROOM)
+    return f"pod {key_of(raw)}: {told}"[:LONGEST_VERDICT] if is_told and told and not lacks_room else ""
 
 
 def _is_modelled(raw: Raw) -> bool:
