@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from master.api.audit import try_head_hint, write_head_hint
-from master.api.errors import ContractError, StorageError, UnreadableCheckpointError
+from master.api.errors import ContractError, NoFallbackError, StorageError, UnreadableCheckpointError
 from master.api.fallback import find_fallback
 from master.api.folder_lock import FolderLock
 from master.api.identities import HistoryId, Lineage, ManifestId
@@ -37,6 +37,7 @@ from master.api.resuming import (
     set_aside,
 )
 from master.api.storage import Storage, check_file, read_manifest, read_retired, write_manifest
+from master.job.domain import RefoundingRecord
 
 log: Final = logging.getLogger(__name__)
 
@@ -70,11 +71,12 @@ async def in_time(call: Callable[..., _T], *arguments: Any, budget_s: float = AN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a job begins with: a checkpoint or nothing, in a lineage above all that stands in its folder."""
+    """What a job is to begin with: a checkpoint or nothing, in a lineage above all that stands in its folder."""
 
     head: Manifest | None
     above: Lineage
-    answer: Answer | None = None  # that was followed
+    answer: Answer | None = None  # that is followed so: the rest is to be set aside
+    told: str = ""  # of a fallback, for people
 
 
 class CheckpointFolder:
@@ -100,8 +102,8 @@ class CheckpointFolder:
     def read_committed(self, head: ManifestId) -> Manifest:
         """The manifest that the store names.  Raises StorageError or ManifestError, and as below.
 
-        Raises UnreadableCheckpointError where HEAD, which is written after the store, names a newer one of the same
-        history: the store is an older copy, and what it lacks would be trained again without a word.
+        Raises NoFallbackError where HEAD, which is written after the store, names a newer one of the same history: the
+        store is an older copy, and what it lacks would be trained again without a word.
         """
         manifest, named = self.read(head), try_head_hint(self._storage)
         newer = self._try_read(named) if named not in (None, head) else None
@@ -111,7 +113,7 @@ class CheckpointFolder:
                 f"store was brought back from an older copy.  Bring back a newer one, or say what to go on from: "
                 "spec.checkpoint.start while the job is suspended"
             )
-            raise UnreadableCheckpointError(HEAD, problem)
+            raise NoFallbackError(HEAD, problem)
         return manifest
 
     def all(self) -> tuple[Manifest, ...]:
@@ -128,50 +130,56 @@ class CheckpointFolder:
         return tuple(found)
 
     def begin(self, answer: Answer | None) -> Start:
-        """What a job goes on from whose store knows nothing.  An answer that has to be followed is: the rest is aside.
+        """What a job goes on from whose store knows nothing.  Nothing is changed.
 
         Raises UnreadableCheckpointError where somebody has to say what to do, StorageError.
         """
         now_s = time.time()
         contents = look_into(self._storage, answer)
-        head = choose_start(contents, answer, now_s=now_s)
+        head, follows = choose_start(contents, answer, now_s=now_s), is_heeded(contents, answer)
         if head is not None:
-            check_files_are_there(self._storage, head, contents, now_s=now_s)
-            if head.id not in contents.manifests:  # somebody had HEAD name one that was retired
-                self._storage.move(retired_name(head.id), manifest_name(head.id))
-        above = highest_lineage(self._storage)
-        if answer is None or not is_heeded(contents, answer):
-            return Start(head=head, above=above)
-        return self._set_aside(head, answer)
+            check_files_are_there(self._storage, head, contents, is_answer=follows, now_s=now_s)
+        return Start(head=head, above=self.highest_lineage(), answer=answer if follows else None)
 
     def follow(self, answer: Answer) -> Start:
-        """What a job goes on from that is asked anew, whatever its store says; the rest is set aside.
+        """What a job goes on from that is asked anew, whatever its store says.  Nothing is changed.
 
-        Raises UnreadableCheckpointError where that cannot be read, StorageError.
+        Raises NoFallbackError where that cannot be read, StorageError.
         """
         now_s = time.time()
         contents = look_into(self._storage)
         head = choose_answered(contents, answer, now_s=now_s)
         if head is not None:
-            check_files_are_there(self._storage, head, contents, now_s=now_s)
-        return self._set_aside(head, answer)
+            check_files_are_there(self._storage, head, contents, is_answer=True, now_s=now_s)
+        return Start(head=head, above=self.highest_lineage(), answer=answer)
 
     def fall_back(
         self, head: ManifestId | None, problem: str, history: HistoryId | None, has_failed_to_load: bool
-    ) -> tuple[Start, str]:
-        """The newest whole checkpoint no newer than head, the rest being set aside; and what to tell of it.
+    ) -> Start:
+        """The newest whole checkpoint no newer than head, and what to tell of it.  Nothing is changed.
 
         Raises UnreadableCheckpointError where there is none, StorageError.
         """
         found = find_fallback(self._storage, head, problem, has_failed_to_load=has_failed_to_load, now_s=time.time())
         answer = Answer(manifest=found.chosen.id, history=history or found.chosen.history)
-        return self._set_aside(found.chosen, answer), found.told
+        return Start(head=found.chosen, above=self.highest_lineage(), answer=answer, told=found.told)
 
-    def _set_aside(self, head: Manifest | None, answer: Answer) -> Start:
-        above = highest_lineage(self._storage)
-        log.warning("%s: going on from %s; the rest is set aside", self.uri, head.id if head else "nothing")
-        set_aside(self._storage, head, answer.history)
-        return Start(head=head, above=above, answer=answer)
+    def set_aside(self, record: RefoundingRecord, may_act: Callable[[], bool]) -> None:
+        """Nothing older stands there than what the store was founded anew from; the rest is aside.  May be repeated.
+
+        Nothing is moved once `may_act` says that another master may lead; what that one commits stays in any case.
+        Raises UnreadableCheckpointError where the checkpoint to keep cannot be read any more, StorageError.
+        """
+
+        def check() -> None:
+            if not may_act():
+                raise StorageError(self.uri, "is left as it stands: this term may be over")
+
+        keep = None if record.base is None else self._try_read(record.base)
+        if record.base is not None and keep is None:
+            raise UnreadableCheckpointError(manifest_name(record.base), "is to be gone on from, and cannot be read")
+        log.warning("%s: going on from %s; the rest is set aside", self.uri, record.base or "nothing")
+        set_aside(self._storage, keep, record.history, above=record.above, check=check)
 
     def highest_lineage(self) -> Lineage:
         """Of whatever stands there, by its name."""

@@ -14,7 +14,7 @@ from master.api.errors import DocumentError
 from master.api.identities import Route, Term
 from master.api.versions import Form, with_version, without_version
 from master.errors import PermanentError
-from master.job.domain import Backups, DatasetRecord, IntentsRecord, LineageRecord, TrainersRecord
+from master.job.domain import Backups, DatasetRecord, IntentsRecord, LineageRecord, RefoundingRecord, TrainersRecord
 from master.store.keys import JobKeys, Key
 from master.store.port import Put, Snapshot, Transaction, ValueIs
 
@@ -27,6 +27,7 @@ FORMS: Final[dict[type, Form]] = {
     IntentsRecord: Form(name="record of moves"),
     Backups: Form(name="record of second copies"),
     TrainersRecord: Form(name="record of trainers"),
+    RefoundingRecord: Form(name="record of a refounding"),
 }
 
 
@@ -75,4 +76,5 @@ def _classes(keys: JobKeys) -> dict[Key, type[Any]]:
         keys.intents: IntentsRecord,
         keys.backups: Backups,
         keys.trainers: TrainersRecord,
+        keys.refounding: RefoundingRecord,
     }

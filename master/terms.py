@@ -14,12 +14,13 @@ import asyncio
 import logging
 import secrets
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 from master import job
 from master.api.errors import (
     ManifestError,
+    NoFallbackError,
     StorageAlteredError,
     StorageError,
     StorageMissingError,
@@ -32,14 +33,26 @@ from master.config import Settings, new_history
 from master.election import Election, Reign
 from master.errors import FencedError, HeadDamagedError, PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder, Start, in_time
-from master.job.domain import SECOND, Durable, Instant, LineageRecord, Origin
+from master.job.domain import SECOND, Durable, Instant, LineageRecord, Origin, RefoundingRecord
 from master.leadership import LossReason
 from master.metrics import Counts
 from master.record_forms import restating, try_record
-from master.records import durable_keys, emptying, head_id, is_empty, noting_start, parse_durable, refounding
+from master.records import (
+    durable_keys,
+    emptying,
+    head_id,
+    is_empty,
+    last_change,
+    noting_aside,
+    noting_start,
+    open_refounding,
+    parse_durable,
+    refounding,
+    told_fallback,
+)
 from master.runtime import TermRuntime
 from master.server import MasterServer
-from master.store.port import Conflict, Snapshot, Store, Transaction, Unknown
+from master.store.port import Conflict, Revision, Snapshot, Store, Transaction, Unknown
 from master.store.settlement import settle
 
 log: Final = logging.getLogger(__name__)
@@ -48,6 +61,7 @@ REFOUND_BUDGET_S: Final = 10.0
 FOLDER_BUDGET_S: Final = 600.0  # to look into it, and to set aside what stands there: in object stores, copies
 VERIFY_BUDGET_S: Final = 3600.0  # to read every byte of a checkpoint or two as well
 TELL_FAILURE_S: Final = 6.0  # whoever looks after the job asks every few seconds, then ends it
+MOST_TOLD: Final = 4000  # characters about a fallback that the store keeps
 _PAUSES_S: Final = (0.5, 1.0, 2.0, 5.0)  # the last one again and again
 _WAYS_ON: Final = (
     "or say what to go on from: spec.checkpoint.start while the job is suspended, edl run --from; `edl data verify "
@@ -57,6 +71,15 @@ _WAYS_ON: Final = (
 
 class SteppedDownError(FencedError):
     """Another master leads this job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Why the last checkpoint cannot be gone on from, as long as the store has learned nothing since."""
+
+    problem: str
+    seen: Revision
+    has_failed_to_load: bool = False  # so servers say, whatever this process can read
 
 
 class Terms:
@@ -70,25 +93,38 @@ class Terms:
         self._folder = folder
         self._server = server
         self._counts = counts
-        self._damage = ""  # why what head names cannot be gone on from, once it is time to fall back
-        self._has_failed_to_load = False  # so servers say, whatever this process can read
-        self._fell_back = ""  # what is told of it
+        self._damage: Damage | None = None  # once it is time to fall back
+        self._search: tuple[Damage, asyncio.Task[Start]] | None = None
+        self._known_at = Revision(0)  # of the store, as it was read last
 
     async def run(self, *, holder: str) -> None:
         """Serves whenever it leads.  Raises SteppedDownError when another one has taken over; until then, for ever."""
         timing, is_alone = self._settings.timing, not self._settings.has_standbys
         await self._bury_predecessor(holder)
-        async with Election(self._store, holder=holder, timing=timing, is_alone=is_alone) as election:
-            while True:
-                reign = await election.won()
-                try:
-                    await self._serve(reign)
-                except FencedError as error:
-                    self._has_failed_to_load = isinstance(error, HeadDamagedError)
-                    self._damage = str(error) if self._has_failed_to_load else ""
-                    log.warning("term %d is over: %s", reign.leadership.term, error)
-                election.step_down(reign, LossReason.GIVEN_UP)
-                await self._check_leader(holder)
+        try:
+            async with Election(self._store, holder=holder, timing=timing, is_alone=is_alone) as election:
+                while True:
+                    reign = await election.won()
+                    try:
+                        await self._serve(reign)
+                    except FencedError as error:
+                        self._damage = await self._damage_of(error)
+                        log.warning("term %d is over: %s", reign.leadership.term, error)
+                    election.step_down(reign, LossReason.GIVEN_UP)
+                    await self._check_leader(holder)
+        finally:
+            if self._search is not None:
+                self._search[1].cancel()
+
+    async def _damage_of(self, error: FencedError) -> Damage | None:
+        """What servers cannot load.  Where the store does not say how things stand now, they are to try once more."""
+        if not isinstance(error, HeadDamagedError):
+            return None
+        try:
+            seen = (await self._read_store()).revision
+        except StoreUnavailableError:
+            return None
+        return Damage(problem=str(error), seen=seen, has_failed_to_load=True)
 
     async def _bury_predecessor(self, holder: str) -> None:
         """Give back the lease of the process before, which led from this very place (`master.holder`).
@@ -107,7 +143,7 @@ class Terms:
     async def _serve(self, reign: Reign) -> None:
         term_number = reign.leadership.term
         try:
-            durable = await self._begin(reign)
+            durable, told = await self._begin(reign)
         finally:
             self._server.tell(None)
         term = TermRuntime(
@@ -118,7 +154,7 @@ class Terms:
             folder=self._folder,
             reign=reign,
             counts=self._counts,
-            fell_back=self._fell_back,
+            fell_back=told,
             checks_invariants=self._settings.checks_invariants,
         )
         log.info("term %d serves job %s", term_number, self._settings.job)
@@ -139,10 +175,12 @@ class Terms:
 
     # ---- what is durable ------------------------------------------------------------------------------------------
 
-    async def _begin(self, reign: Reign) -> Durable:
-        """What is durable, asked for while the reign lasts: to give it up would only cost another campaign.
+    async def _begin(self, reign: Reign) -> tuple[Durable, str]:
+        """What is durable, and what to tell of a fallback that led there.
 
+        Both are asked for while the reign lasts: to give it up would only cost another campaign.
         A store or a folder that fails is waited for; only a checkpoint that cannot be read fails the job in the end.
+        A fallback overrules neither an answer nor a newer checkpoint that is there.
         """
         give_up_s = time.monotonic() + self._settings.config.unreadable_ns / SECOND
         tries = 0
@@ -157,9 +195,10 @@ class Terms:
             except StorageError as error:
                 log.warning("term %d cannot begin: %s", reign.leadership.term, error)
                 if isinstance(error, UnreadableCheckpointError) and (self._damage or time.monotonic() > give_up_s):
-                    if self._damage or not self._settings.config.falls_back:
+                    may_fall_back = self._settings.config.falls_back and not isinstance(error, NoFallbackError)
+                    if self._damage or not may_fall_back:
                         await self._fail(str(error))
-                    self._damage = str(error)
+                    self._damage = Damage(problem=str(error), seen=self._known_at)
                     continue
                 self._server.tell(self._status(JobPhase.STARTING, str(error)))
                 await asyncio.sleep(_PAUSES_S[min(tries, len(_PAUSES_S) - 1)])
@@ -179,23 +218,39 @@ class Terms:
         nothing = job.initial(self._settings.config, Durable(), Term(0), now).state
         return replace(job.status(nothing, now), phase=phase, problem=problem)
 
-    async def _read_durable(self, reign: Reign) -> Durable:
+    async def _read_durable(self, reign: Reign) -> tuple[Durable, str]:
         """Raises StoreUnavailableError, UnreadableCheckpointError, StorageError, PermanentError."""
         keys = self._store.keys
         snapshot = await self._read_store()
         if (restated := restating(snapshot, keys, reign.leadership.term)) is not None:
             snapshot = await self._write(restated)
+        snapshot = await self._set_aside(reign, snapshot)  # what a term before this one left undone
         start, snapshot = await self._start(reign, snapshot)
-        if not is_empty(snapshot, keys) and head_id(snapshot, keys) is None:
-            start = replace(start, above=max(start.above, await in_time(self._folder.highest_lineage)))
-        head = head_id(snapshot, keys)
+        snapshot = await self._set_aside(reign, snapshot)
+        if (head := head_id(snapshot, keys)) is None:
+            founded = try_record(RefoundingRecord, snapshot, keys.refounding)
+            above = max(start.above, founded.above if founded else 0, await in_time(self._folder.highest_lineage))
+            start = replace(start, above=Lineage(above))
         manifest = await self._read_head(head) if head else None
         lineage = try_record(LineageRecord, snapshot, keys.lineage)
-        return parse_durable(snapshot, keys, manifest, self._origin(manifest, start, lineage))
+        durable = parse_durable(snapshot, keys, manifest, self._origin(manifest, start, lineage))
+        return durable, told_fallback(snapshot, keys)
 
     async def _read_store(self) -> Snapshot:
         keys = self._store.keys
-        return await self._store.read((*durable_keys(keys), keys.start))
+        snapshot = await self._store.read((*durable_keys(keys), keys.start, keys.refounding))
+        self._known_at = snapshot.revision
+        return snapshot
+
+    async def _set_aside(self, reign: Reign, snapshot: Snapshot) -> Snapshot:
+        """The folder has followed what the store was founded anew from; the store as it stands then.
+
+        The store comes first, since it refuses a term that is over: a folder cannot.
+        """
+        if (record := open_refounding(snapshot, self._store.keys)) is None:
+            return snapshot
+        await in_time(self._folder.set_aside, record, reign.may_act, budget_s=FOLDER_BUDGET_S)
+        return await self._write(noting_aside(record, self._store.keys, snapshot, reign.leadership.term))
 
     async def _start(self, reign: Reign, snapshot: Snapshot) -> tuple[Start, Snapshot]:
         """What this term goes on from, where that is not what the store says; and the store as it stands then.
@@ -205,23 +260,47 @@ class Terms:
         keys, answer, head = self._store.keys, self._settings.answer, head_id(snapshot, self._store.keys)
         asked, seen = self._settings.asked, snapshot.try_value(keys.start)
         start = Start(head=None, above=Lineage(0))
-        if self._damage:
-            fall_back, mine = self._folder.fall_back, self._settings.history
-            arguments = (head, self._damage, mine, self._has_failed_to_load)
-            start, told = await in_time(fall_back, *arguments, budget_s=VERIFY_BUDGET_S)
+        if self._damage is not None and last_change(snapshot, keys) > self._damage.seen:
+            self._damage = None  # another master has led, or the fallback is in the store already
+        if self._damage is not None:
+            start = await self._find_fallback(head, self._damage)
             snapshot = await self._refound(reign, start, snapshot)
-            self._damage, self._fell_back = "", told
+            self._damage = None
         elif is_empty(snapshot, keys):
             start = await in_time(self._folder.begin, answer, budget_s=FOLDER_BUDGET_S)
             snapshot = await self._refound(reign, start, snapshot)
         elif answer is not None and seen not in (None, asked.encode()):
             start = await in_time(self._folder.follow, answer, budget_s=FOLDER_BUDGET_S)
-            known = try_record(LineageRecord, snapshot, keys.lineage)
-            start = replace(start, above=Lineage(max(start.above, known.number if known else 0)))
             snapshot = await self._refound(reign, start, snapshot)
         if seen != asked.encode():
             snapshot = await self._write(noting_start(asked, keys, snapshot, reign.leadership.term))
         return start, snapshot
+
+    async def _find_fallback(self, head: ManifestId | None, damage: Damage) -> Start:
+        """Where to fall back to.  One search at a time: what takes longer than the budget goes on, and is asked again.
+
+        Raises UnreadableCheckpointError, StorageError.
+        """
+        story = f"reads every byte of the checkpoints in {self._folder.uri}, to fall back to one that is whole"
+        self._server.tell(self._status(JobPhase.STARTING, f"{story}: {damage.problem}"))
+        if self._search is not None and self._search[0] != damage:
+            await self._wait_for_search(self._search[1])
+            self._search = None
+        if self._search is None:
+            mine, has_failed = self._settings.history, damage.has_failed_to_load
+            look = asyncio.to_thread(self._folder.fall_back, head, damage.problem, mine, has_failed)
+            self._search = (damage, asyncio.create_task(look))
+        search = self._search[1]
+        await self._wait_for_search(search)
+        if search.exception() is not None:
+            self._search = None
+        return search.result()
+
+    async def _wait_for_search(self, search: asyncio.Task[Start]) -> None:
+        """It has ended.  Raises StorageError where it has not within the budget."""
+        await asyncio.wait((search,), timeout=VERIFY_BUDGET_S)
+        if not search.done():
+            raise StorageError(self._folder.uri, f"is still being read after {VERIFY_BUDGET_S:g} s, to fall back")
 
     async def _read_head(self, head: ManifestId) -> Manifest:
         try:
@@ -245,12 +324,23 @@ class Terms:
         return Origin(history=mine, founded=lineage.number, fresh=fresh)
 
     async def _refound(self, reign: Reign, start: Start, before: Snapshot) -> Snapshot:
-        """The store as it stands afterwards: with what the folder said to go on from."""
-        keys, term = self._store.keys, reign.leadership.term
+        """The store as it stands afterwards: with what the folder said to go on from, which follows it."""
+        await reign.confirm()
+        keys, term, record = self._store.keys, reign.leadership.term, self._record(start, before)
         if start.head is not None:
             log.warning("going on from manifest %s in %s", start.head.id, self._folder.uri)
-            return await self._write(refounding(start.head, start.above, keys, before, term))
-        return before if is_empty(before, keys) else await self._write(emptying(keys, before, term))
+            return await self._write(refounding(start.head, start.above, keys, before, term, record=record))
+        return before if record is None else await self._write(emptying(record, keys, before, term))
+
+    def _record(self, start: Start, before: Snapshot) -> RefoundingRecord | None:
+        """What is to be set aside, all of it below the lineage that comes next; None: nothing."""
+        if start.answer is None:
+            return None
+        lineage = try_record(LineageRecord, before, self._store.keys.lineage)
+        founded = try_record(RefoundingRecord, before, self._store.keys.refounding)
+        above = max(start.above, lineage.number if lineage else 0, founded.above if founded else 0)
+        base, history = start.head.id if start.head else None, start.answer.history
+        return RefoundingRecord(base=base, history=history, above=Lineage(above), told=start.told[:MOST_TOLD])
 
     async def _write(self, transaction: Transaction) -> Snapshot:
         """The store as it stands afterwards."""

@@ -11,16 +11,17 @@ Not here: printing (`edl data audit`), the inside of a server's file (`trainer_s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from master.api.errors import ContractError, StorageAlteredError, StorageError, StorageMissingError
 from master.api.identities import ManifestId
-from master.api.manifest import Manifest, try_manifest_id
+from master.api.manifest import Manifest, try_manifest_id, try_retired_id
 from master.api.messages import FileRecord
 from master.api.positions import PositionSet
 from master.api.resuming import HEAD, age, format_head, overtaken_by, parse_head
-from master.api.storage import Storage, check_file, open_storage, read_manifest
+from master.api.storage import Storage, check_file, open_storage, read_manifest, read_retired
 
 _MOST_LOOKS: Final = 5
 """At a folder in which manifests come and go meanwhile."""
@@ -136,6 +137,16 @@ def _read_manifests(storage: Storage) -> tuple[dict[ManifestId, Manifest], list[
     return manifests, problems
 
 
+def _read_retired(storage: Storage) -> dict[ManifestId, Manifest]:
+    """Those that can be read: only what they show counts."""
+    retired: dict[ManifestId, Manifest] = {}
+    for name in storage.list("retired-"):
+        if (manifest_id := try_retired_id(name)) is not None:
+            with suppress(ContractError):
+                retired[manifest_id] = read_retired(storage, manifest_id)
+    return retired
+
+
 def _find_head(
     storage: Storage, manifests: Mapping[ManifestId, Manifest], wanted: ManifestId | None, problems: list[str]
 ) -> Manifest:
@@ -164,7 +175,7 @@ def _head_problem(storage: Storage, manifests: Mapping[ManifestId, Manifest], to
         return f"{HEAD}: cannot be read ({error}): {instead}"
     if named != told.id:
         return f"{HEAD}: names {named}, which cannot be read here: {instead}"
-    later = overtaken_by(told, manifests, {})
+    later = overtaken_by(told, manifests, _read_retired(storage))
     return f"{HEAD}: names {named}, but what {later} shows was committed after it" if later else ""
 
 

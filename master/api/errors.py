@@ -10,6 +10,7 @@ ContractError
     ├── StorageReadOnlyError      writing is not allowed here
     ├── StorageAlteredError       the bytes are not those that were written
     └── UnreadableCheckpointError what the job would go on from cannot be read: somebody has to say what to do
+        └── NoFallbackError           ... also where the job was asked to fall back
 (`positions.PositionsError` is the same for one position set; it arrives wrapped in these.)
 """
 
@@ -73,3 +74,7 @@ class StorageAlteredError(StorageError):
 
 class UnreadableCheckpointError(StorageError):
     """What a job would go on from is there and cannot be read, or only in part: it begins nothing (M11)."""
+
+
+class NoFallbackError(UnreadableCheckpointError):
+    """A fallback would overrule a newer checkpoint that is there, or what somebody asked to go on from (ADR 0189)."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from master.api.errors import StorageError, UnreadableCheckpointError
+from master.api.errors import NoFallbackError, StorageError, UnreadableCheckpointError
 from master.api.identities import ManifestId, WhenUnreadable
 from master.api.manifest import Manifest, manifest_name
-from master.api.resuming import Answer, Contents, age, find_start, look_into, tell_manifest
+from master.api.resuming import HEAD, Answer, Contents, age, find_start, look_into, overtaken_by, tell_manifest
 from master.api.storage import Storage, check_file
 
 _ID: Final = re.compile(r"(\d{6,})-(\d{10,})-(\d{6,})-")
@@ -27,8 +27,10 @@ def check_start(storage: Storage, answer: Answer | None, when: WhenUnreadable, *
     """
     try:
         find_start(storage, answer, now_s=now_s)
+    except NoFallbackError:
+        raise
     except UnreadableCheckpointError:
-        if answer is not None or when is WhenUnreadable.FAIL:
+        if when is WhenUnreadable.FAIL:
             raise
 
 
@@ -47,18 +49,38 @@ def find_fallback(
 
     That is head itself where its files have come back; not where others still fail to load it (`has_failed_to_load`):
     what keeps them from it would keep them from the one before too.  Raises UnreadableCheckpointError with `problem`
-    where no checkpoint is whole, StorageError where the folder does not answer.
+    where no checkpoint is whole, NoFallbackError where a newer one than `head` was committed: the store, or HEAD, is an
+    older copy; StorageError where the folder does not answer.
     """
     contents = look_into(storage)
-    for candidate in _candidates(contents, head or contents.head):
+    if (last := head or contents.head) is not None and (later := _committed_after(contents, last)):
+        story = f"cannot be gone on from, and {later} shows that it is not the last: nothing is gone back from it"
+        raise NoFallbackError(manifest_name(last), f"{story}. {problem}")
+    for candidate in _candidates(contents, last):
         if _is_whole(storage, candidate):
             if has_failed_to_load and candidate.id == head:
                 story = f"is whole as this master reads it; compare what the servers mount there. {problem}"
                 raise UnreadableCheckpointError(f"manifest {head}", story)
-            told = _tell(contents, head or contents.head, candidate, problem, now_s)
+            told = _tell(contents, last, candidate, problem, now_s)
             return Fallback(chosen=candidate, told=told)
     story = f"cannot be gone back from: no checkpoint before it is whole either. {problem}"
     raise UnreadableCheckpointError(f"manifest {head}" if head else storage.uri, story)
+
+
+def _committed_after(contents: Contents, last: ManifestId) -> str:
+    """The file which proves that a checkpoint was committed after the one that is said to be the last; empty: none.
+
+    HEAD is written after the store.  Where the last one's manifest cannot be read, ids tell what is newer.
+    """
+    known, read = contents.known, contents.known.get(last)
+    named = known.get(contents.head) if contents.head is not None else None
+    if named is not None and named.id != last and not _is_older(named, last, read):
+        return HEAD
+    if read is not None:
+        return overtaken_by(read, contents.manifests, contents.retired)
+    newer = sorted((one for one in known.values() if not _is_older(one, last, None)), key=age)
+    proofs = (one.id for one in newer if one.id not in contents.manifests or one.parent not in (last, None))
+    return next(map(manifest_name, proofs), "")
 
 
 def _candidates(contents: Contents, head: ManifestId | None) -> Iterator[Manifest]:

@@ -58,7 +58,7 @@ class Manifest:
     tables: tuple[TableSpec, ...]
     bucket_count: int
     step: int
-    created_at_s: float  # Unix time, for people; nothing is decided by it
+    created_at_s: float  # Unix time, for people; only chains that are broken off are compared by it
     history: HistoryId = OLDEST_HISTORY
     founded: Lineage = _FIRST
 

@@ -12,13 +12,15 @@ Not here: the bytes of the data files (`verifying`), what a job with a store goe
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 from master.api.errors import (
     ManifestError,
+    NoFallbackError,
     StorageAlteredError,
     StorageError,
     StorageMissingError,
@@ -142,8 +144,13 @@ def parse_head(data: bytes) -> ManifestId:
 
 def highest_lineage(storage: Storage) -> Lineage:
     """Of all files that stand there, by their names, readable or not; 0 where there is none."""
-    numbers = (int(match[1]) for name in storage.list() if (match := _LINEAGE.match(name)))
-    return Lineage(max(numbers, default=0))
+    return max(map(_lineage_of, storage.list()), default=Lineage(0))
+
+
+def _lineage_of(name: str) -> Lineage:
+    """Of what a file's name says; 0 where it says nothing."""
+    match = _LINEAGE.match(name)
+    return Lineage(int(match[1]) if match else 0)
 
 
 def parse_answer(text: str, history: HistoryId) -> Answer:
@@ -174,7 +181,7 @@ def choose_start(contents: Contents, answer: Answer | None, *, now_s: float) -> 
             raise _unreadable(contents, manifest_name(contents.head), story, now_s)
         if later := overtaken_by(contents.known[contents.head], contents.manifests, contents.retired):
             story = f"names {contents.head}, but what {later} shows was committed after it: HEAD is an older copy"
-            raise _unreadable(contents, HEAD, story, now_s)
+            raise _unreadable(contents, HEAD, story, now_s, NoFallbackError)
         return contents.known[contents.head]
     left = _left_over(contents)
     if not contents.manifests:
@@ -207,10 +214,25 @@ def overtaken_by(
     """
     if named.id not in manifests and named.id in retired:
         return retired_name(named.id)
-    newer = {one.id: one for one in (*manifests.values(), *retired.values()) if age(one) > age(named)}
-    proofs = (one for one in newer.values() if one.id not in manifests or one.parent not in (named.id, None))
+    known = {**retired, **manifests}
+    newer = (one for one in known.values() if age(one) > age(named) and _may_follow(one, named, known))
+    proofs = (one for one in newer if one.id not in manifests or one.parent not in (named.id, None))
     found = min(proofs, key=age, default=None)
     return "" if found is None else (manifest_name if found.id in manifests else retired_name)(found.id)
+
+
+def _may_follow(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manifest]) -> bool:
+    """False: it is another job's, which went on from somewhere else in the same folder.
+
+    Where the chain of another history is broken off, what was written before the named one was not committed after it.
+    """
+    if one.history == named.history:
+        return True
+    passed, parent = {one.id}, one.parent
+    while parent is not None and parent in known and parent not in passed:
+        passed.add(parent)
+        parent = known[parent].parent
+    return named.id in passed or (parent is not None and one.created_at_s > named.created_at_s)
 
 
 def age(manifest: Manifest) -> tuple[int, int, int]:
@@ -239,11 +261,17 @@ def _named(contents: Contents, wanted: ManifestId, now_s: float) -> Manifest:
     found = contents.known.get(wanted)
     if found is None:
         story = f"is asked for, and cannot be read in {contents.uri}"
-        raise _unreadable(contents, f"manifest {wanted}", story, now_s)
+        raise _unreadable(contents, f"manifest {wanted}", story, now_s, NoFallbackError)
     return found
 
 
-def _unreadable(contents: Contents, name: str, story: str, now_s: float) -> UnreadableCheckpointError:
+def _unreadable(
+    contents: Contents,
+    name: str,
+    story: str,
+    now_s: float,
+    kind: type[UnreadableCheckpointError] = UnreadableCheckpointError,
+) -> UnreadableCheckpointError:
     newest = sorted(contents.known.values(), key=age, reverse=True)
     told = "; ".join(tell_manifest(one, now_s=now_s) for one in newest[:_SHOWN])
     beside = f"Readable beside it: {told}." if told else "No manifest can be read beside it."
@@ -253,7 +281,7 @@ def _unreadable(contents: Contents, name: str, story: str, now_s: float) -> Unre
         f"--from {newest[0].id if newest else 'MANIFEST'} or --begin-anew for `edl run`, EDL_CHECKPOINT_START=MANIFEST "
         "or =anew for a script that runs alone, spec.checkpoint.start on Kubernetes"
     )
-    return UnreadableCheckpointError(
+    return kind(
         name,
         f"{story}. Nothing was started, changed or deleted. {beside}{more} Bring the folder {contents.uri} back as it "
         f"was (`edl data verify {contents.uri}` reads every byte), or say what to go on from: {ways}",
@@ -286,11 +314,14 @@ def _counted(kind: str, names: Iterable[str]) -> str:
 # ---- its files ------------------------------------------------------------------------------------------------------
 
 
-def check_files_are_there(storage: Storage, manifest: Manifest, contents: Contents, *, now_s: float) -> None:
+def check_files_are_there(
+    storage: Storage, manifest: Manifest, contents: Contents, *, is_answer: bool, now_s: float
+) -> None:
     """Each data file has its length at least; whoever loads it compares the digests.
 
     Of a job that has nothing left to train nobody need load it, so there the digests are compared here: it would be
-    said to be complete with a model that cannot be read.  Raises UnreadableCheckpointError, naming the file.
+    said to be complete with a model that cannot be read.  Raises UnreadableCheckpointError, naming the file;
+    NoFallbackError where the checkpoint is what somebody asked for.
     """
     for file in manifest.files:
         try:
@@ -300,30 +331,49 @@ def check_files_are_there(storage: Storage, manifest: Manifest, contents: Conten
                 storage.read(file.name, offset=file.size_bytes - 1, length_bytes=1)
         except (StorageMissingError, StorageAlteredError) as error:
             story = f"of checkpoint {manifest.id} cannot be read: {error.problem}"
-            raise _unreadable(contents, file.name, story, now_s) from error
+            kind = NoFallbackError if is_answer else UnreadableCheckpointError
+            raise _unreadable(contents, file.name, story, now_s, kind) from error
 
 
-def set_aside(storage: Storage, keep: Manifest | None, history: HistoryId) -> None:
+def set_aside(
+    storage: Storage, keep: Manifest | None, history: HistoryId, *, above: Lineage, check: Callable[[], None]
+) -> None:
     """Everything but this manifest and its files stands under `aside/HISTORY/`; nothing is deleted or replaced.
 
-    What was there is a checkpoint folder of its own, with all its names.  HEAD names the manifest.  May be repeated.
+    What was there is a checkpoint folder of its own, with all its names.  HEAD names the manifest.  May be repeated,
+    also late: what is of a lineage above `above` was written since and stays, and so does HEAD where it names that.
+    `check` is called before each step, and raises once somebody else may write here.
     """
     kept = {manifest_name(keep.id), *(file.name for file in keep.files)} if keep else set()
+    away = f"{ASIDE}/{history}"
+    check()
     if keep is not None and retired_name(keep.id) in storage.list("retired-"):
         storage.move(retired_name(keep.id), manifest_name(keep.id))
-    away = f"{ASIDE}/{history}"
-    if storage.exists(HEAD):
-        if keep is None:
-            storage.move(HEAD, _unused(storage, f"{away}/{HEAD}"))
-        elif (head := storage.read(HEAD)) != format_head(keep.id) or not storage.exists(f"{away}/{HEAD}"):
-            storage.write_file(_unused(storage, f"{away}/{HEAD}"), [head])
-    if keep is not None:
-        storage.write_file(HEAD, [format_head(keep.id)])
+    _set_head(storage, keep, f"{away}/{HEAD}", above, check)
     for prefix in ("manifest-", "retired-", *_DATA):
         for name in storage.list(prefix):
-            if name not in kept:
+            if name not in kept and _lineage_of(name) <= above:
+                check()
                 storage.move(name, f"{away}/{name}")
+    check()
     storage.write_file(_followed_name(history), [b"All else was set aside.\n"])
+
+
+def _set_head(storage: Storage, keep: Manifest | None, away: str, above: Lineage, check: Callable[[], None]) -> None:
+    """HEAD names what is kept; what it named before stands under `away`."""
+    if storage.exists(HEAD):
+        head = storage.read(HEAD)
+        with suppress(ManifestError):
+            if _lineage_of(manifest_name(parse_head(head))) > above:
+                return
+        check()
+        if keep is None:
+            storage.move(HEAD, _unused(storage, away))
+        elif head != format_head(keep.id) or not storage.exists(away):
+            storage.write_file(_unused(storage, away), [head])
+    if keep is not None:
+        check()
+        storage.write_file(HEAD, [format_head(keep.id)])
 
 
 def _followed_name(history: HistoryId) -> str:
@@ -344,5 +394,5 @@ def find_start(storage: Storage, answer: Answer | None, *, now_s: float) -> Mani
     contents = look_into(storage, answer)
     chosen = choose_start(contents, answer, now_s=now_s)
     if chosen is not None:
-        check_files_are_there(storage, chosen, contents, now_s=now_s)
+        check_files_are_there(storage, chosen, contents, is_answer=is_heeded(contents, answer), now_s=now_s)
     return chosen

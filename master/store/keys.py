@@ -39,7 +39,7 @@ class JobKeys:
         """All keys that a master writes, in etcd's order."""
         return tuple(sorted((
             self.leader, self.lineage, self.dataset, self.high_water, self.trainers, self.head, self.route, self.start,
-            self.servers, self.intents, self.backups,
+            self.servers, self.intents, self.backups, self.refounding,
         )))  # fmt: skip
 
     @property
@@ -80,6 +80,11 @@ class JobKeys:
     def start(self) -> Key:
         """What the job was last asked to go on from (`spec.checkpoint.start`); absent: no term has looked yet."""
         return self.named("start")
+
+    @property
+    def refounding(self) -> Key:
+        """What the store was last founded anew from, and whether the folder has followed (ADR 0189)."""
+        return self.named("refounding")
 
     @property
     def servers(self) -> Key:

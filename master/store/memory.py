@@ -171,7 +171,8 @@ class MemoryCluster:
         next_expiry_s = min((lease.expires_s for lease in self._leases.values()), default=None)
         timeout_s = None if next_expiry_s is None else max(0.01, next_expiry_s - self._clock_s())
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):  # wait_for may swallow a cancellation that comes with the change
+                await self._changed.wait()
 
 
 class MemoryStore:

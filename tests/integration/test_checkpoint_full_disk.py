@@ -12,6 +12,7 @@ from master.api.resuming import Answer
 from master.api.storage import LocalStorage
 from master.folder import CheckpointFolder
 from tests.unit.test_checkpoint_harm import committed, started
+from tests.unit.test_resuming_choices import followed
 
 ROOM_BYTES = 256 << 10
 PAGE_BYTES = 4096
@@ -72,12 +73,12 @@ def test_an_answer_that_finds_no_room_is_followed_when_there_is_some(storage):
     first = committed(storage, 1, None)
     second = committed(storage, 2, first.id)
     write_head_hint(storage, second.id)
-    folder, answer = CheckpointFolder(storage), Answer(manifest=first.id, history=HistoryId("new"))
+    answer = Answer(manifest=first.id, history=HistoryId("new"))
     ballast = leave(storage, 0)
     with pytest.raises(StorageError):
-        folder.begin(answer)
+        followed(storage, answer)
     assert started(storage)[0] in (first, second)
     ballast.unlink()
-    assert folder.begin(answer).head == first
+    assert followed(storage, answer).head == first
     assert started(storage)[0] == first
     assert storage.exists(f"aside/new/{second.files[0].name}")

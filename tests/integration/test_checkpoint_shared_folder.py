@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from master.api.identities import DatasetSpec
-from master.api.resuming import look_into
+from master.api.resuming import look_into, overtaken_by
 from master.api.storage import LocalStorage
 from tests.integration.master_stage import MasterProcess, Sharder, ask_status, leads, running, until
 from tests.integration.test_master_faults import until_committed
@@ -45,3 +45,4 @@ async def test_a_second_job_in_the_folder_of_a_first_one_is_told_and_costs_it_no
     contents = look_into(LocalStorage(folder))
     assert contents.manifests[head].history == "job-1"
     assert contents.head == head
+    assert not overtaken_by(contents.manifests[head], contents.manifests, contents.retired)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from master.api.audit import write_head_hint
-from master.api.errors import UnreadableCheckpointError
+from master.api.errors import NoFallbackError, UnreadableCheckpointError
 from master.api.fallback import check_start, find_fallback
 from master.api.identities import HistoryId, ManifestId, WhenUnreadable
 from master.api.positions import PositionSet
@@ -108,3 +108,34 @@ def test_a_start_that_is_refused_is_left_to_the_master_where_it_may_fall_back(st
     answer = Answer(manifest=ManifestId("nowhere"), history=HistoryId("h"))
     with pytest.raises(UnreadableCheckpointError):
         check_start(storage, answer, WhenUnreadable.FALL_BACK, now_s=0.0)
+
+
+def test_an_answer_that_no_longer_counts_keeps_nobody_from_falling_back(storage):
+    """Something of its history was committed since: what is damaged now is damaged as anywhere else."""
+    alter(storage, f"manifest-{IDS[1]}.json")
+    answer = Answer(manifest=ManifestId("nowhere"), history=MANIFEST.history)
+    check_start(storage, answer, WhenUnreadable.FALL_BACK, now_s=0.0)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_store_that_is_an_older_copy_is_nothing_to_fall_back_from(storage, is_damaged):
+    """HEAD names the newer checkpoint, which is whole: it would be set aside (M11)."""
+    storage.move(f"retired-{IDS[0]}.json", f"manifest-{IDS[0]}.json")
+    write_head_hint(storage, ManifestId(IDS[2]))
+    if is_damaged:
+        alter(storage, f"manifest-{IDS[1]}.json")
+    with pytest.raises(NoFallbackError, match="HEAD shows that it is not the last"):
+        found(storage)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_head_that_is_an_older_copy_is_nothing_to_fall_back_from(storage, is_damaged):
+    """There is no store, and a manifest shows what was committed after the one that HEAD names (M11)."""
+    storage.move(f"retired-{IDS[0]}.json", f"manifest-{IDS[0]}.json")
+    write_head_hint(storage, ManifestId(IDS[0]))
+    with pytest.raises(NoFallbackError):
+        check_start(storage, None, WhenUnreadable.FALL_BACK, now_s=0.0)
+    if is_damaged:
+        alter(storage, f"manifest-{IDS[0]}.json")
+    with pytest.raises(NoFallbackError, match=IDS[2]):
+        found(storage, head=None)

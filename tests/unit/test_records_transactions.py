@@ -30,6 +30,7 @@ from master.job.domain import (
     RecordDataset,
     RecordQuarantine,
     RecordServers,
+    RefoundingRecord,
     ReserveHighWater,
     SwapHead,
     Table,
@@ -48,6 +49,7 @@ from master.store.memory import MemoryCluster
 from master.store.port import Committed, Conflict, Put, Transaction
 from tests.unit.test_manifest_codec import MANIFEST
 
+FOUNDED = RefoundingRecord(base=None, history=MANIFEST.history, above=Lineage(8))
 FIRST = LineageRecord(number=Lineage(1), base=None)
 SECOND = LineageRecord(number=Lineage(2), base=MANIFEST.id, quarantine=PositionSet.of(950))
 DATASET = DatasetRecord(dataset=MANIFEST.dataset, tables=MANIFEST.tables)
@@ -232,7 +234,7 @@ async def test_a_store_that_has_learned_something_since_is_not_founded_again(lea
     before = await leader.snapshot()
     await leader.write(ReserveHighWater(below=1))
     assert isinstance(await leader.commit(refounding(MANIFEST, NO_LINEAGE, leader.keys, before, leader.term)), Conflict)
-    assert isinstance(await leader.commit(emptying(leader.keys, before, leader.term)), Conflict)
+    assert isinstance(await leader.commit(emptying(FOUNDED, leader.keys, before, leader.term)), Conflict)
 
 
 @pytest.mark.parametrize("is_anew", [True, False])
@@ -247,7 +249,7 @@ async def test_a_store_is_founded_again_as_read_but_for_the_number_of_servers(le
         assert isinstance(await leader.write(write), Committed)
     before = await leader.snapshot()
     again = refounding(MANIFEST, Lineage(6), leader.keys, before, leader.term)
-    anew = emptying(leader.keys, before, leader.term)
+    anew = emptying(FOUNDED, leader.keys, before, leader.term)
     assert isinstance(await leader.commit(anew if is_anew else again), Committed)
     durable = await leader.durable(MANIFEST)
     assert (durable.route, durable.high_water, durable.servers) == (None, 0, 3)

@@ -11,6 +11,7 @@ from master.api.resuming import Answer, find_start, parse_answer, set_aside
 from master.api.storage import LocalStorage, write_manifest
 from master.api.verifying import verify_folder
 from master.folder import CheckpointFolder
+from master.job.domain import RefoundingRecord
 from tests.unit.test_manifest_codec import FILE, MANIFEST
 
 NOW_S = MANIFEST.created_at_s + 7200
@@ -41,6 +42,16 @@ def chain(storage):
 
 def start(storage, answer=None):
     return find_start(storage, answer, now_s=NOW_S)
+
+
+def followed(storage, answer):
+    """As a term does that may act: what the answer says, and what that has left to stand."""
+    folder = CheckpointFolder(storage)
+    begun = folder.begin(answer)
+    if begun.answer is not None:
+        base = begun.head and begun.head.id
+        folder.set_aside(RefoundingRecord(base=base, history=answer.history, above=begun.above), lambda: True)
+    return begun
 
 
 def names(storage):
@@ -131,15 +142,14 @@ def test_anew_sets_everything_aside_and_deletes_nothing(storage, chain):
     """What was there is a checkpoint folder of its own; the answer counts until something is committed."""
     storage.write_file("manifest-2.json", [b"{"])
     anew = Answer(manifest=None, history=NEW)
-    folder = CheckpointFolder(storage)
-    assert folder.begin(anew).head is None
+    assert followed(storage, anew).head is None
     assert storage.list() == ()
     aside = LocalStorage(storage._folder / "aside" / "new")
     assert len(aside.list()) == 5
     assert start(aside, Answer(manifest=ManifestId("1"), history=NEW)) == chain[0]
     begun = written(storage, "9", step=1, history=NEW, lineage=Lineage(3))
     write_head_hint(storage, begun.id)
-    again = folder.begin(anew)
+    again = followed(storage, anew)
     assert (again.head, again.answer) == (begun, None)
 
 
@@ -148,7 +158,7 @@ ANSWERS = pytest.mark.parametrize("chosen", [None, ManifestId("1")], ids=["anew"
 
 def committed_after(storage, answer, *steps):
     """The answer was followed, and checkpoints of what began then were committed.  All that stands there afterwards."""
-    head = CheckpointFolder(storage).begin(answer).head
+    head = followed(storage, answer).head
     for step in steps:
         manifest = written(
             storage, f"n{step}", step=step, parent=head and head.id, history=answer.history, lineage=Lineage(3)
@@ -190,7 +200,7 @@ def test_an_answer_is_followed_until_something_is_committed(storage, chain, chos
     answer = Answer(manifest=chosen, history=NEW)
     before = committed_after(storage, answer)
     storage.write_file("cut-3-1-1-0-a.edl", [b"x"])
-    found = CheckpointFolder(storage).begin(answer)
+    found = followed(storage, answer)
     assert (found.head and found.head.id, found.answer) == (chosen, answer)
     assert names(storage) == before
     assert storage.read("aside/new/HEAD") == b"2\n"
@@ -212,8 +222,8 @@ def test_setting_aside_that_was_broken_off_is_finished(storage, chain, chosen, m
     with monkeypatch.context() as patched:
         patched.setattr(LocalStorage, "move", break_off)
         with pytest.raises(StorageError):
-            CheckpointFolder(storage).begin(answer)
-    assert CheckpointFolder(storage).begin(answer).answer == answer
+            followed(storage, answer)
+    assert followed(storage, answer).answer == answer
     assert not storage.list("manifest-2")
     assert storage.read("aside/new/HEAD") == b"2\n"
 
@@ -223,7 +233,7 @@ def test_a_head_that_was_set_aside_is_never_replaced(storage, chain, chosen):
     """Whatever stands under `aside/` is somebody's only copy."""
     storage.write_file("aside/new/HEAD", [b"older\n"])
     keep = chain[0] if chosen else None
-    set_aside(storage, keep, NEW)
+    set_aside(storage, keep, NEW, above=Lineage(1), check=lambda: None)
     assert storage.read("aside/new/HEAD") == b"older\n"
     assert storage.read("aside/new/HEAD-2") == b"2\n"
 
@@ -251,11 +261,11 @@ def test_a_first_manifest_with_retired_ones_beside_it_is_a_guess(storage, chain)
 def test_from_a_manifest_keeps_it_and_sets_the_rest_aside(storage, chain):
     """HEAD names it from then on, so that who starts without the answer goes on from it too."""
     storage.write_file("manifest-2.json", [b"{"])
-    found = CheckpointFolder(storage).begin(Answer(manifest=ManifestId("1"), history=NEW))
+    found = followed(storage, Answer(manifest=ManifestId("1"), history=NEW))
     assert found.head == chain[0]
     assert set(storage.list()) == {"HEAD", "manifest-1.json", chain[0].files[0].name}
     assert start(storage) == chain[0]
-    set_aside(storage, chain[0], NEW)
+    set_aside(storage, chain[0], NEW, above=Lineage(1), check=lambda: None)
     assert storage.read("aside/new/HEAD") == b"2\n"
 
 
@@ -270,7 +280,7 @@ def test_a_retired_manifest_can_be_gone_on_from(storage, chain):
     assert "retired-1.json" in storage.list()
     storage.delete("manifest-2.json")
     refused(storage, "--from 1")
-    assert CheckpointFolder(storage).begin(Answer(manifest=ManifestId("1"), history=NEW)).head == chain[0]
+    assert followed(storage, Answer(manifest=ManifestId("1"), history=NEW)).head == chain[0]
     assert start(storage) == chain[0]
 
 
@@ -300,8 +310,11 @@ def test_a_head_that_is_an_older_copy_is_refused(storage, proof):
     shown = "retired-1.json" if proof == "retired" else "manifest-3.json"
     refused(storage, f"HEAD: names 1, but what {shown} shows was committed after it", "--from ")
     assert any(shown in problem for problem in verify_folder(storage).problems)
-    if proof == "chain":
-        assert any(shown in problem for problem in audit_storage(storage).problems)
+    if proof == "retired":  # a copy that brought the manifest back as well
+        shown = "retired-2.json"
+        write_manifest(storage, chain[0])
+        storage.move("manifest-2.json", shown)
+    assert any(shown in problem for problem in audit_storage(storage).problems)
 
 
 def test_a_store_that_is_older_than_its_folder_is_refused(storage, chain):
@@ -334,3 +347,53 @@ def test_a_master_that_stood_still_does_not_take_head_back(storage, chain):
     """It was stopped between its commit and HEAD; the one that followed has noted a newer one."""
     CheckpointFolder(storage).note_head(chain[0].id)
     assert try_head_hint(storage) == chain[1].id
+
+
+def test_a_second_jobs_manifest_makes_no_older_copy_of_head(storage):
+    """It went on from the first checkpoint into another history, and left; the first job begins all the same."""
+    chain = [written(storage, "1", step=1)]
+    written(storage, "other", step=2, parent=chain[0].id, history=NEW, lineage=Lineage(2))
+    for step in (2, 3):
+        chain.append(written(storage, str(step), step=step, parent=chain[-1].id))
+        write_head_hint(storage, chain[-1].id)
+        assert start(storage) == chain[-1]
+    storage.delete("manifest-1.json")
+    assert start(storage) == chain[-1], "where the other one went on from only its time tells"
+
+
+def test_what_another_history_went_on_to_from_head_proves_that_head_is_an_older_copy(storage):
+    """The job's own history, after an answer: HEAD was brought back from before it (M11)."""
+    chain = [written(storage, "1", step=1)]
+    for step in (2, 3):
+        own = {"history": NEW, "lineage": Lineage(2)}
+        chain.append(written(storage, str(step), step=step, parent=chain[-1].id, **own))
+    write_head_hint(storage, "1")
+    refused(storage, "HEAD: names 1, but what manifest-3.json shows")
+    storage.delete("manifest-2.json")
+    assert start(storage) == chain[0], "nothing says that it followed"
+    write_manifest(storage, replace(chain[2], created_at_s=chain[0].created_at_s + 1))
+    refused(storage, "HEAD: names 1, but what manifest-3.json shows")
+
+
+def test_what_is_written_after_an_answer_was_followed_is_never_set_aside(storage, chain):
+    """A term that is over ends its move late: another master has followed the answer, and has committed since."""
+    answer = Answer(manifest=chain[0].id, history=NEW)
+    late = CheckpointFolder(storage).begin(answer)
+    followed(storage, answer)
+    storage.write_file("cut-2-8-1-0-a.edl", [b"x"])
+    storage.write_file("manifest-000002-0000000008-000001-a.json", [b"{}"])
+    write_head_hint(storage, ManifestId("000002-0000000008-000001-a"))
+    before = names(storage)
+    record = RefoundingRecord(base=chain[0].id, history=NEW, above=late.above)
+    CheckpointFolder(storage).set_aside(record, lambda: True)
+    assert names(storage) == before
+    assert try_head_hint(storage) == "000002-0000000008-000001-a"
+
+
+def test_a_term_that_may_not_act_any_more_moves_nothing(storage, chain):
+    """Whoever leads then does it."""
+    before = names(storage)
+    record = RefoundingRecord(base=chain[0].id, history=NEW, above=Lineage(1))
+    with pytest.raises(StorageError, match="this term may be over"):
+        CheckpointFolder(storage).set_aside(record, lambda: False)
+    assert names(storage) == before

@@ -1,15 +1,18 @@
 """What a term goes on from beside a store that knows the job: an answer, once, or what it falls back to (M11)."""
 
 import asyncio
+import json
+import threading
 
 import pytest
 
 from master import terms as lives
 from master.api.audit import write_head_hint
 from master.api.hello import Hello
+from master.api.identities import ManifestId
 from master.api.storage import LocalStorage
 from master.config import Settings
-from master.errors import PermanentError
+from master.errors import PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder
 from master.metrics import Counts
 from master.server import MasterServer
@@ -18,7 +21,7 @@ from master.store.port import Delete, Put, Transaction
 from master.terms import Terms
 from tests.unit.test_checkpoint_fallback import IDS, alter, written
 
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 class Job:
@@ -58,13 +61,18 @@ class Job:
             life.cancel()
             await asyncio.gather(life, return_exceptions=True)
 
-    async def commit(self, number):
+    async def put(self, *, head, holder="me", stays=False):
+        """In the store, by a term of its own, which stays or goes."""
+        leadership = await self.store.try_lead(holder=holder, ttl_s=60)
+        write = Put(self.store.keys.head, head.encode())
+        await self.store.commit(Transaction(term=leadership.term, writes=(write,), require=()))
+        if not stays:
+            await self.store.resign(leadership)
+
+    async def commit(self, number, **term):
         """As a term does: the manifest, the store's head, HEAD."""
-        manifest, keys = written(self.storage, number), self.store.keys
-        leadership = await self.store.try_lead(holder="me", ttl_s=60)
-        head = Put(keys.head, manifest.id.encode())
-        await self.store.commit(Transaction(term=leadership.term, writes=(head,), require=()))
-        await self.store.resign(leadership)
+        manifest = written(self.storage, number)
+        await self.put(head=manifest.id, **term)
         CheckpointFolder(self.storage).note_head(manifest.id)
         return manifest.id
 
@@ -152,6 +160,119 @@ async def test_a_job_that_has_nothing_to_fall_back_to_fails(trained):
     with pytest.raises(PermanentError, match="no checkpoint before it is whole either"):
         await trained.status(when="FallBack")
     assert trained.storage.list() == before
+
+
+@pytest.mark.parametrize("has_store", [True, False])
+async def test_a_fallback_throws_no_newer_checkpoint_away(trained, has_store):
+    """etcd, or HEAD, was brought back from an older copy: refused, also where the job may fall back (M11)."""
+    if has_store:
+        await trained.put(head=IDS[0])
+    else:
+        write_head_hint(trained.storage, ManifestId(IDS[0]))
+        trained.store = MemoryCluster().store("digits")
+    before = trained.storage.list()
+    with pytest.raises(PermanentError, match="older copy"):
+        await trained.status(when="FallBack")
+    assert trained.storage.list() == before
+
+
+async def test_an_answer_that_cannot_be_followed_is_not_overruled_by_a_fallback(trained):
+    """Somebody's word is no damage; with and without a store (`check_start` says the same)."""
+    before = trained.storage.list()
+    for store in (trained.store, MemoryCluster().store("digits")):
+        trained.store = store
+        with pytest.raises(PermanentError, match="manifest nowhere: is asked for"):
+            await trained.status(start="nowhere", when="FallBack")
+        assert trained.storage.list() == before
+
+
+@pytest.mark.parametrize("ways", ["fall back", "follow", "begin"])
+async def test_a_term_that_ended_meanwhile_moves_nothing_in_the_folder(trained, monkeypatch, ways):
+    """It read for an hour, and another master led and committed meanwhile: its checkpoints stay where they are."""
+    settings = {"start": IDS[0]} if ways != "fall back" else {"when": "FallBack"}
+    if ways == "fall back":
+        alter(trained.storage, f"manifest-{IDS[2]}.json")
+    if ways == "begin":
+        trained.store = MemoryCluster().store("digits")
+    method = ways.replace(" ", "_")
+    looks, found = threading.Event(), threading.Event()
+    look = getattr(CheckpointFolder, method)
+
+    def look_slowly(self, *arguments):
+        chosen = look(self, *arguments)
+        looks.set()
+        assert found.wait(WAIT_S)
+        return chosen
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointFolder, method, look_slowly)
+        life = trained.begin(**({"start": "", "when": "Fail"} | settings))
+        assert await asyncio.to_thread(looks.wait, WAIT_S)
+        leader = await trained.store.read_leader()
+        await trained.store.resign(leader)  # its lease ran out, and another one leads
+        assert await trained.commit(2, holder="other", stays=True) == IDS[1]
+        before = trained.storage.list(), trained.storage.read("HEAD")
+        found.set()
+        await asyncio.gather(life, return_exceptions=True)
+    assert (trained.storage.list(), trained.storage.read("HEAD")) == before
+
+
+@pytest.mark.parametrize("how", ["fall back", "answer", "anew"])
+async def test_what_a_term_left_undone_in_the_folder_is_done_by_the_next(trained, monkeypatch, how):
+    """It died between the store and the folder.  No lineage is used twice, though its files are out of sight."""
+    if how == "fall back":
+        alter(trained.storage, "cut-1-2-3-0-a.edl")
+        alter(trained.storage, f"manifest-{IDS[2]}.json")
+    start = {"fall back": "", "answer": IDS[1], "anew": "anew"}[how]
+    before = (await trained.store.read((trained.store.keys.lineage,))).try_value(trained.store.keys.lineage)
+    number = json.loads(before)["number"]
+
+    def die(self, record, may_act):
+        raise PermanentError("the master was killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointFolder, "set_aside", die)
+        with pytest.raises(PermanentError, match="was killed"):
+            await trained.status(start=start, when="FallBack")
+    assert not aside(trained)
+    after = await trained.status(start=start, when="FallBack")
+    assert after.head == (None if how == "anew" else IDS[1])
+    assert f"manifest-{IDS[2]}.json" in aside(trained)
+    if how == "anew":
+        record = await trained.store.read((trained.store.keys.refounding,))
+        assert json.loads(record.try_value(trained.store.keys.refounding))["above"] == number
+    else:
+        assert after.lineage > number
+        assert ("fell back" in after.fell_back) == (how == "fall back")
+
+
+async def test_a_fallback_is_told_by_every_master_until_a_lineage_begins_elsewhere(trained):
+    """Whoever dies at once has told nobody; once the job goes on from another checkpoint it is no news."""
+    alter(trained.storage, f"manifest-{IDS[2]}.json")
+    told = (await trained.status(when="FallBack")).fell_back
+    assert f"fell back to {IDS[1]}" in told
+    assert (await trained.status()).fell_back == told
+    assert (await trained.status(start=IDS[1])).fell_back == ""
+
+
+async def test_a_store_that_fails_right_after_a_fallback_costs_nothing(trained, monkeypatch):
+    """It was written, and the answer was lost: the next look finds it done."""
+    alter(trained.storage, f"manifest-{IDS[2]}.json")
+    store, read, failed = trained.store, trained.store.read, []
+
+    async def fail_once(keys):
+        snapshot = await read(keys)
+        if snapshot.try_value(store.keys.head) == IDS[1].encode() and not failed:
+            failed.append(True)
+            raise StoreUnavailableError("away", retry_after_s=0.0)
+        return snapshot
+
+    monkeypatch.setattr(store, "read", fail_once)
+    after = await trained.status(when="FallBack")
+    assert failed
+    assert after.head == IDS[1]
+    assert f"fell back to {IDS[1]}" in after.fell_back
+    assert f"manifest-{IDS[2]}.json" in aside(trained)
 
 
 def aside(job):

@@ -58,6 +58,7 @@ from master.job.domain.records import (
     IntentsRecord,
     LineageRecord,
     Origin,
+    RefoundingRecord,
     Table,
     TrainersRecord,
 )
@@ -117,6 +118,7 @@ __all__ = [
     "RecordDataset",
     "RecordQuarantine",
     "RecordServers",
+    "RefoundingRecord",
     "ReserveHighWater",
     "Retain",
     "Send",

@@ -21,6 +21,17 @@ class LineageRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefoundingRecord:
+    """What the store was founded anew from, and whether the checkpoint folder has been tidied for it (ADR 0189)."""
+
+    base: ManifestId | None  # the only checkpoint that stays in the folder; None: the job began anew
+    history: HistoryId  # names where the rest is set aside
+    above: Lineage  # everything that is set aside is of this lineage or an older one
+    told: str = ""  # of a fallback, for people
+    is_set_aside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetRecord:
     """What the first Declare fixed."""
 
