@@ -145,7 +145,7 @@ def _scaled(seen: Seen) -> Condition:
         return is_false(Kind.SCALED, reason, told)
     if there < decision.target and seen.report.refusal is not None:
         return is_false(Kind.SCALED, seen.report.refusal.reason, seen.report.refusal.message)
-    if stuck := _stuck(seen) or seen.race.verdict:
+    if stuck := _stuck(seen) or (seen.race.verdict if there < decision.target else ""):
         return is_false(Kind.SCALED, "Unschedulable", f"{message}; kube-scheduler: {stuck}")
     if there < decision.target:
         return is_false(Kind.SCALED, "Growing", message)

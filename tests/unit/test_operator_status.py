@@ -162,6 +162,7 @@ def unheard(what, **kept):
         ({"pods": (unplaced(NO_ROOM),), "has_master": False}, "Admitted", ("False", "FairShare")),
         ({"race": Race(lost=1, verdict=UNBOUND)}, "Admitted", ("False", "Unschedulable")),
         ({"race": Race(lost=1, verdict=UNBOUND)}, "Scaled", ("False", "Unschedulable")),
+        ({"pods": RUNNING, "race": Race(lost=1, verdict=UNBOUND)}, "Scaled", ("True", "FairShare")),  # all are there
         ({"pods": (*RUNNING[:2], unplaced(UNBOUND, 2))}, "Scaled", ("False", "Unschedulable")),
         ({"is_contested": True}, "Scaled", ("False", "ConflictingAutoscaler")),
         ({"pods": RUNNING[:1], "has_master": True}, "Degraded", ("True", "FairShare")),
