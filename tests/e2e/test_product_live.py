@@ -249,8 +249,7 @@ def test_a_damaged_checkpoint_is_told_and_gone_on_from_as_the_definition_says(da
     day.change(runPolicy={"suspend": False})
     day.wait("told which file", lambda: day.is_told("Progressing", "False", damaged.name))
     assert before == day.kept("retired-"), "nothing is changed before somebody has said what to do"
-    day.change(runPolicy={"suspend": True})
-    day.wait("all pods have left", lambda: not any(map(day.pods, ("trainer", "server", "master"))))
+    suspend(day)
     chosen = before[0].name.removeprefix("retired-").removesuffix(".json")
     day.change(runPolicy={"suspend": False}, checkpoint={"start": chosen})
     day.wait("it goes on", lambda: day.is_told("Progressing", "True", ""))
@@ -264,10 +263,16 @@ def test_a_damaged_checkpoint_is_told_and_gone_on_from_as_the_definition_says(da
     day.end()
 
 
-def suspended_and_damaged(day):
-    """The manifest that HEAD names, which is cut short while nobody is there."""
+def suspend(day):
+    """Until all pods have left, and the status says that it has not begun: from then on its start may be changed."""
     day.change(runPolicy={"suspend": True})
     day.wait("all pods have left", lambda: not any(map(day.pods, ("trainer", "server", "master"))))
+    day.wait("it counts as not begun", lambda: not day.status("startTime"))
+
+
+def suspended_and_damaged(day):
+    """The manifest that HEAD names, which is cut short while nobody is there."""
+    suspend(day)
     (head,) = day.kept(f"manifest-{day.kept('HEAD')[0].read_text().strip()}")
     head.write_bytes(head.read_bytes()[:-20])
     return head
