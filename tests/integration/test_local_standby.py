@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.clusters.local import standbys
+from autoscaler.clusters.local import runtime, standbys
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
@@ -117,16 +117,23 @@ async def test_a_killed_master_is_followed_by_the_one_that_stood_by_and_that_by_
             await until(run, lambda: has_standby(run), "the next one that stands by")
 
 
-async def test_a_master_that_served_and_dies_again_is_started_again_at_once(tmp_path, etcd, monkeypatch):
-    """Before the next one stands by, too.  Seen: after six such deaths the seventh waited for 30 s."""
+async def test_only_deaths_in_a_row_with_nothing_that_stands_by_cost_a_pause(tmp_path, etcd, monkeypatch):
+    """The first one after a take-over costs none, but a master that answers once and dies is no loop without a pause.
+
+    Seen: after six deaths that were followed the seventh waited for 30 s.
+    """
     async with run_of(tmp_path, etcd) as run:
-        monkeypatch.setattr(standbys, "NEXT_AFTER_S", 1e9)
-        for starts in (1, 2, 3):
+        monkeypatch.setattr(runtime, "STEADY_AFTER_S", 1e9)
+        for starts in (1, 2, 3, 4, 5):
+            if starts == 3:
+                monkeypatch.setattr(standbys, "NEXT_AFTER_S", 1e9)
             await until(run, lambda starts=starts: is_ready(run, starts), "a master that serves")
+            if starts < 3:
+                await until(run, lambda: has_standby(run), "one that stands by")
             assert run.cluster.kill(MASTER)
-        await until(run, lambda: is_ready(run, 4), "the last master")
+        await until(run, lambda: is_ready(run, 6), "the last master")
         told = [event.message.splitlines()[-1] for event in run.recorder.events if event.reason == "Restarting"]
-        assert told == ["starts again at once"] * 3
+        assert told == ["starts again at once"] * 3 + ["starts again in 1 s", "starts again in 2 s"]
 
 
 async def test_a_master_that_is_stopped_is_not_followed(tmp_path, etcd, store):
@@ -156,11 +163,17 @@ async def test_one_that_stood_by_and_died_is_followed_by_another(tmp_path, etcd)
 
 
 async def test_what_stood_by_goes_with_its_master(tmp_path, etcd):
-    """A job that is deleted leaves no process behind."""
+    """A job that is deleted leaves no process behind, and nothing is kept of one that died before."""
     async with run_of(tmp_path, etcd) as run:
+        os.killpg(died := standby_pid(run), signal.SIGKILL)
+        await until(run, lambda: has_standby(run) and standby_pid(run) != died, "another one that stands by")
         stood_by = standby_pid(run)
         run.cluster.delete_job("ledger")
         await until(run, lambda: master(run) is None, "the master's end")
+        kept = vars(run.cluster.runtime.standbys)
+        assert {name: kept[name] for name in ("_due", "_starting", "_deaths")} == {
+            "_due": {}, "_starting": {}, "_deaths": {}
+        }  # fmt: skip
         await until(run, lambda: not Path(f"/proc/{stood_by}").exists(), "the end of what stood by")
 
 

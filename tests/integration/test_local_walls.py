@@ -10,6 +10,7 @@ import inspect
 import logging
 import pkgutil
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from autoscaler.clusters.local.snapshot import take_snapshot
 from autoscaler.domain import PodPhase, Role
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import Loop
+from autoscaler.manifests.values import MasterSpec
 from master.api.status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
 from tests.unit.test_operator_walls import PlantedError, replace_function
@@ -164,3 +166,75 @@ async def test_fault_in_any_function_of_one_job_leaves_the_run_and_the_others(tm
                 raise
         untold += [planted[victim][1] for victim in raised - wrong]
     assert untold == []
+
+
+def is_served(cluster, name, before):
+    """Whether the job's server is ready, in another process than before."""
+    pod = cluster.table.pods.get(f"{name}-server-0")
+    if pod is None or pod.phase is not PodPhase.READY or pod.pid in {None, before}:
+        return False
+    return Path(f"/proc/{pod.pid}").exists()
+
+
+async def kill_servers(tmp_path, others, plant_faults):
+    """Each job's server is killed, and comes back; `plant_faults` once the kills are sent, before one is heard of."""
+    async with running(tmp_path, on=nodes(8, cpu_milli=20_000), look_at=answer) as cluster:
+        loop = Loop(cluster, CALM, errors=cluster.errors)
+        jobs = (*others, "honest")
+        for name in jobs:
+            one = job(name, trainer=SLEEPS, server=SLEEPS, low=1, high=1)
+            cluster.submit(dataclasses.replace(one, master=MasterSpec(replicas=1, template=SLEEPS)), priority=0)
+        keeping = asyncio.create_task(loop.run())
+        try:
+            for name in jobs:
+                await wait_until(cluster, lambda name=name: is_served(cluster, name, None), f"the server of {name}")
+            before = {name: cluster.table.pods[f"{name}-server-0"].pid for name in jobs}
+            for name in jobs:
+                assert cluster.kill(f"{name}-server-0", signal.SIGKILL)
+            plant_faults()
+            for name in jobs:
+                again = lambda name=name: is_served(cluster, name, before[name])  # noqa: E731
+                await wait_until(cluster, again, f"that the server of {name} is back")
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_fault_that_passes_keeps_no_server_away(tmp_path, caplog):
+    """Whatever a restart calls raises once, for a job of its own: each server comes back (A11)."""
+    caplog.set_level(logging.CRITICAL)
+    called = {}
+
+    def noting(patch):
+        for holder, name in tuple(functions()):
+
+            def check(values, holder=holder, name=name):
+                if "bad" in map(job_of, values):
+                    called[holder, name] = None
+
+            replace_function(patch, holder, name, check)
+
+    with pytest.MonkeyPatch.context() as patch:
+        await kill_servers(tmp_path / "none", ["bad"], lambda: noting(patch))
+    assert {"_start", "_restart", "note_restart", "update"} <= {name for _, name in called}
+    steps = [(holder, name) for holder, name in called if name != "launch"]  # which begins the task with the wall
+    planted = {f"bad{number}": step for number, step in enumerate(steps)}
+    raised = set()
+
+    def failing_once(patch):
+        for victim, (holder, name) in planted.items():
+
+            def check(values, victim=victim):
+                if victim in map(job_of, values) and victim not in raised:
+                    raised.add(victim)
+                    raise PlantedError
+
+            replace_function(patch, holder, name, check)
+
+    with pytest.MonkeyPatch.context() as patch:
+        try:
+            await kill_servers(tmp_path / "planted", list(planted), lambda: failing_once(patch))
+        except BaseException as error:
+            error.add_note(f"planted: {planted}")
+            raise
+    assert raised == planted.keys()

@@ -108,7 +108,6 @@ class Runtime:
             return
         if first_time and grace_s > 0:
             self.processes.signal(pod.key, signal.SIGTERM)
-        self._cancel_timer(pod.key)
         self._later(pod.key, grace_s, lambda: self._kill(name, pod.key))
 
     def send_signal(self, name: PodName, number: signal.Signals) -> bool:
@@ -150,13 +149,36 @@ class Runtime:
             await self._start(name)
             return
         if name in self._table.pods:
-            pause_s = max(0.0, self._errors.again_at_s(owner, Step.START) - self._clock())
-            self._later(f"{name} restart", pause_s, lambda: self.launch(name))
+            self._launch_after(name, self._errors.again_at_s(owner, Step.START) - self._clock())
+
+    def _launch_after(self, name: PodName, pause_s: float) -> None:
+        self._later(f"{name} restart", max(0.0, pause_s), lambda: self.launch(name))
 
     async def _start(self, name: PodName) -> None:
+        """The pod's process runs and serves.  A start that a fault has ended half-way goes on where it was."""
         pod = self._table.pods.get(name)
-        if pod is None or pod.is_leaving or (pod.starts and self.processes.is_running(pod.key)):
+        if pod is None:
             return
+        is_running = self.processes.is_running(pod.key)
+        if pod.is_leaving and not is_running:
+            self._drop(pod, code=None, story="had no process")
+            return
+        key = pod.key if is_running else pod.next_key
+        pid = self.processes.pid_of(key) if is_running else await self._start_process(pod)
+        current = self._table.pods.get(name)
+        if pid is None or current is None or current.key != key or not self.processes.is_running(key):
+            return  # it has ended within the same breath
+        pod = self._table.update(name, pid=pid)
+        self._recorder.note("Started", f"pod/{name}", "Started", f"pid {pid} on {pod.node}")
+        if pod.is_leaving:
+            self.processes.signal(pod.key, signal.SIGTERM)
+            self._later(pod.key, pod.grace_s, lambda: self._kill(name, pod.key))
+            return
+        await self._watch_readiness(pod)
+
+    async def _start_process(self, pod: LocalPod) -> int | None:
+        """The pid; None where the command could not be run, which is judged as a process that has ended."""
+        name = pod.name
         size = pod.log.stat().st_size if pod.log.exists() else 0
         pod = self._table.update(
             name,
@@ -168,24 +190,17 @@ class Runtime:
         )
         self._starting.add(name)
         try:
-            pid = await self.standbys.take_over(pod) or await self.processes.start(pod.key, self._command_of(pod))
+            return await self.standbys.take_over(pod) or await self.processes.start(pod.key, self._command_of(pod))
         except StartError as error:
             self._starting.discard(name)
             await asyncio.to_thread(_append, pod, f"{error}\n")
             self._take_end(Ended(key=pod.key, pid=0, code=_NOT_RUN))
-            return
+            return None
+        except Exception:
+            self.processes.end(pod.key)  # what stood by may not know that its time has come
+            raise
         finally:
             self._starting.discard(name)
-        current = self._table.pods.get(name)
-        if current is None or current.key != pod.key:
-            return  # it has ended within the same breath
-        pod = self._table.update(name, pid=pid)
-        self._recorder.note("Started", f"pod/{name}", "Started", f"pid {pid} on {pod.node}")
-        if pod.is_leaving:
-            self.processes.signal(pod.key, signal.SIGTERM)
-            self._later(pod.key, pod.grace_s, lambda: self._kill(name, pod.key))
-            return
-        await self._watch_readiness(pod)
 
     async def _watch_readiness(self, pod: LocalPod) -> None:
         """A web pod is ready when its port answers, a master when its job's Status does (`jobs`), others at once."""
@@ -203,19 +218,23 @@ class Runtime:
 
     def _take_end(self, ended: Ended) -> None:
         name = PodName(ended.key.rpartition("#")[0])
-        pod, is_own = self._table.pods.get(name), True
+        pod = self._table.pods.get(name)
         with self._errors.around(of_object("pod", "", name) if pod is None else owner_of(pod), Step.JUDGE):
             self._cancel_timer(ended.key)
             if pod is None or self._is_closed:
                 return
-            if is_own := pod.key == ended.key:
+            if pod.key == ended.key:
                 self._judge_end(pod, ended)
             else:
                 self.standbys.note_end(ended)
             return
-        if pod is not None and is_own and self._table.pods.get(name) is pod:
-            # Nothing runs behind it, and its room is others'.
+        pod = self._table.pods.get(name)
+        if pod is None or pod.key != ended.key:
+            return
+        if pod.role is Role.TRAINER or pod.is_leaving:  # nothing runs behind it, and its room is others'
             self._errors.attempt(name_of_pod(pod), Step.JUDGE, partial(self._table.drop, name))
+        else:
+            self._launch_after(name, self._errors.again_at_s(owner_of(pod), Step.JUDGE) - self._clock())
 
     def _judge_end(self, pod: LocalPod, ended: Ended) -> None:
         story = describe_exit(ended.code)
@@ -231,18 +250,17 @@ class Runtime:
 
     def _restart(self, pod: LocalPod, story: str) -> None:
         ran_s = self._clock() - (pod.started_at_s or 0.0)
-        has_served = pod.role is Role.MASTER and pod.ready_at_s is not None  # it answered its job: no loop of crashes
-        quick_ends = 1 if has_served or ran_s >= STEADY_AFTER_S else pod.quick_ends + 1
-        stands_by = self.processes.is_running(pod.next_key)  # begun after the present one served
-        pause = 0.0 if stands_by else pause_s(quick_ends)
+        stands_by = self.processes.is_running(pod.next_key)  # begun after the present one served: no crash is counted
+        quick_ends = 0 if stands_by else 1 if ran_s >= STEADY_AFTER_S else pod.quick_ends + 1
+        pause = pause_s(quick_ends)
         following = "starts again at once" if pause == 0 else f"starts again in {pause:.0f} s"
         waiting = "" if pause == 0 else f"CrashLoopBackOff: {following}"
         self._table.update(
             pod.name, phase=PodPhase.STARTING, quick_ends=quick_ends, waiting=waiting, pid=None, ready_at_s=None
         )
+        self._launch_after(pod.name, pause)  # first: it comes back whatever becomes of the rest
         self._recorder.note("Exited", f"pod/{pod.name}", "Restarting", f"{story}\n{following}")
         self._on_restart(pod)
-        self._later(f"{pod.name} restart", pause, lambda: self.launch(pod.name))
 
     def _drop(self, pod: LocalPod, *, code: int | None, story: str) -> None:
         self._table.drop(pod.name)
@@ -259,6 +277,8 @@ class Runtime:
             self.processes.signal(key, signal.SIGKILL)
 
     def _later(self, label: str, delay_s: float, action: Callable[[], None]) -> None:
+        self._cancel_timer(label)
+
         def fire() -> None:
             self._timers.pop(label, None)
             action()

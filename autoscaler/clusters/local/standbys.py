@@ -70,6 +70,7 @@ class Standbys:
     def end(self, pod: LocalPod) -> None:
         """Nothing stands by for this pod's process."""
         self._cancel(pod.name)
+        self._deaths.pop(pod.name, None)
         starting = self._starting.pop(pod.next_key, None)
         if starting is not None:
             starting.cancel()
@@ -103,6 +104,8 @@ class Standbys:
             await self._processes.start(pod.next_key, command)
         except (StartError, WardenLostError) as error:  # the pod lives; its next process is started when it is due
             self._recorder.note("Failed", f"pod/{pod.name}", "NoStandby", str(error))
+        finally:
+            self._starting.pop(pod.next_key, None)
 
     def _cancel(self, name: PodName) -> None:
         timer = self._due.pop(name, None)
