@@ -37,7 +37,7 @@ _OPTION: Final = re.compile(  # and the next word; each perhaps in quotes
 )
 _NAMED: Final = re.compile(rb"""\bname\b\W{1,12}([\w.-]{1,160})\W{1,12}value\b\W{1,12}([^\s"'\\,}]{4,})""")
 _FORMS: Final = re.compile(
-    rb"\b(?:gh[opusr]_[A-Za-z0-9]{30,255}|github_pat_\w{20,255}|hf_[A-Za-z0-9]{20,255}|sk-[\w-]{20,255}"
+    rb"(?<![\w-])(?:gh[opusr]_[A-Za-z0-9]{30,255}|github_pat_\w{20,255}|hf_[A-Za-z0-9]{20,255}|sk-(?=[\w-]{0,255}\d)[\w-]{20,255}"
     rb"|glpat-[\w-]{20,255}|xox[abeprs]-[\w-]{10,255}|A[KS]IA[A-Z0-9]{16}|AIza[\w-]{35}|npm_[A-Za-z0-9]{36}"
     rb"|eyJ[\w-]{8,2048}(?:\.[\w-]{4,4096}){2})"
 )
@@ -58,6 +58,7 @@ _KEY_BEGINS: Final = re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?
 _KEY_ENDS: Final = b"-----END "
 _SHORTEST_VALUE: Final = 6  # a shorter one is part of too many words
 _SHORTEST_ASSIGNED: Final = 4
+_PLAIN_WORD: Final = re.compile(r"[a-z]{1,15}|[A-Z]?[a-z]{0,14}|[0-9.]{1,7}")
 _REDACTED: Final = re.compile(rb"<redacted [^<>]{0,500}>?\Z|<redacted\Z")  # already, by its value
 _LONGEST_LINE_BYTES: Final = 16 << 20
 
@@ -85,7 +86,7 @@ def secrets_in(documents: Iterable[Any]) -> dict[str, str]:
             case {"name": str(name), "value": str() | int() | float() as value} if is_secret_name(name):
                 found[name] = str(value)
             case dict(content):
-                found |= {n: str(v) for n, v in content.items() if _is_scalar(v) and is_secret_name(str(n))}
+                found |= {n: str(v) for n, v in content.items() if is_secret_name(str(n)) and _is_guarded(v)}
                 left += content.values()
             case list(content):
                 found |= {n: str(v) for n, v in pairwise(content) if _is_scalar(v) and _is_secret_option(n)}
@@ -93,6 +94,11 @@ def secrets_in(documents: Iterable[Any]) -> dict[str, str]:
             case _:
                 continue
     return found
+
+
+def _is_guarded(value: object) -> bool:
+    """Whether a field's value is more than a word: `auth: required` must not take that word out of every log."""
+    return _is_scalar(value) and not _PLAIN_WORD.fullmatch(str(value))
 
 
 def _is_scalar(value: object) -> bool:

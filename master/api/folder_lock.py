@@ -62,7 +62,7 @@ class FolderLock:
                 there = (Path(self.folder) / WRITERS_LOCK).lstat()
             except FileNotFoundError:
                 log.warning("%s: its locks were deleted; this writer holds a new one", self.folder)
-                Path(self.folder).mkdir(parents=True, exist_ok=True)
+                make_folder(Path(self.folder))
                 before, self._descriptor = self._descriptor, _lock(self.folder, WRITERS_LOCK, fcntl.LOCK_SH, makes=True)
                 os.close(before)
             else:

@@ -114,14 +114,33 @@ def test_commands_and_fields_name_their_secrets():
     assert secrets_in(content) == {"--db-password": "w0rd", "password": "a\nb"}
 
 
+def test_words_of_fields_stay_and_guarded_values_go():
+    """`auth: required` takes the word out of no log; a value that is more than a word goes everywhere."""
+    job = {"auth": "required", "pad_token": "trainer", "signature": "default", "api_token": "Wq7-rT2kkz"}
+    assert secrets_in([job]) == {"api_token": "Wq7-rT2kkz"}
+
+
+@pytest.mark.parametrize(
+    ("text", "is_token"),
+    [
+        ("eyJabcdefgh.abcd.abcd", True),
+        ("eyJ-eyJabcdefgh", False),  # another begin within a word would cost the square of a line of them
+        ("sk-learn-compatible-estimator-of-ours", False),
+        ("sk-learn-compatible-estimator-of-0urs", True),
+    ],
+)
+def test_a_token_is_told_by_its_form_from_the_begin_of_a_word(text, is_token):
+    assert (redacted(text)[0] != text) == is_token
+
+
 def test_what_is_named_again_and_again_is_looked_at_once():
     """A list that holds itself made the search endless, one of lists of lists of lists as long as a life."""
     bomb = ["x"]
     for _ in range(60):
         bomb = [bomb] * 9
-    content = {"token": "t", "bomb": bomb}
+    content = {"token": "t0", "bomb": bomb}
     content["self"] = content
-    assert secrets_in([content]) == {"token": "t"}
+    assert secrets_in([content]) == {"token": "t0"}
 
 
 def test_an_archive_holds_no_secret_and_no_link(tmp_path, monkeypatch, capsys):

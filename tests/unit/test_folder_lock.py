@@ -5,6 +5,7 @@ import fcntl
 import logging
 import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,17 @@ def test_a_writer_whose_locks_were_deleted_keeps_the_next_run_out_all_the_same(t
     folder._lock.release()
     first.release()
     second.release()
+
+
+def test_a_folder_that_its_writer_makes_anew_is_not_everybodys(storage, tmp_path):
+    """Whatever the umask (ADR 0193)."""
+    claim_folder(storage, "one")
+    writer, folder = hold_as_writer(storage), tmp_path / "checkpoints"
+    shutil.rmtree(folder)
+    before = os.umask(0)
+    try:
+        writer.keep_as_writer()
+    finally:
+        os.umask(before)
+    assert not folder.stat().st_mode & stat.S_IWOTH
+    writer.release()
