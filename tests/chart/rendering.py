@@ -13,7 +13,7 @@ from tests.cluster.toolbox import find_tools
 
 CHART: Final = Path(__file__).resolve().parents[2] / "charts" / "edl"
 IMAGES: Final = Path(__file__).resolve().parents[1] / "cluster" / "images.yaml"
-BUDGET_S: Final = 60.0
+BUDGET_S: Final = 180.0
 
 VALUE_SETS: Final[dict[str, dict[str, Any]]] = {
     "default": {},

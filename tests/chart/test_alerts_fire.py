@@ -15,7 +15,7 @@ from tests.cluster.toolbox import find_tools
 CASES: Final = Path(__file__).with_name("alerts")
 ALERTS: Final = CHART / "files" / "alerts.yaml"
 RULES: Final = {rule["alert"]: rule for rule in yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]}
-BUDGET_S: Final = 60.0
+BUDGET_S: Final = 180.0
 
 
 def promtool(*words):

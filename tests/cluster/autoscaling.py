@@ -20,6 +20,7 @@ from autoscaler.clusters.kubernetes.views import Facts
 from autoscaler.clusters.port import Verdict
 from autoscaler.domain import Cause, ClusterView, DeletePod, JobState, Pod, PodName, PodPhase, Policy, Role
 from autoscaler.loop import Step
+from tests.cluster.waiting import BUDGET_S
 from tests.perturb.composition import compose
 
 POLL_S: Final = 0.05
@@ -68,7 +69,7 @@ class Autoscaling:
             if isinstance(end, Exception) and error is None:
                 raise end
 
-    async def wait(self, what: str, holds: Callable[[ClusterView], bool], *, budget_s: float = 30.0) -> ClusterView:
+    async def wait(self, what: str, holds: Callable[[ClusterView], bool], *, budget_s: float = BUDGET_S) -> ClusterView:
         """The first view of which this holds.  Raises AssertionError, which tells the last one."""
         until_s = time.monotonic() + budget_s
         while not holds(view := self.cluster.view()):

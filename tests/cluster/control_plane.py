@@ -31,9 +31,9 @@ from tests.cluster.processes import Program
 from tests.cluster.toolbox import Tools
 from tests.cluster.waiting import BUDGET_S, wait_for
 
-READY_BUDGET_S: Final = 60.0
+READY_BUDGET_S: Final = BUDGET_S
 STOP_BUDGET_S: Final = 3.0  # of each program
-COMMAND_BUDGET_S: Final = 60.0
+COMMAND_BUDGET_S: Final = BUDGET_S
 API_SERVER: Final = "kube-apiserver"
 ADMINISTRATORS: Final = "system:masters"
 IDENTITIES: Final = {

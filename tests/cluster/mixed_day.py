@@ -23,6 +23,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS
 from autoscaler.domain import Cause, Policy, Reclaim
 from tests.cluster.autoscaling import Autoscaling
 from tests.cluster.stand_ins import Life
+from tests.cluster.waiting import BUDGET_S
 from tests.cluster.witness import Witness
 from tests.cluster.workloads import job_of, web_of
 
@@ -142,7 +143,7 @@ class MixedDay:
             body["metadata"]["namespace"] = self.namespace
             await self._api.create(TRAINING_JOBS, body)
 
-    async def rise(self, more: int, *, budget_s: float = 60.0) -> Rise:
+    async def rise(self, more: int, *, budget_s: float = BUDGET_S) -> Rise:
         """The web wants so many pods more and gets them."""
         before, asked_at_s = {pod.uid for pod in self.witness.web(WEB)}, time.monotonic()
         if self._edl is not None:
@@ -167,7 +168,7 @@ class MixedDay:
             trainers=self.witness.trainers(),
         )
 
-    async def fall(self, less: int, *, budget_s: float = 60.0) -> float:
+    async def fall(self, less: int, *, budget_s: float = BUDGET_S) -> float:
         """The web wants so many pods less; how long until training has taken all of the room, in seconds."""
         asked_at_s = time.monotonic()
         await self._scale(len(self.witness.web(WEB)) - less)
@@ -189,7 +190,7 @@ class MixedDay:
         """Trainers that run and stay, of all jobs."""
         return sum(self.witness.trainers().values())
 
-    async def wait(self, what: str, holds: Callable[[], bool], *, budget_s: float = 60.0) -> None:
+    async def wait(self, what: str, holds: Callable[[], bool], *, budget_s: float = BUDGET_S) -> None:
         """Until it holds.  Raises AssertionError, which tells how things stand, and what EDL met."""
         assert self._watch is not None
         until_s = time.monotonic() + budget_s

@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from master.etcd_server.cluster import TETHER
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import BUDGET_S, wait_for
 
-STOP_BUDGET_S: Final = 20.0
+ANSWER_BUDGET_S: Final = 60.0
 
 
 class OperatorProcess:
@@ -88,7 +88,7 @@ class OperatorProcess:
     def wait(self) -> int:
         """Its exit code."""
         assert self._process is not None
-        return self._process.wait(STOP_BUDGET_S)
+        return self._process.wait(BUDGET_S)
 
     def cpu_s(self) -> float:
         """CPU time that it has used, in seconds."""
@@ -103,7 +103,7 @@ class OperatorProcess:
     def get(self, path: str) -> tuple[int, str]:
         """An answer of its own server."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port()}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port()}{path}", timeout=ANSWER_BUDGET_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -117,7 +117,7 @@ class OperatorProcess:
 
     def wait_leading(self) -> None:
         """Until it leads and has seen the cluster."""
-        wait_for(f"{self.name} leads", lambda: self.is_leading() and self.get("/readyz")[0] == 200, budget_s=40)
+        wait_for(f"{self.name} leads", lambda: self.is_leading() and self.get("/readyz")[0] == 200)
 
     def _proc(self, name: str) -> str:
         assert self._process is not None

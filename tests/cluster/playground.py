@@ -38,7 +38,7 @@ from tests.cluster.toolbox import find_tools
 
 NODES: Final = {f"gpu-{number}": NodeShape(cpu="16", memory="64Gi", gpus=8) for number in range(1, 9)}
 TOKEN_LIFETIME_S: Final = 7 * 86_400
-OPERATOR_BUDGET_S: Final = 60.0
+OPERATOR_BUDGET_S: Final = 180.0
 NO_ETCD: Final = "http://etcd.invalid:2379"  # masters run in name alone
 VOLUME: Final = {
     "metadata": {"name": "checkpoints"},
@@ -53,8 +53,9 @@ VOLUME: Final = {
 TIDE: Final = 120
 """Web pods of one core each on 128 cores: the least that the two jobs need is left."""
 NOTES_TOLD: Final = 5
-UP_BUDGET_S: Final = 180.0
-DOWN_BUDGET_S: Final = 20.0
+UP_BUDGET_S: Final = 600.0
+DOWN_BUDGET_S: Final = 120.0
+OPERATOR_STOP_BUDGET_S: Final = 20.0
 POLL_S: Final = 0.1
 
 
@@ -132,7 +133,7 @@ def keep(folder: Path) -> int:
                 operating.look(time.monotonic())
                 time.sleep(1)
         finally:
-            operator.stop(DOWN_BUDGET_S)
+            operator.stop(OPERATOR_STOP_BUDGET_S)
         print(control_plane.last_words())
         return 1
 

@@ -18,7 +18,7 @@ from master.etcd_server.cluster import TETHER
 from tests.cluster.errors import StartError
 
 READY_POLL_S: Final = 0.05
-ASK_BUDGET_S: Final = 2.0
+ASK_BUDGET_S: Final = 10.0
 LOG_LINES: Final = 12
 
 

@@ -19,9 +19,7 @@ from tests.cluster.waiting import wait_for
 
 DOMAIN: Final = "stand-in.edl.dev"
 GPU: Final = "nvidia.com/gpu"
-NODES_BUDGET_S: Final = 60.0
 IMAGE: Final = "stand-in.edl.dev/nothing"
-GONE_BUDGET_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +101,7 @@ def create_nodes(api: client.ApiClient, shapes: Mapping[str, NodeShape]) -> None
         taking = {node.metadata.name for node in core.list_node().items if _takes_pods(node)}
         return sorted(set(shapes) - taking)
 
-    wait_for(f"{len(shapes)} nodes Ready", lambda: not unready(), budget_s=NODES_BUDGET_S)
+    wait_for(f"{len(shapes)} nodes Ready", lambda: not unready())
 
 
 def delete_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
@@ -121,7 +119,7 @@ def delete_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
                 core.delete_namespaced_pod(pod.metadata.name, pod.metadata.namespace, grace_period_seconds=0)
         return bool(nodes & doomed or pods)
 
-    wait_for("nodes gone", lambda: not left(), budget_s=GONE_BUDGET_S)
+    wait_for("nodes gone", lambda: not left())
 
 
 def _takes_pods(node: Any) -> bool:

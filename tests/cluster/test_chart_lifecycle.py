@@ -22,7 +22,7 @@ from tests.cluster.charted import CHART, IMAGES, NAMESPACE
 from tests.cluster.control_plane import start_control_plane
 from tests.cluster.errors import ClusterError
 from tests.cluster.trainingjobs import make_job
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import BUDGET_S, wait_for
 
 SURPLUS = {f"edl-surplus-{grade}": -grade for grade in range(1, 9)}
 
@@ -263,7 +263,7 @@ def test_the_planner_may_be_asked_with_the_charts_role_and_no_more(plane, helm, 
 def _edl(*words, kubeconfig):
     command = [str(Path(sys.executable).with_name("edl")), *words, "--kubeconfig", str(kubeconfig)]
     environment = {name: value for name, value in os.environ.items() if name not in {"KUBECONFIG", "EDL_RUN", "EDL_ON"}}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, timeout=BUDGET_S, check=False, env=environment)
 
 
 def _says_yes(plane, *question):

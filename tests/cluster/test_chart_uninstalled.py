@@ -46,7 +46,7 @@ def test_a_lost_master_comes_back_while_nothing_is_installed(plane, admin, tmp_p
     with operate(tmp_path, plane, admin) as operator:
         operator.wait_leading()
         plane.kubectl("apply", "-n", JOBS, "-f", "-", stdin=json.dumps(job_of("digits")))
-        wait_for("the job trains", lambda: trainers(plane) == 4, budget_s=60)
+        wait_for("the job trains", lambda: trainers(plane) == 4)
         wait_for("its master serves", lambda: ready_masters(admin))
 
     plane.helm("uninstall", "edl", "--namespace", NAMESPACE)
@@ -61,7 +61,7 @@ def test_a_lost_master_comes_back_while_nothing_is_installed(plane, admin, tmp_p
     with operate(tmp_path, plane, admin) as operator:
         operator.wait_leading()
         plane.kubectl("scale", "tj/digits", "-n", JOBS, "--replicas=3")
-        wait_for("the job is resized again", lambda: trainers(plane) == 3, budget_s=60)
+        wait_for("the job is resized again", lambda: trainers(plane) == 3)
 
 
 def test_another_release_takes_the_class_and_the_definition_over(plane):

@@ -15,12 +15,11 @@ from autoscaler.clusters.kubernetes.reading.jobs import read_job
 from autoscaler.domain import Role
 from tests.cluster.stand_ins import NodeShape
 from tests.cluster.trainingjobs import GROUP
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import BUDGET_S, wait_for
 from tests.cluster.workloads import installed, job_of
 from tests.unit.kube_objects import SETTINGS, seat
 
 EDL = str(Path(sys.executable).with_name("edl"))
-DEADLINE_S = 30.0
 PLUGIN = f"#!{sys.executable}\nfrom autoscaler.cli.main import plugin\nplugin()\n"
 TIME = "2026-01-02T03:04:05Z"
 
@@ -32,7 +31,7 @@ def edl(control_plane, api, namespace, tmp_path):
     def run(*words, code=0, kubeconfig=control_plane.kubeconfig, program=(EDL,)):
         command = [*program, *words, "--kubeconfig", str(kubeconfig), "-n", namespace]
         done = subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False, env=environment()
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=BUDGET_S, check=False, env=environment()
         )
         assert done.returncode == code, (command, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr
@@ -121,7 +120,7 @@ def test_what_commands_change(edl, digits, jobs, core, namespace):
     edl("resume", "tj/digits")
     assert job()["spec"]["runPolicy"]["suspend"] is False
     edl("delete", "tj/digits")
-    edl("wait", "--for=delete", "tj/digits", "--timeout", "20s")
+    edl("wait", "--for=delete", "tj/digits", "--timeout", "180s")
 
 
 def test_waiting_ends_with_the_condition_or_the_time(edl, digits, jobs, namespace):
@@ -165,7 +164,13 @@ def test_names_are_completed(edl, digits, control_plane, tmp_path, namespace):
         words = f"edl get --kubeconfig {kubeconfig} -n {namespace} pod/"
         asked = {"_EDL_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": "6"}
         done = subprocess.run(
-            [EDL], env={**environment(), **asked}, cwd=tmp_path, capture_output=True, text=True, timeout=10, check=False
+            [EDL],
+            env={**environment(), **asked},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=BUDGET_S,
+            check=False,
         )
         assert done.stderr == ""
         return done.stdout

@@ -8,6 +8,7 @@ import pytest
 
 from autoscaler.cli.main import edl
 from tests.cluster.charted import IMAGES
+from tests.cluster.waiting import BUDGET_S
 from tests.documentation.shown import ROOT, shown_commands, shown_options
 from tests.documentation.test_commands_shown import options_of
 
@@ -40,7 +41,7 @@ def ask(cluster_tools, tmp_path):
             env=environ,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=BUDGET_S,
             check=False,
         )
 
@@ -90,7 +91,7 @@ def test_an_option_in_a_sentence_is_helms_kubectls_or_etcds(ask, cluster_tools):
     ]
     helps += [ask("kubectl", command, "--help").stdout for command in ("scale", "get", "apply", "patch", "wait")]
     etcd = subprocess.run(
-        [str(cluster_tools["etcd"]), "--help"], capture_output=True, text=True, timeout=60, check=True
+        [str(cluster_tools["etcd"]), "--help"], capture_output=True, text=True, timeout=BUDGET_S, check=True
     )
     helps.append(etcd.stdout + etcd.stderr)
     ours = {name for option in options_of(edl) for name in option.opts}

@@ -17,7 +17,7 @@ from tests.cluster.accounts import open_client
 from tests.cluster.commands import HOST
 from tests.cluster.control_plane import start_control_plane
 from tests.cluster.errors import StartError
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import BUDGET_S, wait_for
 from tests.integration.strangers_stage import attack, needs_root
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def test_who_shows_no_certificate_of_etcds_own_authority_is_not_heard(control_pl
 
 def answer_of(port, context):
     with (
-        socket.create_connection((HOST, port), timeout=10) as plain,
+        socket.create_connection((HOST, port), timeout=BUDGET_S) as plain,
         context.wrap_socket(plain, server_hostname=HOST) as door,
     ):
         door.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -125,7 +125,7 @@ def test_nothing_is_left_when_its_owner_is_killed(cluster_tools, tmp_path):
         pids = [int(word) for word in owner.stdout.readline().split()]
         owner.send_signal(signal.SIGKILL)
     assert len(pids) == 5
-    wait_for("its processes gone", lambda: not any(is_alive(pid) for pid in pids), budget_s=10)
+    wait_for("its processes gone", lambda: not any(is_alive(pid) for pid in pids))
 
 
 def _status(ask):

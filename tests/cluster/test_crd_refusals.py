@@ -356,7 +356,7 @@ def test_kubectl_waits_for_a_condition(jobs, namespace, control_plane):
     done = {"type": "Completed", "status": "True", "reason": "Done", "message": "all epochs are committed"}
     done["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     jobs.patch_namespaced_custom_object_status(**there, body={"status": {"conditions": [done]}})
-    control_plane.kubectl("wait", "--for=condition=Completed", "tj/digits", "-n", namespace, "--timeout=10s")
+    control_plane.kubectl("wait", "--for=condition=Completed", "tj/digits", "-n", namespace, "--timeout=180s")
 
 
 def test_a_status_is_the_operators_alone(jobs, namespace, api, core, account):

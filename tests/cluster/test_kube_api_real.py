@@ -8,6 +8,7 @@ import pytest_asyncio
 from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, Kind
+from tests.cluster.waiting import BUDGET_S
 from tests.unit.kube_api_contract import KubeApiContract, Stage
 
 THINGS = Kind(group="test.edl.dev", plural="things", kind="Thing")
@@ -19,7 +20,7 @@ async def stage(control_plane, namespace):
     other = await connect(control_plane.kubeconfig, field_manager="somebody")
 
     async def collected(probe):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(BUDGET_S):
             while not await probe():  # noqa: ASYNC110 - another process does it and tells nobody
                 await asyncio.sleep(0.1)
 

@@ -17,6 +17,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     SECRETS,
 )
 from autoscaler.clusters.kubernetes.api.port import Scope
+from tests.cluster.waiting import BUDGET_S
 
 
 @pytest_asyncio.fixture
@@ -36,7 +37,7 @@ def pod(namespace, **container):
 
 
 async def come(probe):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(BUDGET_S):
         while not await probe():  # noqa: ASYNC110 - another process does it and tells nobody
             await asyncio.sleep(0.1)
 

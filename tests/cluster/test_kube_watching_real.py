@@ -15,6 +15,7 @@ from autoscaler.clusters.kubernetes.api.port import EventType, Scope
 from autoscaler.clusters.kubernetes.store import Store, key_of
 from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
 from autoscaler.job_errors import JobErrors
+from tests.cluster.waiting import BUDGET_S
 
 KINDS = (CONFIG_MAPS, PODS)
 POLICY = WatchPolicy(turn_s=4.0, silence_s=4.5, longest_pause_s=1.0)
@@ -67,7 +68,7 @@ async def watched(raw, *namespaces, policy=POLICY):
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def come(probe, budget_s=30.0):
+async def come(probe, budget_s=BUDGET_S):
     async with asyncio.timeout(budget_s):
         while not probe():  # noqa: ASYNC110 - the store is told by nobody but the server
             await asyncio.sleep(0.05)
@@ -94,7 +95,7 @@ async def test_quiet_store_is_heard_of_at_the_end_of_every_turn(raw, namespace, 
 
     monkeypatch.setattr(raw, "watch", note)
     async with watched(raw, namespace, policy=PATIENT) as (store, watching):
-        await come(lambda: min(map(len, store.silent_turns.values())) >= 3, budget_s=120.0)
+        await come(lambda: min(map(len, store.silent_turns.values())) >= 3)
         assert set(asked_s) == {PATIENT.turn_s}
         assert store.events <= {EventType.BOOKMARK}
         assert watching.problems == {}

@@ -109,7 +109,7 @@ def test_edls_own_pods_and_masters_are_made_and_may_be_annotated(plane, tenant, 
         operator.wait_leading()
         tenant("apply", "-f", "-", stdin=json.dumps(job_of("digits")))
         ready = ("get", "tj", "digits", "-o", "jsonpath={.status.trainers.ready} {.status.master.ready}")
-        wait_for("the job and its master run", lambda: tenant(*ready) == "4 1", budget_s=60)
+        wait_for("the job and its master run", lambda: tenant(*ready) == "4 1")
     masters = tenant("get", "pods", "-l", "app.kubernetes.io/managed-by=edl,edl.dev/role=master", "-o", "name").split()
     assert len(masters) == 1
     tenant("annotate", *masters, "note=1")

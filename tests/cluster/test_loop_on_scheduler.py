@@ -47,7 +47,7 @@ async def test_training_fills_what_the_web_leaves(ground, api, namespace, nodes,
         await edl.wait("room shared", lambda view: len(trainers(view, job)) == 9)
 
         apps.delete_namespaced_deployment("web", namespace)
-        await edl.wait("training takes the room back", lambda view: len(trainers(view, job)) == 14, budget_s=60.0)
+        await edl.wait("training takes the room back", lambda view: len(trainers(view, job)) == 14)
         custom.delete_namespaced_custom_object(name="digits", namespace=namespace, **GROUP)
         await edl.wait("gone", lambda view: not any(pod.job == job for pod in view.pods))
     assert [problem for problem in edl.problems if "is taken" not in problem] == []

@@ -91,7 +91,7 @@ def test_a_job_starts_grows_is_healed_suspended_resumed_and_deleted(plane, admin
     """One job's whole life, told by its status."""
     operator.wait_leading()
     submit("digits")
-    wait_for("all trainers", lambda: ready(plane, "digits") == 4, budget_s=40)
+    wait_for("all trainers", lambda: ready(plane, "digits") == 4)
     wait_for("started", lambda: condition(plane, "digits", "Admitted") == ("True", "Started"))
     wait_for("at its size", lambda: condition(plane, "digits", "Scaled") == ("True", "Max"))
     assert condition(plane, "digits", "Ready") == ("True", "AllReady")
@@ -109,10 +109,10 @@ def test_a_job_starts_grows_is_healed_suspended_resumed_and_deleted(plane, admin
     plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", '{"spec":{"runPolicy":{"suspend":true}}}')
     wait_for("suspended", lambda: condition(plane, "digits", "Suspended")[0] == "True" and not pods(admin, "digits"))
     plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", '{"spec":{"runPolicy":{"suspend":false}}}')
-    wait_for("back", lambda: ready(plane, "digits") == 4, budget_s=40)
+    wait_for("back", lambda: ready(plane, "digits") == 4)
 
     plane.kubectl("delete", "tj", "digits", "-n", JOBS)
-    wait_for("nothing is left", lambda: not pods(admin, "digits"), budget_s=40)
+    wait_for("nothing is left", lambda: not pods(admin, "digits"))
     status, metrics = operator.get("/metrics")
     assert status == 200
     assert "edl_decision_seconds_bucket" in metrics
@@ -139,7 +139,7 @@ def test_servers_come_by_the_ratio_and_by_hand_and_are_drained_one_at_a_time(pla
         change = json.dumps({"spec": {"parameterServer": {"replicas": count}}})
         plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", change)
 
-    wait_for("one for every two trainers", lambda: servers("ready", "target") == [2, 2], budget_s=60)
+    wait_for("one for every two trainers", lambda: servers("ready", "target") == [2, 2])
     pin(3)
     wait_for("three", lambda: servers("ready", "target", "min", "max") == [3, 3, 1, 3])
     pin(2)
@@ -178,7 +178,7 @@ def test_servers_that_have_second_copies_of_one_another_stand_apart(plane, admin
         servers = {"minReplicas": 2, "maxReplicas": 2, "copies": copies}
         edits = {f"spec.parameterServer.{field}": value for field, value in servers.items()}
         submit(name, minimum=1, maximum=1, **edits)
-        wait_for("it runs", lambda name=name: condition(plane, name, "Ready")[0] == "True", budget_s=60)
+        wait_for("it runs", lambda name=name: condition(plane, name, "Ready")[0] == "True")
         found = [pod.spec.node_name for pod in pods(admin, name) if pod.metadata.labels["edl.dev/role"] == "server"]
         assert (len(found), len(set(found))) == (2, nodes), name
 
@@ -187,7 +187,7 @@ def test_what_stands_is_left_alone(plane, admin, operator, submit):
     """Once a job has its size nothing is written any more: no status that the server keeps otherwise, no event."""
     operator.wait_leading()
     submit("digits")
-    wait_for("at its size", lambda: condition(plane, "digits", "Scaled") == ("True", "Max"), budget_s=60)
+    wait_for("at its size", lambda: condition(plane, "digits", "Scaled") == ("True", "Max"))
     wait_for("ready", lambda: condition(plane, "digits", "Ready")[0] == "True" and ready(plane, "digits") == 4)
     time.sleep(2)  # what was under way has been written
     before = writes(operator)
@@ -215,9 +215,9 @@ def test_a_job_whose_trainers_fail_fails(plane, admin, operator, submit):
         life=Life(fail_after_s=0.3, exit_code=3),
         **{"spec.runPolicy.backoffLimit": 2},
     )
-    wait_for("failed", lambda: condition(plane, "broken", "Failed")[0] == "True", budget_s=60)
+    wait_for("failed", lambda: condition(plane, "broken", "Failed")[0] == "True")
     assert condition(plane, "broken", "Failed") == ("True", "BackoffLimitExceeded")
-    wait_for("nothing runs", lambda: not pods(admin, "broken"), budget_s=30)
+    wait_for("nothing runs", lambda: not pods(admin, "broken"))
     plane.wait_condition("Failed", "tj/broken", "-n", JOBS)
 
 
@@ -229,14 +229,14 @@ def test_an_operator_that_is_killed_is_followed_and_the_job_goes_on(plane, admin
     operator.wait()
     operator.start()
     operator.wait_leading()
-    wait_for("all trainers", lambda: ready(plane, "digits") == 4, budget_s=60)
+    wait_for("all trainers", lambda: ready(plane, "digits") == 4)
     before = {pod.metadata.name: pod.metadata.uid for pod in pods(admin, "digits")}
     operator.send(signal.SIGKILL)
     operator.wait()
     client.CoreV1Api(admin).delete_namespaced_pod("digits-trainer-3", JOBS)
     operator.start()
     operator.wait_leading()
-    wait_for("as it was", lambda: ready(plane, "digits") == 4, budget_s=60)
+    wait_for("as it was", lambda: ready(plane, "digits") == 4)
     after = {pod.metadata.name: pod.metadata.uid for pod in pods(admin, "digits")}
     assert {name for name in before if after.get(name) != before[name]} == {"digits-trainer-3"}
 
@@ -245,7 +245,7 @@ def test_a_forged_status_ends_nothing_and_is_put_right(plane, admin, operator, s
     """Beside standing trainers it is not believed, not even by an operator that has just begun."""
     operator.wait_leading()
     submit("digits")
-    wait_for("all trainers", lambda: ready(plane, "digits") == 4, budget_s=60)
+    wait_for("all trainers", lambda: ready(plane, "digits") == 4)
     before = {pod.metadata.name: pod.metadata.uid for pod in pods(admin, "digits")}
     operator.send(signal.SIGKILL)
     operator.wait()
@@ -272,7 +272,7 @@ def test_the_budget_follows_an_edit(plane, admin, operator, submit):
     """Another minimum, another number of pods that must stay, without waiting for the minute's round."""
     operator.wait_leading()
     submit("digits")
-    wait_for("all trainers", lambda: ready(plane, "digits") == 4, budget_s=60)
+    wait_for("all trainers", lambda: ready(plane, "digits") == 4)
     plane.kubectl("patch", "tj", "digits", "-n", JOBS, "--type=merge", "-p", '{"spec":{"trainer":{"minReplicas":3}}}')
 
     def least():
@@ -287,13 +287,13 @@ def test_a_leader_that_was_stopped_writes_nothing_when_it_goes_on(plane, admin, 
         OperatorProcess("first", tmp_path, kubeconfig, lease=LEASE) as first,
         OperatorProcess("second", tmp_path, kubeconfig, lease=LEASE) as second,
     ):
-        wait_for("one leads", lambda: first.is_leading() or second.is_leading(), budget_s=40)
+        wait_for("one leads", lambda: first.is_leading() or second.is_leading())
         old, new = (first, second) if first.is_leading() else (second, first)
         old.send(signal.SIGSTOP)
-        wait_for("the other one leads", new.is_leading, budget_s=60)
+        wait_for("the other one leads", new.is_leading)
         submit("digits")
-        wait_for("all trainers", lambda: ready(plane, "digits") == 4, budget_s=40)
+        wait_for("all trainers", lambda: ready(plane, "digits") == 4)
         old.send(signal.SIGCONT)
-        wait_for("it knows", lambda: old.get("/readyz")[1].startswith("stands by"), budget_s=20)
+        wait_for("it knows", lambda: old.get("/readyz")[1].startswith("stands by"))
         assert new.is_leading()
         assert not old.is_leading()

@@ -50,35 +50,35 @@ def test_jobs_of_the_named_namespaces_run_and_the_others_are_not_touched(plane, 
     for namespace in (*OURS, OTHERS):
         plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(job_of("digits", maximum=6)))
     for namespace in OURS:
-        wait_for(f"{namespace} runs", lambda there=namespace: ready(plane, there) == 6, budget_s=60)
+        wait_for(f"{namespace} runs", lambda there=namespace: ready(plane, there) == 6)
         secrets = client.CoreV1Api(admin).list_namespaced_secret(namespace).items
         assert {one.metadata.name for one in secrets} >= {"digits-authority", "digits-member", "digits-master"}
     assert status(plane, OTHERS) == {}
     assert client.CoreV1Api(admin).list_namespaced_pod(OTHERS).items == []
 
     plane.kubectl("patch", "tj", "digits", "-n", "team-b", "--type=merge", "-p", '{"spec":{"trainer":{"replicas":2}}}')
-    wait_for("the edit is heard", lambda: ready(plane, "team-b") == 2, budget_s=30)
+    wait_for("the edit is heard", lambda: ready(plane, "team-b") == 2)
     events = json.loads(plane.kubectl("get", "events.events.k8s.io", "-n", "team-b", "-o", "json"))["items"]
     assert "Shrunk" in {one["reason"] for one in events}
     refused = re.findall(r".*(?:[Ff]orbidden|\b403\b).*", operator.log.read_text(encoding="utf-8"))
     assert refused == []
     for namespace in (*OURS, OTHERS):
         plane.kubectl("delete", "tj", "digits", "-n", namespace)
-    wait_for("no pods", lambda: not client.CoreV1Api(admin).list_pod_for_all_namespaces().items, budget_s=60)
+    wait_for("no pods", lambda: not client.CoreV1Api(admin).list_pod_for_all_namespaces().items)
 
 
 def test_a_namespace_whose_rights_are_gone_stops_all_writing_and_is_named(plane, operator):
     """Nobody knows what its jobs are asked for now (rule 21)."""
     operator.wait_leading()
     plane.kubectl("delete", "rolebinding", "edl-operator", "-n", "team-b")
-    wait_for("it says so", lambda: "team-b" in operator.get("/readyz")[1], budget_s=60)
-    wait_for("the view is old", lambda: view_age_s(operator) > STALE_LIMIT_S, budget_s=60)
+    wait_for("it says so", lambda: "team-b" in operator.get("/readyz")[1])
+    wait_for("the view is old", lambda: view_age_s(operator) > STALE_LIMIT_S)
     plane.kubectl("apply", "-n", "team-a", "-f", "-", stdin=json.dumps(job_of("late")))
     plane.kubectl(
         "create", "rolebinding", "back", "--role=edl-operator", f"--serviceaccount={NAMESPACE}:edl", "-n", "team-b"
     )
-    wait_for("it goes on", lambda: ready(plane, "team-a", "late") == 4, budget_s=60)
-    wait_for("all is well", lambda: operator.get("/readyz")[1] == "leads\n", budget_s=30)
+    wait_for("it goes on", lambda: ready(plane, "team-a", "late") == 4)
+    wait_for("all is well", lambda: operator.get("/readyz")[1] == "leads\n")
 
 
 def view_age_s(operator):

@@ -32,7 +32,7 @@ def test_no_operator_outlives_tests_that_are_killed(tmp_path):
             pid = int(tests.stdout.readline())
             wait_for("it begins", lambda: b"operator" in command_of(pid).split(b"\0"))
             tests.send_signal(signal.SIGTERM)
-        wait_for("the operator's end", lambda: not command_of(pid), budget_s=5.0)
+        wait_for("the operator's end", lambda: not command_of(pid))
 
 
 def command_of(pid):

@@ -16,7 +16,7 @@ from autoscaler.domain.policy import Policy
 from tests.cluster.calls import Cost, calls_in
 from tests.cluster.charted import CHART, job_of, open_admin, operate, start_charted
 from tests.cluster.stand_ins import make_pod
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import BUDGET_S, wait_for
 
 JOBS = "team-a"  # of the test's own
 STANDING = "team-b"  # where one job runs all the time
@@ -26,7 +26,6 @@ STALE_LIMIT_S = Policy().stale_limit_s
 # Longer than a Lease lasts (15 s), a view may be old (10 s) and the longest pause of a watch (10 s).
 SERVER_STILL_S = 25.0
 SERVER_AWAY_S = 60.0  # and than nodes may be silent (50 s)
-BACK_BUDGET_S = 60.0
 SETTLED_S = 5.0  # for what it would do by mistake, with a view that is fresh again
 
 
@@ -74,7 +73,7 @@ def standing(plane, admin, operator):
 def running(plane, admin, standing):
     """{name: UID} of the pods of the job that runs all the time, at its size."""
     pin(plane, 4)
-    wait_for("at its size", lambda: ready(plane, "digits", STANDING) == 4, budget_s=60)
+    wait_for("at its size", lambda: ready(plane, "digits", STANDING) == 4)
     wait_for("its master", lambda: len(pods(admin, STANDING)) == 6)
     return pods(admin, STANDING)
 
@@ -123,8 +122,8 @@ def test_rights_that_are_taken_away_cost_no_pod_and_are_told(plane, admin, opera
     finally:
         binding.metadata = client.V1ObjectMeta(name=BINDING, labels=binding.metadata.labels)
         rbac.create_cluster_role_binding(binding)
-    wait_for("caught up", lambda: len(pods(admin, STANDING)) == 4, budget_s=BACK_BUDGET_S)
-    wait_for("well again", lambda: operator.get("/readyz") == (200, "leads\n"), budget_s=BACK_BUDGET_S)
+    wait_for("caught up", lambda: len(pods(admin, STANDING)) == 4)
+    wait_for("well again", lambda: operator.get("/readyz") == (200, "leads\n"))
     assert {name: uid for name, uid in running.items() if name in pods(admin, STANDING)} == pods(admin, STANDING)
     assert "pods are followed again" in operator.log.read_text(encoding="utf-8")
 
@@ -139,10 +138,10 @@ def test_an_api_server_that_stands_still_costs_no_pod(plane, admin, operator, ru
         assert operator.get("/healthz")[0] == 200  # a restart would not help
     finally:
         server.send(signal.SIGCONT)
-    wait_for("nobody left", lambda: pods(admin, STANDING) == running, budget_s=BACK_BUDGET_S)
+    wait_for("nobody left", lambda: pods(admin, STANDING) == running)
     operator.wait_leading()
     pin(plane, 3)
-    wait_for("caught up", lambda: len(pods(admin, STANDING)) == 5, budget_s=BACK_BUDGET_S)
+    wait_for("caught up", lambda: len(pods(admin, STANDING)) == 5)
     assert pods(admin, STANDING).items() <= running.items()
 
 
@@ -151,16 +150,16 @@ def test_a_namespace_that_is_deleted_takes_its_job_along(plane, admin, operator,
     name, core = f"leaving-{secrets.token_hex(4)}", client.CoreV1Api(admin)
     plane.kubectl("create", "namespace", name)
     plane.kubectl("apply", "-n", name, "-f", "-", stdin=json.dumps(job_of("short", maximum=3)))
-    wait_for("it runs", lambda: ready(plane, "short", name) == 3, budget_s=60)
+    wait_for("it runs", lambda: ready(plane, "short", name) == 3)
     core.create_namespaced_config_map(name, {"metadata": {"name": "holds", "finalizers": ["edl.dev/test"]}})
     core.delete_namespace(name)
-    wait_for("no pods", lambda: not pods(admin, name), budget_s=30)
+    wait_for("no pods", lambda: not pods(admin, name))
     before = refusals(operator)
     time.sleep(3)  # the namespace is still there, and the job may be
     assert not pods(admin, name)
     assert refusals(operator) - before <= 3
     core.patch_namespaced_config_map("holds", name, {"metadata": {"finalizers": None}})
-    wait_for("gone", lambda: name not in plane.kubectl("get", "namespaces", "-o", "name"), budget_s=30)
+    wait_for("gone", lambda: name not in plane.kubectl("get", "namespaces", "-o", "name"))
     assert pods(admin, STANDING) == running
     assert operator.get("/readyz") == (200, "leads\n")
 
@@ -189,7 +188,7 @@ def test_an_older_definition_is_told_and_makes_no_pod(plane, admin, operator, su
         assert pods(admin, STANDING) == running
     finally:
         plane.kubectl("apply", "-f", str(DEFINITION))
-    wait_for("it starts", lambda: ready(plane, "late") == 2, budget_s=BACK_BUDGET_S)
+    wait_for("it starts", lambda: ready(plane, "late") == 2)
     assert operator.get("/readyz") == (200, "leads\n")
 
 
@@ -225,7 +224,7 @@ def test_what_others_made_under_a_jobs_names_is_theirs(plane, admin, operator, s
             assert set(core.read_namespaced_secret(name, JOBS).data) == {"key"}
         assert not pods(admin, JOBS)
         delete(name, JOBS, grace_period_seconds=0)
-    wait_for("it starts", lambda: ready(plane, "digits") == 4, budget_s=BACK_BUDGET_S)
+    wait_for("it starts", lambda: ready(plane, "digits") == 4)
 
 
 def taken(plane, kind):
@@ -255,7 +254,7 @@ def test_a_resize_costs_its_pods_writes_a_status_and_an_event(plane, admin, oper
         before_pods = now
 
 
-def still(operator, *, for_s=3.5, budget_s=30.0):
+def still(operator, *, for_s=3.5, budget_s=BUDGET_S):
     """Until nothing has been written for longer than a status waits for others."""
     until_s, since_s, before = time.monotonic() + budget_s, time.monotonic(), None
     while time.monotonic() - since_s < for_s:
@@ -279,9 +278,9 @@ def test_an_api_server_that_is_killed_costs_no_pod(plane, admin, operator, runni
         plane.start_api_server()
     operator.wait_leading()
     assert pods(admin, STANDING) == running
-    wait_for("well again", lambda: operator.get("/readyz") == (200, "leads\n"), budget_s=BACK_BUDGET_S)
+    wait_for("well again", lambda: operator.get("/readyz") == (200, "leads\n"))
     time.sleep(SETTLED_S)
     assert pods(admin, STANDING) == running
     pin(plane, 3)
-    wait_for("caught up", lambda: len(pods(admin, STANDING)) == 5, budget_s=BACK_BUDGET_S)
+    wait_for("caught up", lambda: len(pods(admin, STANDING)) == 5)
     assert pods(admin, STANDING).items() <= running.items()

@@ -21,6 +21,7 @@ from autoscaler.clusters.kubernetes.watching import WatchPolicy
 from autoscaler.domain import JobState, Policy, Reclaim
 from tests.cluster.stand_ins import NodeShape
 from tests.cluster.trainingjobs import GROUP
+from tests.cluster.waiting import BUDGET_S
 from tests.cluster.workloads import installed, job_of, web_of
 from tests.perturb.composition import compose
 from tests.perturb.tending import tend
@@ -36,7 +37,6 @@ POLICY = Policy(
     burst_window_s=0.0,
     payoff_s=0.0,
 )
-BUDGET_S = 60.0  # for each part of the day, whatever goes wrong in it
 CORE = Counter({("master", "core"): 1, ("server", "core"): 1, ("trainer", "core"): 2})
 
 ALL = [

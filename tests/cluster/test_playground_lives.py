@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.restarting import FIRST_PAUSE_S, LONGEST_PAUSE_S, STEADY_S, Pauses
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import BUDGET_S, wait_for
 from tests.cluster.workloads import job_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SHOWN = re.compile(r"^  (?P<line>\S.*?)(?:\s+# .*)?$", re.MULTILINE)
-TIDE_BUDGET_S = 90.0
 MOST_BESIDE_WEB = 8  # trainers of both jobs; which of them kube-scheduler takes is its own matter
 REFUSED = {("False", "InvalidSpec"), ("False", "PodInvalid")}  # by EDL's own reading, or in the API server's words
 
@@ -31,7 +30,7 @@ def playground(cluster_tools, tmp_path):
 
     def run(what):
         command = [sys.executable, "-m", "tests.cluster.playground", what, "--folder", str(folder)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=700)
         return done.returncode, done.stdout + done.stderr
 
     run.folder = folder
@@ -54,7 +53,7 @@ class Terminal:
             self.environ[name] = value.replace("$PATH", self.environ["PATH"])
             return ""
         done = subprocess.run(
-            words, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=60, check=False
+            words, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=BUDGET_S, check=False
         )
         assert done.returncode == 0, f"{line}: {done.stderr}"
         return done.stdout
@@ -68,7 +67,7 @@ class Terminal:
             yield self._log.read_text
         finally:
             watching.send_signal(signal.SIGINT)
-            watching.wait(10)
+            watching.wait(BUDGET_S)
 
 
 def trainers_of(said):
@@ -91,7 +90,7 @@ def test_a_newcomer_types_what_the_page_says_and_sees_the_tide(playground, tmp_p
             continue
         wanted = {"digits": (8, 8), "squares": (6, 6)} if len(tides) != 1 else {"digits": (2, 6), "squares": (2, 4)}
         with terminal.watch(line) as shown:
-            wait_for(f"{line}: {wanted}", partial(_stand, shown, wanted), budget_s=TIDE_BUDGET_S)
+            wait_for(f"{line}: {wanted}", partial(_stand, shown, wanted))
             tides.append(trainers_of(shown()))
     assert len(tides) == 3
     assert max(tides[1]["digits"]) == 8, "seen while it moves"
@@ -127,17 +126,17 @@ def test_an_operator_that_ends_is_started_again_and_said(playground):
 
     def lease():
         command = [*kubectl, "get", "lease", "edl-operator", "-o", "jsonpath={.spec.acquireTime}"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=BUDGET_S).stdout
 
     before = lease()
     os.kill(_pid_of(playground.folder, "operator"), signal.SIGKILL)
-    wait_for("another one leads", lambda: lease() not in {before, ""}, budget_s=60)
+    wait_for("another one leads", lambda: lease() not in {before, ""})
     code, told = playground("status")
     assert code == 0
     assert "the operator has ended with code -9 and starts again in 1 s" in told
 
     os.kill(_pid_of(playground.folder / "control-plane", "kube-apiserver"), signal.SIGKILL)
-    wait_for("it is over", lambda: playground("status")[0] == 1, budget_s=60)
+    wait_for("it is over", lambda: playground("status")[0] == 1)
     assert "the playground has ended by itself" in playground("status")[1]
 
 
@@ -150,7 +149,9 @@ def test_poisoned_jobs_stop_neither_the_operator_nor_an_honest_job(playground):
     kubectl += ["--kubeconfig", str(folder / "control-plane" / "admin.kubeconfig")]
 
     def ask(*words, stdin=None, code=0):
-        done = subprocess.run([*kubectl, *words], input=stdin, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            [*kubectl, *words], input=stdin, capture_output=True, text=True, check=False, timeout=BUDGET_S
+        )
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
@@ -175,11 +176,11 @@ def test_poisoned_jobs_stop_neither_the_operator_nor_an_honest_job(playground):
     open_door(ask)
     for body in (digits, named, job_of("honest", maximum=4)):
         ask("apply", "-f", "-", stdin=json.dumps(body))
-    wait_for("the honest job grows", lambda: ready() == 4, budget_s=60)
-    wait_for("the first is told", lambda: admitted("aaa-digits") == ("False", "InvalidSpec"), budget_s=30)
-    wait_for("the second is told", lambda: admitted("aaa-named") in REFUSED, budget_s=30)
+    wait_for("the honest job grows", lambda: ready() == 4)
+    wait_for("the first is told", lambda: admitted("aaa-digits") == ("False", "InvalidSpec"))
+    wait_for("the second is told", lambda: admitted("aaa-named") in REFUSED)
     ask("scale", "tj/honest", "--replicas=2")
-    wait_for("the honest job shrinks", lambda: ready() == 2, budget_s=60)
+    wait_for("the honest job shrinks", lambda: ready() == 2)
     assert (ask(*leads), _pid_of(folder, "operator")) == (before, operator), "the same operator leads in the same term"
     assert "has ended" not in playground("status")[1]
 

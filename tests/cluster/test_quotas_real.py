@@ -19,7 +19,6 @@ from tests.cluster.trainingjobs import GROUP
 from tests.cluster.workloads import installed, job_of
 from tests.unit.planner_setups import job
 
-BUDGET_S = 90.0
 SURPLUS = [f"edl-surplus-{grade}" for grade in range(1, 9)]
 CLASSES = {"edl-core": 0, "edl-surplus": 1, "edl-surplus-1": 1, "edl-surplus-8": 8, "research": 0}
 """Those of which pods are tried, with the grade of surplus; 0: core."""
@@ -144,7 +143,7 @@ async def until_told(edl, key, now, message):
         told = (Bottleneck.QUOTA, now, message)
         return any((one.bottleneck, one.now, one.message) == told for one in decisions if one.job == key)
 
-    await edl.wait(message, is_told, budget_s=BUDGET_S)
+    await edl.wait(message, is_told)
 
 
 async def test_a_gang_and_its_surplus_stay_within_their_own_quotas(ground, api, core, namespace, nodes):
@@ -156,7 +155,7 @@ async def test_a_gang_and_its_surplus_stay_within_their_own_quotas(ground, api, 
     core.create_namespaced_resource_quota(namespace, quota_of("spare", 3, *SURPLUS))
     async with Autoscaling(ground.kubeconfig, policy) as edl:
         counted = {("few", 3, 0), ("spare", 3, 0)}  # before the controller has counted nothing is left
-        await edl.wait("quotas are counted", lambda view: limits_of(view, namespace) == counted, budget_s=BUDGET_S)
+        await edl.wait("quotas are counted", lambda view: limits_of(view, namespace) == counted)
         custom = client.CustomObjectsApi(api)
         custom.create_namespaced_custom_object(namespace=namespace, body=job_of("digits"), **GROUP)
         await until_told(edl, key, 0, "quota few leaves 3 pods, 4 needed")
@@ -164,9 +163,7 @@ async def test_a_gang_and_its_surplus_stay_within_their_own_quotas(ground, api, 
 
         core.patch_namespaced_resource_quota("few", namespace, {"spec": {"hard": {"pods": "4"}}})
         await until_told(edl, key, 5, "quota spare leaves 0 pods, 1 needed")
-        await edl.wait(
-            "two core trainers and three more", lambda view: len(trainers(view, key)) == 5, budget_s=BUDGET_S
-        )
+        await edl.wait("two core trainers and three more", lambda view: len(trainers(view, key)) == 5)
         custom.delete_namespaced_custom_object(name="digits", namespace=namespace, **GROUP)
-        await edl.wait("gone", lambda view: not any(pod.job == key for pod in view.pods), budget_s=BUDGET_S)
+        await edl.wait("gone", lambda view: not any(pod.job == key for pod in view.pods))
         assert not [problem for problem in edl.problems if "quota" in problem]

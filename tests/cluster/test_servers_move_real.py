@@ -16,7 +16,7 @@ from kubernetes import client
 from tests.cluster.charted import LEASE, job_of, open_admin, start_charted, take_place, write_operator_kubeconfig
 from tests.cluster.operating import OperatorProcess
 from tests.cluster.stand_ins import Life, make_pod
-from tests.cluster.waiting import wait_for
+from tests.cluster.waiting import BUDGET_S, wait_for
 
 JOBS, ELSEWHERE = "team-a", "web"
 HOME, BETTER = "n0", "n1"
@@ -75,7 +75,7 @@ def tide(plane, core):
     plane.kubectl("delete", "trainingjobs", "--all", "-n", JOBS, "--ignore-not-found")
     for namespace in (JOBS, ELSEWHERE):
         plane.kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force", "--ignore-not-found")
-    wait_for("no pods", lambda: not core.list_namespaced_pod(JOBS).items, budget_s=60)
+    wait_for("no pods", lambda: not core.list_namespaced_pod(JOBS).items)
 
 
 def web(name, cpu):
@@ -110,13 +110,13 @@ def trainers(core):
 def begin(plane, core, operator, **job):
     operator.wait_leading()
     submit(plane, **job)
-    wait_for("the job stands", lambda: (servers(core), trainers(core)) == ({OLD: HOME}, 1), budget_s=60)
+    wait_for("the job stands", lambda: (servers(core), trainers(core)) == ({OLD: HOME}, 1))
 
 
 def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(plane, admin, core, operator, tide):
     begin(plane, core, operator)
     tide()
-    wait_for("the new one beside the old one", lambda: servers(core) == {OLD: HOME, NEW: BETTER}, budget_s=60)
+    wait_for("the new one beside the old one", lambda: servers(core) == {OLD: HOME, NEW: BETTER})
     assert trainers(core) == 2
     new, old = (core.read_namespaced_pod(name, JOBS) for name in (NEW, OLD))
     assert new.metadata.annotations["edl.dev/replaces"] == f"{OLD}/{old.metadata.uid}"
@@ -148,7 +148,7 @@ def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(
 
 def edl(plane, *words):
     where = ("--kubeconfig", str(plane.kubeconfig), "-n", JOBS)
-    done = subprocess.run([EDL, *words, *where], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([EDL, *words, *where], capture_output=True, text=True, timeout=BUDGET_S, check=True)
     return done.stdout
 
 
@@ -161,7 +161,7 @@ def test_one_that_the_scheduler_refuses_is_given_up_and_nothing_is_lost(plane, c
     begin(plane, core, operator, ports=[{"containerPort": PORT, "hostPort": PORT}])
     before = core.read_namespaced_pod(OLD, JOBS).metadata.uid
     tide()
-    wait_for("the new one waits", lambda: servers(core) == {OLD: HOME, NEW: None}, budget_s=60)
+    wait_for("the new one waits", lambda: servers(core) == {OLD: HOME, NEW: None})
     wait_for("it is given up", lambda: servers(core) == {OLD: HOME})
     wait_for("that is counted", lambda: 'edl_server_moves_total{outcome="given up"} 1.0' in operator.get("/metrics")[1])
     time.sleep(LOOKS_S)

@@ -19,7 +19,7 @@ from tests.cluster.errors import ToolsMissingError
 from tests.cluster.families import FAMILIES, VERSION_QUESTIONS, Family, try_parse_version
 
 ETCD: Final = "etcd"
-VERSION_BUDGET_S: Final = 10.0
+VERSION_BUDGET_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Final
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
 from autoscaler.errors import TemporaryError
 
-BUDGET_S: Final = 60.0
+BUDGET_S: Final = 180.0
 PAUSE_S: Final = 0.5
 
 
