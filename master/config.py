@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Final
 
 from master.api.errors import ManifestError
-from master.api.identities import HistoryId, WhenUnreadable
+from master.api.identities import HistoryId, WhenUnreadable, parse_when_unreadable
 from master.api.resuming import ANEW, Answer, parse_answer
 from master.api.sockets import SCHEME, is_socket_address, socket_path
 from master.errors import InvalidSettingError
@@ -212,11 +212,11 @@ def _after_loss(environ: Mapping[str, str]) -> AfterLoss:
 
 
 def _when_unreadable(environ: Mapping[str, str]) -> WhenUnreadable:
-    text = environ.get("EDL_WHEN_UNREADABLE") or WhenUnreadable.FAIL.value
-    if text not in tuple(WhenUnreadable):
-        hint = f"One of {', '.join(WhenUnreadable)}"
-        raise InvalidSettingError("EDL_WHEN_UNREADABLE", f"{text[:40]!r} is no way", hint=hint)
-    return WhenUnreadable(text)
+    try:
+        return parse_when_unreadable(environ.get("EDL_WHEN_UNREADABLE") or "")
+    except ValueError as error:
+        hint = "Write one of them, or leave it out"
+        raise InvalidSettingError("EDL_WHEN_UNREADABLE", str(error), hint=hint) from error
 
 
 def new_history() -> HistoryId:

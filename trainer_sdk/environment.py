@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from master.api.identities import WhenUnreadable
+from master.api.identities import WhenUnreadable, parse_when_unreadable
 from master.api.sockets import SCHEME, is_socket_address, socket_path
 from trainer_sdk.errors import UsageError
 
@@ -248,10 +248,10 @@ def parse_environment(variables: Mapping[str, str], *, role: str = "trainer") ->
 
 
 def _when_unreadable(variables: Mapping[str, str]) -> WhenUnreadable:
-    text = variables.get("EDL_WHEN_UNREADABLE") or WhenUnreadable.FAIL.value
-    if text not in tuple(WhenUnreadable):
-        raise UsageError(f"EDL_WHEN_UNREADABLE: {text!r} is none of {', '.join(WhenUnreadable)}")
-    return WhenUnreadable(text)
+    try:
+        return parse_when_unreadable(variables.get("EDL_WHEN_UNREADABLE") or "")
+    except ValueError as error:
+        raise UsageError(f"EDL_WHEN_UNREADABLE: {error}") from error
 
 
 def _address(variables: Mapping[str, str], name: str) -> str:

@@ -153,3 +153,10 @@ class WhenUnreadable(StrEnum):
 
     FAIL = "Fail"
     FALL_BACK = "FallBack"
+
+
+def parse_when_unreadable(text: str) -> WhenUnreadable:
+    """What EDL_WHEN_UNREADABLE says, to the master and to a script that starts one; empty: Fail.  Raises ValueError."""
+    if (way := text or WhenUnreadable.FAIL.value) not in tuple(WhenUnreadable):
+        raise ValueError(f"{way[:40]!r} is none of {', '.join(WhenUnreadable)}")
+    return WhenUnreadable(way)

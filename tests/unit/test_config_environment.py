@@ -2,10 +2,13 @@
 
 import pytest
 
+from master.api.identities import WhenUnreadable
 from master.config import Address, Settings, parse_address
 from master.errors import InvalidSettingError
 from master.job.domain import SECOND, AfterLoss, JobConfig
 from master.leadership import LeadershipTiming
+from trainer_sdk.environment import parse_environment
+from trainer_sdk.errors import UsageError
 
 LEAST = {"EDL_JOB": "digits", "EDL_CHECKPOINT_URI": "/ck"}
 
@@ -30,6 +33,18 @@ def test_what_is_not_said_is_as_the_master_has_it():
     settings = Settings.from_environment(LEAST)
     assert settings.config == JobConfig(servers=0)
     assert settings.timing == LeadershipTiming()
+
+
+def test_when_unreadable_is_one_list_for_a_master_and_a_script():
+    """A script that runs alone hands the value on to the master that it starts: what one takes the other takes."""
+    for way in ("", *WhenUnreadable):
+        told = {"EDL_WHEN_UNREADABLE": way}
+        falls_back = parse_environment(told).when_unreadable is WhenUnreadable.FALL_BACK
+        assert Settings.from_environment({**LEAST, **told}).config.falls_back == falls_back == (way == "FallBack")
+    with pytest.raises(UsageError, match="EDL_WHEN_UNREADABLE: 'fallback' is none of Fail, FallBack"):
+        parse_environment({"EDL_WHEN_UNREADABLE": "fallback"})
+    with pytest.raises(InvalidSettingError, match="EDL_WHEN_UNREADABLE: 'fallback' is none of Fail, FallBack"):
+        Settings.from_environment({**LEAST, "EDL_WHEN_UNREADABLE": "fallback"})
 
 
 def test_a_socket_is_listened_on_by_the_address_that_was_told(tmp_path):
