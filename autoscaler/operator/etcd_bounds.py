@@ -1,6 +1,6 @@
 """How much of etcd a job may take, and when somebody has to look (ADR 0165).  Pure.
 
-A master keeps eleven keys, mostly a few kilobytes.  The largest is the list of moves under way, 190 bytes for each of
+A master keeps twelve keys, mostly a few kilobytes.  The largest is the list of moves under way, 190 bytes for each of
 at most 4,096 buckets and never above 512 KiB, written anew as each move ends: megabytes a second while servers change.
 The bounds lie above that.  They are asked only once etcd fills: nobody is barred from an etcd with room for all.
 """
@@ -25,13 +25,19 @@ def is_pressed(size: EtcdSize) -> bool:
 
 
 def is_defragmentation_due(size: EtcdSize) -> bool:
-    """Whether half of a large file is free: the quota counts free pages as well."""
-    return size.file_bytes >= size.quota_bytes // 2 and size.used_bytes <= size.file_bytes // 2
+    """Whether half of a large file is free, or so much that a full etcd has room again: free pages count as well."""
+    is_half_free = size.used_bytes <= size.file_bytes // 2
+    ends_alarm = size.is_full and _has_room(size.used_bytes, size) and not _has_room(size.file_bytes, size)
+    return size.file_bytes >= size.quota_bytes // 2 and (is_half_free or ends_alarm)
 
 
 def may_disarm(size: EtcdSize) -> bool:
     """Whether the alarm would not stand again with the next write."""
-    return size.is_full and size.file_bytes < size.quota_bytes // 10 * 9
+    return size.is_full and _has_room(size.file_bytes, size)
+
+
+def _has_room(file_bytes: int, size: EtcdSize) -> bool:
+    return file_bytes < size.quota_bytes // 10 * 9
 
 
 def most_bytes(size: EtcdSize, jobs: int) -> int:
@@ -42,9 +48,9 @@ def most_bytes(size: EtcdSize, jobs: int) -> int:
 def over_standing(standing: Mapping[str, Standing], *, most_bytes: int) -> Mapping[str, str]:
     """The jobs of which too much stands, each with what it has, in words."""
     return {
-        job: f"{one.keys:,} keys with {one.value_bytes:,} bytes or more (at most {MOST_KEYS} with {most_bytes:,})"
+        job: f"{one.keys:,} keys with {one.stored_bytes:,} bytes or more (at most {MOST_KEYS} with {most_bytes:,})"
         for job, one in standing.items()
-        if one.keys > MOST_KEYS or one.value_bytes > most_bytes
+        if one.keys > MOST_KEYS or one.stored_bytes > most_bytes
     }
 
 

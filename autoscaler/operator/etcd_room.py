@@ -15,6 +15,7 @@ from typing import Final
 from autoscaler.errors import ClusterError
 from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.etcd_bounds import (
+    MOST_KEYS,
     WINDOW_S,
     is_defragmentation_due,
     is_pressed,
@@ -70,7 +71,7 @@ class EtcdRoom:
             log.warning("etcd fills: %d bytes are used, its file has %d, its quota is %d", *used)
         names = await self._accounts.names()
         most = most_bytes(size, len(names))
-        standing = {name: await upkeep.standing(name, most_bytes=most) for name in names}
+        standing = {name: await upkeep.standing(name, most_keys=MOST_KEYS, most_bytes=most) for name in names}
         await self._bar(upkeep, over_standing(standing, most_bytes=most), most)
         await self._make_room(upkeep)
         written = await upkeep.written(window_s=WINDOW_S, most_bytes=most_written(size))
@@ -82,11 +83,16 @@ class EtcdRoom:
         return True
 
     async def _bar(self, upkeep: EtcdUpkeep, over: Mapping[str, str], most: int) -> None:
+        """It is told before anything is deleted: the next round may find nothing more to bar the job for."""
         for name, words in over.items():
             await self._accounts.bar(name)
-            await upkeep.trim(name, most_bytes=most)
             log.warning("job %s has lost its rights in etcd: %s", name, words)
             self._barred(name, words)
+        for name in over:
+            try:
+                await upkeep.trim(name, most_bytes=most)
+            except MasterError as error:
+                log.warning("what job %s has too much of in etcd could not be deleted: %s", name, error)
 
     async def _make_room(self, upkeep: EtcdUpkeep) -> None:
         await upkeep.compact()

@@ -12,7 +12,9 @@ from autoscaler.errors import PermanentError
 from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.etcd_room import EtcdRoom
 from autoscaler.operator.metrics import Metrics
+from master.errors import StoreUnavailableError
 from master.store.etcd.upkeep import EtcdUpkeep
+from master.store.keys import JobKeys
 from master.store.port import Committed, Put, Transaction, Unknown
 from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd, rpc
 from tests.integration.test_operator_accounts import Stage
@@ -20,6 +22,23 @@ from tests.integration.test_operator_accounts import Stage
 QUOTA_BYTES = 64 * 1024**2
 REFUSED_AT_MOST_S = 20.0
 """From the first refusal of an honest commit to the last: two rounds, each within etcd's upkeep."""
+
+
+class CountingUpkeep(EtcdUpkeep):
+    """Counts the pages that it reads."""
+
+    pages = 0
+
+    async def _keys(self, name, request):
+        self.pages += 1
+        return await super()._keys(name, request)
+
+
+class BusyUpkeep(EtcdUpkeep):
+    """Of an etcd that is too busy to delete."""
+
+    async def trim(self, job, *, most_bytes):
+        raise StoreUnavailableError(f"no answer about {job} ({most_bytes})")
 
 
 @pytest.fixture
@@ -142,6 +161,39 @@ async def test_nobody_is_barred_while_etcd_has_room(stage):
         await ask("KV", "Range", rpc.RangeRequest(key=b"/", revision=first.header.revision - 50))
     await upkeep.close()
     await store.close()
+
+
+async def test_of_a_job_with_very_many_keys_one_page_is_read(stage):
+    """Nobody is kept from being found while each of a job's empty keys is read; keys count as much as values (A11)."""
+    many, long = await stage.start("digits"), await stage.start("squares")
+    for job, names in ((many, range(1_000)), (long, ("x" * 100_000 + str(n) for n in range(20)))):
+        credentials = stage.credentials(job)
+        async with asking(stage.config, credentials=credentials) as ask:
+            for name in names:
+                key = f"{JobKeys(credentials.user).prefix}{name}".encode()
+                await ask("KV", "Put", rpc.PutRequest(key=key))
+    upkeep = CountingUpkeep(stage.config)
+    found = await upkeep.standing(stage.credentials(many).user, most_keys=64, most_bytes=1024**2)
+    assert (found.keys, upkeep.pages) == (1_000, 1)
+    found = await upkeep.standing(stage.credentials(long).user, most_keys=64, most_bytes=1024**2)
+    assert found.keys == 20
+    assert found.stored_bytes > 1024**2
+    await upkeep.close()
+
+
+async def test_a_barred_job_is_told_although_its_keys_cannot_be_deleted(stage):
+    """It writes nothing more, so no later round would bar it again; and the round goes on for the others (A11)."""
+    job, barred = await stage.start("digits"), []
+    credentials = stage.credentials(job)
+    async with asking(stage.config, credentials=credentials) as ask:
+        for number in range(20):
+            key = f"{JobKeys(credentials.user).prefix}{number}".encode()
+            await ask("KV", "Put", rpc.PutRequest(key=key, value=b"x" * 1024**2))
+    room = EtcdRoom(stage.accounts, barred=lambda name, words: barred.append(name), metrics=Metrics())
+    upkeep = BusyUpkeep(stage.config)
+    assert await room.look(upkeep)
+    assert barred == [credentials.user]
+    await upkeep.close()
 
 
 async def test_trimming_leaves_what_a_master_writes(stage):

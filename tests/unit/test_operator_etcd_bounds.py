@@ -40,6 +40,8 @@ def size(used, file, *, is_full=False, quota=QUOTA):
         (size(251, 500), True, False, False),
         (size(990, 990, is_full=True), True, False, False),
         (size(10, 990, is_full=True), True, True, False),
+        (size(600, 1000, is_full=True), True, True, False),
+        (size(600, 600, is_full=True), True, False, True),
         (size(10, 10, is_full=True), True, False, True),
     ],
 )
@@ -58,9 +60,9 @@ def test_all_jobs_together_have_half_of_the_quota_at_most():
 
 def test_only_who_is_over_its_bounds_is_named_with_its_numbers():
     standing = {
-        "at": Standing(keys=MOST_KEYS, value_bytes=100),
-        "many": Standing(keys=MOST_KEYS + 1, value_bytes=1),
-        "large": Standing(keys=1, value_bytes=101),
+        "at": Standing(keys=MOST_KEYS, stored_bytes=100),
+        "many": Standing(keys=MOST_KEYS + 1, stored_bytes=1),
+        "large": Standing(keys=1, stored_bytes=101),
     }
     over = over_standing(standing, most_bytes=100)
     assert set(over) == {"many", "large"}

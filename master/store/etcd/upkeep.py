@@ -58,10 +58,10 @@ class EtcdSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What stands under a job's prefix; `value_bytes` were counted up to a bound."""
+    """What stands under a job's prefix; the bytes of keys and values were counted up to a bound."""
 
     keys: int
-    value_bytes: int
+    stored_bytes: int
 
 
 class EtcdUpkeep:
@@ -87,17 +87,17 @@ class EtcdUpkeep:
             revision=max(one.header.revision for one in statuses),
         )
 
-    async def standing(self, job: str, *, most_bytes: int) -> Standing:
-        """What the job has.  No more is read than a page beyond `most_bytes`."""
+    async def standing(self, job: str, *, most_keys: int, most_bytes: int) -> Standing:
+        """What the job has.  Of more keys than `most_keys` one page is read, of others a page beyond `most_bytes`."""
         prefix = JobKeys(job).prefix
-        start, keys, value_bytes = prefix.encode(), 0, 0
+        start, keys, stored_bytes = prefix.encode(), 0, 0
         while True:
             request = rpc.RangeRequest(key=start, range_end=prefix_end(prefix), limit=PAGE_KEYS)
             answer = await self._keys("Range", request)
             keys = max(keys, answer.count)  # of the first page: all of them
-            value_bytes += sum(len(kv.value) for kv in answer.kvs)
-            if not answer.more or value_bytes > most_bytes:
-                return Standing(keys=keys, value_bytes=value_bytes)
+            stored_bytes += sum(len(kv.key) + len(kv.value) for kv in answer.kvs)
+            if not answer.more or keys > most_keys or stored_bytes > most_bytes:
+                return Standing(keys=keys, stored_bytes=stored_bytes)
             start = answer.kvs[-1].key + b"\0"
 
     async def written(self, *, window_s: float, most_bytes: int) -> Mapping[str, int]:
