@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,10 +22,10 @@ from master.etcd_server.versions import DEMO
 
 async def test_port_that_is_taken_is_named(etcd_binary, tmp_path):
     """PortInUseError with the address, and nothing is left running."""
-    [ports] = free_ports(1)
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", ports.peer))
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
+        ports = replace(free_ports(1)[0], peer=taken.getsockname()[1])
         with pytest.raises(PortInUseError, match=f"127.0.0.1:{ports.peer}"):
             async with start_etcd(etcd_binary, tmp_path, ports=[ports]):
                 pass
@@ -64,7 +64,7 @@ async def test_member_dies_with_the_process_that_started_it(etcd_binary, tmp_pat
         asyncio.run(main())
     """
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", textwrap.dedent(script), stdout=subprocess.PIPE)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         member = int(await parent.stdout.readline())
         os.kill(member, 0)
         parent.send_signal(signal.SIGKILL)
@@ -98,9 +98,8 @@ def test_two_builders_wait_for_each_other(tmp_path):
             said.append(line)
             first.kill()
 
-        began_s = time.monotonic()
         with exclusive(tmp_path, say):
-            assert time.monotonic() - began_s < 10
+            assert first.wait(60) == -signal.SIGKILL, "it had not ended"
     assert len(said) == 1
 
 
