@@ -20,7 +20,8 @@ from master.api.signals import TAKE_OVER
 from tests.integration.local_stage import PROGRAMS
 
 MASTER = "ledger-master-0"
-BUDGET_S = 60.0
+BUDGET_S = 90.0
+LONG_LEASE_S = 240  # whoever waits for its end is seen; no pause of a machine ends it
 JOB = """
 apiVersion: edl.dev/v1alpha1
 kind: TrainingJob
@@ -36,15 +37,22 @@ spec:
           - name: trainer
             command: ["{python}", "{program}", "--out={out}", "--size=1000000"]
             resources: {{requests: {{cpu: 1, memory: 64Mi}}}}
+  master:
+    template:
+      spec:
+        containers:
+          - name: master
+            env: [{{name: EDL_LEADER_TTL_S, value: "{lease_s}"}}]
+            resources: {{requests: {{cpu: 100m, memory: 64Mi}}}}
   checkpoint: {{everySeconds: 1}}
 """
 
 
 @asynccontextmanager
-async def run_of(tmp_path, etcd):
+async def run_of(tmp_path, etcd, *, lease_s=6):
     """A run of one job whose master serves and has one standing by."""
     (tmp_path / "job.yaml").write_text(
-        JOB.format(python=sys.executable, program=PROGRAMS / "sharder.py", out=tmp_path / "out")
+        JOB.format(python=sys.executable, program=PROGRAMS / "sharder.py", out=tmp_path / "out", lease_s=lease_s)
     )
     machine = make_machine("one", Resources(cpu_milli=4000, memory_bytes=8 << 30))
     settings = RunSettings(
@@ -94,25 +102,23 @@ async def store(etcd, open_store):
 
 
 async def next_term(store, before):
-    """Seconds until another term leads."""
-    begun_s = time.monotonic()
+    """The leader of another term, once there is one."""
     async with asyncio.timeout(BUDGET_S):
         while (leader := await store.read_leader()) is None or leader.term == before.term:  # noqa: ASYNC110 - in etcd
             await asyncio.sleep(0.02)
-    return leader, time.monotonic() - begun_s
+    return leader
 
 
 async def test_a_killed_master_is_followed_by_the_one_that_stood_by_and_that_by_another(tmp_path, etcd, store):
     """Again and again, without a pause, whoever crashed before; nobody waits for the lease."""
-    async with run_of(tmp_path, etcd) as run:
+    async with run_of(tmp_path, etcd, lease_s=LONG_LEASE_S) as run:
         for starts in (1, 2, 3):
             assert master(run).starts == starts
             stood_by, before = standby_pid(run), await store.read_leader()
             assert run.cluster.kill(MASTER)
-            leader, took_s = await next_term(store, before)
+            leader = await next_term(store, before)  # long before the lease would end
             assert leader.term > before.term
             assert leader.holder == before.holder
-            assert took_s < 5.0  # a lease is 6 s
             await until(run, lambda stood_by=stood_by: master(run).pid == stood_by, "its pod has that process")
             await until(run, lambda: has_standby(run), "the next one that stands by")
 
@@ -138,7 +144,7 @@ async def test_only_deaths_in_a_row_with_nothing_that_stands_by_cost_a_pause(tmp
 
 async def test_a_master_that_is_stopped_is_not_followed(tmp_path, etcd, store):
     """It is not dead, and may wake up: what stands by is told nothing, so that there are never two (M5)."""
-    async with run_of(tmp_path, etcd) as run:
+    async with run_of(tmp_path, etcd, lease_s=LONG_LEASE_S) as run:
         before, stood_by = await store.read_leader(), standby_pid(run)
         assert run.cluster.runtime.send_signal(MASTER, signal.SIGSTOP)
         await asyncio.sleep(3.0)
