@@ -11,7 +11,7 @@ from autoscaler.clusters.local.folder import RunFolder
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "programs"
 EDL = str(Path(sys.executable).with_name("edl"))
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 FILES = """
 apiVersion: edl.dev/v1alpha1
 kind: TrainingJob

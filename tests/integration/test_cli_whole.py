@@ -53,7 +53,7 @@ def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
             for pod in ("rows-trainer-0", "rows-master-0"):
                 pid = json.loads(edl("get", f"pod/{pod}", "-o", "json", run=run))["status"]["pid"]
                 os.kill(pid, signal.SIGKILL)
-            edl("wait", "--for=condition=Completed", "tj/rows", "--timeout", "90s", run=run, deadline_s=DEADLINE_S)
+            edl("wait", "--for=condition=Completed", "tj/rows", "--timeout", "100s", run=run, deadline_s=DEADLINE_S)
             output, _ = process.communicate(timeout=DEADLINE_S)
             assert process.returncode == 0, output
         finally:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.test_experiments_running import SMALL
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 @pytest.fixture

@@ -379,11 +379,11 @@ async def test_a_job_past_its_deadline_fails(tmp_path):
 
 async def test_pods_are_told_who_they_are(tmp_path):
     """The environment, version 1; GPUs are each trainer's alone."""
-    show = template("sh", "-c", "env; sleep 100", gpu_count=1)
+    show = template("sh", "-c", "env; echo that is all; sleep 100", gpu_count=1)
     async with running(tmp_path, on=nodes(1, gpus=(4, 5))) as cluster:
         await start(cluster, job(trainer=show), trainers=2)
         logs = [cluster.recorder.folder.log_of(f"digits-trainer-{n}") for n in range(2)]
-        await wait_until(cluster, lambda: all(log.exists() and "EDL_JOB" in log.read_text() for log in logs))
+        await wait_until(cluster, lambda: all(log.exists() and "that is all" in log.read_text() for log in logs))
         told = [dict(line.split("=", 1) for line in log.read_text().splitlines() if "=" in line) for log in logs]
         assert {t["CUDA_VISIBLE_DEVICES"] for t in told} == {"4", "5"}
         assert [t["EDL_NAME"] for t in told] == ["digits-trainer-0", "digits-trainer-1"]

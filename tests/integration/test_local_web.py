@@ -20,7 +20,7 @@ async def test_a_replica_is_ready_when_its_port_answers(tmp_path):
         await wait_until(cluster, lambda: len(ready(cluster)) == 2, "two ready web pods")
         answers = set()
         for pod in ready(cluster):
-            reply = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{pod.port}/", timeout=5)
+            reply = await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{pod.port}/", timeout=60)
             answers.add(reply.read().decode())
             reply.close()
         assert answers == {"web-0", "web-1"}
