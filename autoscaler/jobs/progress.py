@@ -157,6 +157,8 @@ def news_of(before: JobProgress | None, now: JobProgress, *, goes_on: bool = Tru
     if not now.has_failed:
         known = dict(_problems(before)) if before is not None else {}
         news += [(reason, told) for reason, told in _problems(now) if told and not known.get(reason)]
+        if now.fell_back and (before is None or now.fell_back != before.fell_back):  # its masters tell it on and on
+            news.append(("FellBack", now.fell_back))
     fresh = now.quarantined - (before.quarantined if before is not None else 0)
     if fresh > 0:
         news.append(("Quarantined", f"{fresh} positions are left out: trainers failed on them again and again"))
@@ -173,7 +175,6 @@ def _problems(told: JobProgress) -> tuple[tuple[str, str], ...]:
         ("CommitFails", told.checkpoint_problem),
         ("StoreAway", told.store_problem),
         ("BucketsLate", told.moves_problem),
-        ("FellBack", told.fell_back),
     )
 
 

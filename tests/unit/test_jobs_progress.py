@@ -204,3 +204,14 @@ def test_a_master_that_cannot_begin_knows_nothing_and_hides_nothing():
     news = dict(news_of(told, follow(told, progress_of(fallen))))
     assert news["FellBack"] == "fell back to 1: file x"
     assert news["SetBack"].startswith("100 positions are trained again")
+
+
+def test_each_fallback_is_told_and_told_once():
+    """Every master tells of the last one until the job goes on from elsewhere; another one costs other samples."""
+    first = replace(progress_of(status()), fell_back="fell back to 1: 40 samples go back")
+    assert dict(news_of(None, first))["FellBack"] == first.fell_back
+    waiting = follow(first, replace(first, term=0, total=0, problem="file y", fell_back=""))
+    same = follow(waiting, replace(first, term=4))
+    assert "FellBack" not in dict(news_of(waiting, same))
+    second = follow(waiting, replace(first, term=4, fell_back="fell back to 7: 90 samples go back"))
+    assert dict(news_of(waiting, second))["FellBack"] == second.fell_back
