@@ -33,6 +33,7 @@ from trainer_sdk.pserver.listener import Listener
 from trainer_sdk.pserver.security import Security
 from trainer_sdk.pserver.service import Service
 from trainer_sdk.pserver.shell import Outside
+from trainer_sdk.pserver.state import Limits
 from trainer_sdk.pserver.wire import WireLimits
 
 BUCKETS = 32
@@ -47,6 +48,8 @@ TABLES = (
     TableSpec(name="e", shape=(200, 3), kind="sparse", dtype="int64", optimiser=OptimiserSpec(learning_rate=-1.0)),
 )
 FIRST = CutId(term=Term(1), lineage=Lineage(1), sequence=1)
+PATIENCE_S = 60.0
+"""Of both sides with each other: who runs out of it here stands still, or is gone, and is not merely slow."""
 
 
 def span(start, stop):
@@ -56,7 +59,7 @@ def span(start, stop):
 class Server:
     """One server in this process: its service, its port, and what it has told the master."""
 
-    def __init__(self, index, folder, security):
+    def __init__(self, index, folder, security, hold_s):
         self.said = []
         self.heard = threading.Condition()
         self.broken = []
@@ -64,9 +67,14 @@ class Server:
             storage=open_storage(str(folder)), tell=self.tell, fatal=self.broken.append, security=security
         )
         self.incarnation = Incarnation(f"process-{index}")
-        self.service = Service(name=MemberName(f"server-{index}"), incarnation=self.incarnation, outside=outside)
+        self.service = Service(
+            name=MemberName(f"server-{index}"),
+            incarnation=self.incarnation,
+            outside=outside,
+            limits=Limits(hold_s=hold_s),
+        )
         listening = socket.create_server(("127.0.0.1", 0))
-        self.listener = Listener(self.service, security, listening, WireLimits(io_s=5.0))
+        self.listener = Listener(self.service, security, listening, WireLimits(io_s=PATIENCE_S))
 
     @property
     def place(self):
@@ -82,7 +90,7 @@ class Server:
     def wait_for(self, kind, *, count=1):
         """The first message of this kind, once so many have been said."""
         with self.heard:
-            assert self.heard.wait_for(lambda: len(self.all_of(kind)) >= count, timeout=20), self.said
+            assert self.heard.wait_for(lambda: len(self.all_of(kind)) >= count, timeout=PATIENCE_S), self.said
             return self.all_of(kind)[0]
 
     def all_of(self, kind):
@@ -97,11 +105,23 @@ class Server:
 class Job:
     """Some servers, their route and one trainer's client."""
 
-    def __init__(self, folder, count, *, first=0, security=None, lineage=1, files=(), data=EMPTY, tables=TABLES):
+    def __init__(
+        self,
+        folder,
+        count,
+        *,
+        first=0,
+        security=None,
+        lineage=1,
+        files=(),
+        data=EMPTY,
+        tables=TABLES,
+        hold_s=PATIENCE_S,
+    ):
         self.security = security or Security()
         self.lineage = Lineage(lineage)
         self.tables = tables
-        self.servers = [Server(first + index, folder, self.security) for index in range(count)]
+        self.servers = [Server(first + index, folder, self.security, hold_s) for index in range(count)]
         owner = tuple(bucket * count // BUCKETS for bucket in range(BUCKETS))
         self.orders = [
             Restore(
@@ -127,8 +147,8 @@ class Job:
         )
         self.client = self.new_client()
 
-    def new_client(self, budget_s=2.0):
-        client = PserverClient(self.security, ClientSettings(budget_s=budget_s, limits=WireLimits(io_s=5.0)))
+    def new_client(self, budget_s=PATIENCE_S):
+        client = PserverClient(self.security, ClientSettings(budget_s=budget_s, limits=WireLimits(io_s=PATIENCE_S)))
         client.set_route(self.route, self.tables, BUCKETS)
         return client
 

@@ -104,8 +104,8 @@ def test_cut_is_taken_again_when_asked_again(new_job):
     job = new_job(1).restore()
     job.push(0, 4)
     job.cut(span(0, 4))
-    first = job.servers[0].wait_for(Written)
-    job.servers[0].said.clear()
-    job.servers[0].service.control(Cut(cut=FIRST, data=span(0, 4)))
-    assert job.servers[0].said == [first]
-    assert not any(isinstance(m, CutTaken) for m in job.servers[0].said)
+    server = job.servers[0]
+    first, taken = server.wait_for(Written), len(server.all_of(CutTaken))
+    server.service.control(Cut(cut=FIRST, data=span(0, 4)))
+    assert server.all_of(Written) == [first, first]
+    assert len(server.all_of(CutTaken)) == taken

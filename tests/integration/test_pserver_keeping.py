@@ -7,12 +7,9 @@ import pytest
 
 from master.api.identities import CutId, Lineage, ManifestId, Term, Version
 from master.api.messages import Cut, Hold, Kept, Restored, RestoreFailed, Written
-from tests.integration.data_path_stage import BUCKETS, FIRST, TABLES, batch, span, verdicts
+from tests.integration.data_path_stage import BUCKETS, FIRST, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError
-from trainer_sdk.pserver.client import PserverClient
-from trainer_sdk.pserver.connection import ClientSettings
 from trainer_sdk.pserver.messages import Verdict
-from trainer_sdk.pserver.wire import WireLimits
 
 ALL = span(0, BUCKETS)
 SECOND = Lineage(2)
@@ -67,7 +64,7 @@ def files(job):
 def client(job):
     """A trainer that knows: the first server has all buckets now."""
     route = replace(job.route, revision=2, lineage=SECOND, servers=job.route.servers[:1], owner=(0,) * BUCKETS)
-    client = PserverClient(job.security, ClientSettings(budget_s=2.0, limits=WireLimits(io_s=5.0)))
+    client = job.new_client()
     client.set_route(route, TABLES, BUCKETS)
     yield client
     client.close()
@@ -156,6 +153,6 @@ def test_an_order_that_overtakes_an_unfinished_one_keeps_what_that_kept(job, fil
     second = keeping(replace(job.orders[0], lineage=SECOND), files, lineage=Lineage(3))
     survivor.service.control(second)
     with survivor.heard:
-        assert survivor.heard.wait_for(lambda: Restored(lineage=Lineage(3)) in survivor.said, timeout=20)
+        assert survivor.heard.wait_for(lambda: Restored(lineage=Lineage(3)) in survivor.said, timeout=PATIENCE_S)
     assert are_equal(contents(survivor, mine), before)
     assert verdicts(client.push(SECOND, span(4, 8), batch(np.arange(4, 8)))) == {(Verdict.STALE_LINEAGE, "0-31")}
