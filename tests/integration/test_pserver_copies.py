@@ -11,7 +11,7 @@ from master.api.identities import BucketId, Incarnation, Lineage, MemberName, Se
 from master.api.messages import Activate, Activated, Forget, Freeze, Installed, Restored, Warm, Written
 from master.api.positions import EMPTY, PositionSet
 from tests.integration.certificates import Authority
-from tests.integration.data_path_stage import BUCKETS, TABLES, batch, span, verdicts
+from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import NotReadyError, TableError, WireError
 from trainer_sdk.pserver import couriers, freezing
 from trainer_sdk.pserver.bucket_bytes import encode_bucket
@@ -195,7 +195,7 @@ def test_a_push_while_a_bucket_is_copied_ahead_is_in_the_difference(new_job, mon
 def test_a_bucket_behind_one_whose_move_was_undone_is_frozen_all_the_same(new_job, monkeypatch):
     """Its turn comes with an order that freezes nothing, and nothing is under way whose end would bring the next."""
     monkeypatch.setattr(freezing, "FROZEN_BYTES", 0)
-    monkeypatch.setattr(couriers, "BUDGET_S", 0.5)
+    monkeypatch.setattr(couriers, "BUDGET_S", PATIENCE_S)
     job = new_job(2).restore()
     source = job.servers[0].service
     with socket.create_server(("127.0.0.1", 0)) as stopped:
@@ -207,7 +207,10 @@ def test_a_bucket_behind_one_whose_move_was_undone_is_frozen_all_the_same(new_jo
         source.control(
             Activate(lineage=job.lineage, buckets=PositionSet.of(undone), version=Version(1), since=Version(0))
         )
-        until_s = time.monotonic() + 10
+        asking, _ = stopped.accept()
+        with asking:
+            asking.sendall(b"no EDL peer" * 10)  # what was to go there first is given up at once
+        until_s = time.monotonic() + PATIENCE_S
         while frozen(source) != {first, last} and time.monotonic() < until_s:
             time.sleep(0.01)
         assert frozen(source) == {first, last}
