@@ -17,7 +17,7 @@ from master.api.identities import (
 )
 from master.api.lines import PlainLines
 from tests.integration.certificates import Authority
-from tests.integration.data_path_stage import BUCKETS, TABLES, batch, span, verdicts
+from tests.integration.data_path_stage import BUCKETS, PATIENCE_S, TABLES, batch, span, verdicts
 from trainer_sdk.errors import AuthenticationError, ServerUnavailableError
 from trainer_sdk.pserver.client import PserverClient
 from trainer_sdk.pserver.connection import ClientSettings
@@ -33,14 +33,18 @@ def strict_port(new_job):
     """A job's server on a second port, with short time limits."""
     job = new_job(1).restore()
     listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
-    limits = WireLimits(io_s=0.5, hello_s=0.2, frame_bytes=1 << 20)
+    limits = WireLimits(io_s=0.5, hello_s=1.0, frame_bytes=1 << 20)
     listener = Listener(job.servers[0].service, Security(), listening, limits)
     yield job, listener
     listener.close()
 
 
+def connect(listener):
+    return socket.create_connection(("127.0.0.1", listener.port), timeout=PATIENCE_S)
+
+
 def wait_until(holds):
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
@@ -53,9 +57,10 @@ def wait_until(holds):
 def test_stranger_ends_its_own_connection_only(new_job, said):
     """Garbage before and after the hello; the server goes on serving."""
     job = new_job(1).restore()
-    with socket.create_connection(("127.0.0.1", job.servers[0].listener.port), timeout=5) as sock:
+    with connect(job.servers[0].listener) as sock:
         sock.sendall(said)
-        sock.shutdown(socket.SHUT_WR)
+        with suppress(OSError):  # the server may have gone before
+            sock.shutdown(socket.SHUT_WR)
         with suppress(ConnectionResetError):
             while sock.recv(4096):
                 pass
@@ -65,40 +70,51 @@ def test_stranger_ends_its_own_connection_only(new_job, said):
 def test_stranger_that_says_its_hello_byte_by_byte_is_sent_away(strict_port):
     """Each byte comes within the limit of one operation, the hello as a whole does not."""
     _, listener = strict_port
-    begun = time.monotonic()
-    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as sock, suppress(OSError):
-        while time.monotonic() - begun < 10:
-            sock.sendall(b"E" if time.monotonic() - begun < 0.01 else b"\0")
+    until_s = time.monotonic() + PATIENCE_S
+    with connect(listener) as sock, suppress(OSError):
+        sock.sendall(b"E")
+        while True:
+            assert time.monotonic() < until_s
+            sock.sendall(b"\0")
             time.sleep(0.05)
-    assert time.monotonic() - begun < 5
     wait_until(lambda: not listener._open and not listener._greeting)
 
 
 @pytest.mark.parametrize("end", ["server", "client"])
 def test_who_says_nothing_at_all_is_waited_for_no_longer_than_a_hello(new_job, end):
     """It was the time of an operation within a frame, three times as long; a member at a stopped server waited so."""
-    limits = WireLimits(io_s=60, hello_s=0.3)
-    begun = time.monotonic()
+    limits = WireLimits(io_s=1000.0, hello_s=0.3)
     if end == "client":
         near, far = socket.socketpair()
         with near, far, pytest.raises(TimeoutError):
             greet_server(Channel(near, limits), Security(), "a trainer")
     else:
         listener = Listener(new_job(1).servers[0].service, Security(), socket.create_server(("127.0.0.1", 0)), limits)
-        with socket.create_connection(("127.0.0.1", listener.port), timeout=30) as silent:
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=PATIENCE_S) as silent:
             while silent.recv(4096):
                 pass
         listener.close()
-    assert time.monotonic() - begun < 20
+
+
+def greeted(listener):
+    """A connection of one who greets in time; on a busy machine that may take more than one attempt."""
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        sock = connect(listener)
+        try:
+            greet_server(Channel(sock, WireLimits()), Security(), "half")
+        except OSError:
+            sock.close()
+            assert time.monotonic() < until_s
+        else:
+            return sock
 
 
 @pytest.mark.parametrize("size", [(1 << 20) - 1, (1 << 20) + 8, 1 << 63])
 def test_body_that_never_comes_ends_the_connection(strict_port, size):
     """Half a frame, or one larger than the limit: no answer, no change, and the server goes on."""
     job, listener = strict_port
-    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as sock:
-        channel = Channel(sock, WireLimits())
-        greet_server(channel, Security(), "half")
+    with greeted(listener) as sock:
         sock.sendall(struct.pack("<4sB3xIQ", b"EDLp", Kind.PUSH, 0, size) + b"half")
         with suppress(ConnectionResetError):
             assert sock.recv(100) == b""
@@ -109,12 +125,11 @@ def test_body_that_never_comes_ends_the_connection(strict_port, size):
 def test_thousand_silent_connections_do_not_stop_training(strict_port):
     """They take a waiting thread each until their hello is due; a trainer is served meanwhile."""
     job, listener = strict_port
-    addresses = [("127.0.0.1", listener.port)] * 1000
-    silent = [socket.create_connection(address, timeout=5) for address in addresses]
+    silent = [connect(listener) for _ in range(1000)]
     try:
         assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
         route = replace(job.route, servers=(replace(job.route.servers[0], address=f"127.0.0.1:{listener.port}"),))
-        client = PserverClient()
+        client = PserverClient(settings=ClientSettings(budget_s=PATIENCE_S))
         client.set_route(route, TABLES, BUCKETS)
         assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(Verdict.REPEAT, "0-31")}
         client.close()
@@ -130,11 +145,10 @@ def test_strangers_that_say_nothing_keep_no_member_out(new_job):
     job = new_job(1).restore()
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)
     listener = Listener(job.servers[0].service, Security(), listening, WireLimits())
-    address = ("127.0.0.1", listener.port)
-    silent = [socket.create_connection(address, timeout=5) for _ in range(1100)]
+    silent = [connect(listener) for _ in range(1100)]
     try:
         route = replace(job.route, servers=(replace(job.route.servers[0], address=f"127.0.0.1:{listener.port}"),))
-        client = PserverClient()
+        client = PserverClient(settings=ClientSettings(budget_s=PATIENCE_S))
         client.set_route(route, TABLES, BUCKETS)
         assert verdicts(client.push(Lineage(1), span(0, 4), batch(np.arange(4)))) == {(Verdict.APPLIED, "0-31")}
         assert len(listener._greeting) <= 256
@@ -154,7 +168,7 @@ def test_a_strangers_hello_leaves_one_harmless_line_in_the_log(new_job, caplog, 
     """It was a traceback of RecursionError, and a line of the log that the stranger had written."""
     caplog.set_level(logging.INFO)
     job = new_job(1).restore()
-    with socket.create_connection(("127.0.0.1", job.servers[0].listener.port), timeout=5) as sock:
+    with connect(job.servers[0].listener) as sock:
         channel = Channel(sock, WireLimits())
         channel.receive_hello()
         channel.send(Kind.HELLO, hello)
@@ -172,7 +186,7 @@ def test_a_strangers_hello_leaves_one_harmless_line_in_the_log(new_job, caplog, 
 def test_garbage_after_the_hello_is_answered_and_the_connection_closed(new_job):
     """A push whose body is not what its head says changes nothing."""
     job = new_job(1).restore()
-    other = PserverClient()
+    other = PserverClient(settings=ClientSettings(budget_s=PATIENCE_S))
     wrong = (TableSpec(name="w", shape=(31, 40)), *TABLES[1:])
     other.set_route(job.route, wrong, BUCKETS)
     with pytest.raises(Exception, match="refuses"):
@@ -186,7 +200,7 @@ def test_secret_is_needed_on_both_sides(new_job):
     job = new_job(1, security=Security(token=b"secret")).restore()
     assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
     for wrong in (Security(), Security(token=b"guess")):
-        client = PserverClient(wrong)
+        client = PserverClient(wrong, ClientSettings(budget_s=PATIENCE_S))
         client.set_route(job.route, TABLES, BUCKETS)
         with pytest.raises(AuthenticationError):
             client.pull()
@@ -211,7 +225,11 @@ def test_tls_carries_the_data_and_shuts_out_plain_clients(new_job, tmp_path):
         plain.pull()
     plain.close()
     Authority("another job").issue(tmp_path / "other")
-    other = PserverClient(Security(tls_folder=tmp_path / "other"), ClientSettings(budget_s=0.2))
+    other = PserverClient(
+        Security(tls_folder=tmp_path / "other"),
+        ClientSettings(budget_s=PATIENCE_S, connect_s=PATIENCE_S),
+        is_outdated=lambda: True,  # so that it is tried once
+    )
     other.set_route(job.route, TABLES, BUCKETS)
     with pytest.raises(ServerUnavailableError, match="certificate"):
         other.pull()
