@@ -1,11 +1,14 @@
 """A job's certificates: they serve, only within the job, and are renewed before they end."""
 
+import base64
 import ssl
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from autoscaler.clusters.kubernetes.building.identity import is_due, issue, read_identity, renewed, secrets_of
 from tests.unit.kube_identity import NOW, write_files
@@ -103,6 +106,46 @@ def test_secrets_that_do_not_belong_together_are_no_identity(spoil):
     """A crash between two writes, or somebody's edit: it is issued anew, whole."""
     secrets = secrets_of(JOB, issue(JOB, NOW), SETTINGS.etcd)
     spoil(secrets)
+    assert read_identity(*secrets) is None
+
+
+def rsa_pem(p, q):
+    """A private key of two primes, as PKCS1 writes it; the standard form needs no library that tests them."""
+    e, d = 65537, pow(65537, -1, (p - 1) * (q - 1))
+    numbers = (0, p * q, e, d, p, q, d % (p - 1), d % (q - 1), pow(q, -1, p))
+
+    def der(tag, content):
+        size = len(content)
+        length = bytes([size]) if size < 128 else b"\x83" + size.to_bytes(3)
+        return tag + length + content
+
+    body = der(b"\x30", b"".join(der(b"\x02", n.to_bytes(n.bit_length() // 8 + 1)) for n in numbers))
+    return b"-----BEGIN RSA PRIVATE KEY-----\n" + base64.encodebytes(body) + b"-----END RSA PRIVATE KEY-----\n"
+
+
+@pytest.mark.parametrize(("whose", "file"), [(0, "ca.key"), (1, "tls.key"), (2, "tls.key")])
+def test_key_that_takes_minutes_to_read_is_not_read(whose, file, monkeypatch):
+    """A tenant wrote it into its own job's Secret: the operator's loop stands still for nobody's key (A11)."""
+    secrets = secrets_of(JOB, issue(JOB, NOW), SETTINGS.etcd)
+    huge = rsa_pem(2**4423 - 1, 2**4253 - 1)  # 8,676 bits: half a minute
+    secrets[whose]["data"][file] = base64.b64encode(huge).decode()
+    read = []
+    load = serialization.load_pem_private_key
+    monkeypatch.setattr(
+        serialization, "load_pem_private_key", lambda pem, password: read.append(pem) or load(pem, password)
+    )
+    assert read_identity(*secrets) is None
+    assert huge not in read
+
+
+@pytest.mark.parametrize(("whose", "file"), [(0, "ca.key"), (1, "tls.key"), (2, "tls.key")])
+def test_key_of_another_kind_is_no_identity(whose, file):
+    """It is short enough to be read; certificates are signed on no curve but that of `issue`."""
+    secrets = secrets_of(JOB, issue(JOB, NOW), SETTINGS.etcd)
+    other = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    secrets[whose]["data"][file] = base64.b64encode(other).decode()
     assert read_identity(*secrets) is None
 
 

@@ -54,6 +54,10 @@ LEAF_LIFE: Final = timedelta(days=365)
 SKEW: Final = timedelta(minutes=5)
 """A node's clock may be behind by this much."""
 
+_LONGEST_CERTIFICATE: Final = 4096
+_LONGEST_KEY: Final = 512
+"""Bytes of PEM; those that are issued here have some 800 and 241.  Reading a key of tens of kilobytes takes hours."""
+
 _PASSWORD_BYTES: Final = 32
 _PASSWORD: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of so many bytes in URL-safe base64: what users wrote is not ours
 
@@ -99,7 +103,11 @@ def is_due(identity: Identity, now: datetime) -> bool:
 
 
 def read_identity(authority: Raw, member: Raw, master: Raw) -> Identity | None:
-    """The identity that stands in the three Secrets; None when a part is missing or is not what it should be."""
+    """The identity that stands in the three Secrets; None when a part is missing or is not what it should be.
+
+    Whoever may write the job's Secrets chose what stands there: nothing that is longer or of another kind than what
+    `issue` makes is read, since an RSA key's primes are tested in the operator's loop.
+    """
     try:
         identity = Identity(
             authority=KeyPair(certificate=_of(authority, "ca.crt"), key=_of(authority, "ca.key")),
@@ -107,10 +115,10 @@ def read_identity(authority: Raw, member: Raw, master: Raw) -> Identity | None:
             master=KeyPair(certificate=_of(master, "tls.crt"), key=_of(master, "tls.key")),
             token=_of(member, TOKEN).decode("ascii"),
         )
-        signer = x509.load_pem_x509_certificate(identity.authority.certificate)
+        signer = _certificate_of(identity.authority)
         for pair in (identity.authority, identity.member, identity.master):
-            x509.load_pem_x509_certificate(pair.certificate).verify_directly_issued_by(signer)
-            serialization.load_pem_private_key(pair.key, password=None)
+            _certificate_of(pair).verify_directly_issued_by(signer)
+            _key_of(pair)
     except (KeyError, ValueError, TypeError, BadBase64Error, InvalidSignature):
         return None
     is_whole = bool(identity.token) and _of(master, TOKEN) == identity.token.encode()
@@ -155,9 +163,7 @@ def _with_leaves(authority: KeyPair, job: KubeJob, now: datetime, *, token: str)
 
 
 def _leaf(authority: KeyPair, name: str, now: datetime, *, hosts: list[str]) -> KeyPair:
-    signer = x509.load_pem_x509_certificate(authority.certificate)
-    signing_key = serialization.load_pem_private_key(authority.key, password=None)
-    assert isinstance(signing_key, ec.EllipticCurvePrivateKey)
+    signer, signing_key = _certificate_of(authority), _key_of(authority)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(_name(name), signer.subject, key.public_key(), now, LEAF_LIFE, is_authority=False)
     builder = builder.add_extension(
@@ -206,7 +212,27 @@ def _builder(
 
 
 def _is_old(pair: KeyPair, life: timedelta, now: datetime) -> bool:
-    return x509.load_pem_x509_certificate(pair.certificate).not_valid_after_utc - now <= life / 3
+    return _certificate_of(pair).not_valid_after_utc - now <= life / 3
+
+
+def _certificate_of(pair: KeyPair) -> x509.Certificate:
+    """Raises ValueError or TypeError for what `issue` cannot have made."""
+    if len(pair.certificate) > _LONGEST_CERTIFICATE:
+        raise ValueError(f"a certificate of {len(pair.certificate)} bytes")
+    certificate = x509.load_pem_x509_certificate(pair.certificate)
+    if not isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
+        raise TypeError("a certificate for a key of another kind")
+    return certificate
+
+
+def _key_of(pair: KeyPair) -> ec.EllipticCurvePrivateKey:
+    """Raises ValueError or TypeError for what `issue` cannot have made."""
+    if len(pair.key) > _LONGEST_KEY:
+        raise ValueError(f"a key of {len(pair.key)} bytes")
+    key = serialization.load_pem_private_key(pair.key, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError("a key of another kind")
+    return key
 
 
 def _name(common: str) -> x509.Name:
