@@ -19,7 +19,14 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from master.api.audit import try_head_hint, write_head_hint
-from master.api.errors import ContractError, NoFallbackError, StorageError, UnreadableCheckpointError
+from master.api.errors import (
+    ContractError,
+    ManifestError,
+    NoFallbackError,
+    StorageError,
+    StorageMissingError,
+    UnreadableCheckpointError,
+)
 from master.api.fallback import find_fallback
 from master.api.folder_lock import FolderLock
 from master.api.identities import HistoryId, Lineage, ManifestId
@@ -34,6 +41,7 @@ from master.api.resuming import (
     highest_lineage,
     is_heeded,
     look_into,
+    parse_head,
     set_aside,
 )
 from master.api.storage import Storage, check_file, read_manifest, read_retired, write_manifest
@@ -44,6 +52,10 @@ log: Final = logging.getLogger(__name__)
 _CUT_FILE: Final = re.compile(r"cut-(\d+)-(\d+)-(\d+)-")
 _WRITER_SILENT_S: Final = 3600.0  # a writer that lives touches its file far more often, even over a slow network
 
+_OLDER_STORE: Final = (
+    "the store was brought back from an older copy.  Bring back a newer one, or say what to go on from: "
+    "spec.checkpoint.start while the job is suspended"
+)
 _RETIRED_KEPT: Final = 1  # the checkpoint before head, should head be damaged
 
 ADOPTION_BUDGET_S: Final = 1.0
@@ -99,22 +111,33 @@ class CheckpointFolder:
         """Raises StorageError or ManifestError."""
         return read_manifest(self._storage, manifest_id)
 
-    def read_committed(self, head: ManifestId) -> Manifest:
+    def read_committed(self, head: ManifestId, mine: HistoryId | None = None) -> Manifest:
         """The manifest that the store names.  Raises StorageError or ManifestError, and as below.
 
-        Raises NoFallbackError where HEAD, which is written after the store, names a newer one of the same history: the
-        store is an older copy, and what it lacks would be trained again without a word.
+        Raises NoFallbackError where HEAD, which is written after the store, names a newer one of the same history, or
+        of `mine`, this job's: the store is an older copy, and what it lacks would be trained again without a word.
         """
         manifest, named = self.read(head), try_head_hint(self._storage)
         newer = self._try_read(named) if named not in (None, head) else None
-        if newer is not None and newer.history == manifest.history and age(newer) > age(manifest):
-            problem = (
-                f"names {newer.id}, which was committed after {head}, the last checkpoint that the store knows of: the "
-                f"store was brought back from an older copy.  Bring back a newer one, or say what to go on from: "
-                "spec.checkpoint.start while the job is suspended"
-            )
-            raise NoFallbackError(HEAD, problem)
+        if newer is not None and newer.history in (manifest.history, mine) and age(newer) > age(manifest):
+            story = f"names {newer.id}, which was committed after {head}, the last checkpoint that the store knows of"
+            raise NoFallbackError(HEAD, f"{story}: {_OLDER_STORE}")
         return manifest
+
+    def check_nothing_committed(self, mine: HistoryId | None) -> None:
+        """HEAD names nothing of this job, whose store knows of no checkpoint; another job's it may name.
+
+        Raises NoFallbackError where it does, or cannot be read: the job would begin at 0 beside all that it has done.
+        """
+        try:
+            named = parse_head(self._storage.read(HEAD))
+        except StorageMissingError:
+            return
+        except ManifestError as error:
+            raise NoFallbackError(HEAD, f"{error}, and the store knows of no checkpoint: {_OLDER_STORE}") from error
+        found = self._try_read(named)
+        if mine is None or found is None or found.history == mine:
+            raise NoFallbackError(HEAD, f"names {named}, but the store knows of no checkpoint: {_OLDER_STORE}")
 
     def all(self) -> tuple[Manifest, ...]:
         """Every manifest that can be read; the others are logged."""

@@ -228,6 +228,8 @@ class Terms:
         start, snapshot = await self._start(reign, snapshot)
         snapshot = await self._set_aside(reign, snapshot)
         if (head := head_id(snapshot, keys)) is None:
+            if not is_empty(snapshot, keys):  # else the folder has told already
+                await in_time(self._folder.check_nothing_committed, self._settings.history)
             founded = try_record(RefoundingRecord, snapshot, keys.refounding)
             above = max(start.above, founded.above if founded else 0, await in_time(self._folder.highest_lineage))
             start = replace(start, above=Lineage(above))
@@ -304,7 +306,7 @@ class Terms:
 
     async def _read_head(self, head: ManifestId) -> Manifest:
         try:
-            return await in_time(self._folder.read_committed, head)
+            return await in_time(self._folder.read_committed, head, self._settings.history)
         except (ManifestError, StorageAlteredError, StorageMissingError) as error:
             problem = error.problem if isinstance(error, StorageError) else str(error)
             story = f"{problem}. It is head, the last checkpoint. Bring the folder {self._folder.uri} back as it was"

@@ -46,7 +46,7 @@ def found(storage, head=IDS[1], **more):
 
 def alter(storage, name):
     content = bytearray(storage.read(name))
-    content[50] ^= 1
+    content[min(50, len(content) - 1)] ^= 1
     storage.write_file(name, [content])
 
 

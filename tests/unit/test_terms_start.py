@@ -3,14 +3,15 @@
 import asyncio
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 
 from master import terms as lives
 from master.api.audit import write_head_hint
 from master.api.hello import Hello
-from master.api.identities import ManifestId
-from master.api.storage import LocalStorage
+from master.api.identities import HistoryId, ManifestId
+from master.api.storage import LocalStorage, write_manifest
 from master.config import Settings
 from master.errors import PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder
@@ -174,6 +175,58 @@ async def test_a_fallback_throws_no_newer_checkpoint_away(trained, has_store):
     with pytest.raises(PermanentError, match="older copy"):
         await trained.status(when="FallBack")
     assert trained.storage.list() == before
+
+
+async def begun(job):
+    """A first term has come and gone and positions were granted: the store knows the job, and no checkpoint."""
+    await job.status()
+    leadership = await job.store.try_lead(holder="me", ttl_s=60)
+    write = Put(job.store.keys.high_water, b"100")
+    await job.store.commit(Transaction(term=leadership.term, writes=(write,), require=()))
+    await job.store.resign(leadership)
+
+
+def of_history(job, number, name):
+    """A checkpoint of this history, which HEAD names."""
+    manifest = replace(written(job.storage, number), history=HistoryId(name))
+    write_manifest(job.storage, manifest)
+    write_head_hint(job.storage, manifest.id)
+    return manifest.id
+
+
+@pytest.mark.parametrize("when", ["Fail", "FallBack"])
+@pytest.mark.parametrize("harm", ["", "HEAD", "manifest"])
+async def test_a_store_from_before_the_first_checkpoint_does_not_begin_anew(job, harm, when):
+    """An etcd brought back from the job's first minute: it began at 0 and deleted what it had committed (M8, M11)."""
+    await begun(job)
+    head = of_history(job, 1, "uid")
+    if harm:
+        alter(job.storage, "HEAD") if harm == "HEAD" else alter(job.storage, f"manifest-{head}.json")
+    before = job.storage.list()
+    with pytest.raises(PermanentError, match=r"HEAD: .*the store was brought back from an older copy"):
+        await job.status(when=when)
+    assert job.storage.list() == before
+    if not harm:
+        assert (await job.status(start=head)).head == head, "somebody says so"
+
+
+async def test_a_store_without_a_checkpoint_is_no_older_than_another_jobs_folder(job):
+    """That one began beside this job and has committed first: each keeps its own (ADR 0188)."""
+    await begun(job)
+    of_history(job, 1, "another")
+    assert (await job.status()).head is None
+
+
+async def test_a_store_from_before_this_jobs_own_first_checkpoint_is_refused(job):
+    """It went on from its predecessor's, which is all that the older copy knows; HEAD names one of this job."""
+    predecessors = written(job.storage, 1).id
+    write_head_hint(job.storage, predecessors)
+    assert (await job.status()).head == predecessors
+    of_history(job, 2, "uid")
+    before = job.storage.list()
+    with pytest.raises(PermanentError, match=r"HEAD: .*the store was brought back from an older copy"):
+        await job.status()
+    assert job.storage.list() == before
 
 
 async def test_an_answer_that_cannot_be_followed_is_not_overruled_by_a_fallback(trained):
