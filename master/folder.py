@@ -215,10 +215,16 @@ class CheckpointFolder:
         except StorageError as error:
             log.warning("part files of dead writers stay: %s", error)
 
-    def find_adoptable(self, parent: ManifestId | None, lineage: Lineage) -> Manifest | None:
-        """A manifest that may be committed still: of this parent and lineage, all files verified (rule 24)."""
+    def find_adoptable(
+        self, parent: ManifestId | None, lineage: Lineage, mine: HistoryId | None = None
+    ) -> Manifest | None:
+        """A manifest that may be committed still: of this parent and lineage, all files verified (rule 24).
+
+        `mine`: this job's history; what another job has committed in the same folder is never adopted.  None: unknown.
+        """
         give_up_s = time.monotonic() + ADOPTION_BUDGET_S
-        candidates = [m for m in self.all() if m.parent == parent and m.lineage == lineage]
+        fitting = (m for m in self.all() if m.parent == parent and m.lineage == lineage)
+        candidates = [m for m in fitting if mine in (None, m.history)]
         for manifest in sorted(candidates, key=age, reverse=True):
             try:
                 for file in manifest.files:
@@ -310,7 +316,13 @@ class CheckpointFolder:
             self._storage.delete(retired_name(manifest.id))
 
     def _delete_given_up(self, newest: Manifest, known: Collection[Manifest]) -> None:
-        """Servers' files of cuts of this history that were given up: older than one that was kept, so nobody writes."""
+        """Servers' files of cuts of this history that were given up: older than one that was kept, so nobody writes.
+
+        Where another job has committed since this one began none is deleted: a file's name does not tell whose it is,
+        and what that job's servers have just written no manifest names yet.
+        """
+        if any(m.history != newest.history and m.lineage >= newest.founded for m in known):
+            return
         named = {file.name for manifest in known for file in manifest.files}
         kept = max((cut for file in newest.files if (cut := _try_cut(file.name))), default=None)
         for name in self._storage.list("cut-") if kept else ():

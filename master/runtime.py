@@ -23,7 +23,7 @@ from typing import Any, Final, assert_never
 
 from master import job
 from master.api.errors import ContractError, StorageError, WireError
-from master.api.identities import ManifestId, Term
+from master.api.identities import HistoryId, ManifestId, Term
 from master.api.messages import MemberMessage, RegisterServer, RegisterTrainer
 from master.api.scaling import ServersAnswer
 from master.api.status import LONGEST_AGE_S, JobStatus
@@ -88,10 +88,12 @@ class TermRuntime:
         folder: CheckpointFolder,
         reign: Reign,
         counts: Counts,
+        history: HistoryId | None = None,
         fell_back: str = "",
         checks_invariants: bool = False,
     ) -> None:
         self._folder = folder
+        self._history = history  # of what this job commits; None: it was told none, and is alone in its folder
         self._fell_back = fell_back  # to which checkpoint, and why; empty: to none
         self._reign = reign
         self._counts = counts
@@ -286,7 +288,7 @@ class TermRuntime:
     async def _find_adoptable(self, effect: FindAdoptable) -> None:
         try:
             search, budget_s = self._folder.find_adoptable, 2 * ADOPTION_BUDGET_S
-            found = await in_time(search, effect.parent, effect.lineage, budget_s=budget_s)
+            found = await in_time(search, effect.parent, effect.lineage, self._history, budget_s=budget_s)
         except ContractError as error:
             log.warning("nothing is adopted: %s", error)
             found = None

@@ -154,6 +154,7 @@ class Terms:
             folder=self._folder,
             reign=reign,
             counts=self._counts,
+            history=self._settings.history,
             fell_back=told,
             checks_invariants=self._settings.checks_invariants,
         )

@@ -57,6 +57,16 @@ def test_a_manifest_with_a_broken_file_is_not_adopted(storage, folder):
     assert folder.find_adoptable(None, Lineage(1)) is None
 
 
+def test_what_another_job_has_committed_is_not_adopted(storage, folder):
+    """Two jobs that began in one empty folder: the same parent, the same lineage, and a model of somebody else (M1)."""
+    mine, other = HistoryId("mine"), HistoryId("another")
+    theirs = written(storage, folder, "theirs", history=other, term=Term(8))
+    assert folder.find_adoptable(None, Lineage(1), mine) is None
+    assert folder.find_adoptable(None, Lineage(1), other) == theirs
+    ours = written(storage, folder, "ours", history=mine, term=Term(6))
+    assert folder.find_adoptable(None, Lineage(1), mine) == ours
+
+
 def test_what_is_not_wanted_is_retired_and_goes_with_its_files_later(storage, folder):
     """Head, base and what is newer stay, for a while also what was before head; shared files stay with their namers."""
     base = written(storage, folder, "base", step=1)
@@ -106,6 +116,19 @@ def test_what_another_history_wrote_is_never_deleted(storage, folder):
     assert storage.exists(foreign.files[0].name)
     assert storage.exists(old_cut)
     assert not storage.exists(given_up)
+
+
+def test_what_another_jobs_servers_have_just_written_stays(storage, folder):
+    """No manifest names it yet, and lineages of two jobs in one folder overlap (M11)."""
+    ours = {"history": HistoryId("ours"), "lineage": Lineage(3)}
+    done = storage.write_file("cut-3-2-1-0-a.edl", [b"x"])
+    file = replace(FILE, name="cut-3-2-1-0-a.edl", size_bytes=done.size_bytes, digest=done.digest)
+    head = replace(MANIFEST, id=ManifestId("head"), step=4, files=(file,), **ours)
+    folder.write(head)
+    written(storage, folder, "theirs", history=HistoryId("another"), founded=Lineage(2), lineage=Lineage(2))
+    storage.write_file("cut-2-9-9-0-a.edl", [b"x"])
+    folder.retain(frozenset({head.id}))
+    assert storage.exists("cut-2-9-9-0-a.edl")
 
 
 @pytest.mark.parametrize("name", ["manifest-lost.json", "retired-lost.json"])

@@ -10,17 +10,22 @@ import pytest
 from master import terms as lives
 from master.api.audit import write_head_hint
 from master.api.hello import Hello
-from master.api.identities import HistoryId, ManifestId
+from master.api.identities import HistoryId, Lineage, ManifestId
+from master.api.positions import EMPTY
+from master.api.status import JobPhase
 from master.api.storage import LocalStorage, write_manifest
 from master.config import Settings
 from master.errors import PermanentError, StoreUnavailableError
 from master.folder import CheckpointFolder
+from master.job.domain import DatasetRecord, LineageRecord
 from master.metrics import Counts
+from master.record_forms import encode_record
 from master.server import MasterServer
 from master.store.memory import MemoryCluster
 from master.store.port import Delete, Put, Transaction
 from master.terms import Terms
 from tests.unit.test_checkpoint_fallback import IDS, alter, written
+from tests.unit.test_manifest_codec import MANIFEST
 
 WAIT_S = 30.0
 
@@ -48,14 +53,16 @@ class Job:
         terms = Terms(settings=settings, store=self.store, folder=folder, server=self.server, counts=counts)
         return asyncio.create_task(terms.run(holder="me"))
 
-    async def status(self, *, start="", when="Fail"):
-        """Of a master with these settings, once it serves; its own error where it ends before."""
+    async def status(self, *, start="", when="Fail", phase=None):
+        """Of a master with these settings, once it serves, in this phase if any; its error where it ends before."""
         life = self.begin(start, when)
         try:
             async with asyncio.timeout(WAIT_S):
                 while self.server.term is None:
                     if life.done():
                         life.result()
+                    await asyncio.sleep(0.001)
+                while phase not in (None, self.server.term.status().phase):  # noqa: ASYNC110 - the status is asked for, not told
                     await asyncio.sleep(0.001)
             return self.server.term.status()
         finally:
@@ -215,6 +222,24 @@ async def test_a_store_without_a_checkpoint_is_no_older_than_another_jobs_folder
     await begun(job)
     of_history(job, 1, "another")
     assert (await job.status()).head is None
+
+
+@pytest.mark.parametrize("history", ["uid", "another"])
+async def test_a_new_master_adopts_what_its_own_job_wrote_alone(job, history):
+    """Two jobs began in one empty folder, and one has committed: its samples stood as trained in the other (M1)."""
+    await job.status(phase=JobPhase.STARTING)
+    record = DatasetRecord(dataset=MANIFEST.dataset, tables=MANIFEST.tables, own_model=False)
+    leadership = await job.store.try_lead(holder="me", ttl_s=60)
+    lineage = LineageRecord(number=Lineage(1), base=None, quarantine=EMPTY)
+    keys = job.store.keys
+    writes = (Put(keys.dataset, encode_record(record)), Put(keys.lineage, encode_record(lineage)))
+    await job.store.commit(Transaction(term=leadership.term, writes=writes, require=()))
+    await job.store.resign(leadership)
+    manifest = replace(written(job.storage, 1), history=HistoryId(history))
+    write_manifest(job.storage, manifest)
+    after = await job.status(phase=JobPhase.TRAINING)
+    assert after.head == (manifest.id if history == "uid" else None)
+    assert after.positions.committed == (100 if history == "uid" else 0)
 
 
 async def test_a_store_from_before_this_jobs_own_first_checkpoint_is_refused(job):
