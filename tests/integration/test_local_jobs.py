@@ -1,7 +1,9 @@
 """Jobs on the local cluster with real processes: what a crash, an exit, a limit and an order to leave mean."""
 
 import asyncio
+import resource
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -399,3 +401,53 @@ async def test_a_command_that_does_not_exist_is_told_with_its_name(tmp_path):
         await start(cluster, job(trainer=template("no-such-program"), backoff_limit=1))
         await wait_until(cluster, lambda: record(cluster).life.ending is Ending.FAILED)
         assert "no-such-program" in record(cluster).life.message
+
+
+@contextmanager
+def no_room(cluster):
+    """Nothing can be started: what owns the pods' processes gets no descriptor, as on a machine that others fill."""
+    warden = cluster.runtime.processes.pid
+    before = resource.prlimit(warden, resource.RLIMIT_NOFILE)
+    resource.prlimit(warden, resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(warden, resource.RLIMIT_NOFILE, before)
+
+
+def without_room(cluster):
+    return {event.object for event in events(cluster, "NoRoom")}
+
+
+async def started(cluster):
+    """A job with a master, a server and a trainer, all of which run."""
+    await start(cluster, job(server=template(), backoff_limit=1))
+    await wait_until(cluster, lambda: all(pod.pid for pod in cluster.table.pods.values()), "the start")
+
+
+async def test_machine_that_starts_no_process_for_a_while_fails_no_job(tmp_path):
+    """Another user's fork bomb of some seconds was six failures of a trainer in a row, and the end of every job."""
+    async with running(tmp_path) as cluster:
+        await started(cluster)
+        with no_room(cluster):
+            await cluster.apply(seat(1))
+            for name in ("digits-server-0", "digits-master-0"):
+                assert cluster.kill(name)
+            wanted = {"pod/digits-trainer-1", "pod/digits-server-0", "pod/digits-master-0"}
+            await wait_until(cluster, lambda: without_room(cluster) == wanted, "the refusals")
+        await wait_until(cluster, lambda: all(pod.pid for pod in cluster.table.pods.values()), "the starts")
+        assert len(cluster.table.pods) == 4
+        assert record(cluster).life.state is JobState.ACTIVE
+        assert record(cluster).life.failures == 0
+
+
+async def test_pod_that_waits_for_room_on_its_machine_may_leave(tmp_path):
+    """It has no process, so it is gone at once."""
+    async with running(tmp_path) as cluster:
+        await started(cluster)
+        with no_room(cluster):
+            await cluster.apply(seat(1))
+            await wait_until(cluster, lambda: "pod/digits-trainer-1" in without_room(cluster), "the refusal")
+            cluster.leave("digits-trainer-1", why="test")
+            await wait_until(cluster, lambda: "digits-trainer-1" not in cluster.table.pods, "its end")
+        assert record(cluster).life.failures == 0

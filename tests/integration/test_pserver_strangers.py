@@ -4,6 +4,7 @@ import logging
 import socket
 import ssl
 import struct
+import threading
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -157,6 +158,19 @@ def test_strangers_that_say_nothing_keep_no_member_out(new_job):
         for sock in silent:
             sock.close()
         listener.close()
+
+
+def test_server_that_gets_no_thread_cuts_who_comes_and_takes_in_the_next(new_job):
+    """The thread that accepts ended with the first failure: strangers who used up a limit left a deaf server."""
+    job = new_job(1).restore()
+    before = threading.stack_size(1 << 47)  # larger than the address space: the system starts no thread
+    try:
+        address = ("127.0.0.1", job.servers[0].listener.port)
+        with socket.create_connection(address, timeout=20) as sock, suppress(ConnectionResetError):
+            assert sock.recv(1) == b""
+    finally:
+        threading.stack_size(before)
+    assert verdicts(job.push(0, 4)) == {(Verdict.APPLIED, "0-31")}
 
 
 @pytest.mark.parametrize(

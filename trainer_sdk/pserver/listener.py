@@ -81,7 +81,18 @@ class Listener:
             if not self._take_in(sock):
                 sock.close()
                 continue
+            self._begin(sock)
+
+    def _begin(self, sock: socket.socket) -> None:
+        """A thread serves it; where the system gives none now, the connection is over, and others are still let in."""
+        try:
             threading.Thread(target=self._serve, args=(sock,), name="connection", daemon=True).start()
+        except RuntimeError as error:  # a limit on tasks, of which strangers may hold many, or no memory
+            log.warning("a connection was cut: %s", error)
+            with self._lock:
+                self._greeting.pop(sock, None)
+            sock.close()
+            time.sleep(_ACCEPT_PAUSE_S)
 
     def _take_in(self, sock: socket.socket) -> bool:
         """False: nobody is served any more."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from autoscaler.clusters.local.folder import RunFolder
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
-from autoscaler.clusters.local.processes import Command, Processes
+from autoscaler.clusters.local.processes import Command, Processes, StartError
 from autoscaler.errors import PermanentError
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 
@@ -30,6 +30,8 @@ _READY_DEADLINE_S: Final = 600.0
 _STOP_DEADLINE_S: Final = 6.0
 _POLL_S: Final = 0.05
 _LOOK_EVERY_S: Final = 0.2
+_MOST_FAILED_STARTS: Final = 8
+"""In a row, over a minute and a half, of one that has served before: a neighbour may fill the machine for a while."""
 
 
 class EtcdUnavailableError(PermanentError):
@@ -81,9 +83,10 @@ async def keep_etcd(
 ) -> None:
     """Call `restart` with the story whenever the keeper has ended, and `hear` with its news; never ends.
 
-    Raises what `restart` raises.
+    A start that fails is tried again, with longer pauses.  Raises what `restart` raises when that is of no use.
     """
     quick_ends, started_at_s, read = 0, time.monotonic(), _size_of(log)
+    failed_starts = 0
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
         found, read = read_news(log, read)
@@ -93,7 +96,14 @@ async def keep_etcd(
             continue
         quick_ends = 1 if time.monotonic() - started_at_s >= STEADY_AFTER_S else quick_ends + 1
         await asyncio.sleep(pause_s(quick_ends))
-        await restart(f"its process has ended{read_tail(log)}")
+        try:
+            await restart(f"its process has ended{read_tail(log)}")
+            failed_starts = 0
+        except (EtcdUnavailableError, StartError) as error:
+            failed_starts += 1
+            if failed_starts == _MOST_FAILED_STARTS:
+                raise
+            hear(EtcdNews(kind="Failed", reason="NotStarted", message=f"{error}\ntried again"))
         started_at_s, read = time.monotonic(), _size_of(log)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -24,6 +25,8 @@ from autoscaler.errors import PermanentError
 _ANSWER_DEADLINE_S: Final = 20.0
 _LEAVE_DEADLINE_S: Final = 5.0
 _LONGEST_LINE_BYTES: Final = 1 << 16
+_NO_ROOM: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT})
+"""No task, memory, descriptor or place for the log is left, whatever was to be run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +58,10 @@ class WardenLostError(PermanentError):
 
 class StartError(PermanentError):
     """The command could not be run; the message is the system's."""
+
+
+class NoRoomError(StartError):
+    """The machine has no room for another process now, be it for others' sake; the command is not at fault."""
 
 
 class Processes:
@@ -114,7 +121,10 @@ class Processes:
         return self._warden.pid
 
     async def start(self, key: str, command: Command) -> int:
-        """Start the command under a key that nothing else has; its pid.  Raises StartError, WardenLostError."""
+        """Start the command under a key that nothing else has; its pid.
+
+        Raises StartError, NoRoomError, WardenLostError.
+        """
         if key in self._running or key in self._starting:
             raise ValueError(f"{key} runs already")
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -191,7 +201,8 @@ class Processes:
             self._on_end(Ended(key=key, pid=message["pid"], code=message["code"]))
         elif "error" in message:
             if started is not None and not started.done():
-                started.set_exception(StartError(message["error"]))
+                kind = NoRoomError if message.get("errno") in _NO_ROOM else StartError
+                started.set_exception(kind(message["error"]))
         else:
             self._running[key] = message["pid"]
             if started is not None and not started.done():

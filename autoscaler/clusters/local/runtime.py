@@ -20,7 +20,7 @@ from typing import Any, Final
 from autoscaler.clusters.local.logtail import describe_exit, read_tail
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.ports import HOST
-from autoscaler.clusters.local.processes import Command, Ended, Processes, StartError
+from autoscaler.clusters.local.processes import Command, Ended, NoRoomError, Processes, StartError
 from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.standbys import Standbys
 from autoscaler.clusters.local.table import Table
@@ -31,6 +31,7 @@ from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 _PROBE_EVERY_S: Final = 0.02
 _PROBE_SLOWER_AFTER_S: Final = 5.0
 _PROBE_SLOWLY_EVERY_S: Final = 0.5
+_FIRST_ROOM_PAUSE_S: Final = 1.0
 _NOT_RUN: Final = 127
 """Exit code of a command that could not be run, as shells have it."""
 
@@ -177,7 +178,10 @@ class Runtime:
         await self._watch_readiness(pod)
 
     async def _start_process(self, pod: LocalPod) -> int | None:
-        """The pid; None where the command could not be run, which is judged as a process that has ended."""
+        """The pid; None where the command could not be run, which is judged as a process that has ended.
+
+        A machine without room for another process says nothing about the command: it is tried again until there is.
+        """
         name = pod.name
         size = pod.log.stat().st_size if pod.log.exists() else 0
         pod = self._table.update(
@@ -191,6 +195,10 @@ class Runtime:
         self._starting.add(name)
         try:
             return await self.standbys.take_over(pod) or await self.processes.start(pod.key, self._command_of(pod))
+        except NoRoomError as error:
+            self._starting.discard(name)
+            self._wait_for_room(name, error)
+            return None
         except StartError as error:
             self._starting.discard(name)
             await asyncio.to_thread(_append, pod, f"{error}\n")
@@ -201,6 +209,19 @@ class Runtime:
             raise
         finally:
             self._starting.discard(name)
+
+    def _wait_for_room(self, name: PodName, error: NoRoomError) -> None:
+        """Nobody's failure is counted: a neighbour that fills the machine for a while must not fail a job."""
+        pod = self._table.pods[name]
+        if pod.is_leaving:
+            self._drop(pod, code=None, story="had no process")
+            return
+        refusals = pod.quick_ends + 1
+        pause = max(_FIRST_ROOM_PAUSE_S, pause_s(refusals))
+        following = f"tried again in {pause:.0f} s"
+        self._table.update(name, quick_ends=refusals, waiting=f"NoRoom: {following}")
+        self._launch_after(name, pause)
+        self._recorder.note("Failed", f"pod/{name}", "NoRoom", f"the machine starts no process: {error}\n{following}")
 
     async def _watch_readiness(self, pod: LocalPod) -> None:
         """A web pod is ready when its port answers, a master when its job's Status does (`jobs`), others at once."""

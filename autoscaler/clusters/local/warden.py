@@ -6,7 +6,7 @@ environment lives until the run ends); and it notices the end of the run, `kill 
 of its socket.  It speaks JSON lines over the inherited descriptor named on its command line; `processes` is the other
 end.  It decides nothing: graces, restarts and readiness are the run's.
 
-    -> {"op": "start", "key", "argv", "env", "cwd", "log", "waits"}      <- {"key", "pid"} | {"key", "error"}
+    -> {"op": "start", "key", "argv", "env", "cwd", "log", "waits"}      <- {"key", "pid"} | {"key", "error", "errno"}
     -> {"op": "signal", "key", "signal", "group"}               <- {"key", "code", "pid"} when its processes are gone
 """
 
@@ -110,7 +110,7 @@ class Warden:
             try:
                 self._start(key, order)
             except (OSError, ValueError, subprocess.SubprocessError) as error:
-                self._say(key=key, error=str(error))
+                self._say(key=key, error=str(error), errno=getattr(error, "errno", None))
         elif key in self._children:
             send = os.killpg if order["group"] else os.kill
             with contextlib.suppress(ProcessLookupError):
@@ -200,9 +200,10 @@ def _try_wait() -> int | None:
 def _children_of(parent: int) -> list[int]:
     """Of all its threads."""
     children: list[int] = []
-    for listing in Path(f"/proc/{parent}/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            children += map(int, listing.read_text(encoding="ascii").split())
+    with contextlib.suppress(OSError):  # no descriptor is left, say: other pods go on, and the rest ends with the run
+        for listing in Path(f"/proc/{parent}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                children += map(int, listing.read_text(encoding="ascii").split())
     return children
 
 
