@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, T
 from autoscaler.clusters.kubernetes.api.memory import collect
 from autoscaler.clusters.kubernetes.reading.nodes import read_node
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
-from tests.unit.kube_stand_ins import CONTROLLER, HASH, RestOfTheCluster
+from tests.unit.kube_stand_ins import CONTROLLER, HASH, RestOfTheCluster, observe
 from tests.unit.virtual_time import now
 
 TICK_S = 0.25
@@ -47,6 +47,7 @@ class World(RestOfTheCluster):
             self._due_s = now() + 1e9
             for deployment in self.server.all(DEPLOYMENTS):
                 self._replicate(deployment)
+                observe(self.server, deployment)
             self._tend_pods()
         self._look()
 

@@ -52,6 +52,7 @@ class RestOfTheCluster:
         collect(self.server)
         for deployment in self.server.all(DEPLOYMENTS):
             self._replicate(deployment)
+            observe(self.server, deployment)
         for pod in self.server.all(PODS):
             metadata, spec = pod["metadata"], pod["spec"]
             if "deletionTimestamp" in metadata:
@@ -127,6 +128,12 @@ class RestOfTheCluster:
             self.server.create(PODS, body, CONTROLLER)
         for pod in mine[spec["replicas"] :]:
             self.server.delete(PODS, metadata["namespace"], pod["metadata"]["name"])
+
+
+def observe(server, deployment):
+    """As the Deployment's controller, which has made the ReplicaSet that the newest specification asks for."""
+    status = deployment.get("status", {}) | {"observedGeneration": deployment["metadata"]["generation"]}
+    server.rewrite(DEPLOYMENTS, deployment, deployment | {"status": status})
 
 
 def add_job(server, raw):

@@ -4,6 +4,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.reading.nodes import read_daemonset, read_node, reserve_for_daemons
 from autoscaler.clusters.kubernetes.reading.priorities import class_problems, read_classes
+from autoscaler.clusters.kubernetes.reading.slim import slim_workload
 from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job, hpa_target, job_of_master, read_workload
 from autoscaler.domain import Effect, Reclaim, Resources, Taint
 from tests.unit.kube_objects import UID, condition, template
@@ -175,6 +176,31 @@ def test_replicas_that_the_api_server_refuses_are_not_announced(reason, status, 
     failure = condition("ReplicaFailure", status, reason=reason)
     raw = {**deployment(7), "status": {"replicas": 3, "conditions": [failure]}}
     assert read_workload(raw, None, read_classes(CLASSES)).desired_replicas == wanted
+
+
+@pytest.mark.parametrize(
+    ("meta", "spec", "status"),
+    [
+        ({}, {"paused": True}, {}),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}, {}),
+        ({"generation": 3}, {}, {"observedGeneration": 2}),
+        ({"generation": 1}, {}, {}),
+    ],
+    ids=["paused", "being deleted", "its newest ReplicaSet is refused", "never seen by its controller"],
+)
+@pytest.mark.parametrize("form", [lambda raw: raw, slim_workload], ids=["whole", "slim"])
+def test_replicas_that_no_controller_makes_are_not_announced(form, meta, spec, status):
+    """Each stays so for as long as a tenant likes: all free room was kept for pods that nobody would make (A11)."""
+    raw = deployment(7, **meta)
+    raw = {**raw, "spec": raw["spec"] | spec, "status": {"replicas": 3} | status}
+    workload = read_workload(form(raw), hpa(9), read_classes(CLASSES))
+    assert (workload.desired_replicas, workload.max_replicas) == (3, 10)
+
+
+def test_replicas_that_the_controller_is_making_are_announced():
+    """It has seen the newest specification: its pods are on their way."""
+    raw = {**deployment(7, generation=3), "status": {"replicas": 3, "observedGeneration": 3}}
+    assert read_workload(slim_workload(raw), hpa(9), read_classes(CLASSES)).desired_replicas == 9
 
 
 def test_masters_deployment_is_no_workload():

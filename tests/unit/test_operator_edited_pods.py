@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.api.port import Subresource
 from autoscaler.clusters.kubernetes.reading.workloads import MOST_REPLICAS
 from autoscaler.domain import PodPhase
 from tests.unit.kube_objects import raw_job, template
-from tests.unit.kube_stand_ins import add_job
+from tests.unit.kube_stand_ins import add_job, observe
 from tests.unit.operator_term import Term
 
 
@@ -110,7 +110,8 @@ async def test_two_thousand_million_replicas_are_not_asked_about_one_by_one():
     term = await running()
     term.bench.rest._replicate = lambda _deployment: None  # a quota of its namespace lets none come
     spec = {"replicas": 2**31 - 1, "template": template(cpu="1")}
-    term.server.create(DEPLOYMENTS, {"metadata": {"name": "huge", "namespace": "team-a"}, "spec": spec}, SOMEBODY)
+    body = {"metadata": {"name": "huge", "namespace": "team-a"}, "spec": spec}
+    observe(term.server, term.server.create(DEPLOYMENTS, body, SOMEBODY))
     await term.watch()
     [workload] = term.leading.cluster.view().workloads
     assert workload.desired_replicas == MOST_REPLICAS

@@ -54,6 +54,7 @@ _SHORT_METADATA: Final = (
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
+    "generation",
     "labels",
     "name",
     "namespace",
@@ -123,7 +124,9 @@ _SHORT_SPEC: Final = frozenset({"nodeName", "preemptionPolicy", "priority", "pri
 _WORKLOAD_SPEC: Final = frozenset({"selector", "strategy", "template", "updateStrategy"})
 _SCALER_SPEC: Final = frozenset({"maxReplicas", "minReplicas", "scaleTargetRef"})
 _SCALER_STATUS: Final = frozenset({"currentReplicas", "desiredReplicas"})
-_COUNTS: Final = frozenset({"replicas", "maxReplicas", "minReplicas", "desiredReplicas", "currentReplicas"})
+_COUNTS: Final = frozenset(
+    {"replicas", "maxReplicas", "minReplicas", "desiredReplicas", "currentReplicas", "observedGeneration"}
+)
 _CLAIMED: Final = ("persistentVolumeClaim", "ephemeral")  # volumes that say where a pod may run
 
 
@@ -152,7 +155,7 @@ def slim_workload(raw: Raw) -> Raw:
         status["conditions"] = [{name: one.get(name) for name in ("type", "status", "reason")} for one in conditions]
     if not is_longer({**kept, "spec": _less(spec, frozenset({"template"}))}, LONGEST):
         return kept
-    short = {"template": spec["template"]} if template else {}
+    short = {name: spec[name] for name in ("template", "paused") if spec.get(name)}
     return _short(
         kept, spec=_counts(spec) | short, status=_counts(status) | {"conditions": status.get("conditions", [])[:1]}
     )

@@ -49,8 +49,8 @@ def read_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) ->
     """The workload with its autoscaler, if it has one; None for a job's master, which is EDL's own.
 
     An autoscaler that wants more than the Deployment says announces growth; a Deployment at 0 switches it off.  One
-    whose pods the API server refuses (a quota, a webhook) announces nothing: they may never come, and trainers would
-    wait for them outside.
+    whose pods the API server refuses (a quota, a webhook), or whose controller makes none, announces nothing: they may
+    never come, and trainers would wait for them outside.
     """
     if job_of_master(deployment):
         return None
@@ -61,6 +61,8 @@ def read_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) ->
     most = whole(scaler, "spec", "maxReplicas")
     if is_refused_pods(deployment):
         wanted = most = min(wanted, whole(deployment, "status", "replicas"))
+    elif not is_acted_upon(deployment):
+        wanted = min(wanted, whole(deployment, "status", "replicas"))
     class_name = text(template, "spec", "priorityClassName")
     value = classes.value_of(class_name)
     return Workload(
@@ -76,6 +78,18 @@ def is_refused_pods(deployment: Raw) -> bool:
     """Whether its controller could not create its newest pods."""
     failure = condition_of(deployment, "ReplicaFailure")
     return (text(failure, "status"), text(failure, "reason")) == ("True", "FailedCreate")
+
+
+def is_acted_upon(deployment: Raw) -> bool:
+    """Whether its controller has made the ReplicaSet that its newest specification asks for, and will make pods.
+
+    A paused Deployment may have no ReplicaSet, one that is being deleted grows no more, and one whose ReplicaSet is
+    refused (a quota on them) is never observed.  All three stay so for as long as a tenant likes and cost it nothing.
+    """
+    meta, status = part(deployment, "metadata"), part(deployment, "status")
+    is_observed = whole(status, "observedGeneration") >= whole(meta, "generation")
+    is_paused = part(deployment, "spec").get("paused") is True
+    return is_observed and not is_paused and "deletionTimestamp" not in meta
 
 
 def job_of_master(deployment: Raw) -> str:
