@@ -44,7 +44,7 @@ from master.api.resuming import (
     parse_head,
     set_aside,
 )
-from master.api.storage import Storage, check_file, read_manifest, read_retired, write_manifest
+from master.api.storage import Storage, check_file, check_written, read_manifest, read_retired, write_manifest
 from master.job.domain import RefoundingRecord
 
 log: Final = logging.getLogger(__name__)
@@ -102,6 +102,11 @@ class CheckpointFolder:
     @property
     def uri(self) -> str:
         return self._storage.uri
+
+    def check_written(self, manifest: Manifest) -> None:
+        """Each file that it names stands in this folder, as long as it says.  Raises StorageError, naming the file."""
+        for file in manifest.files:
+            check_written(self._storage, file)
 
     def write(self, manifest: Manifest) -> None:
         """The manifest stands there, stamped with the time of day.  Raises StorageError."""

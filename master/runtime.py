@@ -278,6 +278,7 @@ class TermRuntime:
     async def _write_manifest(self, effect: WriteManifest) -> None:
         manifest = replace(effect.manifest, created_at_s=time.time())
         try:
+            await in_time(self._folder.check_written, manifest)  # by members, whose mounts may be other folders
             await in_time(self._folder.write, manifest)
         except ContractError as error:
             log.warning("manifest %s: %s", manifest.id, error)

@@ -36,6 +36,11 @@ from master.api.strangers import make_folder, open_new
 
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _TEMPORARY: Final = ".part-"  # leftovers of writers that died; never listed
+_WRITTEN_ELSEWHERE: Final = (
+    " as the master sees it, though whoever wrote it said that it is whole: its process sees another folder there (a "
+    "volume that is not mounted, an emptyDir), or the master does, or somebody deleted the file. Servers, trainers and "
+    "master must see the same checkpoint.uri: check their mounts. No older checkpoint is deleted meanwhile"
+)
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # two letters or more: C: is a drive
 
 
@@ -66,6 +71,10 @@ class Storage(Protocol):
         ...
 
     def exists(self, name: str) -> bool: ...
+
+    def size_bytes(self, name: str) -> int | None:
+        """How long the file is, without reading it; None: the store does not say.  Raises StorageMissingError."""
+        ...
 
     def discard_leftovers(self, *, older_than_s: float) -> None:
         """Temporary files in the folder that nobody has written to for so long are gone: their writers died."""
@@ -161,6 +170,20 @@ def _is_longer(storage: Storage, file: FileRecord) -> bool:
     except StorageError:  # it ends there; some stores refuse to read behind the end
         return False
     return True
+
+
+def check_written(storage: Storage, file: FileRecord) -> None:
+    """Holds when the file that its writer says it has written is in this folder, as long as it says; nothing is read.
+
+    Raises StorageError, of a file that is not as it was said with what to do: its writer sees another folder.
+    """
+    try:
+        size_bytes = storage.size_bytes(file.name)
+    except StorageMissingError:
+        raise StorageMissingError(file.name, f"is not in {storage.uri}{_WRITTEN_ELSEWHERE}") from None
+    if size_bytes not in (None, file.size_bytes):
+        problem = f"has {size_bytes:,} bytes in {storage.uri} and not the {file.size_bytes:,} that were written"
+        raise StorageAlteredError(file.name, f"{problem}{_WRITTEN_ELSEWHERE}")
 
 
 def _checked(name: str) -> str:
@@ -290,6 +313,10 @@ class LocalStorage:
     def exists(self, name: str) -> bool:
         return (self._folder / _checked(name)).is_file()
 
+    def size_bytes(self, name: str) -> int | None:
+        with _as_storage_error(name, self.uri):
+            return (self._folder / _checked(name)).stat().st_size
+
     def discard_leftovers(self, *, older_than_s: float) -> None:
         with _as_storage_error(_TEMPORARY, self.uri):
             for path in self._folder.glob(f"{_TEMPORARY}*"):
@@ -393,6 +420,11 @@ class RemoteStorage:
         with _as_remote_error(name, self._uri):
             self._filesystem.invalidate_cache()
             return bool(self._filesystem.exists(self._path(name)))
+
+    def size_bytes(self, name: str) -> int | None:
+        with _as_remote_error(name, self._uri):
+            self._filesystem.invalidate_cache()
+            return cast("int | None", self._filesystem.size(self._path(name)))
 
     def discard_leftovers(self, *, older_than_s: float) -> None:
         with _as_remote_error(_TEMPORARY, self._uri), suppress(FileNotFoundError, NotImplementedError):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,16 @@ from master.api.errors import (
     StorageMissingError,
     StorageReadOnlyError,
 )
-from master.api.storage import LocalStorage, RemoteStorage, file_digest, open_storage, read_manifest, write_manifest
-from tests.unit.test_manifest_codec import MANIFEST
+from master.api.storage import (
+    LocalStorage,
+    RemoteStorage,
+    check_written,
+    file_digest,
+    open_storage,
+    read_manifest,
+    write_manifest,
+)
+from tests.unit.test_manifest_codec import FILE, MANIFEST
 
 
 @pytest.fixture(params=["path", "file", "memory"])
@@ -91,6 +100,18 @@ def test_absent_and_short_files_are_told_apart(storage):
         storage.read("g")
     with pytest.raises(StorageAlteredError, match="f: ends 2 bytes too early"):
         storage.read("f", offset=1, length_bytes=4)
+
+
+def test_what_a_member_wrote_is_looked_for_and_not_read(storage):
+    """A server's mount may be another folder than the master's: the file is not there, or is another one (M11)."""
+    written = storage.write_file("f", [b"abc"])
+    file = replace(FILE, name="f", size_bytes=written.size_bytes, digest=written.digest)
+    assert storage.size_bytes("f") == 3
+    check_written(storage, file)
+    with pytest.raises(StorageMissingError, match=r"g: is not in .* must see the same checkpoint\.uri"):
+        check_written(storage, replace(file, name="g"))
+    with pytest.raises(StorageAlteredError, match=r"f: has 3 bytes in .* and not the 4 that were written"):
+        check_written(storage, replace(file, size_bytes=4))
 
 
 def test_a_manifest_is_written_and_read(storage):
