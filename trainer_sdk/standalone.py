@@ -75,7 +75,7 @@ class Standalone:
                 "EDL_ADDRESS_FILE": str(address_file),
                 "EDL_SERVERS": str(int(has_tables)),
                 "EDL_ETCD_ENDPOINTS": "",
-                "EDL_HISTORY": self._history if told.checkpoint_start else "",  # else it goes on in its folder's
+                "EDL_HISTORY": self._history if told.checkpoint_start or not self._claimed else "",  # else its folder's
                 "EDL_CHECKPOINT_START": told.checkpoint_start,
                 "EDL_WHEN_UNREADABLE": told.when_unreadable.value,
             },

@@ -101,6 +101,11 @@ def open_storage(uri: str) -> Storage:
     return _open_remote(uri)
 
 
+def is_path(uri: str) -> bool:
+    """Whether `open_storage` takes it for a folder of this machine: only those can be claimed (`folder_lock`)."""
+    return not _SCHEME.match(uri) or urlsplit(uri).scheme == "file"
+
+
 def write_manifest(storage: Storage, manifest: Manifest) -> None:
     """The manifest stands complete under its name.  It is committed only when `head` names it (rule 23)."""
     storage.write_file(manifest_name(manifest.id), [encode_manifest(manifest)])

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from autoscaler.clusters.local.environment import JobPlace, job_environment
+from autoscaler.clusters.local.folder import make_run_folder
+from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.pods import LocalPod, PodPhase
 from autoscaler.domain import Role, Tier
 from autoscaler.manifests import parse_files
@@ -28,7 +30,7 @@ def job():
     return parse_files([Path("examples/digits.yaml")]).jobs[0]
 
 
-def settings_of(job):
+def settings_of(job, place=PLACE):
     pod = LocalPod(
         name="digits-master-0",
         role=Role.MASTER,
@@ -42,7 +44,7 @@ def settings_of(job):
         log=Path("log"),
         phase=PodPhase.READY,
     )
-    told = job_environment(pod, job, PLACE)
+    told = job_environment(pod, job, place)
     return Settings.from_environment({name: value for name, value in told.items() if name != "EDL_TOKEN_FILE"})
 
 
@@ -62,3 +64,12 @@ def test_a_master_hears_how_many_copies_there_are(job, copies):
 
 def test_a_job_without_servers_says_nothing_of_them(job):
     assert settings_of(replace(job, server=None)).config.servers == 0
+
+
+@pytest.mark.parametrize("uri", ["", "/ck", "file:///ck", "s3://bucket/ck"])
+def test_a_job_on_an_object_store_has_a_history_of_its_own(job, uri, tmp_path):
+    """No run can claim one: in one history two runs deleted each other's commits (ADR 0188)."""
+    job = replace(job, checkpoint=replace(job.checkpoint, uri=uri))
+    folder = make_run_folder(tmp_path, "run", described={})
+    place = Launching(folder=folder, working_dir=tmp_path, environment={}).place_job(job)
+    assert settings_of(job, place).history == (place.history if uri.startswith("s3:") else None)

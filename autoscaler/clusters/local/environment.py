@@ -32,7 +32,8 @@ class JobPlace:
     checkpoint_uri: str
     token_file: Path
     token: str = field(repr=False)  # what the file holds
-    history: str = ""  # of the checkpoints that begin with an answer to an unreadable folder
+    history: str = ""  # of what the job commits where it has no other one (`_master_environment`)
+    is_claimed: bool = True  # the checkpoint folder, by this run: no other one writes there
 
 
 def inherit(environment: Mapping[str, str], *, path_first: Path, cpu_milli: int) -> dict[str, str]:
@@ -83,6 +84,10 @@ def device_list(gpus: Sequence[int]) -> str:
 
 
 def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
+    """Without a history of its own the job goes on in that of its folder, which this run alone has.
+
+    An object store cannot be claimed: another run there would go on in the same history, and each delete the other's.
+    """
     servers = Replicas(minimum=0, maximum=0) if job.server is None else job.server.replicas
     of_servers = {} if job.server is None else _of_servers(job.server)
     return of_servers | {
@@ -91,7 +96,7 @@ def _master_environment(job: TrainingJob, place: JobPlace) -> dict[str, str]:
         "EDL_SERVERS": str(servers.minimum),
         "EDL_MAX_SERVERS": str(servers.maximum + SPARE_ORDINALS if servers.maximum else 0),
         "EDL_BACKOFF_LIMIT": str(job.run_policy.backoff_limit),
-        "EDL_HISTORY": place.history if job.checkpoint.start else "",  # else it goes on in that of its folder
+        "EDL_HISTORY": place.history if job.checkpoint.start or not place.is_claimed else "",
         "EDL_CHECKPOINT_START": job.checkpoint.start,
         "EDL_WHEN_UNREADABLE": job.checkpoint.when_unreadable.value,
     }

@@ -18,6 +18,7 @@ from autoscaler.clusters.local.processes import Command
 from autoscaler.domain import Role
 from autoscaler.manifests.values import TrainingJob
 from master.api.sockets import SCHEME
+from master.api.storage import is_path
 
 MASTER_PROGRAM = (sys.executable, "-P", "-m", "master")  # -P: a master.py in the user's folder is not ours
 SERVER_PROGRAM = (sys.executable, "-P", "-m", "trainer_sdk.pserver")
@@ -39,14 +40,16 @@ class Launching:
         Members listen on Unix sockets in the run's private folder, and know a secret of their job alone (ADR 0170).
         """
         token_file, token = make_token(self.folder, job.name)
+        checkpoint_uri = job.checkpoint.uri or str(self.folder.checkpoints / job.name)
         return JobPlace(
             master=f"{SCHEME}{self.folder.sockets}/m{secrets.token_hex(6)}",
             servers=f"{SCHEME}{self.folder.sockets}",
             etcd=self.etcd,
-            checkpoint_uri=job.checkpoint.uri or str(self.folder.checkpoints / job.name),
+            checkpoint_uri=checkpoint_uri,
             token_file=token_file,
             token=token,
             history=f"{self.folder.root.name}-{secrets.token_hex(4)}",
+            is_claimed=is_path(checkpoint_uri),
         )
 
     def command_of(self, pod: LocalPod, record: JobRecord | None) -> Command:
