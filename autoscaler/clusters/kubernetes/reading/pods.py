@@ -33,6 +33,7 @@ from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Shape, Tier, WorkloadName
 
 LOWEST_SURPLUS: Final = -8
+ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases of pods that hold nothing any more
 LATEST_S: Final = 3_600
 """Longest grace of somebody else's pod whose room is counted on: who deletes a pod may name any, a year too (A11)."""
 
@@ -70,7 +71,7 @@ class Seat:
 
 def read_pod(raw: Raw, context: PodContext) -> Pod | None:
     """The pod as it counts; None for one that does not: it has ended, or waits behind the gate of its gang."""
-    if text(raw, "status", "phase") in {"Succeeded", "Failed"}:
+    if text(raw, "status", "phase") in ENDED:
         return None
     seat = _seat_of(raw, context)
     if seat is None:

@@ -18,7 +18,7 @@ from autoscaler.clusters.kubernetes.building.labels import JOB, MASTER_SEATS, RO
 from autoscaler.clusters.kubernetes.building.names import job_key, master_name
 from autoscaler.clusters.kubernetes.expectations import Expectations
 from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, shapes_of
-from autoscaler.clusters.kubernetes.reading.pods import PodContext, gates_of, read_pod, seat_masters
+from autoscaler.clusters.kubernetes.reading.pods import ENDED, PodContext, gates_of, read_pod, seat_masters
 from autoscaler.clusters.kubernetes.reading.raw import EMPTY, part, text
 from autoscaler.clusters.kubernetes.reading.shapes import room_of_spec, shape_of_spec, split_pin
 from autoscaler.clusters.kubernetes.reading.successors import Owning, as_successor, replaced_by
@@ -174,12 +174,16 @@ class Pods:
     def _occupy(self, key: Key, brought: Brought[Pod, PodName]) -> None:
         """Let a pod that cannot be read hold its room as somebody's, unless it is known from before.
 
-        Its room is where it stands, or where EDL has tied it to: the scheduler is about to bind it there.
+        Its room is where it stands, or where EDL has tied it to: the scheduler is about to bind it there.  One that has
+        ended holds none.
         """
         raw = self._store.get(PODS, key)
+        if raw is not None and text(raw, "status", "phase") in ENDED:
+            self._leave(key, brought)
+            return
         before = self._read_as.get(key)
         is_known = before is not None and (before.role is not Role.OTHER or before.node is not None)
-        if raw is None or is_known or text(raw, "status", "phase") in {"Succeeded", "Failed"}:
+        if raw is None or is_known:
             return
         node = text(raw, "spec", "nodeName")
         pin = None if node or gates_of(raw) else split_pin(shape_of_spec(raw["spec"], part(raw, "status")))[1]
@@ -201,8 +205,7 @@ class Pods:
         pod = None if raw is None else read_pod(raw, self._context)
         self._successors.discard(key)
         if raw is None or pod is None:
-            if self._read_as.pop(key, None) is not None:
-                brought.gone.add(PodName(f"{key[0]}/{key[1]}"))
+            self._leave(key, brought)
             return
         if pod.phase is not PodPhase.TERMINATING and self._counted_on.is_leaving(PODS, raw):
             pod = replace(pod, phase=PodPhase.TERMINATING)
@@ -215,6 +218,11 @@ class Pods:
             check(pod)
             self._read_as[key] = pod
             brought.found.append(pod)
+
+    def _leave(self, key: Key, brought: Brought[Pod, PodName]) -> None:
+        """It is not in the view any more."""
+        if self._read_as.pop(key, None) is not None:
+            brought.gone.add(PodName(f"{key[0]}/{key[1]}"))
 
     def _index(self, key: Key, raw: Raw | None) -> set[JobName]:
         """Remember whose pod it says it is; return the jobs concerned."""
