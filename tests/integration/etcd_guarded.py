@@ -11,6 +11,8 @@ from master.store.etcd.stubs import rpc, stubs
 from tests.integration.certificates import Authority
 
 ROOT = Credentials(user="root", password="a secret")
+PATIENT = {"call_deadline_s": 60.0, "read_budget_s": 120.0}
+"""Of an etcd that nobody disturbs: where the machine is busy it answers late, and a late answer is no lost one."""
 
 
 @asynccontextmanager
@@ -22,7 +24,7 @@ async def guarded_etcd(binary, folder, *options):
     said = [f"--cert-file={identity}/tls.crt", f"--key-file={identity}/tls.key", "--bcrypt-cost=4", *options]
     async with start_etcd(binary, folder / "etcd", ports=free_ports(1), scheme="https", options=said) as cluster:
         config = EtcdConfig(
-            endpoints=cluster.endpoints, tls=Tls(ca=(identity / "ca.crt").read_bytes()), credentials=ROOT
+            endpoints=cluster.endpoints, tls=Tls(ca=(identity / "ca.crt").read_bytes()), credentials=ROOT, **PATIENT
         )
         await turn_users_on(config)
         yield config
@@ -39,7 +41,7 @@ async def turn_users_on(config):
 
 def config_of(config, credentials):
     """The same cluster as somebody else."""
-    return EtcdConfig(endpoints=config.endpoints, tls=config.tls, credentials=credentials, read_budget_s=2.0)
+    return EtcdConfig(endpoints=config.endpoints, tls=config.tls, credentials=credentials, **PATIENT)
 
 
 @asynccontextmanager

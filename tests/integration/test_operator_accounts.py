@@ -22,7 +22,7 @@ from master.errors import StoreAccessError
 from master.store.etcd.config import Credentials, EtcdConfig
 from master.store.etcd.store import EtcdStore
 from master.store.port import Committed, Put, Transaction
-from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd, rpc, turn_users_on
+from tests.integration.etcd_guarded import PATIENT, ROOT, asking, config_of, guarded_etcd, rpc, turn_users_on
 from tests.unit.kube_objects import raw_job
 from tests.unit.kube_stand_ins import add_job
 
@@ -108,7 +108,7 @@ async def stage(guarded):
 async def commits(store):
     """Whether it leads and commits with what it was given."""
     try:
-        leadership = await store.try_lead(holder="a", ttl_s=30)
+        leadership = await store.try_lead(holder="a", ttl_s=600)
         outcome = await store.commit(Transaction(term=leadership.term, writes=(Put(store.keys.head, b"1"),)))
         await store.resign(leadership)
     except StoreAccessError:
@@ -254,7 +254,7 @@ async def test_jobs_that_share_a_user_wait_for_no_etcd():
 
 async def test_an_etcd_without_users_starts_no_job_that_was_to_be_separate(etcd, open_store):
     """Better no job than one that seems to be separate; the words say what to do."""
-    config = open_store(etcd)._channel.config
+    config = open_store(etcd, **PATIENT)._channel.config
     stage = Stage(config_of(config, ROOT))
     async with stage.accounts:
         with pytest.raises(TemporaryError, match="authentication"):
@@ -266,7 +266,7 @@ async def test_an_etcd_without_users_starts_no_job_that_was_to_be_separate(etcd,
 
 async def test_jobs_that_share_a_user_start_and_their_keys_go(etcd, open_store):
     """Without a user that makes users; what may not be recorded is no reason not to start."""
-    stage = Stage(open_store(etcd)._channel.config, is_separate=False)
+    stage = Stage(open_store(etcd, **PATIENT)._channel.config, is_separate=False)
     async with stage.accounts:
         job = await stage.start("digits")
         store = stage.store(job, None)

@@ -17,6 +17,7 @@ from master.store.etcd.config import Credentials, EtcdConfig, Tls
 from master.store.etcd.store import EtcdStore
 from master.store.etcd.stubs import rpc, stubs
 from master.store.port import Committed, Put, Transaction
+from tests.integration.etcd_guarded import PATIENT
 
 ROOT = Credentials(user="root", password="a secret")
 
@@ -38,7 +39,7 @@ async def enable_users(store):
 async def guarded(etcd_binary, tmp_path):
     """An etcd with users, whose tokens expire after a second."""
     async with start_etcd(etcd_binary, tmp_path / "etcd", options=["--auth-token-ttl=1"]) as cluster:
-        store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints), "digits")
+        store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints, **PATIENT), "digits")
         await enable_users(store)
         await store.close()
         yield cluster
@@ -50,14 +51,14 @@ async def put(store, term, value):
 
 async def test_token_that_expired_is_renewed(guarded, open_store):
     """Reads, writes, renewals and watches go on after the token's time."""
-    store = open_store(guarded, credentials=ROOT)
-    leadership = await store.try_lead(holder="a", ttl_s=30)
+    store = open_store(guarded, credentials=ROOT, **PATIENT)
+    leadership = await store.try_lead(holder="a", ttl_s=600)
     for number in range(2):
         await asyncio.sleep(2.5)
         assert isinstance(await put(store, leadership.term, b"%d" % number), Committed)
         await store.renew(leadership)
     await asyncio.sleep(2.5)
-    async with asyncio.timeout(10), aclosing(store.watch(store.keys.head, after=leadership.term)) as events:
+    async with asyncio.timeout(60), aclosing(store.watch(store.keys.head, after=leadership.term)) as events:
         assert [(await anext(events)).entry.value for _ in range(2)] == [b"0", b"1"]
 
 
@@ -66,12 +67,12 @@ async def test_token_that_expired_is_renewed(guarded, open_store):
 )
 async def test_user_without_the_right_is_refused(guarded, open_store, credentials):
     """No token, a wrong password and a missing role are told at once, for reads and watches, without the password."""
-    store = open_store(guarded, credentials=credentials)
+    store = open_store(guarded, credentials=credentials, **PATIENT)
     with pytest.raises(StoreAccessError) as refusal:
         await store.try_lead(holder="a", ttl_s=5)
     assert "wrong" not in str(refusal.value)
     with pytest.raises(StoreAccessError):
-        async with asyncio.timeout(10), aclosing(store.watch(store.keys.head, after=1)) as events:
+        async with asyncio.timeout(60), aclosing(store.watch(store.keys.head, after=1)) as events:
             await anext(events)
 
 
@@ -117,10 +118,11 @@ async def test_tls_with_client_certificates(etcd_binary, tmp_path):
     ) as cluster:
         known = Tls(ca=read("ca.crt"), certificate=read("client.crt"), key=read("client.key"))
         for tls, is_served in ((known, True), (Tls(ca=read("ca.crt")), False), (None, False)):
-            store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints, tls=tls, read_budget_s=2.0), "digits")
+            waits = PATIENT if is_served else {"read_budget_s": 2.0}
+            store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints, tls=tls, **waits), "digits")
             try:
                 if is_served:
-                    leadership = await store.try_lead(holder="a", ttl_s=5)
+                    leadership = await store.try_lead(holder="a", ttl_s=600)
                     assert isinstance(await put(store, leadership.term, b"1"), Committed)
                     await store.renew(leadership)
                 else:

@@ -12,7 +12,7 @@ from master.store.etcd.config import Credentials
 from master.store.etcd.store import EtcdStore
 from master.store.etcd.stubs import rpc
 from master.store.port import Committed, Put, Transaction
-from tests.integration.etcd_guarded import accounts_of, asking, config_of, guarded_etcd, turn_users_on
+from tests.integration.etcd_guarded import PATIENT, accounts_of, asking, config_of, guarded_etcd, turn_users_on
 
 DIGITS = Credentials(user="team-a.digits.0f8fad5b", password="digits' password")
 OTHER = Credentials(user="team-b.other.7c9e6679", password="the other's password")
@@ -51,10 +51,10 @@ async def put(store, term, value=b"1"):
 async def test_a_role_for_the_jobs_own_prefix_is_all_that_a_master_needs(both):
     """Leading, writing, renewing, following and resigning (A11)."""
     own, _ = both
-    leadership = await own.try_lead(holder="a", ttl_s=30)
+    leadership = await own.try_lead(holder="a", ttl_s=600)
     assert isinstance(await put(own, leadership.term), Committed)
     await own.renew(leadership)
-    async with asyncio.timeout(10), aclosing(own.watch(own.keys.prefix, after=leadership.term)) as events:
+    async with asyncio.timeout(60), aclosing(own.watch(own.keys.prefix, after=leadership.term)) as events:
         assert (await anext(events)).entry.value == b"1"
     await own.resign(leadership)
     assert await own.read_leader() is None
@@ -96,14 +96,14 @@ def foreign_requests(lease):
 async def test_a_job_reaches_nothing_of_another_one(guarded, both):
     """Its credentials read, write, delete, compare, watch, compact and revoke nothing that is not its own (A11)."""
     own, other = both
-    leadership = await own.try_lead(holder="a", ttl_s=30)
+    leadership = await own.try_lead(holder="a", ttl_s=600)
     assert isinstance(await put(own, leadership.term), Committed)
     async with asking(guarded, credentials=OTHER) as ask:
         for service, method, request in foreign_requests(leadership.lease):
             with pytest.raises(StoreAccessError, match="permission denied"):
                 await ask(service, method, request)
     with pytest.raises(StoreAccessError):
-        async with asyncio.timeout(10), aclosing(other.watch(own.keys.prefix, after=1)) as events:
+        async with asyncio.timeout(60), aclosing(other.watch(own.keys.prefix, after=1)) as events:
             await anext(events)
     with pytest.raises(MasterError):
         await other._leases.renew(leadership.lease)  # a dead master's lease is not kept alive by a stranger
@@ -128,8 +128,8 @@ async def test_nobody_guesses_a_lease_that_has_no_keys_yet(guarded, both):
 async def test_nothing_is_left_of_a_job_that_was_dropped(guarded, accounts, both):
     """Neither user nor role nor keys nor record; its masters are turned away, the other job goes on."""
     own, other = both
-    leadership = await other.try_lead(holder="b", ttl_s=30)
-    assert isinstance(await put(own, (await own.try_lead(holder="a", ttl_s=30)).term), Committed)
+    leadership = await other.try_lead(holder="b", ttl_s=600)
+    assert isinstance(await put(own, (await own.try_lead(holder="a", ttl_s=600)).term), Committed)
     await accounts.drop(DIGITS.user)
     with pytest.raises(StoreAccessError):
         await own.read_leader()
@@ -201,7 +201,7 @@ async def check_goes_on(guarded, accounts, verb):
     if verb == "make":
         await accounts.make(DIGITS.user, DIGITS.password)
         store = EtcdStore(config_of(guarded, DIGITS), DIGITS.user)
-        leadership = await store.try_lead(holder="a", ttl_s=30)
+        leadership = await store.try_lead(holder="a", ttl_s=600)
         assert isinstance(await put(store, leadership.term), Committed)
         await store.close()
     for job in await accounts.jobs():
@@ -231,7 +231,7 @@ async def test_a_master_commits_while_users_come_and_go(etcd_binary, tmp_path, o
     async with guarded_etcd(etcd_binary, tmp_path / "guarded", option) as config, accounts_of(config) as accounts:
         await accounts.make(DIGITS.user, DIGITS.password)
         store = EtcdStore(config_of(config, DIGITS), DIGITS.user)
-        leadership = await store.try_lead(holder="a", ttl_s=30)
+        leadership = await store.try_lead(holder="a", ttl_s=600)
         gone: list[int] = []
         churn = asyncio.create_task(come_and_go(accounts, gone))
         done = 0
@@ -239,7 +239,7 @@ async def test_a_master_commits_while_users_come_and_go(etcd_binary, tmp_path, o
             assert isinstance(await put(store, leadership.term, b"%d" % done), Committed)
             assert (await store.read((store.keys.head,))).try_value(store.keys.head) == b"%d" % done
             await store.renew(leadership)
-            async with asyncio.timeout(5), aclosing(store.watch(store.keys.head, after=leadership.term)) as events:
+            async with asyncio.timeout(60), aclosing(store.watch(store.keys.head, after=leadership.term)) as events:
                 await anext(events)
             done += 1
         churn.cancel()
@@ -261,17 +261,17 @@ async def come_and_go(accounts, gone):
 async def test_an_etcd_that_answers_strangers_is_noticed(guarded, accounts, etcd, open_store):
     """Users without authentication separate nobody."""
     assert not await accounts.is_open()
-    plain = open_store(etcd)._channel.config
+    plain = open_store(etcd, **PATIENT)._channel.config
     async with accounts_of(plain, is_separate=False) as shared:
         assert await shared.is_open()
 
 
 async def test_without_a_user_that_makes_users_keys_still_go(etcd, open_store):
     """Jobs that share etcd leave no keys behind either."""
-    store = open_store(etcd, job=DIGITS.user)
+    store = open_store(etcd, job=DIGITS.user, **PATIENT)
     async with accounts_of(store._channel.config, is_separate=False) as shared:
         await shared.make(DIGITS.user, "")
-        assert isinstance(await put(store, (await store.try_lead(holder="a", ttl_s=30)).term), Committed)
+        assert isinstance(await put(store, (await store.try_lead(holder="a", ttl_s=600)).term), Committed)
         assert await shared.jobs() == (DIGITS.user,)
         await shared.drop(DIGITS.user)
         assert await shared.jobs() == ()
