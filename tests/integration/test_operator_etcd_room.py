@@ -22,7 +22,7 @@ from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd
 from tests.integration.test_operator_accounts import Stage
 
 QUOTA_BYTES = 64 * 1024**2
-REFUSED_AT_MOST_S = 20.0
+REFUSED_AT_MOST_S = 2 * UPKEEP_S
 """From the first refusal of an honest commit to the last: two rounds, each within etcd's upkeep."""
 
 
@@ -80,7 +80,7 @@ async def flood(stage, job, how):
     try:
         process.stdin.write(json.dumps(told | {"user": who.user, "password": who.password}).encode())
         process.stdin.close()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await process.stdout.readline() == b"begins\n"
         yield process
     finally:
@@ -107,7 +107,7 @@ class Honest:
 
     async def run(self):
         loop = asyncio.get_running_loop()
-        leadership = await self.store.try_lead(holder="a", ttl_s=60)
+        leadership = await self.store.try_lead(holder="a", ttl_s=600)
         while True:
             value = b"%d" % (self.count + 1)
             outcome = await self.store.commit(
@@ -137,7 +137,7 @@ async def test_a_job_that_fills_etcd_is_barred_and_the_others_commit_on(stage, h
     async with asyncio.TaskGroup() as tasks:
         committing = tasks.create_task(commits.run())
         keeping = tasks.create_task(room.keep())
-        async with flood(stage, hostile, how) as process, asyncio.timeout(60):
+        async with flood(stage, hostile, how) as process, asyncio.timeout(180):
             await process.wait()
             assert process.returncode == 0  # turned away: it has no rights any more
             await commits.more(20)
