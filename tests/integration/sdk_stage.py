@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.integration.master_stage import JOB
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
-BUDGET_S = 90.0
+BUDGET_S = 150.0
 
 
 class Job:

@@ -6,7 +6,8 @@ the way the counters equal its data state (M1).  They are int64 and SGD's learni
     python tests/programs/ledger.py --size 400 --epochs 3 --batch-size 8 [--dense] [--pause-s 0.01] [--out FILE.npz]
 
 The final counters go to FILE.npz (array `counts`).  `--crash-at N` raises at the Nth batch; `--poison R` whenever
-record R is in the batch.  `--pause-until FILE`: what a test waits for comes before the end of training.
+record R is in the batch.  `--pause-until FILE`: what a test waits for comes before the end of training.  `--patient`:
+no limit of a socket ends the wait for a server.
 """
 
 from __future__ import annotations
@@ -14,17 +15,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import trainer_sdk as edl
+from trainer_sdk.pserver import client
+from trainer_sdk.pserver.wire import WireLimits
 
 TABLE = "ledger"
+ENDLESS_S = 10_000.0
 
 
 def main() -> None:
     options = parse()
+    if options.patient:
+        limits = WireLimits(io_s=ENDLESS_S, hello_s=ENDLESS_S)
+        client.ClientSettings = partial(client.ClientSettings, limits=limits, connect_s=ENDLESS_S)
     with edl.open() as session:
         data = session.dataset(
             "ledger", size=options.size, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed
@@ -33,6 +41,7 @@ def main() -> None:
         model = session.tables({TABLE: kind(options.size, dtype="int64")}, optimiser=edl.sgd(-1.0))
         session.on_drain(lambda: sys.stdout.write("told to leave\n"))
         session.on_final(lambda arrays: save(options.out, counters(model, arrays, options)))
+        print("ledger: begins", flush=True)
         for given, batch in enumerate(data, start=1):
             check(options, batch, given)
             if options.dense:
@@ -78,6 +87,7 @@ def parse():
     parser.add_argument("--dense", action="store_true", help="one dense table instead of a sparse one")
     parser.add_argument("--pause-s", type=float, default=0.0, help="per batch, as if it were computed")
     parser.add_argument("--pause-until", type=Path, metavar="FILE", help="no pause once this file is there")
+    parser.add_argument("--patient", action="store_true", help="wait for a server that says nothing for hours")
     parser.add_argument("--crash-at", type=int, default=-1, metavar="N")
     parser.add_argument("--poison", type=int, default=-1, metavar="RECORD")
     parser.add_argument("--out", type=Path)
