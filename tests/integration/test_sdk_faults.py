@@ -54,14 +54,12 @@ def test_a_killed_trainers_records_are_trained_by_others(tmp_path):
 def test_a_drained_trainer_returns_what_it_has_not_begun(tmp_path):
     """SIGTERM (M7): the batch is finished, the rest is somebody else's, nobody does a position twice."""
     with running(tmp_path) as job:
-        leaver = shard(job, 0, EDL_GRACE_S="8")
+        leaver = shard(job, 0, "--pause-s", "0.5", EDL_GRACE_S="1000")
         job.wait_for_line("trainer-0", "begun")
         other = shard(job, 1)
-        asked_s = time.monotonic()
         leaver.send_signal(signal.SIGTERM)
 
         assert job.wait_for_exit(leaver) == 0
-        assert time.monotonic() - asked_s < 6.0
         assert job.log("trainer-0").split() == ["begun", "callback", "drained"]
         assert job.wait_for_exit(other) == 0
         found = check_everything_was_trained(job)
@@ -71,7 +69,7 @@ def test_a_drained_trainer_returns_what_it_has_not_begun(tmp_path):
 def test_a_step_that_outlasts_the_grace_counts_as_a_crash(tmp_path):
     """M7: at the drain deadline what is unconfirmed goes back, so others need not wait for the hanging step."""
     with running(tmp_path) as job:
-        hanging = shard(job, 0, "--pause-s", "60", EDL_GRACE_S="2")
+        hanging = shard(job, 0, "--pause-s", "1000", EDL_GRACE_S="2")
         job.wait_for_line("trainer-0", "begun")
         other = shard(job, 1)
         hanging.send_signal(signal.SIGTERM)
@@ -107,8 +105,13 @@ def test_without_a_master_the_script_ends_with_a_clear_error(tmp_path):
 
 
 def ledger(job, number, *arguments):
-    sizes = ("--size", 300, "--epochs", 3, "--batch-size", 6)
+    sizes = ("--size", 300, "--epochs", 3, "--batch-size", 6, "--pause-until", hurry(job))
     return job.trainer(number, "ledger.py", *sizes, "--out", job.folder / f"ledger-{number}.npz", *arguments)
+
+
+def hurry(job):
+    """Once it is there no step takes time any more: the faults come before the end of training, however late."""
+    return job.folder / "hurry"
 
 
 def check_counters(job):
@@ -121,12 +124,12 @@ def check_counters(job):
 def test_the_ledger_counts_each_record_once_per_epoch_under_kills_and_drains(tmp_path, kind):
     """M1 with parameter servers: one trainer SIGKILLed, one drained, every counter is exactly the number of epochs."""
     with running(tmp_path, servers=2, EDL_CHECKPOINT_EVERY_S="1") as job:
-        trainers = [ledger(job, n, *kind, "--pause-s", 0.1) for n in range(4)]
+        trainers = [ledger(job, n, *kind, "--pause-s", 1.0) for n in range(4)]
         job.wait_for(lambda: list(job.checkpoints.glob("manifest-*")), "the first checkpoint")
         trainers[0].kill()
         trainers[1].terminate()
         assert job.wait_for_exit(trainers[0]) == -signal.SIGKILL, "the job was over before the fault landed"
-
+        hurry(job).touch()
         assert [job.wait_for_exit(t) for t in trainers[1:]] == [0, 0, 0]
         check_counters(job)
 
@@ -135,20 +138,21 @@ def test_the_ledger_counts_each_record_once_per_epoch_under_kills_and_drains(tmp
 def test_a_trainer_paused_past_its_lease_is_a_zombie_that_changes_nothing(tmp_path):
     """SIGSTOP in mid batch, SIGCONT when others have done its work: FENCED, and every counter is exact (M2)."""
     with running(tmp_path, servers=2, EDL_CHECKPOINT_EVERY_S="1") as job:
-        zombie = ledger(job, 0, "--pause-s", 0.2)
+        zombie = ledger(job, 0, "--pause-s", 0.5)
         job.wait_for(lambda: steps(job, "trainer-0"), "its first steps")
-        other = ledger(job, 1, "--pause-s", 0.05)
+        other = ledger(job, 1, "--pause-s", 0.5)
         job.wait_for(lambda: leased(job, "trainer-1"), "a second lease")
         zombie.send_signal(signal.SIGSTOP)
         job.wait_for(lambda: not leased(job, "trainer-0"), "the lease to run out")
         zombie.send_signal(signal.SIGCONT)
+        hurry(job).touch()
 
         assert [job.wait_for_exit(t) for t in (zombie, other)] == [0, 0]
         check_counters(job)
 
 
 def status(job):
-    return asyncio.run(ask_status(job.address))
+    return asyncio.run(ask_status(job.address, limit_s=60.0))
 
 
 def steps(job, name):
@@ -180,13 +184,14 @@ def test_a_script_that_raises_is_seen_with_its_last_lines(tmp_path):
 def test_a_lost_server_rolls_trainers_back_without_restarting_them(tmp_path):
     """M9, rule 14: the gradients of the lost model are dropped, leases are taken anew, every counter is exact."""
     with running(tmp_path, servers=2, EDL_CHECKPOINT_EVERY_S="1") as job:
-        trainers = [ledger(job, n, "--pause-s", 0.1) for n in range(2)]
+        trainers = [ledger(job, n, "--pause-s", 0.5) for n in range(2)]
         job.wait_for(lambda: list(job.checkpoints.glob("manifest-*")), "the first checkpoint")
         before = status(job).lineage
         job.processes[2].kill()
         job.wait_for_exit(job.processes[2])
         job.server(1)  # as the cluster would: same name, new process
+        job.wait_for(lambda: status(job).lineage > before, "all to be rolled back")
+        hurry(job).touch()
 
         assert [job.wait_for_exit(t) for t in trainers] == [0, 0]
-        assert status(job).lineage > before, "nothing was rolled back"
         check_counters(job)
