@@ -33,7 +33,8 @@ spec:
         terminationGracePeriodSeconds: 5
         containers:
         - name: trainer
-          command: [PYTHON, PROGRAM, --size, "400", --epochs, "EPOCHS", --pause-s, "0.02", --out, counts.npz]
+          command: [PYTHON, PROGRAM, --size, "400", --epochs, "EPOCHS",
+            --pause-s, "0.2", --pause-until, hurry, --out, counts.npz]
           resources: {requests: {cpu: 5, memory: 64Mi}}
   parameterServer:
     minReplicas: 1
@@ -104,6 +105,7 @@ async def test_a_server_goes_where_the_web_was_and_a_trainer_more_fits(tmp_path)
         moved = progress(run)
         assert moved.lineage == 1, "a move rolls nobody back"
         assert moved.done < moved.total, "the job was over before its server had moved"
+        (tmp_path / "hurry").touch()
         await until(run, run.are_jobs_over, "the end")
         events = [(event.object, event.reason, event.message) for event in run.recorder.events]
         await run.stop()

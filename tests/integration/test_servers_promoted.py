@@ -13,7 +13,7 @@ PAIRED = {"EDL_COPIES": "2", "EDL_BUCKETS": "16", "EDL_CHECKPOINT_EVERY_S": "0.5
 
 
 def train(job, epochs=1, trainers=2):
-    """For two minutes, unless the test comes to its `hurry` before."""
+    """For five minutes, unless the test comes to its `hurry` before."""
     outs = [job.folder / f"out-{number}.npz" for number in range(trainers)]
     arguments = [
         "--size",
@@ -23,13 +23,14 @@ def train(job, epochs=1, trainers=2):
         "--batch-size",
         BATCH,
         "--pause-s",
-        0.8,
+        2.0,
         "--pause-until",
         job.folder / "hurry",
     ]
     arguments += ["--dense"]
     processes = [job.trainer(n, "ledger.py", *arguments, "--out", out) for n, out in enumerate(outs)]
     job.wait_for(lambda: status_of(job).positions.committed > 0, "the first commit")
+    job.wait_for(lambda: not status_of(job).alone, "two copies of every bucket")
     return outs, processes
 
 

@@ -26,7 +26,8 @@ spec:
         terminationGracePeriodSeconds: 5
         containers:
         - name: trainer
-          command: [python, PROGRAM, --size, "400", --epochs, "EPOCHS", --pause-s, "0.01", --out, counts.npz]
+          command: [python, PROGRAM, --size, "400", --epochs, "EPOCHS",
+            --pause-s, "0.2", --pause-until, hurry, --out, counts.npz]
           resources: {requests: {cpu: 1, memory: 64Mi}}
   parameterServer:
     minReplicas: 1
@@ -87,6 +88,7 @@ def test_servers_are_scaled_by_hand_while_training_goes_on(tmp_path):
             assert shrunk["progress"]["done"] > grown["progress"]["done"]
             assert 0 < shrunk["progress"]["waiting_share"] < 1, "trainers tell how long they wait for servers"
             assert shrunk["progress"]["lineage"] == grown["progress"]["lineage"], "moves roll nobody back"
+            (tmp_path / "hurry").touch()
             told = "\n".join(line["message"] for line in kinds(run, "Decided"))
             assert "parameterServer.replicas is 3" in told
             assert "gave back 1 server: parameterServer.replicas is 2" in told
