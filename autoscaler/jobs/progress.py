@@ -55,6 +55,11 @@ class JobProgress:
         return self.phase is JobPhase.COMPLETE
 
     @property
+    def is_trained(self) -> bool:
+        """Everything is trained and committed: trainers that are not to save have been told the end, and go."""
+        return self.phase in {JobPhase.SAVING, JobPhase.COMPLETE}
+
+    @property
     def has_failed(self) -> bool:
         """The master gave the job up; `problem` says why."""
         return self.phase is JobPhase.FAILED

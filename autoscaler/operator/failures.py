@@ -125,6 +125,10 @@ class Failures:
         record, now_s = self._records.find(job), self._clock()
         if record is None:
             return
+        if role is Role.TRAINER and end.code == 0 and record.progress is not None and record.progress.is_trained:
+            self._records.change(job, judged=record.judged | {end.uid})  # told the end, while somebody may still save
+            self._ears.left(job, role, end)
+            return
         if role is Role.SERVER and is_let_go(raw, job, end, record):
             self._records.change(job, judged=record.judged | {end.uid})
             self._ears.left(job, role, replace(end, by=By.MASTER))

@@ -342,6 +342,25 @@ async def test_a_complete_job_ends_in_order_and_says_so(tmp_path):
         assert record(cluster).life.ending is Ending.COMPLETED
 
 
+async def test_a_trainer_that_ends_while_another_saves_has_not_failed(tmp_path):
+    """It was told the end before its job is complete, and said to have left data untrained."""
+    now, asked = {"phase": JobPhase.SAVING}, []
+
+    async def look_at(_):
+        asked.append(now["phase"])
+        return JobProgress(phase=now["phase"], total=10, done=10, committed=10)
+
+    async with running(tmp_path, look_at=look_at) as cluster:
+        await start(cluster, job(trainer=template("true"), backoff_limit=1))
+        await wait_until(cluster, lambda: any(e.object == "pod/digits-trainer-0" for e in events(cluster, "Gone")))
+        so_far = len(asked)
+        await wait_until(cluster, lambda: len(asked) > so_far + 2, "its judgement")
+        assert record(cluster).life.ending is None
+        now["phase"] = JobPhase.COMPLETE
+        await wait_until(cluster, lambda: record(cluster).life.stage is Stage.OVER, "the job's end")
+        assert (record(cluster).life.ending, record(cluster).life.failures) == (Ending.COMPLETED, 0)
+
+
 async def test_a_deleted_job_leaves_nothing(tmp_path):
     """Neither pods nor a record; its name is free again."""
     async with running(tmp_path) as cluster:

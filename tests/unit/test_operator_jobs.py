@@ -1,6 +1,7 @@
 """Jobs live on an API server in memory: failures, ends, suspension, deadlines; and again after a change of leader."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -145,6 +146,17 @@ async def test_a_trainer_that_ends_as_the_data_does_has_not_failed():
     await fail(bench, code=0)
     assert bench.life.failures == 0
     assert bench.life.stage in {Stage.FAREWELL, Stage.STOPPING, Stage.OVER}
+
+
+async def test_a_trainer_that_ends_while_another_saves_has_not_failed():
+    """It was told the end before its job is complete, and said to have left data untrained."""
+    bench = await started(runPolicy={"backoffLimit": 1})
+    bench.says = replace(COMPLETE, phase=JobPhase.SAVING)
+    await fail(bench, code=0)
+    assert (bench.life.failures, bench.life.stage) == (0, Stage.ACTIVE)
+    assert "TrainerFailed" not in bench.reasons()
+    await fail(bench, "digits-trainer-1", code=1)
+    assert bench.life.ending is Ending.FAILED
 
 
 async def test_suspended_trainers_leave_first_and_the_job_comes_back():

@@ -297,6 +297,8 @@ class Jobs:
             return  # it was deleted, or has ended, while its master was asked
         story = gone.story
         if gone.code == 0:
+            if record.progress is not None and record.progress.is_trained:
+                return  # it was told the end, while somebody saves or may still do so
             story += why_too_soon(record.progress, has_servers=record.job.server is not None)
         self.tell(name, lives.TrainerFailed(pod=gone.pod.name, story=story))
 
