@@ -44,15 +44,15 @@ class JobShape(LedgerShape):
     checkpoint_every_s: float = 1.5
     leader_ttl_s: int = 3
     reconnect_s: float = 3.0
-    grace_s: float = 8.0
+    grace_s: float = 20.0
     checkpoint_uri: str = ""  # empty: the run folder
     trainer_options: tuple[str, ...] = ()
-    program: tuple[str, ...] = ()  # another trainer than the ledger
+    program: tuple[str, ...] = ()  # another trainer than the ledger, with the option --haste
 
 
-def job_yaml(name: str, shape: JobShape, diaries: Path) -> str:
+def job_yaml(name: str, shape: JobShape, diaries: Path, haste: Path) -> str:
     """The same file that a user would write."""
-    command = shape.program or (*shape.trainer(diaries), *shape.trainer_options)
+    command = (*(shape.program or (*shape.trainer(diaries), *shape.trainer_options)), f"--haste={haste}")
     servers = f"""
   parameterServer:
     minReplicas: {shape.servers}
@@ -132,7 +132,7 @@ class Stage:
         """A new job; the diaries of its trainers stand in `diaries(name)`."""
         self.diaries(name).mkdir(parents=True)
         file = self.root / f"{name}.yaml"
-        file.write_text(job_yaml(name, shape, self.diaries(name)), encoding="utf-8")
+        file.write_text(job_yaml(name, shape, self.diaries(name), self._haste(name)), encoding="utf-8")
         self.run.submit(parse_files([file]))
 
     def submit_web(self) -> None:
@@ -143,6 +143,13 @@ class Stage:
 
     def diaries(self, job: str) -> Path:
         return (self.root / "diaries" / job).resolve()
+
+    def _haste(self, job: str) -> Path:
+        return (self.root / f"{job}.haste").resolve()
+
+    def hurry(self, job: str) -> None:
+        """Its trainers compute no longer than they must: what is left is soon trained."""
+        self._haste(job).touch()
 
     def record(self, job: str) -> JobRecord:
         return self.run.cluster.jobs.records[job]
@@ -162,6 +169,10 @@ class Stage:
         """None: no master answers now."""
         place = self.record(job).place
         return await ask_status(place.master, job, token=place.token)
+
+    async def answer(self, job: str, budget_s: float) -> JobStatus:
+        """What a master says, as soon as one answers.  Raises TimeoutError."""
+        return await self.wait_for(job, lambda _: True, "a master answers", budget_s)
 
     async def wait_for(self, job: str, condition: Callable[[JobStatus], bool], what: str, budget_s: float) -> JobStatus:
         """The first status that fulfils it.  Raises TimeoutError with the last one, also when the job has ended."""

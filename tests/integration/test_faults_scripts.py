@@ -8,7 +8,7 @@ from tests.chaos.heads import HeadWatch
 from tests.chaos.stage import JobShape, chaos_stage
 from tests.integration.faults_stage import BUDGET_S, JOB, finish
 
-pytestmark = [pytest.mark.chaos, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(400)]
 
 POISON = 37
 BATCH = 4
@@ -24,12 +24,14 @@ def shape(*options, **changes):
     return JobShape(
         **{
             "size": 60,
-            "epochs": 2,
+            "epochs": 40,
             "batch_size": BATCH,
+            "step_s": 0.25,
             "most_trainers": 2,
             "checkpoint_every_s": 0.5,
             "buckets": 16,
-            "reconnect_s": 1.0,
+            "reconnect_s": 10.0,
+            "leader_ttl_s": 10,
             "backoff_limit": 4,
             "trainer_options": options,
         }

@@ -10,7 +10,7 @@ from tests.chaos.heads import HeadWatch
 from tests.chaos.stage import chaos_stage
 from tests.integration.faults_stage import BUDGET_S, JOB, SHAPE, finish, trained, until
 
-pytestmark = [pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.timeout(400)]
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ async def stage(tmp_path):
 
 @pytest.mark.parametrize("copies", [1, 2])
 async def test_what_was_trained_since_the_last_checkpoint_is_committed_before_the_servers_go(stage, copies):
-    """No checkpoint is due for a minute: all that is in the model comes from the suspension."""
-    stage.submit(JOB, replace(SHAPE, checkpoint_every_s=60.0, grace_s=20.0, copies=copies))
+    """No checkpoint is due for an hour: all that is in the model comes from the suspension."""
+    stage.submit(JOB, replace(SHAPE, checkpoint_every_s=3600.0, copies=copies))
     before = await stage.wait_for(JOB, lambda s: trained(s) >= 100, "it trains", BUDGET_S)
     assert before.positions.committed == 0
     watch = HeadWatch(stage.checkpoint_uri(JOB))
@@ -33,6 +33,7 @@ async def test_what_was_trained_since_the_last_checkpoint_is_committed_before_th
         assert condition_of(stage.record(JOB)) == "Suspended"
         assert order_of(stage) == [Role.TRAINER, Role.SERVER, Role.MASTER]
         assert all(gone == "exited with 0" for gone in ends_of(stage)), ends_of(stage)
+        await until(lambda: watch.heads, "its checkpoint is read")
         assert len(watch.heads) == 1
         stage.run.cluster.suspend(JOB, on=False)
         after = await stage.wait_for(JOB, lambda s: trained(s) > 0, "it goes on", BUDGET_S)

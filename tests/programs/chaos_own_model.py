@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +27,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--step-s", type=float, default=0.04)
+    parser.add_argument("--haste", type=Path, default=Path("never"), help="once this file is there, no step takes time")
     arguments = parser.parse_args()
     model = Counts(arguments.size)
     with edl.open() as session:
@@ -35,7 +37,8 @@ def main():
         session.on_drain(lambda: sys.stdout.write("told to leave\n"))
         session.own_model(save=model.save, restore=model.restore)
         for batch in data:
-            time.sleep(arguments.step_s)
+            if not arguments.haste.exists():
+                time.sleep(arguments.step_s)
             model.numbers[batch.indices] += 1
             batch.done()
 
