@@ -328,6 +328,35 @@ async def test_page_that_is_too_long_is_asked_for_again_in_smaller_ones(api, ser
     assert len(server.requests) < 30
 
 
+async def test_one_object_that_is_longer_than_a_page_is_read(api, server):
+    """1.5 MB of `<` in a pod's arguments is 9 MB on the wire: no pod at all could be listed any more (A11)."""
+
+    async def page(request):
+        note = {"annotations": {"note": "<" * 1_500_000}}
+        items = [{"metadata": {"name": "one", "resourceVersion": "5", **note}}]
+        said = json.dumps({"items": items, "metadata": {"resourceVersion": "7"}}).replace("<", "\\u003c")
+        return web.Response(text=said, content_type="application/json")
+
+    server.script = [page] * 10
+    assert [item["metadata"]["name"] for item in (await api.list(CONFIG_MAPS)).items] == ["one"]
+
+
+async def test_object_of_any_depth_is_listed(api, server):
+    """Its author may write 10,000 levels into its managed fields: nobody else's object was seen any more (A11)."""
+
+    async def page(request):
+        fields = '{"f:a":' * 9_000 + "1" + "}" * 9_000
+        names = [
+            f'{{"metadata": {{"name": "{name}", "resourceVersion": "5", "managedFields": [{fields}]}}}}'
+            for name in "ab"
+        ]
+        said = f'{{"items": [{", ".join(names)}], "metadata": {{"resourceVersion": "7"}}}}'
+        return web.Response(text=said, content_type="application/json")
+
+    server.script = [page]
+    assert [item["metadata"]["name"] for item in (await api.list(CONFIG_MAPS)).items] == ["a", "b"]
+
+
 def watch(api, *, silence_s=60.0):
     return aclosing(api.watch(CONFIG_MAPS, since="1", timeout_s=60.0, silence_s=silence_s))
 

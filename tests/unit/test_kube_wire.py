@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autoscaler.clusters.kubernetes.api.errors import ExpiredError, MalformedError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.clusters.kubernetes.api.port import EventType, Listing
-from autoscaler.clusters.kubernetes.api.wire import read_line, read_object, read_page
+from autoscaler.clusters.kubernetes.api.wire import decode, read_line, read_object, read_page
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.job_errors import JobErrors
 
@@ -28,6 +28,32 @@ def line(**said):
 def test_an_event_is_read_with_kind_and_version_and_without_bookkeeping():
     event = read_line(line(type="ADDED", object=ONE), CONFIG_MAPS, doing="watch configmaps")
     assert (event.type, event.object, event.resource_version) == (EventType.ADDED, BARE, "7")
+
+
+def nested(levels, *, opening='{"a":', closing="}"):
+    return f"{opening * levels}1{closing * levels}"
+
+
+@pytest.mark.parametrize(("opening", "closing"), [('{"a":', "}"), ("[", "]"), ('{"]}":["[\\"{",', "]}")])
+def test_what_is_nested_too_deeply_is_cut_and_the_rest_is_read(opening, closing):
+    """An API server takes 10,000 levels from whoever may write one pod; nobody saw any pod any more (A11)."""
+    deep = nested(4_900, opening=opening, closing=closing)
+    told = f'{{"before": [1, {{"x": "}}]"}}], "deep": {deep}, "after": [{deep}, "\\\\", 2.5]}}'
+    found = decode(told.encode())
+    assert (found["before"], found["after"][1:]) == ([1, {"x": "}]"}], ["\\", 2.5])
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_an_event_with_managed_fields_of_any_depth_is_read():
+    fields = nested(5_000, opening='{"f:a":')
+    said = f'{{"type": "ADDED", "object": {json.dumps(ONE).replace("[{}]", f"[{fields}]")}}}'
+    assert read_line(said.encode(), CONFIG_MAPS, doing="watch configmaps").object == BARE
+
+
+@pytest.mark.parametrize("said", [b"[" * 5_000, b'{"a":' * 3_000, b"[" * 2_000 + b'"a', b"]" * 9 + b"[" * 3_000])
+def test_what_is_deep_and_no_json_is_refused(said):
+    with pytest.raises((ValueError, RecursionError)):
+        decode(said)
 
 
 def test_a_bookmark_needs_no_name():

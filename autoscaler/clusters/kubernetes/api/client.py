@@ -44,6 +44,9 @@ _PAGE_SIZE: Final = 500  # objects: about 2 MB of pods, decoded in 20 ms
 _PAGE_BYTES: Final = 8 << 20
 """An object may have 1.5 MB, and anybody may make 500: a page of those took most of an operator's memory (A11)."""
 
+_OBJECT_BYTES: Final = 32 << 20
+"""Of a page of one, which has to be read: what etcd holds in 1.5 MB the API server may write in 9 (`<` is \\u003c)."""
+
 _FEWER: Final = 8  # times, after a page that was too long
 
 
@@ -84,7 +87,8 @@ class KubernetesApi:
             query = _selectors(scope) | {"limit": str(size)} | ({"continue": rest} if rest else {})
             request = Request(doing=f"list {kind.plural}", path=kind.path(scope.namespace), query=query)
             try:
-                page = await self._connection.ask(request, timeout_s=timeout_s, most_bytes=_PAGE_BYTES)
+                most_bytes = _PAGE_BYTES if size > 1 else _OBJECT_BYTES
+                page = await self._connection.ask(request, timeout_s=timeout_s, most_bytes=most_bytes)
             except TooLongError:
                 if size == 1:
                     raise

@@ -17,7 +17,6 @@ What is asked stands in `client`.
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -47,6 +46,7 @@ from autoscaler.clusters.kubernetes.api.clocks import clock_ahead_s
 from autoscaler.clusters.kubernetes.api.errors import ThrottledError, TooLongError, UnavailableError
 from autoscaler.clusters.kubernetes.api.port import REQUEST_TIMEOUT_S, Raw
 from autoscaler.clusters.kubernetes.api.refusals import error_of
+from autoscaler.clusters.kubernetes.api.wire import decode
 from autoscaler.errors import PermanentError
 
 JSON: Final = "application/json"
@@ -175,7 +175,7 @@ class Connection:
                 if most_bytes is not None and len(said) > most_bytes:
                     raise TooLongError(f"{request.doing}: more than {most_bytes:,} bytes")
         try:
-            return json.loads(said)
+            return decode(said)
         except (ValueError, RecursionError) as error:  # a proxy's page
             raise UnavailableError(f"{request.doing}: {error}", may_have_happened=request.is_write) from error
 
@@ -244,8 +244,8 @@ def _within(request: Request, ends_s: float) -> tuple[Request, aiohttp.ClientTim
 async def _refuse(request: Request, answer: aiohttp.ClientResponse) -> None:
     raw = await answer.read()
     try:
-        status = json.loads(raw)
-    except ValueError:
+        status = decode(raw)
+    except (ValueError, RecursionError):
         status = None  # a proxy's page, or plain text: the code has to do
     raise error_of(
         answer.status,

@@ -8,6 +8,7 @@ taken for one when it says its name and its version; what else it says is `readi
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Final
 
 from autoscaler.clusters.kubernetes.api.errors import MalformedError, UnavailableError
@@ -17,11 +18,49 @@ from autoscaler.clusters.kubernetes.api.refusals import error_of
 
 _QUOTED: Final = 80  # characters of what was said
 
+_MOST_LEVELS: Final = 100
+"""Of lists and mappings in one another that are kept, where there are too many to read; a pod has a dozen."""
+
+_TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_SIGN: Final = re.compile(rb'[\[{](?:[^"\[\]{}]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"|[\[{\]}]", re.DOTALL)
+"""A list or mapping with none in it, a text, or where a list or a mapping begins or ends."""
+
+
+def decode(said: bytes | bytearray) -> Any:
+    """What JSON says; where it is nested too deeply for Python, `null` stands for what lies below `_MOST_LEVELS`.
+
+    An API server takes 10,000 levels from whoever may write one object, in its managed fields or where a definition
+    keeps what it does not know; one such object made the listing of its kind unreadable (A11).  Nothing that anybody
+    reads lies so deep.  Raises ValueError or RecursionError for what is no JSON.
+    """
+    try:
+        return json.loads(said)
+    except RecursionError:
+        return json.loads(_without_depths(bytes(said)))
+
+
+def _without_depths(said: bytes) -> bytes:
+    kept: list[bytes] = []
+    depth = start = 0
+    for sign in _SIGN.finditer(said):
+        match sign[0]:
+            case b"[" | b"{":
+                depth += 1
+                if depth == _MOST_LEVELS + 1:
+                    kept += [said[start : sign.start()], b"null"]
+            case b"]" | b"}":
+                if depth == _MOST_LEVELS + 1:
+                    start = sign.end()
+                depth -= 1
+            case _:  # nothing goes deeper in it
+                pass
+    return b"".join([*kept, said[start:]])
+
 
 def read_line(line: bytes, kind: Kind, *, doing: str) -> WatchEvent:
     """One line of a watch.  Raises what an ERROR tells, MalformedError for what is no event."""
     try:
-        told = json.loads(line)
+        told = decode(line)
         type_, obj = told["type"], told["object"]
         if type_ == "ERROR":
             raise error_of(int(obj.get("code") or 500), obj, doing=doing, is_write=False)

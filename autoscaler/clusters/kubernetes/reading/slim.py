@@ -16,10 +16,12 @@ from typing import Any, Final
 from autoscaler.clusters.kubernetes.api.kinds import (
     DAEMON_SETS,
     DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
     LIMIT_RANGES,
     POD_AUTOSCALERS,
     PODS,
     RESOURCE_QUOTAS,
+    SERVICES,
     TRAINING_JOBS,
     Kind,
 )
@@ -224,6 +226,8 @@ SLIMS: Final[Mapping[Kind, Slim]] = {
     POD_AUTOSCALERS: slim_scaler,
     RESOURCE_QUOTAS: slim_named,
     LIMIT_RANGES: slim_named,
+    SERVICES: slim_named,
+    DISRUPTION_BUDGETS: slim_named,
     TRAINING_JOBS: slim_job,
 }
 """What an operator leaves out of what it holds, by kind: of answers to its own writes too."""
