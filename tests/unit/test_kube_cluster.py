@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     RESOURCE_QUOTAS,
     TRAINING_JOBS,
 )
-from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
+from autoscaler.clusters.kubernetes.api.port import EVERYWHERE, Subresource
 from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
 from autoscaler.clusters.kubernetes.building.labels import GATE
 from autoscaler.clusters.kubernetes.cluster import SETTLE_EVERY_S, KubernetesCluster
@@ -28,13 +28,14 @@ from autoscaler.clusters.kubernetes.reading.slim import LONGEST, SLIMS, is_longe
 from autoscaler.clusters.kubernetes.starts import LIFT_LIMIT_S
 from autoscaler.clusters.kubernetes.store import Store
 from autoscaler.clusters.kubernetes.views import KINDS, Facts
+from autoscaler.clusters.kubernetes.views.workloads import ANNOUNCED_S
 from autoscaler.clusters.port import Verdict
 from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, NodeName, PodPhase, Role, Tier
 from autoscaler.job_errors import JobErrors
 from tests.unit import virtual_time
 from tests.unit.cluster_contract import ClusterContract, Stage, gang, leave, pods_of, seat
 from tests.unit.kube_objects import SETTINGS, raw_job, template
-from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
+from tests.unit.kube_stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job, observe
 
 JOB = "team-a/digits"
 WISHES = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -152,6 +153,35 @@ class TestViews:
         await bench.refresh()
         (load,) = bench.cluster.view().workloads
         assert load.priority == 2_000
+
+    async def test_growth_of_which_nothing_comes_is_believed_for_a_while(self, bench):
+        """A Deployment whose replicas never come kept all free room, of which no quota speaks (A11)."""
+        pod = template(cpu="1", memory="128Mi")
+        web = {"replicas": 9_000, "selector": {"matchLabels": {"app": "web"}}, "template": pod}
+        await bench.api.create(DEPLOYMENTS, {"metadata": {"name": "web", "namespace": "team-a"}, "spec": web})
+
+        async def wanted(*, after_s=0.0, **change):
+            bench.now_s += after_s
+            if change:
+                patch = {"spec": change} if "replicas" in change else {"status": {"replicas": change["made"]}}
+                part = None if "replicas" in change else Subresource.STATUS
+                await bench.api.patch(DEPLOYMENTS, "web", patch, namespace="team-a", subresource=part)
+            observe(bench.server, bench.server.get(DEPLOYMENTS, "team-a", "web"))
+            await bench.refresh()
+            (load,) = bench.cluster.view().workloads
+            return load.desired_replicas
+
+        assert await wanted() == 9_000
+        assert await wanted(after_s=ANNOUNCED_S - 1.0) == 9_000
+        assert await wanted(after_s=1.0) == 0
+        assert await wanted(replicas=0) == 0
+        assert await wanted(replicas=8_000) == 0, "who goes back and forth is believed no more"
+        assert await wanted(made=2) == 8_000, "they come"
+        assert await wanted(after_s=ANNOUNCED_S - 1.0, made=3) == 8_000
+        assert await wanted(after_s=ANNOUNCED_S - 1.0) == 8_000
+        assert await wanted(made=8_000) == 8_000
+        assert await wanted(after_s=ANNOUNCED_S, replicas=8_500) == 8_500
+        assert await wanted(after_s=ANNOUNCED_S) == 8_000
 
 
 @pytest.mark.asyncio

@@ -83,7 +83,7 @@ class Views:
         jobs = self.jobs.plan(self.classes, self.pods.trainers(self.jobs.counted))
         self.pods.seat_masters(self.jobs.active(), pods)
         nodes = self._nodes.read(changes, now_s)
-        workloads = self._workloads.read(changes, self.classes)
+        workloads = self._workloads.read(changes, self.classes, now_s)
         quotas = read_quotas(self._store, self._reclaim, self._errors) if changes.get(RESOURCE_QUOTAS) else None
         is_new = any((pods, jobs, nodes, workloads, quotas is not None))
         self._view = self._view.evolve(
