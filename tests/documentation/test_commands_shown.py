@@ -133,7 +133,7 @@ def test_make_knows_the_target(command):
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert told.returncode == 0, told.stderr

@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from tests.mutants import trial
 from tests.mutants.imports import files_of_tests, importers, nearest
 from tests.mutants.operators import mutants_of
 from tests.mutants.reach import Reach, measure, read, with_imports
@@ -132,7 +133,8 @@ def test_a_draw_outlives_changes_elsewhere():
 
 
 @pytest.fixture(params=[(), ("test_product.py",)], ids=["cold", "warm"])
-def tree(tmp_path, request):
+def tree(tmp_path, request, monkeypatch):
+    monkeypatch.setattr(trial, "START_S", 300.0)  # however slow the machine is, no process is cut short
     root = tmp_path / "root"
     root.mkdir()
     (root / "product.py").write_bytes(SOURCE)
@@ -149,10 +151,10 @@ def test_a_workshop_tells_who_notices(tree):
     mutants = {(one.function, one.operator, one.after): one for one in mutants_of("product.py", SOURCE)}
     negated = mutants["larger", "condition negated", "not (a < b and not b > 100)"]
     missed = mutants["larger", "number raised", "101"]
-    killed = shop.try_out(negated, list(took_s), took_s, 60.0)
+    killed = shop.try_out(negated, list(took_s), took_s, 600.0)
     assert (killed.verdict, killed.by) == (Verdict.KILLED, "test_product.py::test_larger")
-    assert shop.try_out(missed, list(took_s), took_s, 60.0).verdict is Verdict.SURVIVED
-    assert shop.try_out(missed, [], took_s, 60.0).verdict is Verdict.UNREACHED
+    assert shop.try_out(missed, list(took_s), took_s, 600.0).verdict is Verdict.SURVIVED
+    assert shop.try_out(missed, [], took_s, 600.0).verdict is Verdict.UNREACHED
 
 
 def test_a_test_that_is_gone_has_noticed_nothing(tree):
@@ -161,7 +163,7 @@ def test_a_test_that_is_gone_has_noticed_nothing(tree):
     mutants = {(one.function, one.operator, one.after): one for one in mutants_of("product.py", SOURCE)}
     missed = mutants["larger", "number raised", "101"]
     took_s = {"test_product.py::test_gone": 0.001, **took_s}
-    assert shop.try_out(missed, list(took_s), took_s, 60.0).verdict is Verdict.SURVIVED
+    assert shop.try_out(missed, list(took_s), took_s, 600.0).verdict is Verdict.SURVIVED
 
 
 BODIES = b"""class Box:

@@ -8,7 +8,7 @@ import pytest
 from trainer_sdk.pserver import alarm
 from trainer_sdk.pserver.alarm import Alarm
 
-LONG_S = 20.0
+LONG_S = 180.0
 
 
 class Bell:
@@ -48,11 +48,34 @@ def test_a_deadline_earlier_than_the_one_before_is_kept(bell):
     assert bell.rings == 1
 
 
-def test_a_block_that_was_left_in_time_rings_nothing(bell):
+class Clock:
+    """Stands until it is set; `wait_looked` until the alarm's thread has looked at it since."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self._has_looked = threading.Event()
+
+    def monotonic(self):
+        self._has_looked.set()
+        return self.now_s
+
+    def wait_looked(self):
+        self._has_looked.clear()
+        assert self._has_looked.wait(LONG_S)
+
+
+def test_a_block_that_was_left_in_time_rings_nothing(bell, monkeypatch):
     """Not even when its deadline passes while the next block waits."""
-    with bell.alarm.at(time.monotonic() + 0.01):
+    clock = Clock()
+    monkeypatch.setattr(alarm, "time", clock)
+    with bell.alarm.at(0.01):
         pass
-    with bell.alarm.at(time.monotonic() + 0.05):
+    with bell.alarm.at(0.05):
+        clock.now_s = 0.02
+        for _ in range(2):
+            clock.wait_looked()
+        assert bell.rings == 0
+        clock.now_s = 0.05
         bell.wait()
     assert bell.rings == 1
 

@@ -191,7 +191,7 @@ class Slow(LocalStorage):
     def write_file(self, name, chunks):
         if not self.begun.is_set():
             self.begun.set()
-            assert self.go_on.wait(5)
+            assert self.go_on.wait(60)
         return super().write_file(name, chunks)
 
 
@@ -201,11 +201,11 @@ def test_an_older_commit_never_notes_head_last(tmp_path):
     folder = CheckpointFolder(storage)
     with ThreadPoolExecutor() as pool:
         older = pool.submit(folder.note_head, ManifestId("older"))
-        assert storage.begun.wait(5)
+        assert storage.begun.wait(60)
         newer = pool.submit(folder.note_head, ManifestId("newer"))
         assert not wait([newer], timeout=0.05).done
         storage.go_on.set()
-        assert wait([older, newer], timeout=5).not_done == set()
+        assert wait([older, newer], timeout=60).not_done == set()
     assert try_head_hint(storage) == "newer"
 
 

@@ -28,5 +28,5 @@ async def test_the_next_process_at_a_place_has_its_name():
     """Else nobody would give back a dead master's lease."""
     program = f"from master.holder import this_holder; print(this_holder('digits-master-0', {ADDRESS!r}), end='')"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
-    said, _ = await asyncio.wait_for(process.communicate(), 30)
+    said, _ = await asyncio.wait_for(process.communicate(), 120)
     assert said.decode() == this_holder("digits-master-0", ADDRESS)

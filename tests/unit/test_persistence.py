@@ -49,7 +49,7 @@ async def write_all(store, term, writes):
     running = asyncio.create_task(persistence.run())
     for write in writes:
         persistence.add(Persist(write=write))
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 60)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     return answers

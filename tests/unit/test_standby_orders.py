@@ -28,5 +28,5 @@ async def test_who_is_asked_to_end_takes_nothing_over(is_asked_to_end):
     end = asyncio.Event()
     if is_asked_to_end:
         asyncio.get_running_loop().call_soon(end.set)
-    is_next = await asyncio.wait_for(stand_by(MemoryCluster().store("digits"), end), 5)
+    is_next = await asyncio.wait_for(stand_by(MemoryCluster().store("digits"), end), 60)
     assert is_next is not is_asked_to_end

@@ -24,7 +24,7 @@ from master.store.memory import MemoryCluster
 from master.terms import Terms
 from tests.unit.test_checkpoint_harm import committed
 
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 
 class Failing(LocalStorage):
@@ -51,7 +51,7 @@ class Hanging(LocalStorage):
         if name == "HEAD":
             self.writing += 1
             self.begun.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(10 * WAIT_S)
         return super().write_file(name, chunks)
 
 

@@ -16,7 +16,7 @@ from master.store.memory import MemoryCluster, MemoryStore
 from master.store.port import Conflict, Put, Transaction
 from master.terms import SteppedDownError, Terms
 
-WAIT_S = 5.0  # a few turns of the loop
+WAIT_S = 60.0  # a few turns of the loop
 
 
 class Store(MemoryStore):

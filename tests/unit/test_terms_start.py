@@ -27,7 +27,7 @@ from master.terms import Terms
 from tests.unit.test_checkpoint_fallback import IDS, alter, written
 from tests.unit.test_manifest_codec import MANIFEST
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Job:
