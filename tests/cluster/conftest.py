@@ -58,10 +58,14 @@ def core(api):
 
 @pytest.fixture
 def namespace(core):
-    """A fresh one.  Its pods are gone afterwards; the rest of it follows in the background."""
+    """A fresh one, in which nothing more appears by itself.
+
+    Its pods are gone afterwards; the rest of it follows in the background.
+    """
     name = f"test-{secrets.token_hex(4)}"
     core.create_namespace({"metadata": {"name": name}})
     wait_for("the namespace's ServiceAccount", lambda: core.list_namespaced_service_account(name).items)
+    wait_for("the authority that every namespace is given", lambda: core.list_namespaced_config_map(name).items)
     yield name
     core.delete_namespace(name)
     core.delete_collection_namespaced_pod(name, grace_period_seconds=0)

@@ -50,7 +50,7 @@ class Stage:
         """The first `count` events, bookmarks left out."""
         found = []
         async with aclosing(
-            self.api.watch(kind, scope or self.scope, since=since, timeout_s=20, silence_s=20)
+            self.api.watch(kind, scope or self.scope, since=since, timeout_s=120, silence_s=120)
         ) as events:
             async for event in events:
                 if event.type is not EventType.BOOKMARK:
