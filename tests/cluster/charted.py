@@ -17,6 +17,7 @@ from tests.cluster.operating import OperatorProcess
 from tests.cluster.stand_ins import Life, NodeShape, create_nodes
 from tests.cluster.toolbox import Tools
 from tests.cluster.trainingjobs import make_job
+from tests.cluster.waiting import wait_for
 
 CHART: Final = CHECKOUT / "charts" / "edl"
 IMAGES: Final = ("--values", str(Path(__file__).with_name("images.yaml")))
@@ -48,8 +49,14 @@ def start_charted(
             plane.kubectl("create", "namespace", name)
         chosen = ",".join(("operator.replicas=1", f"etcd.external.endpoints={{{NO_ETCD}}}", *values))
         plane.helm("install", "edl", str(CHART), *IMAGES, "--namespace", NAMESPACE, "--set", chosen)
-        plane.wait_condition("Established", "crd/trainingjobs.edl.dev")
+        plane.wait_served("trainingjobs.edl.dev")
+        for name in namespaces:  # no pod is taken before its controller has made it
+            wait_for(f"the ServiceAccount of {name}", lambda name=name: _has_account(plane, name))
         yield plane
+
+
+def _has_account(plane: ControlPlane, namespace: str) -> bool:
+    return bool(plane.kubectl("get", "serviceaccount", "default", "-n", namespace, "--ignore-not-found", "-o", "name"))
 
 
 @contextmanager

@@ -92,6 +92,22 @@ class ControlPlane:
         said = f"{condition} of {' '.join(what)}"
         wait_for(said, lambda: self._is_true_of_all(condition, what), budget_s=budget_s)
 
+    def wait_served(self, definition: str) -> None:
+        """Until objects of the definition PLURAL.GROUP are answered for.
+
+        The API server says that it is Established before all of it knows so: a kind that was asked for at once was
+        not found.  Raises NotInTimeError.
+        """
+        self.wait_condition("Established", f"crd/{definition}")
+        wait_for(f"{definition} served", lambda: self._is_answered("get", definition, "--all-namespaces"))
+
+    def _is_answered(self, *arguments: str) -> bool:
+        try:
+            self.kubectl(*arguments)
+        except ClusterError:
+            return False
+        return True
+
     def _is_true_of_all(self, condition: str, what: Sequence[str]) -> bool:
         found = json.loads(self.kubectl("get", *what, "--ignore-not-found", "-o", "json") or "{}")
         objects = found.get("items", [found])

@@ -167,7 +167,7 @@ def definition(control_plane):
     """TrainingJob as a kind of this API server; with the chart, if a test has installed that before."""
     if "trainingjobs.edl.dev" not in control_plane.kubectl("get", "crd", "-o", "name"):
         control_plane.kubectl("apply", "--server-side", "-f", str(DEFINITION))
-    control_plane.wait_condition("Established", "crd/trainingjobs.edl.dev")
+    control_plane.wait_served("trainingjobs.edl.dev")
 
 
 @pytest.fixture

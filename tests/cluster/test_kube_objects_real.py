@@ -75,7 +75,7 @@ def definition(control_plane):
     """TrainingJob and EDL's classes, as the chart has them; classes made here are gone afterwards: it makes its own."""
     if "trainingjobs.edl.dev" not in control_plane.kubectl("get", "crd", "-o", "name"):
         control_plane.kubectl("apply", "--server-side", "-f", str(DEFINITION))
-    control_plane.wait_condition("Established", "crd/trainingjobs.edl.dev")
+    control_plane.wait_served("trainingjobs.edl.dev")
     values = {"edl-core": 0} | {f"edl-surplus-{k}": -k for k in range(1, 9)}
     standing = control_plane.kubectl("get", "priorityclass", "-o", "name").split()
     missing = [name for name in values if f"priorityclass.scheduling.k8s.io/{name}" not in standing]

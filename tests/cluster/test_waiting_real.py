@@ -23,7 +23,7 @@ def kind(control_plane):
     """A kind whose status may be anything."""
     manifest = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", **definition_of(KIND)}
     control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-    control_plane.wait_condition("Established", f"crd/{KIND.plural}.{KIND.group}")
+    control_plane.wait_served(f"{KIND.plural}.{KIND.group}")
     yield
     control_plane.kubectl("delete", "crd", f"{KIND.plural}.{KIND.group}")
 

@@ -20,7 +20,7 @@ QUICK_TO_LEAVE: Final = Life(leave_after_s=0.2)
 def installed(plane: ControlPlane, api: client.ApiClient) -> Iterator[None]:
     """The definition of TrainingJob, which stays, and those of EDL's classes that nobody else has made."""
     plane.kubectl("apply", "-f", str(DEFINITION))
-    plane.wait_condition("Established", "crd/trainingjobs.edl.dev")
+    plane.wait_served("trainingjobs.edl.dev")
     scheduling: Any = client.SchedulingV1Api(api)
     present = {found.metadata.name for found in scheduling.list_priority_class().items}
     missing = {name: value for name, value in CLASSES.items() if name not in present}
