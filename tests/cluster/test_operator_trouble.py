@@ -13,19 +13,24 @@ import pytest
 from kubernetes import client
 
 from autoscaler.domain.policy import Policy
+from autoscaler.operator.statuses import SETTLE_S
 from tests.cluster.calls import Cost, calls_in
-from tests.cluster.charted import CHART, job_of, open_admin, operate, start_charted
+from tests.cluster.charted import ACCOUNT as NAME
+from tests.cluster.charted import CHART, NAMESPACE, job_of, open_admin, operate, start_charted
+from tests.cluster.errors import ClusterError
 from tests.cluster.stand_ins import make_pod
-from tests.cluster.waiting import BUDGET_S, wait_for
+from tests.cluster.waiting import still, wait_for
 
 JOBS = "team-a"  # of the test's own
 STANDING = "team-b"  # where one job runs all the time
 BINDING = "edl-operator"
+ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 DEFINITION = CHART / "files" / "trainingjobs.yaml"
 STALE_LIMIT_S = Policy().stale_limit_s
 # Longer than a Lease lasts (15 s), a view may be old (10 s) and the longest pause of a watch (10 s).
 SERVER_STILL_S = 25.0
 SERVER_AWAY_S = 60.0  # and than nodes may be silent (50 s)
+STILL_S = 3.5  # longer than a status waits for others
 SETTLED_S = 5.0  # for what it would do by mistake, with a view that is fresh again
 
 
@@ -112,12 +117,13 @@ def test_rights_that_are_taken_away_cost_no_pod_and_are_told(plane, admin, opera
     binding = rbac.read_cluster_role_binding(BINDING)
     rbac.delete_cluster_role_binding(BINDING)
     try:
+        wait_for("the API server knows", lambda: not may_delete_pods(plane))
         pin(plane, 2)
         wait_for("told in /readyz", lambda: "is forbidden" in operator.get("/readyz")[1])
         # A watch that was granted before is heard until its turn ends: the age grows from then on.
         wait_for("a view too old", lambda: value(operator, "edl_view_age_seconds") > STALE_LIMIT_S)
         assert 'outcome="ForbiddenError"' in operator.get("/metrics")[1]
-        assert "pods are not followed" in operator.log.read_text(encoding="utf-8")
+        wait_for("logged", lambda: "pods are not followed" in operator.log.read_text(encoding="utf-8"))
         assert pods(admin, STANDING) == running
     finally:
         binding.metadata = client.V1ObjectMeta(name=BINDING, labels=binding.metadata.labels)
@@ -125,7 +131,15 @@ def test_rights_that_are_taken_away_cost_no_pod_and_are_told(plane, admin, opera
     wait_for("caught up", lambda: len(pods(admin, STANDING)) == 4)
     wait_for("well again", lambda: operator.get("/readyz") == (200, "leads\n"))
     assert {name: uid for name, uid in running.items() if name in pods(admin, STANDING)} == pods(admin, STANDING)
-    assert "pods are followed again" in operator.log.read_text(encoding="utf-8")
+    wait_for("logged", lambda: "pods are followed again" in operator.log.read_text(encoding="utf-8"))
+
+
+def may_delete_pods(plane):
+    """Whether RBAC lets the operator's account; a binding that is gone is heeded a moment later."""
+    try:
+        return plane.kubectl("auth", "can-i", "delete", "pods", "-n", STANDING, f"--as={ACCOUNT}").strip() == "yes"
+    except ClusterError:  # kubectl's way to say no
+        return False
 
 
 def test_an_api_server_that_stands_still_costs_no_pod(plane, admin, operator, running):
@@ -134,7 +148,7 @@ def test_an_api_server_that_stands_still_costs_no_pod(plane, admin, operator, ru
     server.send(signal.SIGSTOP)
     try:
         time.sleep(SERVER_STILL_S)
-        assert not operator.is_leading()
+        wait_for("it leads no more", lambda: not operator.is_leading())
         assert operator.get("/healthz")[0] == 200  # a restart would not help
     finally:
         server.send(signal.SIGCONT)
@@ -154,14 +168,14 @@ def test_a_namespace_that_is_deleted_takes_its_job_along(plane, admin, operator,
     core.create_namespaced_config_map(name, {"metadata": {"name": "holds", "finalizers": ["edl.dev/test"]}})
     core.delete_namespace(name)
     wait_for("no pods", lambda: not pods(admin, name))
-    before = refusals(operator)
+    before, since_s = refusals(operator), time.monotonic()
     time.sleep(3)  # the namespace is still there, and the job may be
     assert not pods(admin, name)
-    assert refusals(operator) - before <= 3
+    assert refusals(operator) - before <= time.monotonic() - since_s, "more than one a second"
     core.patch_namespaced_config_map("holds", name, {"metadata": {"finalizers": None}})
     wait_for("gone", lambda: name not in plane.kubectl("get", "namespaces", "-o", "name"))
     assert pods(admin, STANDING) == running
-    assert operator.get("/readyz") == (200, "leads\n")
+    wait_for("well again", lambda: operator.get("/readyz") == (200, "leads\n"))
 
 
 def refusals(operator):
@@ -189,7 +203,7 @@ def test_an_older_definition_is_told_and_makes_no_pod(plane, admin, operator, su
     finally:
         plane.kubectl("apply", "-f", str(DEFINITION))
     wait_for("it starts", lambda: ready(plane, "late") == 2)
-    assert operator.get("/readyz") == (200, "leads\n")
+    wait_for("well again", lambda: operator.get("/readyz") == (200, "leads\n"))
 
 
 UNFIT = {
@@ -233,15 +247,19 @@ def taken(plane, kind):
 
 
 def test_a_resize_costs_its_pods_writes_a_status_and_an_event(plane, admin, operator, running):
-    """At most 2 x core pods created + surplus created + pods deleted + 2, with nothing else written meanwhile."""
+    """At most 2 x core pods created + surplus created + pods deleted + 2, with nothing else written meanwhile.
+
+    Where pods take their time the status is written more often, though never more than once in SETTLE_S.
+    """
     before_pods = running
-    still(operator)
+    still(lambda: calls_in(operator.get("/metrics")[1]), for_s=STILL_S)
     for size in (2, 4, 3):
-        before = calls_in(operator.get("/metrics")[1])
+        before, since_s = calls_in(operator.get("/metrics")[1]), time.monotonic()
         pin(plane, size)
         wait_for("resized", lambda size=size: len(pods(admin, STANDING)) == size + 2)
         wait_for("told", lambda size=size: ready(plane, "digits", STANDING) == size)
-        still(operator)
+        took_s = time.monotonic() - since_s
+        still(lambda: calls_in(operator.get("/metrics")[1]), for_s=STILL_S)
         now = pods(admin, STANDING)
         cost = Cost(
             core_created=0,
@@ -250,18 +268,8 @@ def test_a_resize_costs_its_pods_writes_a_status_and_an_event(plane, admin, oper
             calls=calls_in(operator.get("/metrics")[1]) - before,
         )
         assert cost.surplus_created + cost.deleted > 0
-        assert cost.total <= cost.most, cost
+        assert cost.total <= cost.most + int(took_s / SETTLE_S), (cost, took_s)
         before_pods = now
-
-
-def still(operator, *, for_s=3.5, budget_s=BUDGET_S):
-    """Until nothing has been written for longer than a status waits for others."""
-    until_s, since_s, before = time.monotonic() + budget_s, time.monotonic(), None
-    while time.monotonic() - since_s < for_s:
-        assert time.monotonic() < until_s, "it never stops writing"
-        if (now := calls_in(operator.get("/metrics")[1])) != before:
-            before, since_s = now, time.monotonic()
-        time.sleep(0.25)
 
 
 # The last one: the scheduler and the controllers ask again ever more seldom, and take their time to come back.
@@ -272,7 +280,7 @@ def test_an_api_server_that_is_killed_costs_no_pod(plane, admin, operator, runni
     try:
         time.sleep(away_s)
         if away_s:
-            assert not operator.is_leading()
+            wait_for("it leads no more", lambda: not operator.is_leading())
         assert operator.get("/healthz")[0] == 200  # a restart would not help
     finally:
         plane.start_api_server()

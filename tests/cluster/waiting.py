@@ -23,3 +23,14 @@ def wait_for(what: str, probe: Callable[[], Value | None], *, budget_s: float = 
             raise NotInTimeError(f"{what}: not within {budget_s} s; last seen: {answer!r}")
         time.sleep(POLL_S)
     return answer
+
+
+def still(look: Callable[[], object], *, for_s: float) -> None:
+    """Afterwards `look` has answered the same for so long.  Raises NotInTimeError: it never stopped changing."""
+    deadline_s, since_s, before = time.monotonic() + BUDGET_S, time.monotonic(), look()
+    while time.monotonic() - since_s < for_s:
+        if time.monotonic() > deadline_s:
+            raise NotInTimeError(f"not still for {for_s} s within {BUDGET_S} s; last seen: {before!r}")
+        time.sleep(POLL_S)
+        if (now := look()) != before:
+            before, since_s = now, time.monotonic()
