@@ -68,7 +68,7 @@ def test_from_installation_to_uninstallation(plane, helm):
     assert "jobs of every namespace are managed" in notes
     assert "Masters have no etcd" in notes
     assert classes(plane) == {"edl-core": 0, "edl-surplus": 0, "edl-operator": 1_000_000, **SURPLUS}
-    plane.wait_condition("Established", "crd/trainingjobs.edl.dev")
+    plane.wait_served("trainingjobs.edl.dev")
     plane.kubectl("apply", "-f", "-", stdin=json.dumps(make_job()))
 
     helm("upgrade", "--set", "policy.reclaim=planner,policy.headroomPercent=5,operator.replicas=1")
@@ -196,8 +196,8 @@ def test_the_operators_account_may_what_it_needs_and_no_more(plane, helm, tmp_pa
             tmp_path / "operator", admin, authority=plane.authority, namespace=NAMESPACE, account="edl"
         )
     with open_client(kubeconfig) as own:
-        asked = {(verb, resource): _may(own, verb, resource, "default") for verb, resource, _ in MAY}
-    assert asked == {(verb, resource): answer for verb, resource, answer in MAY}
+        for verb, resource, answer in MAY:
+            wait_for(f"{verb} {resource}: {answer}", lambda q=(verb, resource), a=answer: _may(own, *q, "default") == a)
 
 
 def test_the_clusters_own_roles_include_jobs_but_nobodys_status(plane, helm):
@@ -214,7 +214,7 @@ def test_the_clusters_own_roles_include_jobs_but_nobodys_status(plane, helm):
             question = ("auth", "can-i", verb, "trainingjobs.edl.dev", f"--as={role}")
             wait_for(f"{role} {verb}: {answer}", lambda q=question, a=answer: _says_yes(plane, *q) == a)
         status = ("trainingjobs.edl.dev", "--subresource=status", f"--as={role}")
-        assert _says_yes(plane, "auth", "can-i", "get", *status)
+        wait_for(f"{role} reads status", lambda s=status: _says_yes(plane, "auth", "can-i", "get", *s))
         for verb in ("update", "patch"):
             assert not _says_yes(plane, "auth", "can-i", verb, *status)
     plane.kubectl("delete", "rolebinding", *wanted)
@@ -228,9 +228,9 @@ def test_with_namespaces_the_account_writes_nowhere_else(plane, helm, tmp_path):
             tmp_path / "operator", admin, authority=plane.authority, namespace=NAMESPACE, account="edl"
         )
     with open_client(kubeconfig) as own:
-        assert _may(own, "create", "pods", "vision")
+        wait_for("its right there", lambda: _may(own, "create", "pods", "vision"))
+        wait_for("its right to look everywhere", lambda: _may(own, "list", "pods", "default"))
         assert not _may(own, "create", "pods", "default")
-        assert _may(own, "list", "pods", "default")
         assert not _may(own, "get", "secrets", "default")
     plane.kubectl("delete", "namespace", "vision", "--wait=false")
 

@@ -86,7 +86,7 @@ def test_what_is_there_is_shown(edl, digits, namespace):
     told = edl("describe", "tj/digits")
     assert "Why:         NodeFit: so" in told
     assert "digits-trainer-1" in told.partition("Pods:")[2]
-    assert "Scheduled" in edl("events")
+    wait_for("the scheduler's event", lambda: "Scheduled" in edl("events"))
 
 
 def test_the_planner_answers_about_the_cluster(edl, digits, tmp_path, namespace):

@@ -117,19 +117,19 @@ def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(
     begin(plane, core, operator)
     tide()
     wait_for("the new one beside the old one", lambda: servers(core) == {OLD: HOME, NEW: BETTER})
-    assert trainers(core) == 2
+    wait_for("a trainer beside it", lambda: trainers(core) == 2)
     new, old = (core.read_namespaced_pod(name, JOBS) for name in (NEW, OLD))
     assert new.metadata.annotations["edl.dev/replaces"] == f"{OLD}/{old.metadata.uid}"
-    events = plane.kubectl("get", "events.events.k8s.io", "-n", JOBS, "-o", "jsonpath={.items[*].reason}")
-    assert "Moved" in events
+    wait_for("the move is told", lambda: "Moved" in reasons(plane))
     policy = client.PolicyV1Api(admin)
     wait_for(
         "the budget counts both, and a drain may take one",
         lambda: allowed(policy.read_namespaced_pod_disruption_budget("digits-core", JOBS).status) == (4 - 1, 1),
     )
 
-    assert "team-a/digits-server-0 leaves once server 1 is ready on n1" in edl(plane, "why", "tj/digits")
-    assert "moves team-a/digits-server-0 to n1, where it wastes less" in edl(plane, "describe", "tj/digits")
+    leaves, moves = "leaves once server 1 is ready on n1", "to n1, where it wastes less"
+    wait_for("why says so", lambda: f"team-a/digits-server-0 {leaves}" in edl(plane, "why", "tj/digits"))
+    wait_for("describe says so", lambda: f"moves team-a/digits-server-0 {moves}" in edl(plane, "describe", "tj/digits"))
 
     operator.kill()
     operator.start()
@@ -144,6 +144,11 @@ def test_the_new_one_is_bound_on_its_node_and_outlives_operator_and_predecessor(
     core.delete_namespaced_pod(OLD, JOBS, grace_period_seconds=0)
     wait_for("the room is a trainer's", lambda: trainers(core) == 3)
     assert servers(core) == {NEW: BETTER}
+
+
+def reasons(plane):
+    """Of all events."""
+    return plane.kubectl("get", "events.events.k8s.io", "-n", JOBS, "-o", "jsonpath={.items[*].reason}")
 
 
 def edl(plane, *words):
@@ -161,9 +166,8 @@ def test_one_that_the_scheduler_refuses_is_given_up_and_nothing_is_lost(plane, c
     begin(plane, core, operator, ports=[{"containerPort": PORT, "hostPort": PORT}])
     before = core.read_namespaced_pod(OLD, JOBS).metadata.uid
     tide()
-    wait_for("the new one waits", lambda: servers(core) == {OLD: HOME, NEW: None})
-    wait_for("it is given up", lambda: servers(core) == {OLD: HOME})
-    wait_for("that is counted", lambda: 'edl_server_moves_total{outcome="given up"} 1.0' in operator.get("/metrics")[1])
+    wait_for("it is given up", lambda: 'edl_server_moves_total{outcome="given up"} 1.0' in operator.get("/metrics")[1])
+    wait_for("the new one is gone", lambda: servers(core) == {OLD: HOME})
     time.sleep(LOOKS_S)
     assert servers(core) == {OLD: HOME}, "it is tried again"
     assert core.read_namespaced_pod(OLD, JOBS).metadata.uid == before
