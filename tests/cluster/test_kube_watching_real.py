@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest_asyncio
 
@@ -15,6 +16,7 @@ from autoscaler.clusters.kubernetes.api.port import EventType, Scope
 from autoscaler.clusters.kubernetes.store import Store, key_of
 from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
 from autoscaler.job_errors import JobErrors
+from tests.cluster.experiment.insisting import insist
 from tests.cluster.waiting import BUDGET_S
 
 KINDS = (CONFIG_MAPS, PODS)
@@ -111,11 +113,10 @@ async def test_store_comes_to_the_truth_after_a_standstill(control_plane, raw, n
             await make(raw, namespace, f"before-{number}")
         server.send(signal.SIGSTOP)
         try:
-            await come(lambda: watching.problems)
-            assert age_s(store) > POLICY.silence_s / 2
+            await come(lambda: watching.problems and age_s(store) > POLICY.silence_s / 2)
         finally:
             server.send(signal.SIGCONT)
-        await make(raw, namespace, "after")
+        await insist(partial(make, raw, namespace, "after"))
         for number in range(10):
             await raw.delete(CONFIG_MAPS, f"before-{number}", namespace=namespace)
         listing = await raw.list(CONFIG_MAPS, Scope(namespace=namespace))
