@@ -190,6 +190,11 @@ class MixedDay:
         """Trainers that run and stay, of all jobs."""
         return sum(self.witness.trainers().values())
 
+    def spread(self) -> int:
+        """Trainers that stand now, between the largest and the smallest job."""
+        trainers = self.witness.trainers().values()
+        return max(trainers) - min(trainers)
+
     async def wait(self, what: str, holds: Callable[[], bool], *, budget_s: float = BUDGET_S) -> None:
         """Until it holds.  Raises AssertionError, which tells how things stand, and what EDL met."""
         assert self._watch is not None

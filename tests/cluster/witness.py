@@ -95,6 +95,14 @@ class Witness:
             if pod.role == "trainer" and pod.free_at_s is not None
         }
 
+    def without_node(self) -> list[PodName]:
+        """Trainers that wait for the scheduler now: no gate holds them."""
+        return [
+            pod.name
+            for pod in self.pods.values()
+            if pod.role == "trainer" and pod.free_at_s is not None and pod.bound_at_s is None and pod.ended_at_s is None
+        ]
+
     def _hear(self, raw: Raw, is_gone: bool) -> None:
         if is_gone:
             self._end(raw)

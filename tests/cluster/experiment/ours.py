@@ -29,7 +29,7 @@ from tests.cluster.experiment.insisting import insist
 from tests.cluster.playground import install_edl
 from tests.cluster.processes import Program
 
-SCRAPE_BUDGET_S: Final = 5.0
+SCRAPE_BUDGET_S: Final = 60.0
 SET: Final = ("reclaim", "surplus_grace_s")
 """What `make_policy` sets of a policy in an arm that is no variant; the rest are defaults on both sides."""
 
