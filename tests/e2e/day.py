@@ -25,8 +25,8 @@ from tests.e2e.product import SEAT, SMALL
 EXAMPLES: Final = CHECKOUT / "examples/kubernetes"
 FOLDER: Final = "/tmp/edl-checkpoints"
 DIGITS: Final = 1437  # of examples/digits.npz, to train on
-STEP_BUDGET_S: Final = 120.0
-END_BUDGET_S: Final = 600.0
+STEP_BUDGET_S: Final = 300.0
+END_BUDGET_S: Final = 1500.0
 MEMORY: Final = "96Mi"
 
 Value = TypeVar("Value")
@@ -158,6 +158,10 @@ class Day:
     def event_reasons(self) -> set[str]:
         """Of what was told about the job."""
         return {reason for reason, _ in self.events()}
+
+    def wait_events(self, *reasons: str) -> None:
+        """Until all of these were told about the job; an event is written a moment after what it tells."""
+        self.wait(f"told: {', '.join(reasons)}", lambda: set(reasons) <= self.event_reasons())
 
     def events(self) -> set[tuple[str, str]]:
         """What was told about the job: reason and words."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 POLL_S = 0.05
-BUDGET_S = 30.0
+BUDGET_S = 180.0
 MNT_DETACH = 2
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 

@@ -20,7 +20,7 @@ RESTLESS: Final = ("kernel/ns_last_pid", "kernel/pty/nr", "kernel/random/", "net
 FOLDERS: Final = ("/sys/class/net", "/sys/fs/cgroup", "/var", "/var/lib", "/var/log", "/run")
 FILES: Final = ("/proc/net/route", "/proc/self/mounts")
 THERE: Final = "there"
-FIREWALL_BUDGET_S: Final = 10.0
+FIREWALL_BUDGET_S: Final = 60.0
 
 
 def read_state(surroundings: Surroundings) -> dict[str, str]:

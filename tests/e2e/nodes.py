@@ -28,9 +28,9 @@ from tests.e2e.node_files import PATH, RUNTIME_SOCKET, NodePlace
 
 FIRST_PROCESS: Final = Path(__file__).with_name("first_process.py")
 NAMESPACES: Final = ("--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child")
-START_BUDGET_S: Final = 30.0
+START_BUDGET_S: Final = 180.0
 STOP_BUDGET_S: Final = 5.0
-IMPORT_BUDGET_S: Final = 300.0
+IMPORT_BUDGET_S: Final = 600.0
 POLL_S: Final = 0.02
 LOG_LINES: Final = 15
 RUNTIME: Final = ("ctr", f"--address={RUNTIME_SOCKET}", "--namespace=k8s.io")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.e2e.images import NAMES
 
-START_BUDGET_S: Final = 60.0
+START_BUDGET_S: Final = 300.0
 LOG_LINES: Final = 20
 NAME: Final = "main"  # of the one container
 
@@ -45,14 +46,22 @@ class Follower:
     """Reads a log until it ends."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        self._log = tempfile.TemporaryFile("a+b")  # noqa: SIM115  it lives as long as the process, which appends
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self._log)
+
+    def said(self) -> str:
+        """What it has read so far."""
+        self._log.seek(0)
+        return self._log.read().decode()
 
     def wait_end(self, *, budget_s: float = START_BUDGET_S) -> str:
         try:
-            return self._process.communicate(timeout=budget_s)[0]
+            self._process.wait(budget_s)
+            return self.said()
         finally:
             self._process.kill()
             self._process.wait()
+            self._log.close()
 
 
 class Pods:

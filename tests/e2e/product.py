@@ -25,7 +25,7 @@ PARTS: Final = ("operator", "etcd", "etcd-auth")
 SEAT: Final = "300m"
 SMALL: Final = "20m"
 SEATS_PER_NODE: Final = 6
-START_BUDGET_S: Final = 180.0
+START_BUDGET_S: Final = 600.0
 VALUES: Final[Mapping[str, object]] = {
     "image": {"pullPolicy": "Never"},
     "operator": {"resources": {"requests": {"cpu": SMALL, "memory": "128Mi"}, "limits": {"memory": "1Gi"}}},

@@ -80,7 +80,7 @@ def start_cluster(
             list(pool.map(lambda node: node.import_images([surroundings.images.archive]), cluster.nodes.values()))
         apply(control_plane, [PROXY_BINDING, *dns.manifests()])
         wait_for("all nodes Ready", lambda: _ready_nodes(control_plane) >= set(nodes))
-        wait_for("DNS", lambda: _is_dns_ready(control_plane), budget_s=60.0)
+        wait_for("DNS", lambda: _is_dns_ready(control_plane))
         yield cluster
 
 

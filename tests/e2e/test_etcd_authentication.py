@@ -74,7 +74,7 @@ class Script:
             env={**self._environment, "PATH": path, **faults},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
 
@@ -86,7 +86,7 @@ class Script:
             env={**self._environment, **told},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=180,
             check=False,
         )
         return done.returncode == 0, done.stdout

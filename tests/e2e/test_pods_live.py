@@ -26,6 +26,7 @@ def test_a_deleted_pod_is_told_and_may_finish(pods):
     name = pods.run(make_pod("patient", "busybox", ["sh", "-c", PATIENT], terminationGracePeriodSeconds=20))
     wait_for("it listens", lambda: "ready" in pods.logs(name))
     follower = pods.follow(name)
+    wait_for("it is followed", lambda: "ready" in follower.said())
     pods.delete(name)
     assert follower.wait_end() == "ready\ntold\ndone\n"
 

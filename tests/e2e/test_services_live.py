@@ -12,7 +12,7 @@ from tests.e2e.pods import make_pod
 ASK = """
 import json, socket, sys, time, urllib.request
 name, wanted = sys.argv[1], int(sys.argv[2])
-answers, deadline, refusal = set(), time.monotonic() + 30, None
+answers, deadline, refusal = set(), time.monotonic() + 180, None
 while len(answers) < wanted and time.monotonic() < deadline:
     try:
         answers.add(urllib.request.urlopen("http://" + name, timeout=5).read().decode().strip())
@@ -24,7 +24,7 @@ print(json.dumps({"address": address, "answers": sorted(answers), "refusal": ref
 """
 RESOLVE = """
 import socket, sys, time
-for _ in range(50):  # a name that has just been made may take a moment
+for _ in range(900):  # a name that has just been made may take a moment
     try:
         print(socket.gethostbyname(sys.argv[1]))
         break
@@ -34,12 +34,22 @@ else:
     sys.exit("no such name")
 """
 API = """
-import json, ssl, urllib.request
+import json, ssl, time, urllib.request
 folder = "/var/run/secrets/kubernetes.io/serviceaccount/"
 trusted = ssl.create_default_context(cafile=folder + "ca.crt")
 headers = {"Authorization": "Bearer " + open(folder + "token").read()}
 request = urllib.request.Request("https://kubernetes.default.svc/version", headers=headers)
-print(json.load(urllib.request.urlopen(request, context=trusted, timeout=5))["gitVersion"])
+deadline = time.monotonic() + 180
+while True:
+    try:
+        print(json.load(urllib.request.urlopen(request, context=trusted, timeout=30))["gitVersion"])
+        break
+    except urllib.error.HTTPError:
+        raise
+    except OSError:  # this node's kube-proxy and CoreDNS may be busy
+        if time.monotonic() > deadline:
+            raise
+        time.sleep(0.2)
 """
 
 
