@@ -13,6 +13,7 @@ from kubernetes import client
 from master.etcd_server.build import CHECKOUT
 from tests.cluster.accounts import open_client, write_account_kubeconfig
 from tests.cluster.control_plane import ControlPlane, start_control_plane
+from tests.cluster.errors import ClusterError
 from tests.cluster.operating import OperatorProcess
 from tests.cluster.stand_ins import Life, NodeShape, create_nodes
 from tests.cluster.toolbox import Tools
@@ -83,6 +84,15 @@ def operate(folder: Path, plane: ControlPlane, api: client.ApiClient) -> Iterato
     with OperatorProcess("one", folder, kubeconfig, lease=LEASE, more=more) as process:
         yield process
     sys.stdout.write(process.log.read_text(encoding="utf-8")[-LAST_WORDS:])
+
+
+def has_right(plane: ControlPlane, *question: str) -> bool:
+    """Whether RBAC lets the operator's account, as in `kubectl auth can-i`; a change is heeded a moment later."""
+    try:
+        asked = plane.kubectl("auth", "can-i", *question, f"--as=system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
+    except ClusterError:  # kubectl's way to say no
+        return False
+    return asked.strip() == "yes"
 
 
 def write_operator_kubeconfig(path: Path, plane: ControlPlane, api: client.ApiClient) -> Path:

@@ -7,7 +7,7 @@ import pytest
 from kubernetes import client
 
 from autoscaler.clusters.kubernetes.freshness import STALE_LIMIT_S
-from tests.cluster.charted import NAMESPACE, job_of, open_admin, operate, start_charted
+from tests.cluster.charted import NAMESPACE, has_right, job_of, open_admin, operate, start_charted
 from tests.cluster.waiting import wait_for
 
 OURS = ("team-a", "team-b")
@@ -31,6 +31,9 @@ def admin(plane):
 
 @pytest.fixture(scope="module")
 def operator(plane, admin, tmp_path_factory):
+    for namespace in OURS:  # what is refused before is in its log for good
+        wait_for(f"its rights in {namespace}", lambda there=namespace: has_right(plane, "create", "pods", "-n", there))
+    wait_for("its right to look", lambda: has_right(plane, "list", "pods", "--all-namespaces"))
     with operate(tmp_path_factory.mktemp("operator"), plane, admin) as process:
         assert process.more == ("--namespaces=team-a,team-b",)
         yield process
@@ -58,8 +61,8 @@ def test_jobs_of_the_named_namespaces_run_and_the_others_are_not_touched(plane, 
 
     plane.kubectl("patch", "tj", "digits", "-n", "team-b", "--type=merge", "-p", '{"spec":{"trainer":{"replicas":2}}}')
     wait_for("the edit is heard", lambda: ready(plane, "team-b") == 2)
-    events = json.loads(plane.kubectl("get", "events.events.k8s.io", "-n", "team-b", "-o", "json"))["items"]
-    assert "Shrunk" in {one["reason"] for one in events}
+    reasons = ("get", "events.events.k8s.io", "-n", "team-b", "-o", "jsonpath={.items[*].reason}")
+    wait_for("that is told", lambda: "Shrunk" in plane.kubectl(*reasons))
     refused = re.findall(r".*(?:[Ff]orbidden|\b403\b).*", operator.log.read_text(encoding="utf-8"))
     assert refused == []
     for namespace in (*OURS, OTHERS):

@@ -15,16 +15,13 @@ from kubernetes import client
 from autoscaler.domain.policy import Policy
 from autoscaler.operator.statuses import SETTLE_S
 from tests.cluster.calls import Cost, calls_in
-from tests.cluster.charted import ACCOUNT as NAME
-from tests.cluster.charted import CHART, NAMESPACE, job_of, open_admin, operate, start_charted
-from tests.cluster.errors import ClusterError
+from tests.cluster.charted import CHART, has_right, job_of, open_admin, operate, start_charted
 from tests.cluster.stand_ins import make_pod
 from tests.cluster.waiting import still, wait_for
 
 JOBS = "team-a"  # of the test's own
 STANDING = "team-b"  # where one job runs all the time
 BINDING = "edl-operator"
-ACCOUNT = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 DEFINITION = CHART / "files" / "trainingjobs.yaml"
 STALE_LIMIT_S = Policy().stale_limit_s
 # Longer than a Lease lasts (15 s), a view may be old (10 s) and the longest pause of a watch (10 s).
@@ -117,7 +114,7 @@ def test_rights_that_are_taken_away_cost_no_pod_and_are_told(plane, admin, opera
     binding = rbac.read_cluster_role_binding(BINDING)
     rbac.delete_cluster_role_binding(BINDING)
     try:
-        wait_for("the API server knows", lambda: not may_delete_pods(plane))
+        wait_for("the API server knows", lambda: not has_right(plane, "delete", "pods", "-n", STANDING))
         pin(plane, 2)
         wait_for("told in /readyz", lambda: "is forbidden" in operator.get("/readyz")[1])
         # A watch that was granted before is heard until its turn ends: the age grows from then on.
@@ -132,14 +129,6 @@ def test_rights_that_are_taken_away_cost_no_pod_and_are_told(plane, admin, opera
     wait_for("well again", lambda: operator.get("/readyz") == (200, "leads\n"))
     assert {name: uid for name, uid in running.items() if name in pods(admin, STANDING)} == pods(admin, STANDING)
     wait_for("logged", lambda: "pods are followed again" in operator.log.read_text(encoding="utf-8"))
-
-
-def may_delete_pods(plane):
-    """Whether RBAC lets the operator's account; a binding that is gone is heeded a moment later."""
-    try:
-        return plane.kubectl("auth", "can-i", "delete", "pods", "-n", STANDING, f"--as={ACCOUNT}").strip() == "yes"
-    except ClusterError:  # kubectl's way to say no
-        return False
 
 
 def test_an_api_server_that_stands_still_costs_no_pod(plane, admin, operator, running):
