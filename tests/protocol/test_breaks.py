@@ -14,7 +14,7 @@ SHORT = [one for one in BREAKS if not one.is_long]
 PAGE = Path(__file__).parents[2] / "docs/protocol-moves.md"
 
 
-@pytest.mark.timeout(900)  # a minute for the longest on a machine that is idle
+@pytest.mark.timeout(2400)  # a minute for the longest on a machine that is idle
 @pytest.mark.parametrize("left_out", SHORT, ids=lambda one: one.name)
 def test_a_rule_that_is_left_out_is_found(left_out):
     """By I1 to I9, or because END is out of reach; never by the cores' own checks, which are off."""

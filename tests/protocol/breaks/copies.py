@@ -204,7 +204,7 @@ BREAKS: Final = (
         ),
         setting=Setting(**ONE, faults=Faults(move=2, server_crash=1)),
         has_commits=False,
-        limits=Limits(states=300_000, seconds=900),
+        limits=Limits(states=300_000, seconds=1800),
         is_long=True,
     ),
     Break(

@@ -183,7 +183,7 @@ BREAKS: Final = (
         rule="21: SPLIT",
         patches=((bucket, "judge", never_split), (bucket._Judged, "_judge", straddling_goes_to_live_alone)),
         setting=Setting(positions=3, batches=(1, 2), faults=Faults(trainer_crash=1)),
-        limits=Limits(states=200_000, seconds=900),
+        limits=Limits(states=200_000, seconds=1800),
         is_long=True,
     ),
     Break(

@@ -156,7 +156,7 @@ BREAKS: Final = (
         rule="59: FREEZE ends a fork that wants something of the bucket",
         patches=((moving, "_let_go", keeps_the_fork),),
         setting=replace(HASTY, positions=2, buckets=2, moves_in=Phase.WRITING),
-        limits=Limits(states=250_000, seconds=900),
+        limits=Limits(states=250_000, seconds=1800),
         is_long=True,
     ),
     Break(
@@ -217,7 +217,7 @@ BREAKS: Final = (
         rule="31, 60: a skip that some bucket has, seen in any HELD or file, is asked of all",
         patches=((cuts, "finish", lambda *_: False), (master_steps, "take_over", taken_over_in_a_skip)),
         setting=Setting(trainers=1, positions=1, quarantine_after=1, faults=Faults(raising=1, take_over=1, late=1)),
-        limits=Limits(states=60_000, seconds=900),
+        limits=Limits(states=60_000, seconds=1800),
         is_long=True,
     ),
 )

@@ -29,7 +29,7 @@ class Break:
     rule: str
     patches: Patches
     setting: Setting
-    limits: Limits = field(default_factory=lambda: Limits(states=150_000, seconds=600))
+    limits: Limits = field(default_factory=lambda: Limits(states=150_000, seconds=1800))
     has_commits: bool = True  # False: none is ever begun, and no job comes to its END: only a violation counts
     is_long: bool = False  # minutes: for `python -m tests.protocol --breaks`, not for every test run
 
