@@ -216,9 +216,20 @@ def overtaken_by(
         return retired_name(named.id)
     known = {**retired, **manifests}
     newer = (one for one in known.values() if age(one) > age(named) and _may_follow(one, named, known))
-    proofs = (one for one in newer if one.id not in manifests or one.parent not in (named.id, None))
+    proofs = (one for one in newer if one.id not in manifests or not _may_be_uncommitted(one, named, known))
     found = min(proofs, key=age, default=None)
     return "" if found is None else (manifest_name if found.id in manifests else retired_name)(found.id)
+
+
+def _may_be_uncommitted(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manifest]) -> bool:
+    """Its master may have ended before the commit, or have been told that the folder is another job's.
+
+    The latter is the first of its history: it went on from a checkpoint before the one that HEAD names by then.
+    """
+    if one.parent in (named.id, None):
+        return True
+    before = known.get(one.parent)
+    return before is not None and one.history != named.history == before.history and age(before) < age(named)
 
 
 def _may_follow(one: Manifest, named: Manifest, known: Mapping[ManifestId, Manifest]) -> bool:

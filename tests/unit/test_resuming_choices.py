@@ -361,6 +361,17 @@ def test_a_second_jobs_manifest_makes_no_older_copy_of_head(storage):
     assert start(storage) == chain[-1], "where the other one went on from only its time tells"
 
 
+def test_what_began_before_head_was_committed_did_not_follow_it(storage):
+    """A second job began from the checkpoint before head, and wrote its first one only after head was committed."""
+    before = written(storage, "8", step=8, parent=ManifestId("gone"))
+    storage.move("manifest-8.json", "retired-8.json")
+    head = written(storage, "9", step=9, parent=before.id)
+    late = {"history": NEW, "lineage": Lineage(2), "created_at_s": head.created_at_s + 5}
+    written(storage, "other", step=10, parent=before.id, **late)
+    write_head_hint(storage, head.id)
+    assert start(storage) == head
+
+
 def test_what_another_history_went_on_to_from_head_proves_that_head_is_an_older_copy(storage):
     """The job's own history, after an answer: HEAD was brought back from before it (M11)."""
     chain = [written(storage, "1", step=1)]
