@@ -8,6 +8,7 @@ this user's alone, and ask for a secret of their own (ADR 0170); with EDL_TLS_DI
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from time import monotonic, sleep, time
 from typing import Final
 
@@ -34,6 +36,9 @@ from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailab
 START_S: Final = 20.0
 STOP_S: Final = 5.0
 LOG_TAIL_BYTES: Final = 2_000
+NOT_NOTED: Final = re.compile(r" is not noted in the folder: (.*)")  # logged by the master while its commits wait
+TELL_EVERY_S: Final = 1.0
+MANIFEST_ID: Final = re.compile(r"\d{6,}-\d{10,}-\d{6,}-\w+")
 HOME: Final = Path(__file__).resolve().parents[1]  # the children run this EDL, not another one on their path
 NOT_INHERITED: Final = frozenset({"EDL_ADVERTISE", "EDL_METRICS_LISTEN", "EDL_ROLE"})  # of a pod, not of its children
 
@@ -49,6 +54,8 @@ class Standalone:
         self._history = HistoryId(f"script-{uuid.uuid4().hex}")
         self._claimed: FolderLock | None = None
         self._children: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._is_over = Event()
+        self._teller = Thread(target=self._tell_of_commits, name="edl-commits", daemon=True)
 
     def start(self, *, has_tables: bool) -> Environment:
         """The environment with the address of the master that now runs.
@@ -89,6 +96,7 @@ class Standalone:
             self._spawn("trainer_sdk.pserver", {**common, "EDL_NAME": name, **here})
         what = "a master and a parameter server" if has_tables else "a master"
         _say(f"edl: no EDL_MASTER, so {what} started here; logs in {self._folder}")
+        self._teller.start()
         return replace(told, master=address)
 
     def _claim(self, uri: str) -> None:
@@ -119,7 +127,29 @@ class Standalone:
                 tail = self._log(module).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
                 raise ChildEndedError(f"python -m {module}, started by this script, ended with {code}:\n{tail}")
 
+    def _tell_of_commits(self) -> None:
+        """Says why the master's commits do not come to their end, each reason once: nobody else reads its log."""
+        read_to, told = 0, ""
+        while not self._is_over.wait(TELL_EVERY_S):
+            lines = self._master_said(read_to)
+            read_to += len(lines)
+            for problem in NOT_NOTED.findall(lines.decode(errors="replace")):
+                if (reason := MANIFEST_ID.sub("", problem)) != told:
+                    _say(f"edl: training goes on, and no checkpoint is committed: {problem}")
+                    told = reason
+
+    def _master_said(self, since: int) -> bytes:
+        """Whole lines of its log from this offset on."""
+        with suppress(OSError), self._log("master").open("rb") as log:  # somebody may have cleared it away
+            log.seek(since)
+            news = log.read()
+            return news[: news.rfind(b"\n") + 1]
+        return b""
+
     def stop(self) -> None:
+        if self._teller.is_alive():  # not in a forked child
+            self._is_over.set()
+            self._teller.join(STOP_S)
         for _, child in reversed(self._children):
             child.terminate()
         deadline_s = monotonic() + STOP_S
