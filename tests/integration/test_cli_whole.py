@@ -53,6 +53,7 @@ def test_a_job_loses_a_trainer_and_its_master_and_ends_whole(tmp_path):
             for pod in ("rows-trainer-0", "rows-master-0"):
                 pid = json.loads(edl("get", f"pod/{pod}", "-o", "json", run=run))["status"]["pid"]
                 os.kill(pid, signal.SIGKILL)
+            (tmp_path / "haste").touch()
             edl("wait", "--for=condition=Completed", "tj/rows", "--timeout", "100s", run=run, deadline_s=DEADLINE_S)
             output, _ = process.communicate(timeout=DEADLINE_S)
             assert process.returncode == 0, output
@@ -78,6 +79,7 @@ def test_a_job_outlives_its_etcd_and_the_process_that_keeps_it(tmp_path, killed)
             run = Path(process.stdout.readline().removeprefix("run folder: ").strip())
             wait_for(run, lambda job: (job["status"]["progress"] or {}).get("done", 0) > 0)
             os.kill(pid_of_keeper(run) if killed == "keeper" else pid_of_server(run), signal.SIGKILL)
+            (tmp_path / "haste").touch()
             output, _ = process.communicate(timeout=DEADLINE_S)
         finally:
             process.kill()

@@ -1,11 +1,13 @@
 """A trainer for tests: counts each row once an epoch in a table on the parameter servers, slowly enough to be killed.
 
-In the end every counter is exactly the number of epochs (the ledger); the final-save hook says so.
+Once a file `haste` stands in its folder, no batch takes time.  In the end every counter is exactly the number of epochs
+(the ledger); the final-save hook says so.
 """
 
 import os
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -27,4 +29,5 @@ with edl.open() as session:
         table.pull()
         table.push({"ledger": np.bincount(batch.indices, minlength=SIZE)})
         batch.done()
-        time.sleep(0.02)
+        if not Path("haste").exists():
+            time.sleep(0.5)
