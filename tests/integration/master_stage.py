@@ -33,7 +33,7 @@ from master.api.positions import EMPTY, PositionSet
 from master.api.proof import Prover
 from master.api.status import JobStatus
 
-BUDGET_S = 30.0
+BUDGET_S = 90.0
 JOB = "digits"
 
 
@@ -187,7 +187,7 @@ async def leads(master: MasterProcess, *, token: str = "") -> bool:
     return True
 
 
-async def until(condition, budget_s=20.0):
+async def until(condition, budget_s=90.0):
     """The condition is asked again until it holds: what happens in another process cannot be awaited."""
     async with asyncio.timeout(budget_s):
         while not await condition():  # noqa: ASYNC110

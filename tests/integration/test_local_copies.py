@@ -39,7 +39,7 @@ spec:
         containers:
         - name: trainer
           command: [PYTHON, PROGRAM, --diaries, diaries, --haste, haste, --size, "400", --epochs, "20",
-                    --batch-size, "8", --buckets, "COUNT", --step-s, "0.2"]
+                    --batch-size, "8", --buckets, "COUNT", --step-s, "0.5"]
           resources: {requests: {cpu: 1, memory: 64Mi}}
   parameterServer:
     minReplicas: 2
@@ -114,6 +114,7 @@ def check_counters(run):
 
 
 @pytest.mark.usefixtures("etcd_binary")
+@pytest.mark.timeout(600)
 async def test_one_server_after_the_other_is_killed_and_nothing_is_done_again(tmp_path):
     """The second loss finds the copies that were made anew after the first one."""
     (tmp_path / "diaries").mkdir()
