@@ -9,11 +9,11 @@ from tests.chaos.stage import JobShape, chaos_stage
 
 FAULTS = 12
 SEED = 20
-NO_NEW_FAULTS_AFTER_S = 55.0
+NO_NEW_FAULTS_AFTER_S = 200.0  # on a slow machine; others are through with them in one
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 async def test_a_dozen_faults_lose_and_repeat_nothing(tmp_path):
     """Trainers, servers, masters and etcd members killed, paused and drained: every checkpoint is exact (M1 to M9)."""
     lines = []
