@@ -17,11 +17,21 @@ MOST_KEYS: Final = 64
 MOST_BYTES: Final = 8 * 1024**2
 LEAST_BYTES: Final = 1024**2
 WINDOW_S: Final = 2.0
+FREE_KEYS: Final = 10_000
+KEYS_OF_A_JOB: Final = 16
+"""Of all jobs on average, before somebody looks: an empty key takes 86 bytes of etcd's file and some 480 of its memory,
+which ends long before the quota does.
+"""
 
 
 def is_pressed(size: EtcdSize) -> bool:
     """Whether etcd fills: three quarters of its quota are what is left to find out who fills it."""
     return size.is_full or size.used_bytes >= size.quota_bytes // 4 or size.file_bytes >= size.quota_bytes // 2
+
+
+def are_many(keys: int, *, jobs: int) -> bool:
+    """Whether there are more keys than the masters of so many jobs write."""
+    return keys > max(FREE_KEYS, KEYS_OF_A_JOB * jobs)
 
 
 def is_defragmentation_due(size: EtcdSize) -> bool:

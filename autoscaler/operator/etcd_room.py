@@ -1,8 +1,9 @@
 """Keeps room in EDL's own etcd: one job that fills it stops the commits of all, until it is found (ADR 0165, A11).
 
-While etcd has room nothing is done but to ask for its size.  Once it fills, each job's prefix is looked at, history is
-compacted, and what jobs write is watched until the next round.  Who took more than its due is barred: its user has no
-rights any more, what no master writes is deleted, its job is given up.  Then files are defragmented and the alarm ends.
+While etcd has room nothing is done but to ask for its size and the number of keys.  Once it fills, or there are more
+keys than masters write, each job's prefix is looked at, history is compacted, and what jobs write is watched until
+the next round.  Who took more than its due is barred: its user has no rights any more, what no master writes is
+deleted, its job is given up.  Then files are defragmented and the alarm ends.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from autoscaler.errors import ClusterError
 from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.etcd_bounds import (
+    FREE_KEYS,
     MOST_KEYS,
     WINDOW_S,
+    are_many,
     is_defragmentation_due,
     is_pressed,
     may_disarm,
@@ -26,10 +30,13 @@ from autoscaler.operator.etcd_bounds import (
     over_written,
 )
 from autoscaler.operator.metrics import Metrics
+from autoscaler.side_by_side import each
 from master.errors import MasterError
 from master.store.etcd.upkeep import EtcdSize, EtcdUpkeep
 
 LOOK_EVERY_S: Final = 2.0
+_AT_ONCE: Final = 16
+"""Jobs that are looked at: one after the other a thousand of them take half a minute where etcd is flooded."""
 
 log = logging.getLogger(__name__)
 
@@ -63,15 +70,20 @@ class EtcdRoom:
         Raises ClusterError, MasterError.
         """
         size = await self._size(upkeep)
-        was_pressed, self._is_pressed = self._is_pressed, is_pressed(size)
-        if not self._accounts.settings.keeps_room or not self._is_pressed:
+        if not self._accounts.settings.keeps_room:
+            return False
+        keys = await upkeep.keys()
+        names = await self._accounts.names() if is_pressed(size) or keys > FREE_KEYS else ()
+        was_pressed, self._is_pressed = self._is_pressed, is_pressed(size) or are_many(keys, jobs=len(names))
+        if not self._is_pressed:
             return False
         if not was_pressed:
-            used = (size.used_bytes, size.file_bytes, size.quota_bytes)
-            log.warning("etcd fills: %d bytes are used, its file has %d, its quota is %d", *used)
-        names = await self._accounts.names()
+            used = (keys, size.used_bytes, size.file_bytes, size.quota_bytes)
+            log.warning("etcd fills: %d keys, %d bytes are used, its file has %d, its quota is %d", *used)
         most = most_bytes(size, len(names))
-        standing = {name: await upkeep.standing(name, most_keys=MOST_KEYS, most_bytes=most) for name in names}
+        look = partial(upkeep.standing, most_keys=MOST_KEYS, most_bytes=most)
+        found = await each((partial(look, name) for name in names), at_once=_AT_ONCE)
+        standing = dict(zip(names, found, strict=True))
         await self._bar(upkeep, over_standing(standing, most_bytes=most), most)
         await self._make_room(upkeep)
         written = await upkeep.written(window_s=WINDOW_S, most_bytes=most_written(size))

@@ -10,6 +10,7 @@ import pytest
 
 from autoscaler.errors import PermanentError
 from autoscaler.operator.accounts import Accounts
+from autoscaler.operator.etcd_bounds import FREE_KEYS, is_pressed
 from autoscaler.operator.etcd_room import EtcdRoom
 from autoscaler.operator.metrics import Metrics
 from master.errors import StoreUnavailableError
@@ -176,6 +177,32 @@ async def test_nobody_is_barred_while_etcd_has_room(stage):
         await ask("KV", "Range", rpc.RangeRequest(key=b"/", revision=first.header.revision - 50))
     await upkeep.close()
     await store.close()
+
+
+async def test_job_whose_keys_fill_no_file_but_memory_is_barred(stage):
+    """Millions of empty keys took what etcd may have of memory, for good, where a tenth of its quota was used (A11)."""
+    job, other, barred = await stage.start("digits"), await stage.start("squares"), []
+    beside = stage.store(other, stage.credentials(other))
+    assert isinstance(await beside.commit(await first_write(beside)), Committed)
+    room = EtcdRoom(stage.accounts, barred=lambda name, words: barred.append(name), metrics=Metrics())
+    upkeep = EtcdUpkeep(stage.config)
+    await fill(stage, job, [(f"{number:x}", b"") for number in range(FREE_KEYS)])
+    assert not is_pressed(await upkeep.size())
+    async with asyncio.timeout(60):
+        while not barred:
+            with suppress(StoreUnavailableError):  # on a busy machine
+                await room.look(upkeep)
+    assert set(barred) == {stage.credentials(job).user}
+    assert await upkeep.keys() < 20
+    assert (await beside.read((beside.keys.head,))).try_value(beside.keys.head) == b"1"
+    for one in (upkeep, beside):
+        await one.close()
+
+
+async def first_write(store):
+    """Of a master that has just come to lead."""
+    leadership = await store.try_lead(holder="a", ttl_s=60)
+    return Transaction(term=leadership.term, writes=(Put(store.keys.head, b"1"),))
 
 
 async def test_of_a_job_with_very_many_keys_one_page_is_read(stage):

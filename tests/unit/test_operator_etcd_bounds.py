@@ -7,9 +7,12 @@ from autoscaler.clusters.kubernetes.building.names import store_name
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.accounts import ADMIN_PASSWORD_FILE, ADMIN_USER, KEEPS_ROOM, read_account_settings
 from autoscaler.operator.etcd_bounds import (
+    FREE_KEYS,
+    KEYS_OF_A_JOB,
     LEAST_BYTES,
     MOST_BYTES,
     MOST_KEYS,
+    are_many,
     is_defragmentation_due,
     is_pressed,
     may_disarm,
@@ -47,6 +50,13 @@ def size(used, file, *, is_full=False, quota=QUOTA):
 )
 def test_etcd_is_looked_at_before_it_is_full(now, pressed, defragment, disarm):
     assert (is_pressed(now), is_defragmentation_due(now), may_disarm(now)) == (pressed, defragment, disarm)
+
+
+def test_more_keys_than_masters_write_are_looked_at():
+    """However many jobs there are; what masters write is below."""
+    assert len(JobKeys("a").known) < KEYS_OF_A_JOB < MOST_KEYS
+    assert [are_many(FREE_KEYS + more, jobs=1) for more in (0, 1)] == [False, True]
+    assert [are_many(1000 * KEYS_OF_A_JOB + more, jobs=1000) for more in (0, 1)] == [False, True]
 
 
 def test_all_jobs_together_have_half_of_the_quota_at_most():

@@ -87,6 +87,11 @@ class EtcdUpkeep:
             revision=max(one.header.revision for one in statuses),
         )
 
+    async def keys(self) -> int:
+        """How many all jobs have together."""
+        request = rpc.RangeRequest(key=JOBS.encode(), range_end=prefix_end(JOBS), count_only=True)
+        return int((await self._keys("Range", request)).count)
+
     async def standing(self, job: str, *, most_keys: int, most_bytes: int) -> Standing:
         """What the job has.  Of more keys than `most_keys` one page is read, of others a page beyond `most_bytes`."""
         prefix = JobKeys(job).prefix
