@@ -99,6 +99,7 @@ def test_identity_is_read_back_from_its_secrets():
         lambda secrets: secrets[1]["data"].update({"tls.crt": "bm90IGEgY2VydA=="}),
         lambda secrets: secrets[1]["data"].update({"tls.crt": "not base64"}),
         lambda secrets: secrets[2]["data"].update({"token": "b3RoZXI="}),
+        lambda secrets: [secret["data"].update({"token": "b3Ro" * 10_000}) for secret in secrets[1:]],
         lambda secrets: secrets[1]["data"].update(secrets_of(JOB, issue(JOB, NOW), SETTINGS.etcd)[1]["data"]),
     ],
 )

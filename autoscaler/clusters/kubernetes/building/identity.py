@@ -58,6 +58,9 @@ _LONGEST_CERTIFICATE: Final = 4096
 _LONGEST_KEY: Final = 512
 """Bytes of PEM; those that are issued here have some 800 and 241.  Reading a key of tens of kilobytes takes hours."""
 
+_LONGEST_TOKEN: Final = 256
+"""Characters; ours has 43.  It is kept for each job, and a Secret holds a megabyte."""
+
 _PASSWORD_BYTES: Final = 32
 _PASSWORD: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of so many bytes in URL-safe base64: what users wrote is not ours
 
@@ -121,7 +124,8 @@ def read_identity(authority: Raw, member: Raw, master: Raw) -> Identity | None:
             _key_of(pair)
     except (KeyError, ValueError, TypeError, BadBase64Error, InvalidSignature):
         return None
-    is_whole = bool(identity.token) and _of(master, TOKEN) == identity.token.encode()
+    is_ours = 0 < len(identity.token) <= _LONGEST_TOKEN
+    is_whole = is_ours and _of(master, TOKEN) == identity.token.encode()
     return identity if is_whole else None
 
 
