@@ -68,6 +68,18 @@ def test_without_a_list_masters_of_every_namespace_reach_etcd():
     assert not lets(peers_of(values, "edl-etcd", "ingress", ETCD_PORT), namespace="anywhere", pod=OURS)
 
 
+@pytest.mark.parametrize(
+    "chosen", [[], [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "watch"}}}]]
+)
+def test_only_who_is_named_reads_metrics_of_etcd(chosen):
+    """It makes the page for whoever asks: a stranger who asked without end held up the commits of all jobs."""
+    peers = peers_of(
+        {"etcd": {"enabled": True}, "networkPolicy": {"etcdMetricsFrom": chosen}}, "edl-etcd", "ingress", 2381
+    )
+    assert peers == chosen
+    assert peers_of({"etcd": {"enabled": True}}, "edl-etcd", "ingress", 2381) == []
+
+
 @pytest.mark.parametrize("namespaces", [[], ["research"]])
 def test_the_masters_monitor_finds_masters_at_their_port(namespaces):
     values = {"namespaces": namespaces, "metrics": {"podMonitor": {"enabled": True}}}

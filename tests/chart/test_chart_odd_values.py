@@ -78,6 +78,7 @@ TAKEN = [
     ("imagePullSecrets", ["x"]),
     ("namespaces", ["kube-system"]),
     ("networkPolicy.metricsFrom", []),
+    ("networkPolicy.etcdMetricsFrom", []),
     ("networkPolicy.jobNamespaces", ["nope"]),
     ("etcd.external.endpoints", ["http://x:2379"]),
     ("global", {}),
