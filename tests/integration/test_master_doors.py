@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 import sys
 import time
 import urllib.request
@@ -19,15 +18,19 @@ from master.api.hello import Hello
 from master.api.identities import DatasetSpec, Role
 from master.api.status import JobPhase, JobStatus
 from tests.integration.certificates import Authority
-from tests.integration.master_stage import JOB, MasterProcess, Member, Sharder, ask_status, running, serving, until
+from tests.integration.master_stage import (
+    JOB,
+    MasterProcess,
+    Member,
+    Sharder,
+    ask_status,
+    free_port,
+    running,
+    serving,
+    until,
+)
 
 DATASET = DatasetSpec(name="digits", size=500, epochs=2, batch_size=10)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 async def test_metrics_follow_the_convention(tmp_path):
@@ -55,7 +58,7 @@ PROBLEMS = ("training", "checkpoints", "store", "moves")
 
 
 def read_page(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
         return page.read().decode()
 
 
@@ -90,7 +93,7 @@ async def test_a_member_that_was_stopped_is_missed(tmp_path):
             async def is_missed():
                 return not (await ask_status(master.address)).members[0].is_connected
 
-            await until(is_missed, budget_s=22)
+            await until(is_missed)
         finally:
             member.kill()
             await member.wait()
@@ -105,7 +108,7 @@ async def status_over_tls(address, trusted, own) -> JobStatus:
     )
     async with grpc.aio.secure_channel(address, credentials, options=CLIENT_OPTIONS) as channel:
         request = master_pb2.StatusRequest(hello=encode_hello(Hello(job=JOB)))
-        reply = await master_pb2_grpc.MasterStub(channel).Status(request, timeout=5)
+        reply = await master_pb2_grpc.MasterStub(channel).Status(request, timeout=60)
         return decode_document(JobStatus, reply.job_status_json)
 
 

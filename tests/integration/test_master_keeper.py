@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 
-BUDGET_S = 60.0
+from tests.integration.etcd_guarded import PATIENT
+
+BUDGET_S = 100.0
+LONG_TTL_S = "600"  # nobody who waits for the end of such a lease is in time
 NAME = "digits-master-0"
 
 
 class Container:
     """The processes of `python -m master.keeper`, and what they wrote."""
 
-    def __init__(self, folder, etcd, **more):
+    def __init__(self, folder, etcd, program=("-m", "master.keeper"), **more):
         self.log = folder / "log"
         environment = os.environ | {
             "EDL_JOB": "digits",
@@ -28,7 +31,7 @@ class Container:
             **more,
         }
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen([sys.executable, "-m", "master.keeper"], env=environment, stderr=log)
+            self.process = subprocess.Popen([sys.executable, *program], env=environment, stderr=log)
 
     @property
     def masters(self):
@@ -46,7 +49,7 @@ class Container:
 
     async def until_stands_by(self, times):
         """So many have stood by so far."""
-        await self.until(lambda: self.log.read_text().count("stands by") == times, "one that stands by")
+        await self.until(lambda: self.log.read_text().count("stands by") >= times, "one that stands by")
 
     async def wait(self):
         return await asyncio.to_thread(self.process.wait, BUDGET_S)
@@ -79,16 +82,14 @@ def is_gone(pid):
 
 async def test_a_master_that_dies_is_followed_in_its_container(start, etcd, open_store):
     """Again and again, under the same name, without waiting for the lease; then both end in order with it."""
-    store, container, term = open_store(etcd, job="digits"), start(), 0
+    store, container, term = open_store(etcd, job="digits", **PATIENT), start(EDL_LEADER_TTL_S=LONG_TTL_S), 0
     for stood_by in (1, 2):
         leader = await leader_after(store, term)
         term = leader.term
         await container.until_stands_by(stood_by)
         first, second = container.masters
         os.kill(first, signal.SIGKILL)
-        begun_s = time.monotonic()
         following = await leader_after(store, term)
-        assert time.monotonic() - begun_s < 5.0  # a lease is 6 s
         assert following.holder == leader.holder
         assert second in container.masters
     await container.until_stands_by(3)
@@ -101,7 +102,7 @@ async def test_a_master_that_dies_is_followed_in_its_container(start, etcd, open
 
 async def test_a_master_that_is_stopped_is_left_to_whoever_asks_it(start, etcd, open_store):
     """It is not dead: nobody takes over, and it goes on when it wakes up."""
-    store, container = open_store(etcd, job="digits"), start()
+    store, container = open_store(etcd, job="digits", **PATIENT), start(EDL_LEADER_TTL_S=LONG_TTL_S)
     leader = await leader_after(store, 0)
     await container.until_stands_by(1)
     first, second = container.masters
@@ -115,7 +116,7 @@ async def test_a_master_that_is_stopped_is_left_to_whoever_asks_it(start, etcd, 
 
 async def test_masters_end_with_whoever_keeps_them(start, etcd, open_store):
     """Killed with SIGKILL, as by a runtime that ends the container."""
-    store, container = open_store(etcd, job="digits"), start()
+    store, container = open_store(etcd, job="digits", **PATIENT), start()
     await leader_after(store, 0)
     await container.until_stands_by(1)
     both = container.masters
@@ -131,8 +132,12 @@ async def test_what_another_start_cannot_mend_ends_the_container(start):
 
 
 async def test_masters_that_die_one_after_another_end_the_container(start):
-    """A kubelet restarts it with pauses of its own: five deaths in a minute are something else than bad luck."""
-    container = start()
+    """A kubelet restarts it with pauses of its own: five deaths in a minute are something else than bad luck.
+
+    Here they are so within any time: a busy machine needs more than a minute to start six masters.
+    """
+    program = "from master import keeper; keeper.DEATHS_WITHIN_S = 1e9; raise SystemExit(keeper.main())"
+    container = start(program=("-c", program))
     for stood_by in range(1, 5):
         await container.until_stands_by(stood_by)
         os.kill(container.masters[0], signal.SIGKILL)

@@ -8,10 +8,10 @@ import pytest
 
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.masters import Door, Masters
-from tests.integration.master_stage import JOB, MasterProcess, running, serving, until_it_leads
+from tests.integration.master_stage import JOB, MasterProcess, free_port, running, serving, until_it_leads
 from tests.integration.sdk_stage import Job
-from tests.integration.test_master_doors import free_port, read_page
-from tests.integration.test_servers_resized import check_ledger
+from tests.integration.test_master_doors import read_page
+from tests.integration.test_servers_resized import check_ledger, hurry, paused
 
 SIZE, EPOCHS, BATCH = 4000, 3, 20
 ODD = 4  # buckets: one for each class of sizes and loads
@@ -62,6 +62,12 @@ async def test_who_may_not_see_the_status_may_not_ask_for_servers(tmp_path):
 # ---- take-overs -----------------------------------------------------------------------------------------------------
 
 
+def is_even(progress, ordinals):
+    """These servers have all buckets, as many each as may be, and none is on its way."""
+    held = {ordinal: count for ordinal, count in progress.buckets if count}
+    return set(held) == ordinals and max(held.values()) - min(held.values()) <= ODD and not progress.moving
+
+
 class Resized(Job):
     """A job on etcd, whose master may die and come back."""
 
@@ -71,14 +77,13 @@ class Resized(Job):
             servers=2,
             EDL_MAX_SERVERS="3",
             EDL_ETCD_ENDPOINTS=",".join(etcd.endpoints),
-            EDL_LEADER_TTL_S="3",
             EDL_CHECKPOINT_EVERY_S="0.5",
             EDL_GRACE_S="40",
         )
         self.out = folder / "out.npz"
 
     def begin(self):
-        arguments = ("--size", SIZE, "--epochs", EPOCHS, "--batch-size", BATCH, "--pause-s", "0.02", "--dense")
+        arguments = ("--size", SIZE, "--epochs", EPOCHS, "--batch-size", BATCH, *paused(self, 0.3), "--dense")
         self.trained = self.trainer(0, "ledger.py", *arguments, "--out", self.out)
         self.wait_until(lambda progress: progress.committed > 0, "the first commit")
 
@@ -91,16 +96,25 @@ class Resized(Job):
 
         def found():
             progress = asyncio.run(look())
-            return progress is not None and condition(progress)
+            return progress if progress is not None and condition(progress) else None
 
-        self.wait_for(found, what)
+        return self.wait_for(found, what)
 
     def wait_until_even(self, ordinals):
-        def is_even(progress):
-            held = {ordinal: count for ordinal, count in progress.buckets if count}
-            return set(held) == ordinals and max(held.values()) - min(held.values()) <= ODD and not progress.moving
+        self.wait_until(lambda progress: is_even(progress, ordinals), f"buckets on the servers {sorted(ordinals)}")
 
-        self.wait_until(is_even, f"buckets on the servers {sorted(ordinals)}")
+    def stop_third_amid_moves(self):
+        """A third server, which stands still while buckets are on their way to it: not all have come before."""
+        while True:
+            self.want(3)
+            third = self.server(2)
+            self.wait_until(lambda progress: progress.servers == 3, "the third server to enter")
+            third.send_signal(signal.SIGSTOP)
+            if self.wait_until(lambda progress: progress.moving or is_even(progress, {0, 1, 2}), "moves").moving:
+                return third
+            third.send_signal(signal.SIGCONT)
+            self.want(2)
+            assert self.wait_for_exit(third) == 0
 
     def want(self, count):
         def is_answered():
@@ -109,9 +123,11 @@ class Resized(Job):
 
         self.wait_for(is_answered, f"{count} servers to be wanted")
 
-    def replace_master(self):
+    def replace_master(self, stopped):
+        """By one that leads; who stood still meanwhile goes on as soon as the first one is dead."""
         self.processes[0].kill()
         self.processes[0].wait()
+        stopped.send_signal(signal.SIGCONT)
         command = [sys.executable, "-m", "master"]
         settings = {"EDL_SERVERS": "2", "EDL_LISTEN": self.address, "EDL_CHECK_INVARIANTS": "1"}
         self.processes[0] = self.start("master", command, **settings)
@@ -134,15 +150,10 @@ async def test_a_master_that_dies_while_a_server_joins_is_followed_by_one_that_g
     """The target stands still, so buckets are on their way for sure; nobody is rolled back, counters are exact."""
 
     def resize():
-        job.want(3)
-        third = job.server(2)
-        job.wait_until(lambda progress: progress.servers == 3, "the third server to enter")
-        third.send_signal(signal.SIGSTOP)
-        job.wait_until(lambda progress: progress.moving, "a bucket on its way")
-        job.replace_master()
-        third.send_signal(signal.SIGCONT)
+        job.replace_master(job.stop_third_amid_moves())
         job.wait_until(lambda progress: progress.servers_wanted == 3, "the number to be known")
         job.wait_until_even({0, 1, 2})
+        hurry(job).touch()
         assert job.wait_for_exit(job.trained) == 0
         check_ledger(job, [job.out], EPOCHS)
 
@@ -160,10 +171,10 @@ async def test_a_master_that_dies_while_a_server_is_emptied_is_followed_by_one_t
         job.processes[1].send_signal(signal.SIGSTOP)
         job.want(2)
         job.wait_until(lambda progress: progress.moving, "a bucket on its way")
-        job.replace_master()
-        job.processes[1].send_signal(signal.SIGCONT)
+        job.replace_master(job.processes[1])
         job.wait_until_even({0, 1})
         assert job.wait_for_exit(third) == 0
+        hurry(job).touch()
         assert job.wait_for_exit(job.trained) == 0
         check_ledger(job, [job.out], EPOCHS)
 

@@ -31,9 +31,23 @@ async def master(tmp_path):
         yield process
 
 
+class Together(Sharder):
+    """Trains nothing before the other one has a lease as well."""
+
+    def __init__(self, both_have_begun):
+        super().__init__(DATASET)
+        self._begun = both_have_begun
+
+    async def train(self, lease):
+        if self._begun:
+            await self._begun.wait()
+            self._begun = None
+
+
 async def test_two_trainers_share_a_job_to_its_end(master):
     """Every position is trained once, END comes only when all is committed, and the folder proves it (M1, M3)."""
-    trainers = [Sharder(DATASET, pause_s=0.002) for _ in range(2)]
+    both_have_begun = asyncio.Barrier(2)
+    trainers = [Together(both_have_begun) for _ in range(2)]
     await asyncio.gather(*(trainer.run(master.address) for trainer in trainers))
     acked = [positions for trainer in trainers for positions in trainer.trained]
     assert union(acked) == DATASET.everything

@@ -88,7 +88,8 @@ async def test_who_holds_the_masters_port_learns_nothing_of_a_trainer(answer, mo
     async with impostor(answer) as (taking, address):
         trainer = Trainer()
         trainer.channel.connect(Address(target=address, hello=Hello(job=JOB), token=TOKEN))
-        assert await asyncio.to_thread(trainer.broken.wait, 20)
+        assert await asyncio.to_thread(trainer.broken.wait, 60)
+        assert await asyncio.to_thread(taking.called.wait, 60)  # an attempt may be over before it has come there
         await asyncio.to_thread(trainer.channel.close, farewell_s=0.0)
         assert taking.metadata
         assert TOKEN not in str(taking.metadata)
@@ -119,7 +120,7 @@ async def test_a_strangers_large_messages_are_not_read(tmp_path, method):
         before = memory_of(master._process.pid)
         async with grpc.aio.insecure_channel(master.address, options=CLIENT_OPTIONS) as channel:
             call = channel.unary_unary(method)
-            codes = await asyncio.gather(*(code_of(call(LARGE, timeout=20)) for _ in range(6)))
+            codes = await asyncio.gather(*(code_of(call(LARGE, timeout=120)) for _ in range(6)))
         assert set(codes) == {grpc.StatusCode.UNAUTHENTICATED}
         assert memory_of(master._process.pid) - before < 100
         await until_it_leads(master, token=TOKEN)

@@ -11,9 +11,9 @@ import pytest
 
 from autoscaler.operator.health import State, health_pages
 from autoscaler.operator.settings import Address
+from master.api import pages as module
 from master.api.pages import Kept, Page, listen_at, serving
-from tests.integration.master_stage import MasterProcess, ask_status, running, until, until_it_leads
-from tests.integration.test_master_doors import free_port
+from tests.integration.master_stage import MasterProcess, ask_status, free_port, running, until, until_it_leads
 from tests.integration.test_master_strangers import count
 
 pytestmark = pytest.mark.usefixtures("many_descriptors")
@@ -31,7 +31,7 @@ async def strangers(port, count, said):
 
     async def come():
         with suppress(OSError, TimeoutError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
             writers.append(writer)
             writer.write(said)
@@ -49,7 +49,7 @@ async def get(port, path, *, method="GET"):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             answer = await reader.read()
     finally:
         writer.close()
@@ -81,11 +81,12 @@ async def health(render=lambda: b"edl 1\n"):
 
 
 @pytest.mark.parametrize("said", [b"", HALF, WHOLE], ids=["silent", "half a request", "reads no answer"])
-async def test_strangers_at_the_operators_port_keep_no_probe_out(said):
+async def test_strangers_at_the_operators_port_keep_no_probe_out(said, monkeypatch):
     """They kept every descriptor that the operator could have, so that the kubelet killed it."""
+    monkeypatch.setattr(module, "_ANSWER_WITHIN_S", 1000.0)  # else all of them were over anyway, after a while
     async with health(render=lambda: LARGE) as port, strangers(port, 300, said):
         assert await get(port, "/healthz") == ("HTTP/1.1 200 OK", b"ok\n")
-        await until(lambda: holds_few(port), budget_s=10.0)  # within 15 s all of them are over anyway
+        await until(lambda: holds_few(port))
 
 
 async def holds_few(port):
@@ -135,10 +136,11 @@ async def test_whatever_a_stranger_says_ends_its_own_connection_only(said, statu
     async with health() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(said)
-        writer.write_eof()
         answer = b""
+        with suppress(OSError):
+            writer.write_eof()
         with suppress(ConnectionError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 answer = await reader.read()
         writer.close()
         assert answer.split(b"\r\n")[0] == status
@@ -150,7 +152,7 @@ async def test_a_large_page_comes_whole():
     body = os.urandom(3 << 20)
     async with serving(listening := listen_at("127.0.0.1", 0), {"/": lambda: Page(body=body)}):
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-        assert await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=10).read()) == body
+        assert await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read()) == body
 
 
 async def test_a_page_that_cannot_be_made_is_told_in_the_log(caplog):
