@@ -12,7 +12,7 @@ import pytest
 from master.etcd_server.build import CHECKOUT
 from tests.side_by_side import Part, SideBySide, parts
 
-DEADLINE_S = 20.0
+DEADLINE_S = 100.0
 
 
 def python(name, program, **more):
@@ -56,30 +56,32 @@ def test_verdict(codes, verdict):
 
 
 def test_what_a_part_leaves_behind_is_ended():
-    """Its output would stay open for a minute."""
+    """Its output would stay open for many minutes."""
     program = """
         import subprocess, sys
-        left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
         print("left", left.pid)
     """
-    began_s = time.monotonic()
     code, lines = run(python("one", program))
     assert code == 0
     pid = next(int(line.split()[-1]) for line in lines if "left" in line)
     wait_until(lambda: not is_alive(pid))
-    assert time.monotonic() - began_s < DEADLINE_S
 
 
 NICENESS = """
     import os, pathlib, time
     def niceness(of=0):
         return os.getpriority(os.PRIO_PROCESS, of)
-    until_s = time.monotonic() + 10
-    while niceness() < min(niceness(os.getppid()) + {lower}, 19) and time.monotonic() < until_s:
-        time.sleep(0.01)  # it is set once the process runs
-    time.sleep(0.2)  # and its session's after that
-    group = pathlib.Path("/proc/self/autogroup")
-    print("nice", niceness(), group.read_text().split()[-1] if group.exists() else "none")
+    def groups_niceness():
+        group = pathlib.Path("/proc/self/autogroup")
+        return group.read_text().split()[-1] if group.exists() else "none"
+    wanted = min(niceness(os.getppid()) + {lower}, 19)
+    def is_set():
+        return niceness() >= wanted and groups_niceness() in ("none", str(wanted))
+    until_s = time.monotonic() + 60
+    while {lower} and not is_set() and time.monotonic() < until_s:
+        time.sleep(0.01)  # it is set once the process runs, and its session's after that
+    print("nice", niceness(), groups_niceness())
 """
 
 
@@ -96,19 +98,21 @@ TIDY = """
     import os, time
     try:
         print("pid", os.getpid(), flush=True)
-        time.sleep(60)
+        time.sleep(1000)
     finally:
         print("tidied", flush=True)
 """
 STUBBORN = """
     import os, signal, time
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, lambda *_: os.write(1, b"not now\\n"))
     print("pid", os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(1000)
 """
 OWNER = """
     import sys
+    from tests import side_by_side
     from tests.side_by_side import Part, SideBySide
+    side_by_side.LEAVE_BUDGET_S = 1000.0
     these = [Part(name=name, command=(sys.executable, "-c", sys.argv[1])) for name in "ab"]
     sys.exit(SideBySide(lambda line: print(line, flush=True)).run(these))
 """
@@ -135,9 +139,9 @@ def test_interrupted_parts_tidy_up_and_are_gone(number):
 def test_a_second_interrupt_ends_those_that_do_not_heed_the_first():
     owner, pids = start(STUBBORN)
     with owner:
-        for _ in range(2):
-            owner.send_signal(signal.SIGINT)
-            time.sleep(0.5)  # two that are pending at once would be one
+        owner.send_signal(signal.SIGINT)
+        assert all("not now" in owner.stdout.readline() for _ in pids)  # two that are pending at once would be one
+        owner.send_signal(signal.SIGINT)
         owner.communicate(timeout=DEADLINE_S)
     assert owner.returncode == 130
     assert not any(is_alive(pid) for pid in pids)
