@@ -136,8 +136,8 @@ async def serving(master: MasterProcess):
 class Member:
     """One stream.  `say` and `hear` are all there is."""
 
-    def __init__(self, address: str, *, token: str = "", hello: Hello | None = None) -> None:
-        self._channel = grpc.aio.insecure_channel(address, options=CLIENT_OPTIONS)
+    def __init__(self, address: str, *, token: str = "", hello: Hello | None = None, options=CLIENT_OPTIONS) -> None:
+        self._channel = grpc.aio.insecure_channel(address, options=options)
         self._stub = master_pb2_grpc.MasterStub(self._channel)
         self._prover = Prover(token=token, job=JOB)
         self._call = self._connect()
