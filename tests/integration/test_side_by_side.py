@@ -109,12 +109,13 @@ STUBBORN = """
     time.sleep(1000)
 """
 OWNER = """
+    import os
     import sys
     from tests import side_by_side
     from tests.side_by_side import Part, SideBySide
     side_by_side.LEAVE_BUDGET_S = 1000.0
     these = [Part(name=name, command=(sys.executable, "-c", sys.argv[1])) for name in "ab"]
-    sys.exit(SideBySide(lambda line: print(line, flush=True)).run(these))
+    sys.exit(SideBySide(lambda line: os.write(1, f"{line}\\n".encode())).run(these))
 """
 
 
