@@ -116,11 +116,11 @@ async def live(tmp_path, others):
                 ask(name, lambda name=name: cluster.delete_job(name))
             await wait_until(cluster, lambda: not keeping.done(), "the loop")
             assert not told(cluster, "InternalError", "honest")
-            wrong = {one.object.partition("/")[2] for one in cluster.recorder.events if one.reason == "InternalError"}
-            return asked | set(map(job_of, wrong))
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
+    wrong = {one.object.partition("/")[2] for one in cluster.recorder.events if one.reason == "InternalError"}
+    return asked | set(map(job_of, wrong))  # of the run's end too
 
 
 def plant(patch, planted, raised):
