@@ -24,7 +24,6 @@ from tests.chaos.moves.points import CUT_STEPS, Met, Points
 from tests.chaos.moves.truth import Book, Truth
 
 START_BUDGET_S = 120.0
-MEET_BUDGET_S = 8.0
 SETTLE_BUDGET_S = 150.0  # of a machine that has much else to do
 END_BUDGET_S = 240.0
 LOOK_EVERY_S = 0.1
@@ -85,7 +84,9 @@ class Act:
     async def _under_a_cut(self, blow: Blow, order: Order) -> Landed | None:
         """The resize begins while somebody stands at a step of a cut."""
         self._points.arm(blow.step)
-        met = await self._points.meet(blow.step, budget_s=MEET_BUDGET_S, give_up=lambda: self._cast.is_over)
+        met = await self._points.meet(
+            blow.step, budget_s=self._cast.shape.meet_budget_s, give_up=lambda: self._cast.is_over
+        )
         self._give(order)
         if met is None:
             return None
@@ -96,7 +97,8 @@ class Act:
         self._points.arm(blow.step)
         await asyncio.sleep(0)  # others arm theirs before anything moves
         self._give(order)
-        met = await self._points.meet(blow.step, budget_s=MEET_BUDGET_S, give_up=self._given_up(order))
+        budget_s = self._cast.shape.meet_budget_s
+        met = await self._points.meet(blow.step, budget_s=budget_s, give_up=self._given_up(order))
         return await self._strike(blow, met, order) if met is not None else None
 
     async def _strike(self, blow: Blow, met: Met, order: Order) -> Landed | None:

@@ -51,6 +51,7 @@ class Shape(LedgerShape):
     reconnect_s: float = 1.0
     server_pause_s: float = 1.0  # about so long a server is stopped
     grace_s: float = 20.0
+    meet_budget_s: float = 8.0  # a step that nobody has reached by then is missed
     piece_bytes: int = PIECE_BYTES  # from which on a push is passed on to its backup as it comes
 
 

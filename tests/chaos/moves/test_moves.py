@@ -37,7 +37,7 @@ OF_COPIES = (
     (left_by(1), (kill(Victim.BACKUP, Step.PASSED), kill(Victim.MASTER, Step.ALONE), kill(Victim.ETCD, Step.RECRUIT))),
     (sized(3), (kill(Victim.TARGET, Step.SENT), stop(Victim.BOTH, Step.BACKED))),
 )
-SHAPE = Shape(epochs=24, step_s=0.1, checkpoint_every_s=0.5)
+SHAPE = Shape(epochs=24, step_s=0.3, checkpoint_every_s=0.5, meet_budget_s=60.0)
 NO_NEW_RESIZES_AFTER_S = 200.0
 
 

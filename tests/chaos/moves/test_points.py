@@ -123,12 +123,12 @@ async def test_one_process_stops_at_an_armed_step_and_goes_on_when_let_go(tmp_pa
     points = Points(tmp_path / "points")
     points.arm(Step.FREEZE)
     processes = [_started(points), _started(points)]
-    met = await points.meet(Step.FREEZE, budget_s=20.0, give_up=lambda: False)
+    met = await points.meet(Step.FREEZE, budget_s=120.0, give_up=lambda: False)
     other = next(process for process in processes if process.pid != met.pid)
-    assert await asyncio.to_thread(other.wait, 20) == 0
+    assert await asyncio.to_thread(other.wait, 120) == 0
     assert state_of(met.pid) == "T"
     points.release(met)
-    assert [await asyncio.to_thread(process.wait, 20) for process in processes] == [0, 0]
+    assert [await asyncio.to_thread(process.wait, 120) for process in processes] == [0, 0]
 
 
 async def test_a_step_that_nobody_reaches_is_given_up_and_not_armed_any_more(tmp_path):
@@ -136,7 +136,7 @@ async def test_a_step_that_nobody_reaches_is_given_up_and_not_armed_any_more(tmp
     points.arm(Step.UNDO)
     assert await points.meet(Step.UNDO, budget_s=0.0, give_up=lambda: False) is None
     points.arm(Step.HOLD)
-    assert await asyncio.to_thread(_started(points).wait, 20) == 0
+    assert await asyncio.to_thread(_started(points).wait, 120) == 0
 
 
 def test_the_deck_deals_one_blow_a_step_and_what_undoes_beside_an_undo():
