@@ -1,7 +1,9 @@
 """Why a job's pod ended by itself, and what follows.
 
 A trainer is judged after one more question to the job's master, since one that ends because the data has ended has not
-failed; so is a server that ended with 0, since its master may have let it go.  Each pod is judged once by one leader,
+failed; so is a server that ended with 0, since its master may have let it go.  Who waits for that question is answered
+by one together, once the master has rested: pods that end all the time cost no more of the operator than their master's
+answers may, and take no place that other jobs' are judged in (ADR 0190).  Each pod is judged once by one leader,
 which remembers its UID until it is gone.  The next one judges again what still stands, and the status does not count
 that (`status`): a crash can forget a failure, none is counted twice.
 """
@@ -13,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import Final
 
 from autoscaler.clusters.kubernetes.api.port import Raw
@@ -37,7 +40,10 @@ log = logging.getLogger(__name__)
 
 
 class Failures:
-    """`ask` brings a job's progress up to date; `wake` hears when a pod has been judged."""
+    """`ask` brings a job's progress up to date; `wake` hears when a pod has been judged.
+
+    `rest_s`: how long the job's master is to be left alone from now on.
+    """
 
     def __init__(
         self,
@@ -46,6 +52,7 @@ class Failures:
         ears: Ears,
         *,
         ask: Callable[[KubeJob], Awaitable[bool]],
+        rest_s: Callable[[KubeJob], float],
         clock: Callable[[], float],
         wake: Callable[[JobName], None],
         errors: JobErrors,
@@ -55,11 +62,15 @@ class Failures:
         self._hands = hands
         self._ears = ears
         self._ask = ask
+        self._rest_s = rest_s
         self._clock = clock
         self._wake = wake
         self._errors = errors
         self._judging: set[str] = set()  # UIDs
         self._turn = asyncio.Semaphore(AT_ONCE)
+        self._questions: dict[JobName, asyncio.Lock] = {}
+        self._moments = count()
+        self._asked_at: dict[JobName, int] = {}  # the moment at which the last question began
 
     def take(self, job: KubeJob, raw: Raw) -> None:
         """A pod has ended, and nobody told it to leave."""
@@ -101,6 +112,11 @@ class Failures:
             ),
         )
 
+    def forget(self, job: JobName) -> None:
+        """The job is gone."""
+        self._questions.pop(job, None)
+        self._asked_at.pop(job, None)
+
     async def close(self) -> None:
         """Judge nothing more."""
         for task in tuple(self.tasks):
@@ -113,13 +129,25 @@ class Failures:
 
     async def _judge(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd) -> None:
         try:
+            if role is Role.TRAINER or end.code == 0:
+                await self._hear(job)
             async with self._turn:
-                if role is Role.TRAINER or end.code == 0:
-                    await self._ask(job)
                 story = await self._story(job, raw, role, end)
             self._conclude(job, raw, role, end, story)
         except ClusterError as error:
             log.warning("the end of %s could not be judged: %s; tried again", end.pod, error)
+
+    async def _hear(self, job: KubeJob) -> None:
+        """Its master was asked how far it is, later than this was called."""
+        called_at = next(self._moments)
+        async with self._questions.setdefault(job.key, asyncio.Lock()):
+            if self._asked_at.get(job.key, -1) > called_at:
+                return
+            if (rest_s := self._rest_s(job)) > 0.0:
+                await asyncio.sleep(rest_s)
+            async with self._turn:
+                self._asked_at[job.key] = next(self._moments)
+                await self._ask(job)
 
     def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd, story: str) -> None:
         record, now_s = self._records.find(job), self._clock()

@@ -94,17 +94,27 @@ class Jobs:
         self._is_frozen = is_frozen
         self._errors = errors
         self._records = Records(ground, ears, clock=clock, offset_s=offset_s, wake=self.wake)
-        self.failures = Failures(self._records, hands, ears, ask=self.ask, clock=clock, wake=self.wake, errors=errors)
+        self.failures = Failures(
+            self._records,
+            hands,
+            ears,
+            ask=self.ask,
+            rest_s=lambda job: self._rested_at_s.get(job.key, 0.0) - self._clock(),
+            clock=clock,
+            wake=self.wake,
+            errors=errors,
+        )
         self._masters = MasterCount(hands, ears, clock=clock)
         self._awake: set[JobName] = set()
         self._news = asyncio.Event()
         self._look_at_s: dict[JobName, float] = {}
+        self._rested_at_s: dict[JobName, float] = {}  # until then its master is left alone
         self._sent_away_s: dict[str, float] = {}  # by UID, those of the last seconds
         self._rounds = Rounds(
             ask=self.ask,
             hang_up=lambda job: self._ask(job, ()),
             jobs=self._asked,
-            rest_s=lambda job: rest_after(self._reading_s(job), pods=len(self._ground.pods(job))),
+            rest_s=self._rest_s,
             clock=clock,
             errors=errors,
         )
@@ -190,6 +200,7 @@ class Jobs:
         record = self._records.find(job)
         if record is None:
             return False
+        self._rested_at_s[job.key] = self._clock() + self._rest_s(job)
         if not isinstance(answer, tuple):
             self._take_no_answer(record, answer)
             return False
@@ -220,6 +231,10 @@ class Jobs:
             self._records.tell(job, lives.EndReached(quarantined=progress.quarantined))
         self._ears.changed(job.key)
         return True
+
+    def _rest_s(self, job: KubeJob) -> float:
+        """How long its masters are left alone after what one of them said last."""
+        return rest_after(self._reading_s(job), pods=len(self._ground.pods(job)))
 
     def _take_no_answer(self, record: JobRecord, answer: NoAnswer) -> None:
         """No word of how far the job is: once that lasts its status says so, in place of what was said last.
@@ -255,6 +270,8 @@ class Jobs:
         if record is not None:
             self._rounds.forget(record.job)
         self._look_at_s.pop(name, None)
+        self._rested_at_s.pop(name, None)
+        self.failures.forget(name)
         self._ears.changed(name)
 
     def _account(self, job: KubeJob, pods: Sequence[Raw]) -> None:

@@ -1,13 +1,19 @@
 """Masters are asked side by side: who is silent, or hangs, keeps no other job waiting for long."""
 
 import asyncio
+import time
 from itertools import pairwise
+
+import pytest
 
 from autoscaler.domain import JobName
 from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.masters import Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
+from autoscaler.operator.failures import AT_ONCE
 from autoscaler.operator.rounds import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE, KNOCKED_AT_ONCE, rest_after
+from master.api.errors import ContractError
 from master.api.status import JobPhase
 from tests.unit import virtual_time
 from tests.unit.kube_objects import raw_job
@@ -116,6 +122,52 @@ def test_a_master_whose_answers_are_dear_to_read_is_asked_seldom_and_the_others_
     bench = virtual_time.run(two_minutes(Dear))
     assert len(bench.asked[HANGS]) == 1
     assert len(bench.asked[JOB]) > 120.0 / (2 * ASK_EVERY_S)
+
+
+class Ending(Asked):
+    """The trainers of `digits` end whenever they are there, and what its master says takes seconds of a core."""
+
+    def __init__(self):
+        super().__init__()
+        self.reads_s = {JOB: 4.0}
+
+    async def ask(self, job, masters):
+        self.asked.setdefault(job.key, []).append(now())
+        return ("master-0", TRAINING) if masters else NoProgress.SILENT
+
+
+async def end_again_and_again():
+    bench = Ending()
+    await bench.start()
+    await bench.jobs.ask(bench.ground.jobs[JOB])
+    bench.asked.clear()
+    for number in range(2):
+        bench.rest.end("team-a", f"digits-trainer-{number}", code=1)
+    await bench.refresh()
+    await bench.jobs.look(JOB)
+    judging = tuple(bench.jobs.failures.tasks)
+    await asyncio.sleep(60.0)
+    assert JOB not in bench.asked, "its master rests"
+    assert bench.jobs.failures._turn._value == AT_ONCE, "and others are judged meanwhile"
+    await asyncio.gather(*judging)
+    return bench
+
+
+def test_pods_that_end_all_the_time_cost_no_more_than_their_masters_answers_may():
+    """Each was one more question, past the rest that follows a dear answer, and took a core of the operator (A11)."""
+    bench = virtual_time.run(end_again_and_again())
+    assert len(bench.asked[JOB]) == 1, "one answer serves both"
+    assert bench.life.failures == 2
+
+
+def test_a_garbage_collection_is_no_reason_to_leave_a_master_alone(monkeypatch):
+    """What it takes to read an answer is in proportion to its length, whatever falls into that time."""
+    seconds = iter((0.0, 1.0))
+    monkeypatch.setattr(time, "thread_time", lambda: next(seconds))
+    masters = Masters()
+    with pytest.raises(ContractError):
+        masters._read_now("digits", b" " * 1_000)
+    assert rest_after(masters.reading_s("digits"), pods=2) < ASK_EVERY_S
 
 
 def test_what_a_job_may_cost_grows_with_its_pods():
