@@ -33,7 +33,7 @@ from master.api.storage import open_storage
 from trainer_sdk.environment import Environment
 from trainer_sdk.errors import CheckpointError, ChildEndedError, MasterUnavailableError, UsageError
 
-START_S: Final = 20.0
+START_S: Final = 60.0  # a second or two, but where the machine is busy; a child that has ended is noticed at once
 STOP_S: Final = 5.0
 LOG_TAIL_BYTES: Final = 2_000
 NOT_NOTED: Final = re.compile(r" is not noted in the folder: (.*)")  # logged by the master while its commits wait
