@@ -48,7 +48,7 @@ def start_trainers(job, count=2):
     diaries = job.folder / "diaries"
     diaries.mkdir()
     arguments = ["--diaries", diaries, "--haste", job.folder / "haste", "--buckets", BUCKETS, "--epochs", 6]
-    return [job.trainer(number, "chaos_ledger.py", *arguments, "--step-s", 0.05) for number in range(count)]
+    return [job.trainer(number, "chaos_ledger.py", *arguments, "--step-s", 0.2) for number in range(count)]
 
 
 def wait_for_uncommitted_work(job):

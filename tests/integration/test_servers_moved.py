@@ -16,7 +16,7 @@ from autoscaler.manifests.building import make_machine
 from autoscaler.planner.moving import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 120.0
+DEADLINE_S = 200.0
 EPOCHS = 40
 POLICY = Policy(burst_window_s=0.0, quiet_window_s=0.5, down_window_s=2.0, up_window_s=0.5, victim_age_s=2.0)
 NODES = {"high": (10_500, 8 << 30), "low": (9_000, 16 << 30)}

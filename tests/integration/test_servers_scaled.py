@@ -11,7 +11,7 @@ import pytest
 from autoscaler.clusters.local.folder import RunFolder
 from tests.integration.cli_stage import EDL, PROGRAMS, edl
 
-DEADLINE_S = 120.0
+DEADLINE_S = 200.0
 EPOCHS = 45
 JOB = """
 apiVersion: edl.dev/v1alpha1

@@ -37,8 +37,8 @@ async def enable_users(store):
 
 @pytest.fixture
 async def guarded(etcd_binary, tmp_path):
-    """An etcd with users, whose tokens expire after a second."""
-    async with start_etcd(etcd_binary, tmp_path / "etcd", options=["--auth-token-ttl=1"]) as cluster:
+    """An etcd with users, whose tokens expire after two seconds."""
+    async with start_etcd(etcd_binary, tmp_path / "etcd", options=["--auth-token-ttl=2"]) as cluster:
         store = EtcdStore(EtcdConfig(endpoints=cluster.endpoints, **PATIENT), "digits")
         await enable_users(store)
         await store.close()
@@ -54,10 +54,10 @@ async def test_token_that_expired_is_renewed(guarded, open_store):
     store = open_store(guarded, credentials=ROOT, **PATIENT)
     leadership = await store.try_lead(holder="a", ttl_s=600)
     for number in range(2):
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(3.5)
         assert isinstance(await put(store, leadership.term, b"%d" % number), Committed)
         await store.renew(leadership)
-    await asyncio.sleep(2.5)
+    await asyncio.sleep(3.5)
     async with asyncio.timeout(60), aclosing(store.watch(store.keys.head, after=leadership.term)) as events:
         assert [(await anext(events)).entry.value for _ in range(2)] == [b"0", b"1"]
 

@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=10)
     parser.add_argument("--pause-s", type=float, default=0.02)
     options = parser.parse_args()
-    budget_s = float(os.environ.get("SDK_TEST_BUDGET_S", "60"))
+    budget_s = float(os.environ.get("SDK_TEST_BUDGET_S", "200"))
     with edl.open(master_budget_s=budget_s) as session, options.out.open("a") as out:
         data = session.dataset("s", size=options.size, epochs=options.epochs, batch_size=options.batch_size, seed=5)
         session.on_drain(lambda: say("callback"))
