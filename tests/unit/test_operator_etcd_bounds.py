@@ -30,7 +30,7 @@ QUOTA = 1000
 
 
 def size(used, file, *, is_full=False, quota=QUOTA):
-    return EtcdSize(used_bytes=used, file_bytes=file, quota_bytes=quota, is_full=is_full, revision=1)
+    return EtcdSize(used_bytes=used, file_bytes=file, quota_bytes=quota, is_full=is_full)
 
 
 @pytest.mark.parametrize(

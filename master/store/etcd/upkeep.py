@@ -53,7 +53,6 @@ class EtcdSize:
     file_bytes: int
     quota_bytes: int
     is_full: bool
-    revision: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,6 @@ class EtcdUpkeep:
             file_bytes=max(one.dbSize for one in statuses),
             quota_bytes=min(int(more.get(QUOTA_FIELD) or DEFAULT_QUOTA_BYTES) for more in younger),
             is_full=bool(await self._alarms()),
-            revision=max(one.header.revision for one in statuses),
         )
 
     async def keys(self) -> int:
