@@ -349,7 +349,8 @@ class Leading:
         namespace, name, _ = split_store_name(name_in_etcd)
         job = self.ground.jobs.get(JobName(job_key(namespace, name)))
         if job is not None and store_name(job.namespace, job.name, job.uid) == name_in_etcd:
-            self.jobs.give_up(job, f"{TOO_MUCH_IN_ETCD}: {words}; its checkpoints stand: make it anew to go on")
+            with self.errors.around(job.key, ErrorStep.LIFE):  # who looks at etcd looks at all jobs
+                self.jobs.give_up(job, f"{TOO_MUCH_IN_ETCD}: {words}; its checkpoints stand: make it anew to go on")
 
     def _take_left(self, job: KubeJob, role: Role, end: PodEnd) -> None:
         """A pod leaves, or has ended; what EDL sends away is told by its decision."""

@@ -24,6 +24,7 @@ from autoscaler.operator.etcd_bounds import (
 from master.store.etcd.upkeep import EtcdSize, Standing
 from master.store.keys import JobKeys
 from master.store.port import MAX_VALUE_BYTES
+from tests.unit.operator_bench import JOB
 from tests.unit.operator_term import Term
 
 QUOTA = 1000
@@ -97,6 +98,20 @@ def test_room_is_kept_only_by_who_makes_users(tmp_path):
         with pytest.raises(InvalidSpecError) as refusal:
             read_account_settings(wrong)
         assert refusal.value.path == KEEPS_ROOM
+
+
+async def test_a_fault_in_giving_up_a_barred_job_is_its_jobs_alone(monkeypatch):
+    """Whoever looks at etcd goes on for the others, and so does the term (A11)."""
+
+    def fail(job, reason):
+        raise ZeroDivisionError
+
+    term = Term()
+    await term.step(12)
+    uid = term.server.get(TRAINING_JOBS, "team-a", "digits")["metadata"]["uid"]
+    monkeypatch.setattr(term.leading.jobs, "give_up", fail)
+    term.leading._take_barred(store_name("team-a", "digits", uid), "9 bytes written")
+    assert "life: ZeroDivisionError" in term.leading.errors.problem(JOB)
 
 
 async def test_a_barred_job_fails_and_says_why():
