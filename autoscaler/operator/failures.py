@@ -146,8 +146,9 @@ class Failures:
             if (rest_s := self._rest_s(job)) > 0.0:
                 await asyncio.sleep(rest_s)
             async with self._turn:
-                self._asked_at[job.key] = next(self._moments)
+                began_at = next(self._moments)
                 await self._ask(job)
+                self._asked_at[job.key] = began_at  # a question that fails answers nobody
 
     def _conclude(self, job: KubeJob, raw: Raw, role: Role, end: PodEnd, story: str) -> None:
         record, now_s = self._records.find(job), self._clock()

@@ -159,6 +159,26 @@ async def test_a_trainer_that_ends_while_another_saves_has_not_failed():
     assert bench.life.ending is Ending.FAILED
 
 
+async def test_a_question_that_fails_answers_nobody_who_waits_for_it():
+    """Each of the others asks again: by what was known before, who has trained everything would have failed."""
+    bench = await started()
+    bench.reads_s = {JOB: 1e-4}
+    await bench.jobs.ask(bench.ground.jobs[JOB])  # its master rests for a moment, in which all of them come
+    answers = iter(("no progress", COMPLETE, COMPLETE))
+
+    async def ask(job, masters):
+        return masters[0]["metadata"]["name"], next(answers)
+
+    bench.jobs._ask = ask
+    for number in range(2):
+        bench.rest.end("team-a", f"digits-trainer-{number}", code=0)
+    await bench.refresh()
+    await bench.jobs.look(JOB)
+    await asyncio.gather(*bench.jobs.failures.tasks)
+    assert next(answers) is COMPLETE, "the second one has asked as well"
+    assert bench.life.failures == 0
+
+
 async def test_suspended_trainers_leave_first_and_the_job_comes_back():
     bench = await started()
     bench.edit(runPolicy={"suspend": True})
