@@ -378,8 +378,9 @@ class Jobs:
         return sorted(names - paused)
 
     def _asked(self) -> list[KubeJob]:
-        """Jobs whose masters may have something to say."""
-        return [record.job for record in self.records.values() if record.life.stage is not lives.Stage.OVER]
+        """Jobs whose masters may have something to say, and do not rest, whatever they were asked for last."""
+        now_s, living = self._clock(), (one for one in self.records.values() if one.life.stage is not lives.Stage.OVER)
+        return [one.job for one in living if now_s >= self._rested_at_s.get(one.job.key, 0.0)]
 
 
 def _checkpoint_at_s(record: JobRecord, progress: JobProgress, now_s: float) -> float:

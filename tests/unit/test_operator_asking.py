@@ -150,6 +150,9 @@ async def end_again_and_again():
     assert JOB not in bench.asked, "its master rests"
     assert bench.jobs.failures._turn._value == AT_ONCE, "and others are judged meanwhile"
     await asyncio.gather(*judging)
+    assert JOB not in {job.key for job in bench.jobs._asked()}, "it rests after this question as after any other"
+    await asyncio.sleep(rest_after(4.0, pods=2))
+    assert JOB in {job.key for job in bench.jobs._asked()}
     return bench
 
 
