@@ -12,6 +12,7 @@ import pytest
 
 from master.etcd_server.cluster import start_etcd
 from master.etcd_server.finder import find_etcd
+from master.store.etcd import channel
 from master.store.etcd.config import EtcdConfig
 from master.store.etcd.store import EtcdStore
 from tests.integration.data_path_stage import Job
@@ -34,6 +35,13 @@ def etcd_binary():
         environ=os.environ,
         say=lambda line: print(f"etcd: {line}", file=sys.__stderr__, flush=True),
     )
+
+
+@pytest.fixture
+def patient_connections(monkeypatch):
+    """A store's connection to etcd may take a minute to be made: the machine may be busy."""
+    options = dict(channel.OPTIONS) | {"grpc.min_reconnect_backoff_ms": 60_000}
+    monkeypatch.setattr(channel, "OPTIONS", tuple(options.items()))
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ from tests.integration.etcd_guarded import PATIENT, ROOT, asking, config_of, gua
 from tests.unit.kube_objects import raw_job
 from tests.unit.kube_stand_ins import add_job
 
+pytestmark = pytest.mark.usefixtures("patient_connections")
+
 
 @pytest.fixture
 async def guarded(etcd_binary, tmp_path):

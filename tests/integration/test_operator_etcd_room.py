@@ -22,6 +22,8 @@ from master.store.port import Committed, Put, Transaction, Unknown
 from tests.integration.etcd_guarded import ROOT, asking, config_of, guarded_etcd, rpc
 from tests.integration.test_operator_accounts import Stage
 
+pytestmark = pytest.mark.usefixtures("patient_connections")
+
 QUOTA_BYTES = 64 * 1024**2
 REFUSED_AT_MOST_S = 2 * UPKEEP_S
 """From the first refusal of an honest commit to the last: two rounds, each within etcd's upkeep."""

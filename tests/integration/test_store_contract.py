@@ -21,6 +21,8 @@ from master.store.port import (
 )
 from tests.integration.etcd_guarded import PATIENT
 
+pytestmark = pytest.mark.usefixtures("patient_connections")
+
 LONG_TTL_S = 600  # beyond any pause of the machine
 TTL_S = 6  # renewed within, or let pass
 SHORTEST_TTL_S = 2  # etcd grants no less

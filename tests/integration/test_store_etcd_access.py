@@ -19,6 +19,8 @@ from master.store.etcd.stubs import rpc, stubs
 from master.store.port import Committed, Put, Transaction
 from tests.integration.etcd_guarded import PATIENT
 
+pytestmark = pytest.mark.usefixtures("patient_connections")
+
 ROOT = Credentials(user="root", password="a secret")
 
 

@@ -14,6 +14,8 @@ from master.store.etcd.stubs import rpc
 from master.store.port import Committed, Put, Transaction
 from tests.integration.etcd_guarded import PATIENT, accounts_of, asking, config_of, guarded_etcd, turn_users_on
 
+pytestmark = pytest.mark.usefixtures("patient_connections")
+
 DIGITS = Credentials(user="team-a.digits.0f8fad5b", password="digits' password")
 OTHER = Credentials(user="team-b.other.7c9e6679", password="the other's password")
 HEAD = b"/edl/v1/jobs/team-a.digits.0f8fad5b/head"
