@@ -186,6 +186,7 @@ async def test_api_server_takes_what_is_built_and_it_reads_back(definition, node
     wait_for(
         "three bound", lambda: bound(core, namespace) >= {"digits-trainer-0", "digits-trainer-1", "digits-server-0"}
     )
+    wait_for("a controller has made the master's", lambda: made_by_controllers(core, namespace))
     for raw in (await door.list(PODS, Scope(namespace=namespace))).items:
         pod = read_pod(raw, context)
         found[raw["metadata"]["name"]] = pod
@@ -197,6 +198,10 @@ async def test_api_server_takes_what_is_built_and_it_reads_back(definition, node
     assert job_of_master(deployment) == job.uid
     assert read_node(await door.get(NODES, node)).is_open()
     assert read_job(await door.get(TRAINING_JOBS, "digits", namespace=namespace)) == job
+
+
+def made_by_controllers(core, namespace):
+    return [pod for pod in core.list_namespaced_pod(namespace).items if pod.metadata.generate_name]
 
 
 def bound(core, namespace):

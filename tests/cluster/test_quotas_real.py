@@ -18,7 +18,7 @@ from tests.cluster.autoscaling import Autoscaling, trainers
 from tests.cluster.stand_ins import NodeShape
 from tests.cluster.trainingjobs import GROUP
 from tests.cluster.waiting import BUDGET_S
-from tests.cluster.workloads import installed, job_of
+from tests.cluster.workloads import installed, job_of, wait_class
 from tests.unit.planner_setups import job
 
 SURPLUS = [f"edl-surplus-{grade}" for grade in range(1, 9)]
@@ -70,6 +70,7 @@ def ground(control_plane, api):
     scheduling = client.SchedulingV1Api(api)
     with installed(control_plane, api):
         scheduling.create_priority_class({"metadata": {"name": "research"}, "value": 7})
+        wait_class(api, "research")
         yield control_plane
         scheduling.delete_priority_class("research")
 

@@ -7,6 +7,7 @@ from kubernetes import client, watch
 
 from tests.cluster.stand_ins import GPU, Life, NodeShape, make_pod
 from tests.cluster.waiting import BUDGET_S, wait_for
+from tests.cluster.workloads import wait_class
 
 
 @pytest.fixture
@@ -136,6 +137,7 @@ def test_a_pod_of_a_higher_class_takes_the_room_of_a_lower_one(api, nodes, pods)
     classes = {f"{pods.namespace}-low": -5, f"{pods.namespace}-high": 1000}
     for name, value in classes.items():
         scheduling.create_priority_class({"metadata": {"name": name}, "value": value})
+        wait_class(api, name)
     low, high = classes
     try:
         nodes(NodeShape(gpus=1))

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from kubernetes import client
+from kubernetes.client.exceptions import ApiException
 
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.stand_ins import IMAGE, Life
+from tests.cluster.stand_ins import IMAGE, Life, make_pod
 from tests.cluster.trainingjobs import DEFINITION, make_job
+from tests.cluster.waiting import wait_for
 
 CLASSES: Final = {"edl-core": 0, "edl-surplus": 0, **{f"edl-surplus-{grade}": -grade for grade in range(1, 9)}}
 QUICK_TO_LEAVE: Final = Life(leave_after_s=0.2)
@@ -28,9 +30,24 @@ def installed(plane: ControlPlane, api: client.ApiClient) -> Iterator[None]:
         scheduling.create_priority_class(
             {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never", "description": "EDL's"}
         )
+        wait_class(api, name)
     yield
     for name in missing:
         scheduling.delete_priority_class(name)
+
+
+def wait_class(api: client.ApiClient, name: str) -> None:
+    """Until pods may be of the priority class, which admission hears of a moment after it was made."""
+    core: Any = client.CoreV1Api(api)
+
+    def is_taken() -> bool:
+        try:
+            core.create_namespaced_pod("default", make_pod("heeded", priorityClassName=name), dry_run="All")
+        except ApiException:
+            return False
+        return True
+
+    wait_for(f"the priority class {name}", is_taken)
 
 
 def job_of(

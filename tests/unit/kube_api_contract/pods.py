@@ -74,7 +74,16 @@ class OfPods:
     async def test_priority_is_settled_at_creation(self, stage):
         name = f"{stage.namespace}-low"
         await stage.api.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": -3, "preemptionPolicy": "Never"})
+
+        async def is_heeded():
+            try:
+                await stage.api.check_create(PODS, stage.pod("one", gates=[GATE], priorityClassName=name))
+            except ForbiddenError:
+                return False
+            return True
+
         try:
+            await stage.collect(is_heeded)
             made = await stage.api.create(PODS, stage.pod("one", gates=[GATE], priorityClassName=name))
             assert (made["spec"]["priority"], made["spec"]["preemptionPolicy"]) == (-3, "Never")
         finally:
