@@ -6,6 +6,8 @@ The server here is a real HTTP server that answers as told; what a real API serv
 
 import asyncio
 import json
+import socket
+import ssl
 import time
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,6 +18,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from aiohttp import web
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
 from autoscaler.clusters.kubernetes.api import connection
 from autoscaler.clusters.kubernetes.api.client import connect, whole_lines
@@ -29,6 +32,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.clusters.kubernetes.api.port import EventType
 from autoscaler.errors import PermanentError
+from tests.integration.certificates import Authority
 
 POLICY = ConnectionPolicy(request_timeout_s=60.0, page_timeout_s=60.0, longest_wait_s=0.05, budget_s=60.0)
 HASTY = replace(POLICY, request_timeout_s=3.0)  # where a deadline is to pass
@@ -142,6 +146,52 @@ def told_s(request):
 
 def create(api):
     return api.create(CONFIG_MAPS, {"metadata": {"name": "one", "namespace": "n"}})
+
+
+class DeafServer:
+    """One connection over TLS, from which no more is read once something came: as of a server that stands still."""
+
+    def __init__(self, folder):
+        Authority("authority").issue(folder)
+        self.authority = folder / "ca.crt"
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"https://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def hear(self):
+        """The connection, once a question has come; still open."""
+        with self._listening:
+            accepted, _ = self._listening.accept()
+        heard = self._context.wrap_socket(accepted, server_side=True)
+        heard.recv(1)
+        return heard
+
+
+@pytest.mark.skipif(not NEEDS_CLEANUP_CLOSED, reason="aiohttp cuts such connections on some versions of Python alone")
+async def test_nothing_is_left_open_of_a_question_that_was_given_up(tmp_path, kubeconfig, monkeypatch):
+    """TLS says farewell and waits for the other side's: an operator that ended left such a connection behind."""
+    made, make = [], connection._Pool._socket
+
+    def note(pool, address):
+        made.append(make(pool, address))
+        return made[-1]
+
+    monkeypatch.setattr(connection._Pool, "_socket", note)
+    deaf = DeafServer(tmp_path / "deaf")
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["clusters"][0]["cluster"] = {"server": deaf.url, "certificate-authority": str(deaf.authority)}
+    kubeconfig.write_text(yaml.safe_dump(config))
+    api = await connect(kubeconfig, policy=POLICY)
+    hearing = asyncio.create_task(asyncio.to_thread(deaf.hear))
+    asking = asyncio.create_task(get(api))
+    with await hearing:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await api.close()
+        for _ in range(3):  # turns of the loop, in which a transport that was cut lets its socket go
+            await asyncio.sleep(0)
+        assert [one.fileno() for one in made] == [-1]
 
 
 async def test_request_says_who_asks_and_until_when(api, server):

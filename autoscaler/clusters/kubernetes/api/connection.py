@@ -28,6 +28,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import load_incluster_config, load_kube_config
@@ -276,7 +277,12 @@ class _Pool(RESTClientObject):
         return response
 
     def _create_connector(self) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(limit=self.maxsize, ssl=self.ssl_context, socket_factory=self._socket)
+        return aiohttp.TCPConnector(
+            limit=self.maxsize,
+            ssl=self.ssl_context,
+            socket_factory=self._socket,
+            enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,  # whoever stands still answers no farewell of TLS
+        )
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         family, type_, proto, _, _ = address
