@@ -53,10 +53,14 @@ def wait_for(run, condition, what):
 
 
 def holds(count):
-    """So many servers hold the model, and nothing is on its way."""
-    return lambda status, progress: (
-        (status["servers"], progress["servers"], progress["servers_wanted"], progress["moving"]) == (count,) * 3 + (0,)
-    )
+    """So many servers hold the model, each a share of it, and nothing is on its way."""
+
+    def do_hold(status, progress):
+        owners = [ordinal for ordinal, held in progress["buckets"] if held]
+        told = (status["servers"], progress["servers"], progress["servers_wanted"], len(owners))
+        return told == (count,) * 4 and progress["moving"] == 0
+
+    return do_hold
 
 
 def kinds(run, kind):
