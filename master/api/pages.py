@@ -27,6 +27,7 @@ _MOST_CONNECTIONS: Final = 256
 """Whoever means it has its answer within milliseconds, so that strangers push out strangers."""
 
 _BACKLOG: Final = 64  # taken at once: far fewer than there are places
+_TURNS_TO_TAKE: Final = 3  # of the loop, from asyncio's accept to `take`
 _MOST_HEAD_BYTES: Final = 8192
 _ANSWER_WITHIN_S: Final = 15.0  # a whole connection; a scrape's own limit is 10 s as a rule
 _PIECE_BYTES: Final = 64 * 1024
@@ -69,6 +70,9 @@ async def serving(listening: socket.socket, pages: Mapping[str, Callable[[], Pag
     try:
         yield
     finally:
+        asyncio.get_running_loop().remove_reader(listening)
+        for _ in range(_TURNS_TO_TAKE):  # a closed server loses those that are on their way
+            await asyncio.sleep(0)
         server.close()
         await connections.end()
         await server.wait_closed()
@@ -79,27 +83,25 @@ class _Connections:
         self._pages = pages
         self._open: dict[asyncio.Task[None], None] = {}  # oldest first
 
-    async def take(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """One connection, from its request to its answer."""
-        task = asyncio.current_task()
-        assert task is not None
+    def take(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """One connection, from its request to its answer; it is cut however early its task ends."""
         if len(self._open) >= _MOST_CONNECTIONS:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.cancel()
+        task = asyncio.create_task(self._serve(reader, writer))
         self._open[task] = None
+        task.add_done_callback(lambda _: writer.transport.abort())
+        task.add_done_callback(lambda _: self._open.pop(task, None))
+
+    async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:
             async with asyncio.timeout(_ANSWER_WITHIN_S):
                 await self._converse(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the asker has gone, or is none
-        except asyncio.CancelledError:
-            pass  # cut; asyncio's own caller would print it as an error
         except Exception:
             log.exception("a page could not be made")
-        finally:
-            self._open.pop(task, None)
-            writer.transport.abort()
 
     async def end(self) -> None:
         """None is open afterwards."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import time
 import urllib.request
 from contextlib import asynccontextmanager, suppress
@@ -151,6 +152,21 @@ async def test_whatever_a_stranger_says_ends_its_own_connection_only(said, statu
         writer.close()
         assert answer.split(b"\r\n")[0] == status
         assert await get(port, "/healthz") == ("HTTP/1.1 200 OK", b"ok\n")
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_comes_while_it_ends_is_cut_too(turns):
+    """A connection that was taken and not yet begun stayed open until the process ended."""
+    async with serving(listening := listen_at("127.0.0.1", 0), {}):
+        clients = [socket.create_connection(listening.getsockname()) for _ in range(8)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    for client in clients:
+        client.setblocking(False)
+        with suppress(ConnectionError):
+            async with asyncio.timeout(60):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        client.close()
 
 
 async def test_a_large_page_comes_whole():
