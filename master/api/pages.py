@@ -81,18 +81,21 @@ async def serving(listening: socket.socket, pages: Mapping[str, Callable[[], Pag
 class _Connections:
     def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
         self._pages = pages
-        self._open: dict[asyncio.Task[None], None] = {}  # oldest first
+        self._open: dict[asyncio.Task[None], StreamWriter] = {}  # oldest first
 
     def take(self, reader: StreamReader, writer: StreamWriter) -> None:
         """One connection, from its request to its answer; it is cut however early its task ends."""
         if len(self._open) >= _MOST_CONNECTIONS:
-            oldest = next(iter(self._open))
-            del self._open[oldest]
-            oldest.cancel()
+            self._cut(next(iter(self._open)))
         task = asyncio.create_task(self._serve(reader, writer))
-        self._open[task] = None
-        task.add_done_callback(lambda _: writer.transport.abort())
-        task.add_done_callback(lambda _: self._open.pop(task, None))
+        self._open[task] = writer
+        task.add_done_callback(self._cut)
+
+    def _cut(self, task: asyncio.Task[None]) -> None:
+        """Its connection is over now, not once the task has been told: newer ones need the descriptor."""
+        if (writer := self._open.pop(task, None)) is not None:
+            writer.transport.abort()
+        task.cancel()
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:
@@ -107,7 +110,7 @@ class _Connections:
         """None is open afterwards."""
         tasks = tuple(self._open)
         for task in tasks:
-            task.cancel()
+            self._cut(task)
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _converse(self, reader: StreamReader, writer: StreamWriter) -> None:
