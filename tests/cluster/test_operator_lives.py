@@ -133,8 +133,7 @@ def test_a_job_starts_grows_is_healed_suspended_resumed_and_deleted(plane, admin
     operator.send(signal.SIGTERM)
     assert operator.wait() == 0
     lease = json.loads(plane.kubectl("get", "lease", "edl-operator", "-n", NAMESPACE, "-o", "json"))
-    said = operator.log.read_text(encoding="utf-8")
-    assert lease["spec"]["holderIdentity"] == "" or "could not be given back" in said  # it tries for a moment
+    assert lease["spec"]["holderIdentity"] == ""
 
 
 def test_servers_come_by_the_ratio_and_by_hand_and_are_drained_one_at_a_time(plane, admin, operator, submit):

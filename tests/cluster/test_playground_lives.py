@@ -93,6 +93,7 @@ def test_a_newcomer_types_what_the_page_says_and_sees_the_tide(playground, tmp_p
             wait_for(f"{line}: {wanted}", partial(_stand, shown, wanted))
             tides.append(trainers_of(shown()))
     assert len(tides) == 3
+    assert max(tides[1]["digits"]) == 8, "seen while it moves"
     assert playground("up") == (0, told)
 
 
