@@ -17,7 +17,7 @@ from typing import Any
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.building import make_machine
+from autoscaler.manifests.conversion import make_machine
 from bench.rows import Row, print_rows
 
 PROGRAM = Path(__file__).parent / "programs" / "first_batch.py"

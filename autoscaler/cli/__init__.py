@@ -1,4 +1,6 @@
-"""The command `edl`: `main` is the door, one module per kind of command, `view` the live picture of a run.
+"""The command line `edl`: entry point, commands, and the two places where jobs run.
 
-Commands import what they need when they run, so that `edl --help` and shell completion answer at once.
+`main` is the entry point; each module of `commands` is a group of subcommands.  A command reads its `arguments`, opens
+a place (the port `places`; its adapters are `local` and `kubernetes`) and prints through `output`.  Commands import
+what they need when they run, so that `edl --help` and shell completion answer at once.
 """

@@ -8,13 +8,13 @@ from errno import ENOSPC
 
 import click
 
-from autoscaler.cli import bundling, changing, files, looking, planning, snapshots
-from autoscaler.cli.completing import COMPLETION_VARIABLE
-from autoscaler.cli.exits import EXIT_CODES_HELP, CommandError, Exit
-from autoscaler.cli.operating import operator
-from autoscaler.cli.running import run
-from autoscaler.cli.streams import open_what_was_closed, replace_what_cannot_be_shown
-from autoscaler.cli.where import PLUGIN
+from autoscaler.cli.arguments.place_options import COMPLETION_VARIABLE
+from autoscaler.cli.arguments.place_selection import PLUGIN
+from autoscaler.cli.commands import bundle, changes, data, inspection, planning, snapshot
+from autoscaler.cli.commands.operator import operator
+from autoscaler.cli.commands.run import run
+from autoscaler.cli.exit_codes import EXIT_CODES_HELP, CommandError, Exit
+from autoscaler.cli.output.terminal import open_what_was_closed, replace_what_cannot_be_shown
 from master.api.lines import at_rest
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
@@ -58,26 +58,26 @@ def edl() -> None:
 
 for command in (
     run,
-    files.validate,
-    looking.get,
-    looking.describe,
-    looking.logs,
-    looking.events,
-    looking.wait,
+    data.validate,
+    inspection.get,
+    inspection.describe,
+    inspection.logs,
+    inspection.events,
+    inspection.wait,
     planning.why,
     planning.plan,
     planning.what_if,
-    snapshots.snapshots,
-    changing.scale,
-    changing.drain,
-    changing.uncordon,
-    changing.suspend,
-    changing.resume,
-    changing.delete,
-    files.data,
-    bundling.bundle,
-    files.completion,
-    files.version,
+    snapshot.snapshots,
+    changes.scale,
+    changes.drain,
+    changes.uncordon,
+    changes.suspend,
+    changes.resume,
+    changes.delete,
+    data.data,
+    bundle.bundle,
+    data.completion,
+    data.version,
     operator,
 ):
     edl.add_command(command)

@@ -1,7 +1,8 @@
 """What commands ask of the place where jobs run, whichever it is: a run on this machine or a Kubernetes cluster.
 
 Things are shown in Kubernetes' shapes on both; which fields their status has is each place's own, so it brings the
-columns along.  The adapters are `local_run` and `kube.place`; which one is meant decides `where`.
+columns along.  The adapters are `local.run_place` and `kubernetes.cluster_place`; `arguments.place_selection` chooses
+between them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autoscaler.cli.tables import Columns, Object, format_age
+from autoscaler.cli.output.object_tables import Columns, Object, format_age
 
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Job, Workload

@@ -15,7 +15,7 @@ from typing import Final, assert_never
 
 from autoscaler.domain import JobState, Role
 from autoscaler.jobs.backoff import pause_s
-from autoscaler.manifests.values import RunPolicy
+from autoscaler.manifests.api_types import RunPolicy
 
 FAREWELL_S: Final = 60.0
 """At the end of the data trainers leave by themselves, the one with the final-save hook last; then they are told to."""

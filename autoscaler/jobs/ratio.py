@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from autoscaler.jobs.bottleneck import find_hint, speed
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.manifests.values import MOST_REPLICAS, TRAINERS_PER_SERVER, Replicas
+from autoscaler.manifests.api_types import MOST_REPLICAS, TRAINERS_PER_SERVER, Replicas
 
 SETTLED_S: Final = 30.0
 """Trainers and servers have been as many for so long: longer than a move of buckets leaves them unsettled."""

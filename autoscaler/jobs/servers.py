@@ -14,7 +14,7 @@ from signal import SIGTERM
 from typing import Final, assert_never
 
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.manifests.values import AfterLoss
+from autoscaler.manifests.api_types import AfterLoss
 
 SPARE_ORDINALS: Final = 2
 """Beyond its servers' own: one that takes another's place stands beside it for a while (ADR 0118)."""

@@ -1,7 +1,7 @@
 """What fields mean together: sizes that contradict each other, requests that are missing, names that nobody defines.
 
 Each check reads the plain content and judges only what has a usable type, so that all that is wrong with a file is
-said at once, beside what `schema` finds.
+said at once, beside what `document_schema` finds.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 
 from autoscaler.domain import NOTHING, Shape, TrainerSpec
 from autoscaler.domain.jobs import is_power_of_two
+from autoscaler.manifests.api_types import CORE_CLASS, MOST_COPIES, too_many_copies
 from autoscaler.manifests.documents import Document, Step
+from autoscaler.manifests.field_errors import Refusal, did_you_mean
+from autoscaler.manifests.ignored_fields import find, template_paths
 from autoscaler.manifests.pod_fields import check_fields
 from autoscaler.manifests.pod_values import check_values
-from autoscaler.manifests.refusals import Refusal, did_you_mean
-from autoscaler.manifests.set_aside import find, template_paths
-from autoscaler.manifests.values import CORE_CLASS, MOST_COPIES, too_many_copies
 
 _REQUESTS_HINT: Final = (
     'add resources: {requests: {cpu: "1", memory: 512Mi}}; requests are what the planner counts, so a pod without them '

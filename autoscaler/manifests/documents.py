@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import yaml
 
-from autoscaler.manifests.refusals import Refusal
+from autoscaler.manifests.field_errors import Refusal
 
 _LARGEST_FILE_BYTES: Final = 256 << 10
 """A job description is a few kB; judging a file takes time with the square of its fields."""

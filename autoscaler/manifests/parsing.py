@@ -1,6 +1,6 @@
 """From files to values: read, set aside, check, build; refused as a whole, with everything that is wrong.
 
-`documents` reads YAML, `schema` and `checks` judge it, `values` is the result.  Nothing here starts anything.
+`documents` reads YAML, `document_schema` and `checks` check it, `api_types` has the result.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from autoscaler.manifests import checks, schema
-from autoscaler.manifests.building import build_class, build_deployment, build_job, build_machines
+from autoscaler.manifests import checks, document_schema
+from autoscaler.manifests.api_types import Manifests
+from autoscaler.manifests.conversion import build_class, build_deployment, build_job, build_machines
 from autoscaler.manifests.documents import Document, Step, read_documents
-from autoscaler.manifests.refusals import Refusal, RefusedInputError, did_you_mean
-from autoscaler.manifests.set_aside import set_aside
-from autoscaler.manifests.values import Manifests
+from autoscaler.manifests.field_errors import Refusal, RefusedInputError, did_you_mean
+from autoscaler.manifests.ignored_fields import set_aside
 
 _HINTS: Final[Mapping[str, str]] = {
     "initContainers": "a local pod is one process; do the preparation in its command",
@@ -73,9 +73,9 @@ def parse_documents(documents: Sequence[Document], refusals: Iterable[Refusal] =
 
 
 def _validate(document: Document, content: dict[str, Any]) -> tuple[BaseModel | None, list[Refusal]]:
-    model = schema.KINDS.get(document.kind)
+    model = document_schema.KINDS.get(document.kind)
     if model is None:
-        hint = did_you_mean(document.kind, list(schema.KINDS))
+        hint = did_you_mean(document.kind, list(document_schema.KINDS))
         return None, [document.refuse(("kind",), f"EDL runs no {document.kind}", hint)]
     try:
         return model.model_validate(content), []
@@ -160,11 +160,13 @@ def _in_order(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 
 def _build(models: Sequence[BaseModel], notices: Sequence[str]) -> Manifests:
-    jobs = [build_job(m) for m in models if isinstance(m, schema.TrainingJobModel)]
+    jobs = [build_job(m) for m in models if isinstance(m, document_schema.TrainingJobModel)]
     return Manifests(
         jobs=tuple(job for job, _ in jobs),
-        deployments=tuple(build_deployment(m) for m in models if isinstance(m, schema.DeploymentModel)),
-        classes=tuple(build_class(m) for m in models if isinstance(m, schema.PriorityClassModel)),
-        machines=tuple(n for m in models if isinstance(m, schema.LocalClusterModel) for n in build_machines(m)),
+        deployments=tuple(build_deployment(m) for m in models if isinstance(m, document_schema.DeploymentModel)),
+        classes=tuple(build_class(m) for m in models if isinstance(m, document_schema.PriorityClassModel)),
+        machines=tuple(
+            n for m in models if isinstance(m, document_schema.LocalClusterModel) for n in build_machines(m)
+        ),
         notices=(*notices, *(notice for _, job_notices in jobs for notice in job_notices)),
     )

@@ -18,7 +18,7 @@ from difflib import SequenceMatcher
 from importlib.resources import files
 from typing import Any, Final
 
-from autoscaler.manifests.refusals import did_you_mean
+from autoscaler.manifests.field_errors import did_you_mean
 
 Path = tuple[str | int, ...]
 

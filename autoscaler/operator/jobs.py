@@ -27,7 +27,7 @@ from autoscaler.jobs import life as lives
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of
 from autoscaler.jobs.ratio import Ratio, observe
-from autoscaler.manifests.values import Mode
+from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.ends import By, end_of
 from autoscaler.operator.failures import Failures, uncounted
 from autoscaler.operator.ground import Ground

@@ -35,7 +35,7 @@ from autoscaler.job_errors import JobErrors
 from autoscaler.job_errors import Step as ErrorStep
 from autoscaler.jobs.masters import Masters
 from autoscaler.loop import Loop, Step
-from autoscaler.manifests.values import Mode
+from autoscaler.manifests.api_types import Mode
 from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.asking import Asking
 from autoscaler.operator.conditions import Kind

@@ -27,7 +27,7 @@ from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.progress import JobProgress, shortened
 from autoscaler.jobs.servers import SPARE_ORDINALS, servers_wanted
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
-from autoscaler.manifests.values import Replicas
+from autoscaler.manifests.api_types import Replicas
 from autoscaler.operator.asking import Asking
 from autoscaler.operator.ground import Ground
 from autoscaler.operator.record import SERVING, JobRecord

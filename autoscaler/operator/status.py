@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.reading.raw import parts, text
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.life import Ending, Stage
-from autoscaler.manifests.values import Replicas
+from autoscaler.manifests.api_types import Replicas
 from autoscaler.operator import conditions
 from autoscaler.operator.conditions import Condition, Kind, to_time
 from autoscaler.operator.ends import end_of

@@ -19,15 +19,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from autoscaler.cli.exits import Exit
-from autoscaler.cli.foreground import Show, run_in_foreground
-from autoscaler.cli.streams import replace_what_cannot_be_shown
-from autoscaler.cli.words import parse_duration_s
+from autoscaler.cli.arguments.words import parse_duration_s
+from autoscaler.cli.exit_codes import Exit
+from autoscaler.cli.local.foreground import Show, run_in_foreground
+from autoscaler.cli.output.terminal import replace_what_cannot_be_shown
 from autoscaler.clusters.local.run import LOCAL_POLICY, LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError
 from autoscaler.manifests import Manifests, parse_files
-from autoscaler.manifests.building import make_machine
+from autoscaler.manifests.conversion import make_machine
 from experiments.demo.baseline import SCRIPT, Training, measure_epochs_per_s
 from experiments.demo.data import export_digits
 from experiments.demo.judging import Performance, judge, tell

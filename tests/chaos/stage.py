@@ -17,7 +17,7 @@ from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources, Role
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.building import make_machine
+from autoscaler.manifests.conversion import make_machine
 from master.api.status import JobStatus
 from master.etcd_server.cluster import EtcdCluster, start_etcd
 from master.etcd_server.finder import find_etcd

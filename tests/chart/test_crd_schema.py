@@ -1,4 +1,4 @@
-"""One job description, three places to run it: the CRD says what `autoscaler.manifests.schema` says.
+"""One job description, three places to run it: the CRD says what `autoscaler.manifests.document_schema` says.
 
 Compared are the names of fields, which of them are required, their defaults and bounds.  Pod templates are not: each
 place to run reads them in its own way.
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autoscaler.manifests import folder, pod_values, schema
-from autoscaler.manifests.values import AUTO, TRAINERS_PER_SERVER
+from autoscaler.manifests import checkpoint_uri, document_schema, pod_values
+from autoscaler.manifests.api_types import AUTO, TRAINERS_PER_SERVER
 
 CRD = yaml.safe_load(Path("charts/edl/files/trainingjobs.yaml").read_text())
 VERSION = CRD["spec"]["versions"][0]
 OPEN = VERSION["schema"]["openAPIV3Schema"]
-DOCUMENT = schema.TrainingJobModel.model_json_schema(by_alias=True)
+DOCUMENT = document_schema.TrainingJobModel.model_json_schema(by_alias=True)
 
 STRICTER_ON_KUBERNETES = {
     "spec.checkpoint": "no folder of the run's own there: one must be named",
@@ -24,7 +24,7 @@ STRICTER_ON_KUBERNETES = {
 NUMBER_OR_AUTO = "spec.parameterServer.trainersPerServer"
 OPTIONAL_LEAST = {
     field.alias or name: bound.ge
-    for model in (schema.RunPolicyModel, schema.TrainerModel, schema.ServerModel)
+    for model in (document_schema.RunPolicyModel, document_schema.TrainerModel, document_schema.ServerModel)
     for name, field in model.model_fields.items()
     for bound in field.metadata
     if hasattr(bound, "ge") and field.default is None
@@ -95,7 +95,7 @@ def test_a_name_is_bounded_alike():
 @pytest.mark.parametrize(
     "pattern",
     [
-        folder.FOLDER,
+        checkpoint_uri.FOLDER,
         pod_values.DNS_LABEL,
         pod_values.DNS_SUBDOMAIN,
         pod_values.IMAGE,

@@ -7,7 +7,7 @@ import sys
 import click
 import pytest
 
-from autoscaler.cli.exits import Exit
+from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.main import HELP, edl, run_command
 from autoscaler.manifests import parse_files
 from tests.documentation.shown import ROOT, parse_line, shown_commands, shown_options

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autoscaler.cli.kube.validating import judge_files
+from autoscaler.cli.kubernetes.validation import judge_files
 from autoscaler.manifests import parse_files
 from tests.documentation.shown import ROOT, shown_manifests
 

@@ -14,7 +14,7 @@ from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
 from autoscaler.domain import Node, Resources
 from autoscaler.job_errors import JobErrors
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.manifests.values import (
+from autoscaler.manifests.api_types import (
     CheckpointSpec,
     Deployment,
     JobSpec,

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.cli.describing import job_lines
+from autoscaler.cli.local.describe_run import job_lines
 from autoscaler.clusters.local.objects import job_object
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.building import make_machine
+from autoscaler.manifests.conversion import make_machine
 from master.api.audit import read_checkpoint
 from master.api.storage import open_storage
 from tests.chaos.ledger import check_end, check_head, check_owners, read_head

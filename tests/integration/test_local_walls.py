@@ -20,7 +20,7 @@ from autoscaler.clusters.local.snapshot import take_snapshot
 from autoscaler.domain import PodPhase, Role
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import Loop
-from autoscaler.manifests.values import MasterSpec
+from autoscaler.manifests.api_types import MasterSpec
 from master.api.status import JobPhase
 from tests.integration.local_stage import job, nodes, running, template, wait_until
 from tests.unit.test_operator_walls import PlantedError, replace_function

@@ -12,7 +12,7 @@ from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Policy, Resources, Role
 from autoscaler.jobs.servers import SPARE_ORDINALS
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.building import make_machine
+from autoscaler.manifests.conversion import make_machine
 from autoscaler.planner.moving import AT_ONCE
 
 ROOT = Path(__file__).resolve().parents[2]

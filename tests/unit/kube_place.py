@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import contextmanager
 
-from autoscaler.cli.kube.asking import Asking
-from autoscaler.cli.kube.place import ClusterPlace
+from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
+from autoscaler.cli.kubernetes.object_reader import Asking
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.api.port import Subresource

@@ -6,8 +6,8 @@ import tarfile
 
 import pytest
 
-from autoscaler.cli.bundling import bundle
-from autoscaler.cli.redacting import Redactor, is_secret_name, secrets_in
+from autoscaler.cli.commands.bundle import bundle
+from autoscaler.cli.commands.redaction import Redactor, is_secret_name, secrets_in
 from autoscaler.clusters.local.folder import make_run_folder, make_token
 
 JOB = """

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from autoscaler.cli.answers import why_content, why_lines
-from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.kube.moments import PLANNER_ROLE, find_policy, take
-from autoscaler.cli.kube.refusing import NO_DEFINITION
-from autoscaler.cli.kube.telling import waiting_share_of
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
+from autoscaler.cli.kubernetes.cluster_snapshot import PLANNER_ROLE, find_policy, take
+from autoscaler.cli.kubernetes.describe_job import waiting_share_of
+from autoscaler.cli.output.planner_report import why_content, why_lines
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, Refusal
 from autoscaler.domain import JobState, PodPhase, Reclaim, Role

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.kube.place import conditions_of
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.kubernetes.cluster_place import conditions_of
+from autoscaler.cli.output.formats import render
 from autoscaler.cli.places import Aside, LogOptions, Seat, Size
-from autoscaler.cli.text import render
 from autoscaler.clusters.kubernetes.api import kinds
 from tests.unit.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from autoscaler.cli.redacting import Redactor
-from autoscaler.cli.streams import Calm
+from autoscaler.cli.commands.redaction import Redactor
+from autoscaler.cli.output.terminal import Calm
 from master.api.lines import PlainLines
 
 LINE_BYTES = 1 << 20

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from autoscaler.cli.kube.events import tell_event
-from autoscaler.cli.streams import Calm
-from autoscaler.cli.tables import Column, format_table
+from autoscaler.cli.kubernetes.cluster_events import tell_event
+from autoscaler.cli.output.object_tables import Column, format_table
+from autoscaler.cli.output.terminal import Calm
 from master.api.lines import PlainLines, at_rest
 
 

@@ -5,9 +5,9 @@ import sys
 import pytest
 import yaml
 
-from autoscaler.cli.exits import Exit
+from autoscaler.cli.arguments.place_selection import PLUGIN
+from autoscaler.cli.exit_codes import Exit
 from autoscaler.cli.main import run_command
-from autoscaler.cli.where import PLUGIN
 from tests.cluster.hostile import CASES, Judge, by_judge
 from tests.cluster.trainingjobs import make_job
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from autoscaler.cli.exits import CommandError
-from autoscaler.cli.files import Progress, data
+from autoscaler.cli.commands.data import Progress, data
+from autoscaler.cli.exit_codes import CommandError
 
 KEPT = Path(__file__).parents[1] / "kept"
 

@@ -9,13 +9,13 @@ import click
 import pytest
 from rich.console import Console
 
-from autoscaler.cli.describing import job_lines
-from autoscaler.cli.foreground import Show, _tell_event
-from autoscaler.cli.local_run import aside_of
+from autoscaler.cli.local.describe_run import job_lines
+from autoscaler.cli.local.foreground import Show, _tell_event
+from autoscaler.cli.local.run_place import aside_of
 from autoscaler.cli.main import edl
+from autoscaler.cli.output.live_view import draw
+from autoscaler.cli.output.object_tables import GrowingTable, format_age, format_table
 from autoscaler.cli.places import Aside
-from autoscaler.cli.tables import GrowingTable, format_age, format_table
-from autoscaler.cli.view import draw
 from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.samples import sample_of
@@ -31,7 +31,7 @@ from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources,
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.health import Heard
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.manifests.values import AfterLoss
+from autoscaler.manifests.api_types import AfterLoss
 from master.api.status import JobPhase
 
 REQUESTS = Resources(cpu_milli=1000, memory_bytes=1 << 29, extended=(("pods", 1),))

@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 import pytest
 
-from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.kube.contexts import find_target
+from autoscaler.cli.arguments.place_selection import Choice, Side, Surroundings, Where, choose
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.kubernetes.kubeconfig import find_target
 from autoscaler.cli.main import main
-from autoscaler.cli.where import Choice, Side, Surroundings, Where, choose
 from autoscaler.clusters.local.folder import make_run_folder
 
 LOCAL, CLUSTER = Choice(side=Side.LOCAL), Choice(side=Side.KUBERNETES)

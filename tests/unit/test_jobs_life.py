@@ -22,7 +22,7 @@ from autoscaler.jobs.life import (
     TrainerFailed,
     handle,
 )
-from autoscaler.manifests.values import RunPolicy
+from autoscaler.manifests.api_types import RunPolicy
 
 POLICY = RunPolicy(backoff_limit=3, active_deadline_s=None, ttl_after_finished_s=None, suspend=False)
 ALL = frozenset({Role.TRAINER, Role.SERVER, Role.MASTER})

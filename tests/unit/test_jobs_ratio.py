@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from autoscaler.jobs.bottleneck import FURTHEST, WAITING_SHARE, find_hint
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.jobs.ratio import CALM_SHARE, SETTLED_S, Ratio, judge, kept, kept_in, observe, share_with
-from autoscaler.manifests.values import TRAINERS_PER_SERVER, Replicas
+from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, Replicas
 from master.api.status import JobPhase
 
 BOUNDS = Replicas(minimum=1, maximum=8)

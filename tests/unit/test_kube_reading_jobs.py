@@ -5,7 +5,7 @@ import pytest
 from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job
 from autoscaler.domain import JobState, Role
 from autoscaler.errors import InvalidSpecError
-from autoscaler.manifests.values import Mode
+from autoscaler.manifests.api_types import Mode
 from tests.unit.kube_objects import CREATED_S, UID, kube_job, raw_job, template
 
 

@@ -11,7 +11,7 @@ from autoscaler.clusters.local.gpus import choose, spread
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import PodPhase, Resources, Role, Tier
 from autoscaler.jobs.backoff import LONGEST_PAUSE_S, pause_s
-from autoscaler.manifests.values import PodTemplate
+from autoscaler.manifests.api_types import PodTemplate
 
 TEMPLATE = PodTemplate(
     container="web",

@@ -11,7 +11,7 @@ from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.pods import LocalPod, PodPhase
 from autoscaler.domain import Role, Tier
 from autoscaler.manifests import parse_files
-from autoscaler.manifests.values import AfterLoss, Replicas
+from autoscaler.manifests.api_types import AfterLoss, Replicas
 from master.config import Settings
 from master.job import domain
 

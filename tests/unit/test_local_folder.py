@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from autoscaler.cli.exits import CommandError, Exit
-from autoscaler.cli.words import find_run
+from autoscaler.cli.arguments.words import find_run
+from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.local.folder import (
     RUN_FORMAT,
     RunFolder,

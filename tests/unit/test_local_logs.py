@@ -2,7 +2,7 @@
 
 import socket
 
-from autoscaler.cli.local_run import read_log
+from autoscaler.cli.local.run_place import read_log
 from autoscaler.clusters.local.folder import make_run_folder
 from autoscaler.clusters.local.logbound import LONGEST_LOG_BYTES, shorten, shorten_long_ones
 from autoscaler.clusters.local.logtail import read_tail

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import PodPhase, Resources, Role, Tier
-from autoscaler.manifests.values import PodTemplate
+from autoscaler.manifests.api_types import PodTemplate
 
 SERVER = LocalPod(
     name="digits-server-1",

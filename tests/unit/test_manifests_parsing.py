@@ -7,7 +7,7 @@ import pytest
 
 from autoscaler.domain import Resources
 from autoscaler.manifests import RefusedInputError, parse_files
-from autoscaler.manifests.values import TRAINERS_PER_SERVER, AfterLoss
+from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, AfterLoss
 
 JOB = """
 apiVersion: edl.dev/v1alpha1

@@ -7,7 +7,7 @@ from autoscaler.domain import Cause, Policy, Reclaim, Role
 from autoscaler.jobs.life import Life
 from autoscaler.jobs.ratio import SETTLED_S
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
-from autoscaler.manifests.values import Replicas
+from autoscaler.manifests.api_types import Replicas
 from autoscaler.operator.record import JobRecord
 from autoscaler.operator.servers import Parting, count_to_tell, why_it_stays
 from master.api.status import JobPhase

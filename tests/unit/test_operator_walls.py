@@ -26,7 +26,7 @@ from autoscaler.domain import Job, Policy, Reclaim
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.masters import Masters
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.manifests.values import JobSpec
+from autoscaler.manifests.api_types import JobSpec
 from autoscaler.operator.leading import Leading
 from autoscaler.operator.metrics import Metrics
 from autoscaler.operator.settings import Address, OperatorSettings

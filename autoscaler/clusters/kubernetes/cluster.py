@@ -44,7 +44,7 @@ from autoscaler.domain import (
 )
 from autoscaler.errors import ClusterError, PermanentError
 from autoscaler.job_errors import JobErrors
-from autoscaler.manifests.values import Mode
+from autoscaler.manifests.api_types import Mode
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
 SETTLE_AGAIN_S: Final = 1.0  # after an error

@@ -37,7 +37,7 @@ from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, NodeName, Role, Shape
 from autoscaler.errors import ClusterError, PermanentError
 from autoscaler.job_errors import JobErrors, Step
-from autoscaler.manifests.values import Mode
+from autoscaler.manifests.api_types import Mode
 from autoscaler.side_by_side import each
 
 AT_ONCE: Final = 16

@@ -47,7 +47,7 @@ from autoscaler.domain import (
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.servers import SPARE_ORDINALS
-from autoscaler.manifests.values import Deployment, PodTemplate, TrainingJob
+from autoscaler.manifests.api_types import Deployment, PodTemplate, TrainingJob
 
 DONE: Final = Outcome(verdict=Verdict.DONE)
 CAPABILITIES: Final = Capabilities(servers_elastic=True, moves_servers=True)

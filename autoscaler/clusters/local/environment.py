@@ -16,7 +16,7 @@ from typing import Final
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import Role
 from autoscaler.jobs.servers import SPARE_ORDINALS
-from autoscaler.manifests.values import PodTemplate, Replicas, ServerSpec, TrainingJob
+from autoscaler.manifests.api_types import PodTemplate, Replicas, ServerSpec, TrainingJob
 
 ENVIRONMENT_VERSION: Final = "1"
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

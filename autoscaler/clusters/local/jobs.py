@@ -26,8 +26,8 @@ from autoscaler.jobs.answers import NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of, why_too_soon
 from autoscaler.jobs.ratio import Ratio, observe
 from autoscaler.jobs.servers import loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
-from autoscaler.manifests.planned import planned_job
-from autoscaler.manifests.values import TrainingJob
+from autoscaler.manifests.api_types import TrainingJob
+from autoscaler.manifests.planner_job import planned_job
 from master.api.scaling import ServersAnswer
 
 _LOOK_EVERY_S: Final = 0.25

@@ -16,7 +16,7 @@ from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.ports import Ports
 from autoscaler.clusters.local.processes import Command
 from autoscaler.domain import Role
-from autoscaler.manifests.values import TrainingJob
+from autoscaler.manifests.api_types import TrainingJob
 from master.api.sockets import SCHEME
 from master.api.storage import is_path
 

@@ -9,7 +9,7 @@ from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
-from autoscaler.manifests.values import PodTemplate
+from autoscaler.manifests.api_types import PodTemplate
 
 
 class PodMaker:

@@ -13,7 +13,7 @@ from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
 from autoscaler.jobs.bottleneck import find_hint
 from autoscaler.jobs.health import URGENT, committing, training
-from autoscaler.manifests.values import AUTO
+from autoscaler.manifests.api_types import AUTO
 from autoscaler.quantities import format_cpu, format_memory
 
 Object = Mapping[str, Any]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Role, Shape, Tier, WorkloadName
-from autoscaler.manifests.values import PodTemplate
+from autoscaler.manifests.api_types import PodTemplate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

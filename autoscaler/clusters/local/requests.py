@@ -20,7 +20,7 @@ from autoscaler.clusters.types import type_of
 from autoscaler.clusters.under_way import UnderWay
 from autoscaler.domain import JobState, NodeName, PodName, Role
 from autoscaler.jobs.life import Stage
-from autoscaler.manifests.refusals import did_you_mean
+from autoscaler.manifests.field_errors import did_you_mean
 from autoscaler.snapshots import to_document
 
 _EVENTS_DESCRIBED: Final = 12

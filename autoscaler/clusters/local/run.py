@@ -43,7 +43,7 @@ from autoscaler.jobs.life import STOP_ORDER, Ending
 from autoscaler.jobs.masters import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
-from autoscaler.manifests.values import Machine, Manifests, TrainingJob
+from autoscaler.manifests.api_types import Machine, Manifests, TrainingJob
 from autoscaler.snapshots import Snapshot
 from master.api.fallback import check_start
 from master.api.identities import HistoryId

@@ -1,6 +1,6 @@
 """A whole run at one instant, as plain values: what the live view draws, the control socket answers and samples record.
 
-Building one reads the cluster and changes nothing.  `autoscaler.cli.view` draws it, `samples` shortens it.
+Building one reads the cluster and changes nothing.  `autoscaler.cli.output.live_view` draws it, `samples` shortens it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autoscaler.jobs.health import Contact, Heard, heard
 from autoscaler.jobs.life import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry
-from autoscaler.manifests.values import AfterLoss, Replicas
+from autoscaler.manifests.api_types import AfterLoss, Replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from autoscaler.clusters.local.scheduling import place_pending
 from autoscaler.clusters.local.table import Table, free_room
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
 from autoscaler.job_errors import JobErrors, Step, of_object
-from autoscaler.manifests.values import Deployment
+from autoscaler.manifests.api_types import Deployment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

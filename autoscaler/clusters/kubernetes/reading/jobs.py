@@ -24,11 +24,11 @@ from autoscaler.clusters.kubernetes.reading.times import created_at_s
 from autoscaler.clusters.kubernetes.reading.traits import traits_of
 from autoscaler.domain import Job, JobName, NodeName, Role, Shape
 from autoscaler.errors import InvalidSpecError
-from autoscaler.manifests.building import build_server, build_spec, build_trainer
+from autoscaler.manifests.api_types import JobSpec, MasterSpec, ServerSpec, too_many_copies
+from autoscaler.manifests.conversion import build_server, build_spec, build_trainer
+from autoscaler.manifests.document_schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
 from autoscaler.manifests.documents import format_path
-from autoscaler.manifests.planned import NO_TRAITS, job_of
-from autoscaler.manifests.schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
-from autoscaler.manifests.values import JobSpec, MasterSpec, ServerSpec, too_many_copies
+from autoscaler.manifests.planner_job import NO_TRAITS, job_of
 
 _ROLE_FIELDS: Final = frozenset(FIELDS.values())
 _Model = TypeVar("_Model", bound=BaseModel)

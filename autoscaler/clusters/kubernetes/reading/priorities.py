@@ -12,7 +12,7 @@ from typing import Final, assert_never
 
 from autoscaler.clusters.kubernetes.reading.raw import Raw, part, text, whole
 from autoscaler.domain import Reclaim
-from autoscaler.manifests.values import CORE_CLASS, PriorityClass
+from autoscaler.manifests.api_types import CORE_CLASS, PriorityClass
 from autoscaler.planner.grades import GRADES
 
 EXPENDABLE: Final = -10

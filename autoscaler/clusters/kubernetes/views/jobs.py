@@ -23,7 +23,7 @@ from autoscaler.domain import Job, JobName, JobState, NodeName
 from autoscaler.domain.view import check
 from autoscaler.errors import InvalidSpecError
 from autoscaler.job_errors import JobErrors, Step, of_object
-from autoscaler.manifests.values import Mode
+from autoscaler.manifests.api_types import Mode
 
 NEVER_S: Final = 1e15
 """An instant that does not come."""

@@ -1,0 +1,1 @@
+"""Subcommands of `edl`, a module for each group of them."""

@@ -1,0 +1,131 @@
+"""`edl bundle`: a run's folder as one archive, without its secrets (`redaction`)."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import tarfile
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import click
+
+from autoscaler.cli.arguments.words import RUNS
+from autoscaler.cli.commands.data import versions
+from autoscaler.cli.commands.redaction import Redactor, secrets_in, secrets_of
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.clusters.local.folder import RunFolder, find_runs
+from master.api.lines import at_rest
+
+_NOT_BUNDLED: Final = frozenset({"tokens", "s", "s.path", "etcd"})
+"""Secrets, sockets, and a database that nobody reads."""
+
+_IN_MEMORY_BYTES: Final = 8 << 20
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="Name of the archive.")
+def bundle(folder: Path | None, output: Path | None) -> None:
+    """Pack a run's folder into one archive, as a bug report.
+
+    Without a folder: the newest run below ./runs.  Checkpoint files, tokens and etcd's database stay out.  Values of
+    secrets are taken out of job files, logs and events; what was taken out is told.  Look into it before you send it.
+
+    \b
+    edl bundle
+    edl bundle runs/20260102-150405-digits -o report.tar.gz
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    run = RunFolder(root=folder.absolute()) if folder is not None else next(find_runs(RUNS), None)
+    if run is None or not run.manifest.is_file():
+        raise CommandError(Exit.NOT_FOUND, f"{folder or RUNS} holds no run")
+    target = output or Path(f"{run.root.name}.tar.gz")
+    redactor = Redactor(_known_secrets(run))
+    try:
+        with _open_for_owner(target) as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+            for path in _bundled(run.root):
+                _add(archive, run.root, path, redactor)
+            _add_text(archive, f"{run.root.name}/versions.txt", "\n".join(versions()) + "\n")
+    except OSError as error:
+        raise CommandError(Exit.FAILED, f"{target} cannot be written: {error}") from None
+    for line in _told(redactor):
+        print(at_rest(line), file=sys.stderr)
+    print(at_rest(str(target)))
+
+
+def _known_secrets(run: RunFolder) -> dict[str, str]:
+    """By name: of the jobs' files, of the environment here (the pods had that of `edl run`), and the jobs' tokens."""
+    import yaml  # noqa: PLC0415 - not for --help
+
+    found = secrets_of(os.environ)
+    try:
+        texts = [str(text) for text in run.read_manifest().get("files", {}).values()]
+    except (OSError, ValueError, AttributeError):
+        texts = []
+    for text in texts:
+        try:
+            found |= secrets_in(list(yaml.safe_load_all(text)))
+        except (yaml.YAMLError, RecursionError):
+            continue  # by names and forms it is still searched
+    if run.tokens.is_dir():
+        found |= {f"token of {path.name}": path.read_text(errors="replace") for path in run.tokens.iterdir()}
+    return found
+
+
+def _bundled(root: Path) -> Iterator[Path]:
+    """Plain files, in order: a link could lead to anything."""
+    for folder, folders, names in os.walk(root):
+        inside = Path(folder).relative_to(root).parts
+        folders[:] = sorted(name for name in folders if inside or name not in _NOT_BUNDLED)
+        for name in sorted(names):
+            path = Path(folder) / name
+            is_checkpoint_file = inside[:1] == ("checkpoints",) and not name.endswith(".json")
+            if (inside or name not in _NOT_BUNDLED) and not is_checkpoint_file and stat.S_ISREG(path.lstat().st_mode):
+                yield path
+
+
+def _add(archive: tarfile.TarFile, root: Path, path: Path, redactor: Redactor) -> None:
+    name = str(path.relative_to(root))
+    with (
+        os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source,
+        tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as clean,
+    ):
+        for piece in redactor.redacted(source, name):
+            clean.write(piece)
+        entry = tarfile.TarInfo(f"{root.name}/{name}")
+        entry.size, entry.mode, entry.mtime = clean.tell(), 0o600, int(os.fstat(source.fileno()).st_mtime)
+        clean.seek(0)
+        archive.addfile(entry, clean)
+
+
+def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(text.encode()), 0o600
+    archive.addfile(entry, io.BytesIO(text.encode()))
+
+
+def _open_for_owner(target: Path) -> BinaryIO:
+    """Empty, and its owner's alone; also one that was there with another mode.  Raises OSError."""
+    file = os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb")
+    try:
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):  # no device: /dev/null stays everybody's
+            os.fchmod(file.fileno(), 0o600)
+            file.truncate()
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _told(redactor: Redactor) -> Iterator[str]:
+    """What was taken out, and where; nothing of its value."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for (name, file), count in sorted(redactor.counts.items()):
+        places[name].append(f"{file} ({count})")
+    for name, files in places.items():
+        yield f"edl: redacted {name} in {', '.join(files)}"

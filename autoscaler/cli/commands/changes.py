@@ -1,0 +1,122 @@
+"""Commands that change something: scale, drain, uncordon, suspend, resume, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from autoscaler.cli.arguments.options import role_options, target_argument
+from autoscaler.cli.arguments.place_selection import Where, where_options
+from autoscaler.cli.arguments.words import split_target
+from autoscaler.cli.places import Seat, Size
+from master.api.lines import at_rest
+
+
+@click.command()
+@target_argument("TYPE/NAME")
+@click.option("--replicas", type=click.IntRange(min=0), default=None, help="Of a deployment.")
+@click.option("--trainers", type=click.IntRange(min=0), default=None, help="Pins a job to this size; 0: EDL decides.")
+@click.option(
+    "--servers", type=click.IntRange(min=0), default=None, help="Pins a job's parameter servers; 0: EDL decides."
+)
+@click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
+@where_options
+def scale(*, target: Sequence[str], is_dry: bool, where: Where, **asked: int | None) -> None:
+    """Set how many replicas a deployment has, or pin a job's trainers, servers or both.
+
+    The newest size replaces the one before, carried out or not, and what is told says so.
+
+    \b
+    edl scale deployment/web --replicas 6
+    edl scale tj/digits --trainers 4
+    edl scale tj/digits --servers 3
+    edl scale tj/digits --trainers 4 --servers 2
+    edl scale tj/digits --servers 0
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    sizes = [Size(of=of, count=count) for of, count in asked.items() if count is not None]
+    if not sizes:
+        raise click.UsageError("say --replicas N for a deployment, or --trainers N, --servers N or both for a job")
+    if len(sizes) > 1 and asked["replicas"] is not None:
+        raise click.UsageError("--replicas is of a deployment, --trainers and --servers are of a job: name one of them")
+    with where.open(changes=not is_dry) as place:
+        print(at_rest(place.scale(kind, name, sizes, is_dry=is_dry)))
+
+
+@click.command()
+@target_argument("TYPE/NAME")
+@role_options
+@click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
+@where_options
+def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dry: bool, where: Where) -> None:
+    """Let a trainer finish its batch and leave, or empty a node.
+
+    The planner fills the room as it sees fit; a drained trainer of a job at its minimum is replaced.  On a cluster a
+    node is emptied of EDL's pods alone: kubectl drain sends everybody's.
+
+    \b
+    edl drain tj/digits --trainer 2
+    edl drain node/node-1
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    with where.open(changes=not is_dry) as place:
+        print(at_rest(place.drain(kind, name, Seat(role=role, ordinal=ordinal), is_dry=is_dry)))
+
+
+@click.command()
+@target_argument("node/NAME")
+@where_options
+def uncordon(*, target: Sequence[str], where: Where) -> None:
+    """Open a drained node again.
+
+    \b
+    edl uncordon node/node-1
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    with where.open(changes=True) as place:
+        print(at_rest(place.uncordon(kind, name)))
+
+
+@click.command()
+@target_argument("tj/NAME")
+@where_options
+def suspend(*, target: Sequence[str], where: Where) -> None:
+    """Take all pods of a job away and keep the job.
+
+    \b
+    edl suspend tj/digits
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    with where.open(changes=True) as place:
+        print(at_rest(place.suspend(kind, name, is_on=True)))
+
+
+@click.command()
+@target_argument("tj/NAME")
+@where_options
+def resume(*, target: Sequence[str], where: Where) -> None:
+    """Let a suspended job start again, from its last checkpoint.
+
+    \b
+    edl resume tj/digits
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    with where.open(changes=True) as place:
+        print(at_rest(place.suspend(kind, name, is_on=False)))
+
+
+@click.command()
+@target_argument("TYPE/NAME")
+@click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
+@where_options
+def delete(*, target: Sequence[str], is_dry: bool, where: Where) -> None:
+    """Stop a job or a deployment and forget it, or let one pod leave.
+
+    \b
+    edl delete tj/digits
+    edl delete deployment/web --dry-run
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    with where.open(changes=not is_dry) as place:
+        print(at_rest(place.delete(kind, name, is_dry=is_dry)))

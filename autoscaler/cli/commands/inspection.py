@@ -1,0 +1,163 @@
+"""Commands that look: get, describe, logs, events, wait."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+
+from autoscaler.cli.arguments.options import output_option, role_options, target_argument
+from autoscaler.cli.arguments.place_selection import Where, where_options, wide_options
+from autoscaler.cli.arguments.words import Duration, parse_condition, split_target
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.output.formats import render
+from autoscaler.cli.output.object_tables import GrowingTable
+from autoscaler.cli.output.terminal import Calm
+from autoscaler.cli.places import Found, LogOptions, Seat
+from master.api.lines import at_rest
+
+
+@click.command()
+@target_argument("TYPE[/NAME] [NAME]")
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Print again whenever something is different.")
+@output_option
+@wide_options
+def get(*, target: Sequence[str], is_watching: bool, output: str, where: Where) -> None:
+    """Show jobs (tj), nodes, pods or deployments.
+
+    \b
+    edl get tj
+    edl get tj/digits -o yaml
+    edl get pods -w -o wide
+    edl get tj -A
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=False)
+    with where.open() as place:
+        if not is_watching:
+            print(at_rest(render(place.get(kind, name), output, is_single=bool(name))))
+            return
+        table = GrowingTable(is_wide=output == "wide")
+        for found in place.watch(kind, name):
+            print(at_rest(_render_change(found, table, output)), flush=True)
+
+
+@click.command()
+@target_argument("TYPE/NAME")
+@where_options
+def describe(*, target: Sequence[str], where: Where) -> None:
+    """Tell about one thing: its state, why it has its size, its pods, the last decisions and events.
+
+    \b
+    edl describe tj/digits
+    edl describe node/node-1
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    with where.open() as place:
+        for line in place.describe(kind, name):
+            print(at_rest(line))
+
+
+@click.command()
+@target_argument("TYPE/NAME")
+@role_options
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run, or the container, ends.")
+@click.option("-p", "--previous", is_flag=True, help="Of the container before its last restart (a master's).")
+@click.option("--tail", type=click.IntRange(min=0), default=None, help="Only the last lines.")
+@where_options
+def logs(
+    *,
+    target: Sequence[str],
+    role: str | None,
+    ordinal: int | None,
+    follow: bool,
+    previous: bool,
+    tail: int | None,
+    where: Where,
+) -> None:
+    """Print what a pod has written.
+
+    \b
+    edl logs tj/digits --trainer 2 -f
+    edl logs tj/digits --master
+    edl logs pod/web-0 --tail 20
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    options = LogOptions(tail=tail, is_followed=follow, is_previous=previous)
+    with where.open() as place:
+        _show_log(place.log(kind, name, Seat(role=role, ordinal=ordinal), options))
+
+
+def _show_log(chunks: Iterator[str]) -> None:
+    """To a terminal without what moves it, to a file or a pipe as it was written."""
+    calm = Calm() if sys.stdout.isatty() else None
+    try:
+        for chunk in chunks:
+            sys.stdout.write(calm.shown(chunk) if calm else chunk)
+            sys.stdout.flush()
+    finally:
+        if calm:
+            sys.stdout.write(calm.rest())
+
+
+@click.command()
+@click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on with what comes.")
+@click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
+@wide_options
+def events(*, is_watching: bool, is_json: bool, where: Where) -> None:
+    """Tell what has happened: starts, drains, failures, decisions.
+
+    \b
+    edl events
+    edl events -w --json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    with where.open() as place:
+        for told in place.events(is_watching=is_watching):
+            print(json.dumps(told.content) if is_json else at_rest(told.text), flush=True)
+
+
+@click.command()
+@target_argument("TYPE/NAME")
+@click.option(
+    "--for", "condition", required=True, metavar="condition=NAME|delete", help="condition=Completed, or delete."
+)
+@click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Give up after this long (exit 5).")
+@where_options
+def wait(*, target: Sequence[str], condition: str, timeout: float, where: Where) -> None:
+    """Wait until a condition holds.
+
+    \b
+    Jobs:         Running, Completed, Failed, Suspended
+                  on a cluster also Admitted, Ready, Scaled, Progressing, Degraded
+    Pods:         Ready
+    Deployments:  Available
+    Everything:   --for=delete
+
+    Waiting for Completed ends with exit code 1 as soon as the job has failed.
+
+    \b
+    edl wait --for=condition=Completed tj/digits --timeout 10m
+    edl wait --for=delete deployment/web
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    kind, name = split_target(target, needs_name=True)
+    wanted = parse_condition(condition)
+    until_s = time.monotonic() + timeout
+    with where.open() as place:
+        while not place.holds(kind, name, wanted):
+            if time.monotonic() >= until_s:
+                raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {_told(wanted)} within {timeout:g} s")
+            time.sleep(min(place.look_every_s, max(0.0, until_s - time.monotonic())))
+    print(at_rest(f"{kind}/{name} condition met"))
+
+
+def _render_change(found: Found, table: GrowingTable, output: str) -> str:
+    """One thing that has come or changed, below those before it."""
+    if output in {"table", "wide"}:
+        return "\n".join(line for thing in found.objects for line in table.add(thing, found.columns))
+    return render(found, output, is_single=True)
+
+
+def _told(wanted: str) -> str:
+    return "deleted" if wanted == "delete" else wanted.title()

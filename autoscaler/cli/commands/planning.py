@@ -1,0 +1,239 @@
+"""Questions to the planner that change nothing: why, plan, what-if; about what is there now or a saved moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from autoscaler.cli.arguments.options import target_argument
+from autoscaler.cli.arguments.parameter_types import Label, NodeShape, WebSize
+from autoscaler.cli.arguments.place_selection import Where, where_options
+from autoscaler.cli.arguments.target_completion import complete_target
+from autoscaler.cli.arguments.words import split_target
+from autoscaler.cli.commands.snapshot import Asked, open_moment, snapshot_option
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.clusters.types import TYPES
+from master.api.lines import at_rest
+
+if TYPE_CHECKING:  # planner and manifests are not for --help
+    from autoscaler.domain import Resources, WorkloadName
+    from autoscaler.planner.counterfactual import Moment
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_as(*forms: str) -> Callable[[F], F]:
+    """-o, with the first form as the default."""
+    return click.option("-o", "--output", type=click.Choice(forms), default=forms[0], help="How to print it.")
+
+
+def complete_node(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """node/NAME of the live run's nodes."""
+    return complete_target(context, param, f"node/{incomplete.removeprefix('node/')}")
+
+
+def complete_web(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """NAME= of the live run's deployments."""
+    found = complete_target(context, param, f"deployment/{incomplete}")
+    return [f"{name.removeprefix('deployment/')}=" for name in found]
+
+
+@click.command()
+@target_argument("tj/NAME")
+@click.option(
+    "--size", type=click.IntRange(min=1), default=None, help="What it takes to get at least so many trainers."
+)
+@output_as("text", "json", "yaml")
+@snapshot_option
+@where_options
+def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, where: Where) -> None:
+    """Why has a job this size, and what would give it more?
+
+    Each answer is the smallest change of its kind: planning anew with it gives the size beside it, and nothing smaller
+    of that kind does.  The windows count as over.
+
+    \b
+    edl why tj/digits
+    edl why tj/digits --size 8 --snapshot moment.json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
+    from autoscaler.domain import JobName  # noqa: PLC0415 - with it
+    from autoscaler.planner.counterfactual import explain  # noqa: PLC0415 - with it
+
+    said = _job_named(split_target(target, needs_name=True))
+    with open_moment(where, snapshot) as asked:
+        moment, aside = _moment(asked), asked.aside(said)
+    if aside.ended:
+        told = f"tj/{said} has no size any more: {aside.ended}; edl describe tj/{said} tells how it went"
+        raise CommandError(Exit.NOT_FOUND, told)
+    name = _find("tj", said, [job.name for job in moment.view.jobs], asked.namespace)
+    found = explain(moment, JobName(name), more_than=(size or 1) - 1)
+    job = next(job for job in moment.view.jobs if job.name == name)
+    more_than = max(found.settled.target, (size or 1) - 1)
+    lines = planner_report.why_lines(found, more_than, job, is_ratio_measured=aside.is_ratio_measured)
+    print(
+        at_rest(
+            "\n".join(lines)
+            if output == "text"
+            else planner_report.render(planner_report.why_content(found, job), output)
+        )
+    )
+
+
+@click.command()
+@output_as("table", "wide", "json", "yaml")
+@snapshot_option
+@where_options
+def plan(*, output: str, snapshot: Path | None, where: Where) -> None:
+    """What would the planner do now?  A dry run: nothing is written.
+
+    \b
+    edl plan
+    edl plan --snapshot moment.json -o wide
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
+    from autoscaler.planner import plan as decide  # noqa: PLC0415 - with it
+
+    with open_moment(where, snapshot) as asked:
+        moment = _moment(asked)
+    found = decide(moment.view, moment.policy, moment.now_s)
+    if output in {"table", "wide"}:
+        print(at_rest("\n".join(planner_report.plan_lines(found, is_wide=output == "wide"))))
+    else:
+        print(at_rest(planner_report.render(planner_report.plan_content(found), output)))
+
+
+@click.command("what-if")
+@click.option("--add-nodes", type=click.IntRange(1, 10_000), default=None, help="So many new nodes of --shape.")
+@click.option("--shape", type=NodeShape(), default=None, help="Of the new nodes: 16cpu,64Gi,8gpu.")
+@click.option("--label", "labels", type=Label(), multiple=True, help="On the new nodes: zone=a.")
+@click.option("--remove-node", "removed", multiple=True, shell_complete=complete_node, help="A node that is gone.")
+@click.option(
+    "--web",
+    type=WebSize(),
+    multiple=True,
+    shell_complete=complete_web,
+    help="Replicas of a deployment: 400, or nginx=400.",
+)
+@click.option("--submit", type=click.Path(path_type=Path), multiple=True, help="A file of jobs and deployments.")
+@output_as("table", "json", "yaml")
+@snapshot_option
+@where_options
+def what_if(*, output: str, snapshot: Path | None, where: Where, **asked: Any) -> None:
+    """What would become of jobs and web with other nodes, other load, another job?  Nothing is changed.
+
+    NOW is the moment; BEFORE is where it comes to rest as things are, AFTER where with the changes.
+
+    \b
+    edl what-if --add-nodes 4 --shape 16cpu,64Gi,8gpu
+    edl what-if --web nginx=400 --remove-node node-2
+    edl what-if --submit job.yaml --snapshot moment.json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    if (asked["add_nodes"] is None) != (asked["shape"] is None):
+        raise click.UsageError("--add-nodes N and --shape go together")
+    if asked["labels"] and asked["shape"] is None:
+        raise click.UsageError("--label is of new nodes: add --add-nodes N and --shape")
+    if not any(asked.values()):
+        raise click.UsageError("say what is different: --add-nodes, --remove-node, --web or --submit")
+    from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
+    from autoscaler.planner.counterfactual import come_to_rest  # noqa: PLC0415 - with it
+
+    with open_moment(where, snapshot) as about:
+        moment = _moment(about)
+        changed, words = _edited(moment, asked, about)
+    found = planner_report.Comparison(
+        asked=tuple(words), moment=moment, before=come_to_rest(moment), after=come_to_rest(changed)
+    )
+    if output == "table":
+        print(at_rest("\n".join(planner_report.comparison_lines(found))))
+    else:
+        print(at_rest(planner_report.render(planner_report.comparison_content(found), output)))
+
+
+def _edited(moment: Moment, asked: dict[str, Any], about: Asked) -> tuple[Moment, list[str]]:
+    """The moment with all that was asked for, and that in words."""
+    from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
+    from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
+
+    words: list[str] = []
+    known = [node.name for node in moment.view.nodes]
+    for name in dict.fromkeys(_find("node", text.removeprefix("node/"), known, "") for text in asked["removed"]):
+        moment = edits.without_node(moment, NodeName(name))
+        words.append(f"{name} gone")
+    if asked["shape"] is not None:
+        moment = edits.with_nodes(moment, asked["shape"], asked["add_nodes"], asked["labels"])
+        words.append(f"{asked['add_nodes']} more nodes of {_told(asked['shape'])}")
+    for name, count in asked["web"]:
+        chosen = _deployment(moment, name, about.namespace)
+        moment = edits.with_replicas(moment, chosen, count)
+        words.append(f"{count} replicas of {chosen}")
+    for file in asked["submit"]:
+        moment, more = _submitted(moment, file, about)
+        words += more
+    return moment, words
+
+
+def _submitted(moment: Moment, file: Path, about: Asked) -> tuple[Moment, list[str]]:
+    from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - not for --help
+
+    found = about.read_submission(file, moment.now_s)
+    try:
+        for workload in found.workloads:
+            moment = edits.with_workload(moment, workload)
+        for job in found.jobs:
+            moment = edits.with_submission(moment, job)
+    except ValueError as error:
+        raise CommandError(Exit.REFUSED, f"{file}: {error}; give it another name") from None
+    return moment, [*(f"deployment/{w.name}" for w in found.workloads), *(f"tj/{j.name}" for j in found.jobs)]
+
+
+def _moment(asked: Asked) -> Moment:
+    from autoscaler.planner.counterfactual import Moment  # noqa: PLC0415 - not for --help
+
+    taken = asked.snapshot
+    return Moment(view=taken.view, policy=taken.policy, now_s=taken.now_s)
+
+
+def _job_named(target: tuple[str, str]) -> str:
+    kind, name = target
+    if kind.lower() not in TYPES["tj"]:
+        raise click.UsageError(f"only jobs have a size of their own, as tj/NAME; a {kind} has not")
+    return name
+
+
+def _deployment(moment: Moment, name: str, namespace: str) -> WorkloadName:
+    from autoscaler.domain import WorkloadName  # noqa: PLC0415 - not for --help
+
+    names = [workload.name for workload in moment.view.workloads]
+    if not name and len(names) != 1:
+        known = f"NAME is one of {', '.join(names)}" if names else "there is no deployment"
+        raise CommandError(Exit.USAGE, f"say whose replicas: --web NAME=N; {known}")
+    return WorkloadName(_find("deployment", name, names, namespace) if name else names[0])
+
+
+def _find(kind: str, name: str, names: Sequence[str], namespace: str) -> str:
+    """The one that is meant; on a cluster, where names are NAMESPACE/NAME, in the namespace, else the only one."""
+    from autoscaler.manifests.field_errors import did_you_mean  # noqa: PLC0415 - not for --help
+
+    if name in names:
+        return name
+    alike = [known for known in names if known.partition("/")[2] == name and known.startswith(f"{namespace}/")]
+    if not namespace:
+        alike = [known for known in names if known.partition("/")[2] == name]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise CommandError(Exit.USAGE, f"{kind}/{name} may be {' or '.join(alike)}; say {kind}/NAMESPACE/NAME")
+    kind_hint = " that still has a size (a job that has ended has none)" if kind == "tj" else ""
+    none = "no job has one now" if kind == "tj" else f"there is no {kind} at all"
+    hint = did_you_mean(name, list(names)) if names else none
+    raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{name}{kind_hint}; {hint}")
+
+
+def _told(shape: Resources) -> str:
+    from autoscaler.planner.counterfactual.amounts import tell  # noqa: PLC0415 - not for --help
+
+    return ", ".join(tell(name, amount) for name, amount in shape.amounts() if name != "pods")

@@ -1,0 +1,192 @@
+"""`edl run`: job files on this machine, in the foreground, with a live view.
+
+The command line becomes `RunSettings`; `foreground` runs them and shows them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from autoscaler.cli.arguments.words import RUNS, Duration
+from autoscaler.cli.exit_codes import CommandError, Exit
+
+if TYPE_CHECKING:  # these cost half a second, which --help need not wait for
+    from autoscaler.clusters.local.run import RunSettings
+    from autoscaler.manifests import Machine, Manifests
+
+_START: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.option("--nodes", type=click.IntRange(1, 1000), default=4, show_default=True, help="Virtual nodes.")
+@click.option("--cpu", default="4", show_default=True, help="Of each node; accounting, whatever the machine has.")
+@click.option("--memory", default="8Gi", show_default=True, help="Of each node; accounting too.")
+@click.option("--gpu", default="0", show_default=True, help="Of each node; auto: the machine's, spread over the nodes.")
+@click.option(
+    "--cluster",
+    "cluster_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="A LocalCluster document with nodes of different sizes, instead of the four options above.",
+)
+@click.option("--run-dir", type=click.Path(path_type=Path), default=RUNS, show_default=True, help="For run folders.")
+@click.option("--json", "is_json", is_flag=True, help="Events as JSON lines, no live view.")
+@click.option("--no-view", is_flag=True, help="Events as plain lines, no live view.")
+@click.option("--duration", type=Duration(), default=None, help="Stop after this long (exit 0), e.g. 90s.")
+@click.option("--stay", is_flag=True, help="Go on when all jobs have ended.")
+@click.option("--move-servers", is_flag=True, help="Let parameter servers move to where they waste least.")
+@click.option("--no-etcd", is_flag=True, help="Masters keep their state in memory and start again from checkpoints.")
+@click.option("--shared-folders", is_flag=True, help="Checkpoint folders may be open to every user of this machine.")
+@click.option("--from", "starts", multiple=True, metavar="[JOB=]MANIFEST", help="Go on from this checkpoint.")
+@click.option("--fall-back", is_flag=True, help="Go back to the checkpoint before one that cannot be read.")
+@click.option("--begin-anew", is_flag=True, help="Set aside what is in the job's checkpoint folder, and begin at 0.")
+def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> None:
+    """Run TrainingJobs and Deployments on a cluster of virtual nodes on this machine.
+
+    Pods are processes; capacity is accounting.  Goes on until all jobs have ended (files without a job: until
+    Ctrl-C).  Ctrl-C lets everything leave in order; a second one kills.  Other terminals: edl get, edl scale, ...
+
+    \b
+    edl run examples/digits.yaml
+    edl run job.yaml web.yaml --nodes 2 --cpu 8 --gpu auto
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    import asyncio  # noqa: PLC0415 - not for --help
+
+    from autoscaler.cli.local.foreground import Show, run_in_foreground  # noqa: PLC0415 - not for --help
+    from autoscaler.clusters.local.claims import FolderInUseError  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.etcd import EtcdRefusedError  # noqa: PLC0415 - with it
+    from autoscaler.clusters.local.folder import RunFolderError  # noqa: PLC0415 - with it
+    from autoscaler.errors import AutoscalerError  # noqa: PLC0415 - with it
+    from autoscaler.manifests import RefusedInputError, parse_files  # noqa: PLC0415 - with it
+    from master.api.errors import StorageError  # noqa: PLC0415 - with it
+
+    try:
+        if cluster_file is not None:
+            _check_cluster(parse_files([cluster_file]), cluster_file)
+        manifests = parse_files([*files, *([cluster_file] if cluster_file is not None else [])])
+    except RefusedInputError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
+    manifests = _started(manifests, options["starts"], begins_anew=options["begin_anew"])
+    manifests = _falling_back(manifests) if options["fall_back"] else manifests
+    if not manifests.jobs and not manifests.deployments:
+        raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
+    settings = _settings(manifests, files, options)
+    show = (
+        Show.JSON if options["is_json"] else Show.LINES if options["no_view"] or not sys.stdout.isatty() else Show.VIEW
+    )
+    try:
+        code = asyncio.run(
+            run_in_foreground(settings, manifests, show=show, duration_s=options["duration"], stays=options["stay"])
+        )
+    except (EtcdRefusedError, FolderInUseError, RunFolderError, StorageError) as error:
+        raise CommandError(Exit.REFUSED, str(error)) from None
+    except AutoscalerError as error:
+        raise CommandError(Exit.FAILED, str(error)) from None
+    sys.exit(code)
+
+
+def _started(manifests: Manifests, starts: Sequence[str], *, begins_anew: bool) -> Manifests:
+    """The jobs with what the command line says of where they go on from (M11)."""
+    if not starts and not begins_anew:
+        return manifests
+    from master.api.resuming import ANEW  # noqa: PLC0415 - not for --help
+
+    names = [job.name for job in manifests.jobs]
+    if len(names) != 1 and (begins_anew or not all("=" in start for start in starts)):
+        raise CommandError(
+            Exit.USAGE, f"--from and --begin-anew: of which job?  --from JOB=MANIFEST ({_listed(names)})"
+        )
+    asked = {job or names[0]: start for job, _, start in (start.rpartition("=") for start in starts)}
+    if begins_anew:
+        asked[names[0]] = ANEW
+    if len(asked) != len(starts) + begins_anew:
+        raise CommandError(Exit.USAGE, "--from and --begin-anew: a job goes on from one place; say one of them")
+    for name in asked.keys() - set(names):
+        raise CommandError(Exit.USAGE, f"--from {name}=...: the files have no such job ({_listed(names)})")
+    for name, start in asked.items():
+        if not _START.fullmatch(start):
+            raise CommandError(Exit.USAGE, f"--from {name}={start[:40]}: no manifest's id")
+    jobs = tuple(
+        replace(job, checkpoint=replace(job.checkpoint, start=asked.get(job.name, job.checkpoint.start)))
+        for job in manifests.jobs
+    )
+    for job in jobs:
+        if job.name in asked and not job.checkpoint.uri:
+            raise CommandError(Exit.USAGE, f"tj/{job.name} has no spec.checkpoint.uri: its folder is new with each run")
+    return replace(manifests, jobs=jobs)
+
+
+def _falling_back(manifests: Manifests) -> Manifests:
+    from master.api.identities import WhenUnreadable  # noqa: PLC0415 - not for --help
+
+    jobs = (
+        replace(job, checkpoint=replace(job.checkpoint, when_unreadable=WhenUnreadable.FALL_BACK))
+        for job in manifests.jobs
+    )
+    return replace(manifests, jobs=tuple(jobs))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "jobs: " + (", ".join(names) or "none")
+
+
+def _check_cluster(manifests: Manifests, file: Path) -> None:
+    if not manifests.machines or manifests.jobs or manifests.deployments:
+        raise CommandError(Exit.REFUSED, f"--cluster {file}: a LocalCluster document belongs there, and only that")
+
+
+def _settings(manifests: Manifests, files: Sequence[Path], options: dict[str, Any]) -> RunSettings:
+    from autoscaler.clusters.local.gpus import GpuLookupError, count_gpus, spread  # noqa: PLC0415 - not for --help
+    from autoscaler.clusters.local.run import LOCAL_POLICY, MOVING, RunSettings  # noqa: PLC0415 - with it
+
+    machines = manifests.machines or _machines(options)
+    devices = sum(machine.capacity.gpu_count for machine in machines)
+    shares: list[tuple[int, ...]] = []
+    if options["gpu"] == "auto" and not manifests.machines:
+        try:
+            shares = list(spread(count_gpus(), len(machines)))
+        except GpuLookupError as error:
+            raise CommandError(Exit.REFUSED, str(error)) from None
+        machines = tuple(_with_gpus(machine, len(share)) for machine, share in zip(machines, shares, strict=True))
+    else:
+        numbers = iter(range(devices))
+        shares = [tuple(next(numbers) for _ in range(machine.capacity.gpu_count)) for machine in machines]
+    return RunSettings(
+        name=(manifests.jobs or manifests.deployments)[0].name,
+        machines=machines,
+        devices=tuple(shares),
+        parent=options["run_dir"],
+        policy=MOVING if options["move_servers"] else LOCAL_POLICY,
+        with_etcd=bool(manifests.jobs) and not options["no_etcd"],
+        allows_shared_folders=options["shared_folders"],
+        described={"command": sys.argv[1:], "files": {str(path): path.read_text(encoding="utf-8") for path in files}},
+    )
+
+
+def _machines(options: dict[str, Any]) -> tuple[Machine, ...]:
+    from autoscaler.domain import Resources  # noqa: PLC0415 - not for --help
+    from autoscaler.manifests.conversion import make_machine  # noqa: PLC0415 - with it
+    from autoscaler.quantities import QuantityError, parse_count, parse_cpu_m, parse_memory_bytes  # noqa: PLC0415 - too
+
+    def read(option: str, parse: Callable[[str], int]) -> int:
+        try:
+            return parse(options[option])
+        except QuantityError as error:
+            raise CommandError(Exit.REFUSED, f"--{option}: {error}") from None
+
+    cpu_milli, memory_bytes = read("cpu", parse_cpu_m), read("memory", parse_memory_bytes)
+    gpu_count = 0 if options["gpu"] == "auto" else read("gpu", parse_count)
+    capacity = Resources(cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_count=gpu_count)
+    return tuple(make_machine(f"node-{number}", capacity) for number in range(1, options["nodes"] + 1))
+
+
+def _with_gpus(machine: Machine, count: int) -> Machine:
+    return replace(machine, capacity=replace(machine.capacity, gpu_count=count))

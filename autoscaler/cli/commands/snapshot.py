@@ -1,0 +1,138 @@
+"""`edl snapshot save`, and where `edl why`, `edl plan` and `edl what-if` get their moment: a place, or such a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from autoscaler.cli.arguments.place_selection import Where, where_options
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.places import Aside, Submission
+from master.api.lines import at_rest
+
+if TYPE_CHECKING:  # the codec is not for --help
+    from autoscaler.snapshots import Snapshot
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LARGEST_FILE_BYTES: Final = 256 << 20
+"""Ten thousand nodes with a hundred thousand pods take about 50 MB."""
+
+snapshot_option: Callable[[F], F] = click.option(
+    "--snapshot",
+    "snapshot",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="A file of edl snapshot save (-: standard input), instead of what is there now.",
+)
+
+
+@click.group("snapshot")
+def snapshots() -> None:
+    """Save a moment of a run or a cluster: what the planner sees, its policy, memory, clock.
+
+    \b
+    edl snapshot save -o moment.json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+
+
+@snapshots.command()
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="The file; -: standard output.")
+@where_options
+def save(*, output: Path | None, where: Where) -> None:
+    """Write this moment into one file: a bug report about the planner.
+
+    edl plan, edl why and edl what-if answer from it as the run would have at that moment.  Environments, commands and
+    tokens of pods are not in it.
+
+    \b
+    edl snapshot save
+    edl snapshot save -o moment.json
+    """  # noqa: D301 - click keeps the lines after this mark as they are
+    from autoscaler.snapshots import format_document, to_document  # noqa: PLC0415 - not for --help
+
+    with where.open() as place:
+        title, moment = place.title, place.snapshot()
+    moment = replace(moment, made_by=f"edl {version('edl')}, {moment.made_by}")
+    target = output or Path(f"{title.replace('/', '-')}.snapshot.json")
+    text = format_document(to_document(moment))
+    if str(target) == "-":
+        sys.stdout.write(text)
+        return
+    if not target.name:
+        raise CommandError(Exit.USAGE, f"{target} is no file name")
+    partial = target.with_name(f".{target.name}.part")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        with suppress(OSError):  # a full disk is not filled by what is left of tries
+            partial.unlink(missing_ok=True)
+        raise CommandError(Exit.FAILED, f"{target} cannot be written: {error.strerror}") from None
+    print(at_rest(str(target)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The moment that is asked about, where a name without a namespace belongs, and how files are read there."""
+
+    snapshot: Snapshot
+    namespace: str
+    read_submission: Callable[[Path, float], Submission]
+    aside: Callable[[str], Aside]  # of a job by its name; a file holds nothing beside the moment
+
+
+@contextmanager
+def open_moment(where: Where, file: Path | None) -> Iterator[Asked]:
+    """The moment in the file, or that of the place which is meant.  Raises CommandError."""
+    if file is None:
+        with where.open() as place:
+            snapshot = place.snapshot()
+            yield Asked(
+                snapshot=snapshot,
+                namespace=place.namespace,
+                read_submission=place.read_submission,
+                aside=place.aside,
+            )
+        return
+    if where.run is not None:
+        raise click.UsageError("choose one of --run and --snapshot")
+    from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - not for --help
+
+    yield Asked(
+        snapshot=_load(file),
+        namespace=where.namespace or "",
+        read_submission=read_local_submission,
+        aside=lambda _: Aside(),
+    )
+
+
+def _load(file: Path) -> Snapshot:
+    from autoscaler.errors import InvalidSpecError  # noqa: PLC0415 - not for --help
+    from autoscaler.snapshots import parse_document  # noqa: PLC0415 - with it
+
+    try:
+        return parse_document(_read(file))
+    except InvalidSpecError as error:
+        raise CommandError(Exit.REFUSED, f"{file}: {error}") from None
+
+
+def _read(file: Path) -> bytes:
+    if str(file) == "-":
+        content = sys.stdin.buffer.read(_LARGEST_FILE_BYTES + 1)
+    else:
+        try:
+            with file.open("rb") as source:  # the size that is told of a device or a pipe is 0
+                content = source.read(_LARGEST_FILE_BYTES + 1)
+        except OSError as error:
+            raise CommandError(Exit.NOT_FOUND, f"{file} cannot be read: {error.strerror}") from None
+    if len(content) > _LARGEST_FILE_BYTES:
+        raise CommandError(Exit.REFUSED, f"{file} is larger than {_LARGEST_FILE_BYTES >> 20} MiB")
+    return content

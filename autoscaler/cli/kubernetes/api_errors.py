@@ -1,0 +1,50 @@
+"""What an API server's refusal means to the user: what to do, and the exit code."""
+
+from __future__ import annotations
+
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.clusters.kubernetes.api.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    Refusal,
+    UnauthorizedError,
+    UnavailableError,
+)
+from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS, Kind
+from autoscaler.errors import ClusterError
+
+NO_DEFINITION = (
+    "the cluster knows no TrainingJobs; install EDL there (helm install edl charts/edl), or name another --context"
+)
+
+
+def unknown_kind(kind: Kind, error: NotFoundError) -> CommandError:
+    """A listing that ends in a 404: the cluster does not know the kind."""
+    return CommandError(Exit.NOT_FOUND, NO_DEFINITION if kind == TRAINING_JOBS else str(error))
+
+
+def to_command_error(error: ClusterError, title: str) -> CommandError:
+    """What ends the command.  `title` names the cluster."""
+    match error:
+        case NotFoundError():
+            return CommandError(Exit.NOT_FOUND, str(error))
+        case UnauthorizedError():
+            hint = "the kubeconfig's credentials are not or no longer good there"
+            return CommandError(Exit.REFUSED, f"{error}; {hint} ({title})")
+        case ForbiddenError(refusal=Refusal.RBAC):
+            hint = "ask the cluster's administrator for that right (the roles view and edit include TrainingJobs)"
+            return CommandError(Exit.REFUSED, f"{error}; {hint}")
+        case ForbiddenError() | InvalidError():
+            return CommandError(Exit.REFUSED, str(error))
+        case ConflictError():
+            return CommandError(
+                Exit.FAILED, f"{error}; it was changed meanwhile, nothing was done: look, and try again"
+            )
+        case UnavailableError(may_have_happened=True):
+            return CommandError(Exit.FAILED, f"{error}; the answer was lost, it may have been done: look ({title})")
+        case UnavailableError():
+            return CommandError(Exit.FAILED, f"{error}; is the API server of {title} up?  kubectl cluster-info asks it")
+        case _:
+            return CommandError(Exit.FAILED, f"{error} ({title})")

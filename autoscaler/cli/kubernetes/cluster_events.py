@@ -1,0 +1,73 @@
+"""Which events of a cluster are about jobs, and how one is told.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final, TypeVar
+
+from autoscaler.cli.output.object_tables import Object, format_age
+from autoscaler.cli.places import Told
+from autoscaler.clusters.kubernetes.reading.raw import text, whole
+from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
+
+Event = TypeVar("Event", bound=Object)
+
+_POD: Final = re.compile(r"(?P<job>.+)-(trainer|server|master)-.+")
+_KINDS: Final = {"TrainingJob": "tj"}
+
+
+def jobs_of(events: Iterable[Object]) -> set[tuple[str, str]]:
+    """Namespace and name of each job that an event names, gone ones too."""
+    return {
+        (text(event, "regarding", "namespace"), text(event, "regarding", "name"))
+        for event in events
+        if text(event, "regarding", "kind") == "TrainingJob"
+    }
+
+
+def is_of_jobs(event: Object, jobs: Collection[tuple[str, str]]) -> bool:
+    """Whether it is about one of the jobs, or about a pod that bears the name of one's, standing or gone."""
+    namespace, name = text(event, "regarding", "namespace"), text(event, "regarding", "name")
+    match text(event, "regarding", "kind"):
+        case "TrainingJob":
+            return (namespace, name) in jobs
+        case "Pod":
+            found = _POD.fullmatch(name)
+            return found is not None and (namespace, found["job"]) in jobs
+        case _:
+            return False
+
+
+def is_about(event: Object, kind: str, name: str) -> bool:
+    """Whether it is about this very thing."""
+    return text(event, "regarding", "kind") == kind and text(event, "regarding", "name") == name
+
+
+def in_order(events: Iterable[Event]) -> list[Event]:
+    """The oldest first, by when each was seen last."""
+    return sorted(events, key=seen_at_s)
+
+
+def seen_at_s(event: Object) -> float:
+    """When it was seen last, Unix time."""
+    told = (
+        text(event, "series", "lastObservedTime"),
+        text(event, "deprecatedLastTimestamp"),
+        text(event, "eventTime"),
+    )
+    return next((at_s for when in told if (at_s := unix_s(when)) is not None), created_at_s(event))
+
+
+def tell_event(event: Object, now_s: float, *, has_namespaces: bool = False) -> Told:
+    """One line, more where the note has more."""
+    kind, name = text(event, "regarding", "kind"), text(event, "regarding", "name")
+    about = f"{_KINDS.get(kind, kind.lower())}/{name}"
+    if has_namespaces:
+        about = f"{text(event, 'regarding', 'namespace')} {about}"
+    count = whole(event, "series", "count") or whole(event, "deprecatedCount")
+    times = f" (x{count})" if count > 1 else ""
+    first, *rest = text(event, "note").splitlines() or [""]
+    age = f"{format_age(max(0.0, now_s - seen_at_s(event)))} ago"
+    head = f"{age:>10}  {about:<28} {text(event, 'reason'):<16} {first}{times}".rstrip()
+    return Told(text="\n".join([head, *(" " * 12 + line for line in rest)]), content=event)

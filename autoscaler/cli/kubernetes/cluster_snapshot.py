@@ -1,0 +1,161 @@
+"""What the planner sees of a cluster, made of one listing of each kind: for why, plan, what-if and snapshots.
+
+The same reading as the operator's (`clusters.kubernetes.views`), and a job's life as an operator finds it that has just
+begun to lead.  What only a running operator knows is not in it, and that is said: its windows and pauses, and the nodes
+that a job avoids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
+from autoscaler.cli.kubernetes.describe_job import waiting_share_of
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.port import Api, Listing, Raw, Scope
+from autoscaler.clusters.kubernetes.building.names import master_name
+from autoscaler.clusters.kubernetes.expectations import Expectations
+from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
+from autoscaler.clusters.kubernetes.reading.raw import part, text
+from autoscaler.clusters.kubernetes.reading.times import unix_s
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views import AGEING, KINDS, Facts, Views
+from autoscaler.domain import JobState, Policy
+from autoscaler.errors import ClusterError, InvalidSpecError
+from autoscaler.job_errors import JobErrors
+from autoscaler.jobs.ratio import kept_in
+from autoscaler.operator.policy_file import parse_policy
+from autoscaler.operator.record import is_ratio_measured
+from autoscaler.operator.restoring import Found, restore
+from autoscaler.operator.standing import own_pods, roles_of
+from autoscaler.snapshots import Snapshot
+
+POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"
+POLICY_KEY: Final = "policy.yaml"
+POLICY: Final = ("edl-system", "edl-policy")  # where it stands if EDL was installed as docs/kubernetes.md says
+PLANNER_ROLE: Final = "edl-planner-view"  # a ClusterRole of the chart's, bound to nobody
+NEEDS_ROLE: Final = (
+    "room is a matter of the whole cluster: ask its administrator for the chart's ClusterRole "
+    f"(kubectl create clusterrolebinding NAME --clusterrole={PLANNER_ROLE} --user=YOU)"
+)
+NO_HISTORY: Final = "the operator's windows and pauses are its own and not known here: they count as over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """`notes`: what is not known, for people.  `classes`: what a name of a class is worth there."""
+
+    snapshot: Snapshot
+    notes: tuple[str, ...]
+    classes: PriorityClasses
+
+
+async def take(api: Api, *, title: str, now_s: float) -> Taken:
+    """The moment `now_s` (Unix time, which is the cluster's clock here).  Raises ClusterError and CommandError."""
+    listings, notes = await _list_all(api)
+    policy, told = await find_policy(api)
+    errors = JobErrors(lambda: now_s)
+    store = Store(errors)
+    for kind, listing in listings.items():
+        store.take_listing(kind, listing, asked_at_s=now_s)
+    views = Views(
+        store,
+        reclaim=policy.reclaim,
+        offset_s=0.0,
+        facts_of=lambda job: _facts_of(job, store, views, now_s),
+        expected=Expectations,
+        errors=errors,
+    )
+    view = views.view(now_s)
+    wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.wrong.items()]
+    wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
+    snapshot = Snapshot(made_by=f"{title}; {NO_HISTORY}; {told}", now_s=now_s, policy=policy, view=view)
+    return Taken(snapshot=snapshot, notes=(NO_HISTORY, told, *notes, *wrong), classes=views.classes)
+
+
+def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> Facts:
+    """What the planner is told of a job's life, from what stands of it."""
+    own = own_pods(job, pods)
+    status = part(raw, "status")
+    found = Found(status=status, pods=own, roles=roles_of(own, has_master=has_master))
+    life = restore(job, found, offset_s=0.0, now_s=now_s)
+    saved_at_s = unix_s(text(status, "progress", "lastCheckpointTime"))
+    return Facts(
+        state=JobState.OVER if job.is_deleting else life.state,
+        hold_until_s=life.hold_until_s,
+        checkpoint_age_s=None if saved_at_s is None else max(0.0, now_s - saved_at_s),
+        trainers_per_server=kept_in(status).trainers_per_server if is_ratio_measured(job) else None,
+        waiting_share=waiting_share_of(raw),
+    )
+
+
+async def find_policy(api: Api) -> tuple[Policy, str]:
+    """The operator's policy and where it stands, else the default, and why."""
+    default = parse_policy({})
+    try:
+        found = await _policies(api)
+    except ClusterError as error:
+        return default, f"the default policy is used: the operator's cannot be read ({error})"
+    if not found:
+        return default, "the default policy is used: no ConfigMap of the chart holds one"
+    raw = found[0]
+    where = f"ConfigMap {text(raw, 'metadata', 'namespace')}/{text(raw, 'metadata', 'name')}"
+    try:
+        return parse_policy(_load(text(raw, "data", POLICY_KEY))), f"the policy is that of {where}"
+    except InvalidSpecError as error:
+        return default, f"the default policy is used: in {where} {error}"
+
+
+async def _policies(api: Api) -> list[Raw]:
+    """ConfigMaps of the chart with a policy: of all namespaces, or the one at the usual place."""
+    try:
+        items = (await api.list(CONFIG_MAPS, Scope(labels=POLICY_LABELS))).items
+    except ForbiddenError:
+        namespace, name = POLICY
+        items = (await api.get(CONFIG_MAPS, name, namespace=namespace),)
+    return [raw for raw in items if text(raw, "data", POLICY_KEY)]
+
+
+def _load(written: str) -> Mapping[str, Any]:
+    import yaml  # noqa: PLC0415 - only here
+
+    try:
+        content = yaml.safe_load(written)
+    except yaml.YAMLError as error:
+        raise InvalidSpecError(POLICY_KEY, f"is no YAML: {error}") from None
+    if not isinstance(content, Mapping):
+        raise InvalidSpecError(POLICY_KEY, "holds no fields")
+    return content
+
+
+async def _list_all(api: Api) -> tuple[dict[Kind, Listing], list[str]]:
+    """Every kind that a view rests on; of the rarer ones none where the user may not see them, and a note."""
+    answers = dict(zip(KINDS, await asyncio.gather(*map(api.list, KINDS), return_exceptions=True), strict=True))
+    if refused := [str(answers[kind]) for kind in AGEING if isinstance(answers[kind], ForbiddenError)]:
+        raise CommandError(Exit.REFUSED, f"{'; '.join(refused)}; {NEEDS_ROLE}")
+    found: dict[Kind, Listing] = {}
+    notes: list[str] = []
+    for kind, answer in answers.items():
+        if isinstance(answer, NotFoundError) and kind == TRAINING_JOBS:
+            raise CommandError(Exit.NOT_FOUND, NO_DEFINITION)
+        if isinstance(answer, ForbiddenError):
+            notes.append(f"{kind.plural} may not be seen and are left out: {answer}")
+            found[kind] = Listing(items=(), resource_version="1")
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            found[kind] = answer
+    return found, notes
+
+
+def _facts_of(job: KubeJob, store: Store, views: Views, now_s: float) -> Facts:
+    key = (job.namespace, job.name)
+    has_master = store.get(DEPLOYMENTS, (job.namespace, master_name(job.name))) is not None
+    raw = store.get(TRAINING_JOBS, key) or {}
+    return facts_of(job, raw, views.pods.of_job(job.key), has_master=has_master, now_s=now_s)

@@ -1,0 +1,170 @@
+"""A cluster's objects as tables: which columns, and what stands in them.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from autoscaler.cli.output.object_tables import Cell, Column, Columns, Object, format_age
+from autoscaler.cli.output.phrases import now_of
+from autoscaler.clusters.kubernetes.building.labels import DRAIN, GRADE, JOB, ROLE, TIER
+from autoscaler.clusters.kubernetes.reading.amounts import amounts_of, to_resources
+from autoscaler.clusters.kubernetes.reading.pods import gates_of
+from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
+from autoscaler.clusters.kubernetes.reading.times import created_at_s
+from autoscaler.domain import NOTHING, Resources
+from autoscaler.quantities import format_cpu, format_memory
+
+_NAME: Final = Column(title="NAME", cell=lambda o: text(o, "metadata", "name"))
+_NAMESPACE: Final = Column(title="NAMESPACE", cell=lambda o: text(o, "metadata", "namespace"))
+
+
+def cluster_columns(
+    now_s: float, *, used: Mapping[str, Resources] | None = None, has_namespaces: bool = False
+) -> Columns:
+    """The columns of each kind at this instant (Unix time).
+
+    `used`: what the pods of each node take; None when it is not known.  `has_namespaces`: things of several are shown.
+    """
+    names = (_NAMESPACE, _NAME) if has_namespaces else (_NAME,)
+    age = Column(title="AGE", cell=lambda o: format_age(max(0.0, now_s - created_at_s(o))))
+    return {
+        "TrainingJob": (*names, *_JOB, age, *_WIDE_JOB),
+        "Node": (
+            _NAME,
+            Column(title="STATUS", cell=node_state),
+            Column(title="CPU", cell=_share_of("cpu", used)),
+            Column(title="MEMORY", cell=_share_of("memory", used)),
+            Column(title="GPU", cell=_share_of("gpu", used)),
+            Column(title="PODS", cell=_share_of("pods", used)),
+            age,
+            Column(title="VERSION", cell=lambda o: text(o, "status", "nodeInfo", "kubeletVersion"), is_wide=True),
+        ),
+        "Pod": (*names, *_POD, age, *_WIDE_POD),
+        "Deployment": (
+            *names,
+            Column(
+                title="READY", cell=lambda o: f"{whole(o, 'status', 'readyReplicas')}/{whole(o, 'spec', 'replicas')}"
+            ),
+            Column(title="UNAVAILABLE", cell=lambda o: whole(o, "status", "unavailableReplicas")),
+            age,
+        ),
+    }
+
+
+def pod_state(pod: Object) -> str:
+    """As kubectl tells it: what keeps a pod says more than its phase."""
+    if text(pod, "metadata", "deletionTimestamp"):
+        return "Terminating"
+    if gates_of(pod):
+        return "SchedulingGated"
+    for container in (*parts(pod, "status", "initContainerStatuses"), *parts(pod, "status", "containerStatuses")):
+        if reason := text(container, "state", "waiting", "reason"):
+            return reason
+    return text(pod, "status", "reason") or text(pod, "status", "phase") or "Unknown"
+
+
+def node_state(node: Object) -> str:
+    """Whether it serves, and who is kept from it."""
+    states = ["Ready" if condition_of(node, "Ready").get("status") == "True" else "NotReady"]
+    if part(node, "spec").get("unschedulable") is True:
+        states.append("SchedulingDisabled")
+    if DRAIN in part(node, "metadata", "labels"):
+        states.append("Draining")
+    return ",".join(states)
+
+
+def job_message(job: Object) -> str:
+    """Why the job is as it is: the message of the condition whose reason the status carries."""
+    reason = text(job, "status", "reason")
+    found = [
+        one for one in parts(job, "status", "conditions") if text(one, "reason") == reason and text(one, "message")
+    ]
+    found += [condition_of(job, "Scaled")]
+    return text(found[0], "message")
+
+
+def _number(*path: str) -> Cell:
+    def cell(found: Object) -> int | None:
+        return whole(found, *path) if path[-1] in part(found, *path[:-1]) else None
+
+    return cell
+
+
+def _servers(job: Object) -> str:
+    return now_of(whole(job, "status", "servers", "ready"), whole(job, "status", "servers", "target"))
+
+
+def _label(name: str) -> Cell:
+    return lambda o: text(o, "metadata", "labels", name)
+
+
+def _restarts(pod: Object) -> int:
+    return sum(whole(container, "restartCount") for container in parts(pod, "status", "containerStatuses"))
+
+
+def _share_of(resource: str, used: Mapping[str, Resources] | None) -> Cell:
+    """`3/16`, of a node; `16` when its pods are not known; nothing when it has none."""
+
+    def cell(node: Object) -> str:
+        offered = to_resources(amounts_of(part(node, "status", "allocatable")))
+        if not _amount(offered, resource):
+            return ""
+        total = _shown(offered, resource)
+        if used is None:
+            return total
+        return f"{_shown(used.get(text(node, 'metadata', 'name'), NOTHING), resource)}/{total}"
+
+    return cell
+
+
+def _amount(resources: Resources, resource: str) -> int:
+    match resource:
+        case "cpu":
+            return resources.cpu_milli
+        case "memory":
+            return resources.memory_bytes
+        case "gpu":
+            return resources.gpu_count
+        case _:
+            return dict(resources.extended).get(resource, 0)
+
+
+def _shown(resources: Resources, resource: str) -> str:
+    amount = _amount(resources, resource)
+    return {"cpu": format_cpu, "memory": format_memory}.get(resource, str)(amount)
+
+
+_JOB: Final = (
+    Column(title="TRAINERS", cell=_number("status", "trainers", "ready")),
+    Column(title="TARGET", cell=_number("status", "trainers", "target")),
+    Column(title="MIN", cell=_number("spec", "trainer", "minReplicas")),
+    Column(title="MAX", cell=_number("spec", "trainer", "maxReplicas")),
+    Column(title="SERVERS", cell=_servers),
+    Column(title="PROGRESS", cell=lambda o: text(o, "status", "progress", "percent")),
+    Column(title="REASON", cell=lambda o: text(o, "status", "reason")),
+)
+_WIDE_JOB: Final = (
+    Column(title="PINNED", cell=lambda o: whole(o, "spec", "trainer", "replicas") or None, is_wide=True),
+    Column(title="MIN-SERVERS", cell=_number("spec", "parameterServer", "minReplicas"), is_wide=True),
+    Column(title="MAX-SERVERS", cell=_number("spec", "parameterServer", "maxReplicas"), is_wide=True),
+    Column(
+        title="PINNED-SERVERS", cell=lambda o: whole(o, "spec", "parameterServer", "replicas") or None, is_wide=True
+    ),
+    Column(title="PRIORITY", cell=lambda o: text(o, "spec", "priorityClassName"), is_wide=True),
+    Column(title="WEIGHT", cell=_number("spec", "weight"), is_wide=True),
+    Column(title="SHARE", cell=lambda o: text(o, "status", "share"), is_wide=True),
+    Column(title="WHY", cell=job_message, is_wide=True),
+)
+_POD: Final = (
+    Column(title="STATUS", cell=pod_state),
+    Column(title="ROLE", cell=_label(ROLE)),
+    Column(title="TIER", cell=_label(TIER)),
+    Column(title="NODE", cell=lambda o: text(o, "spec", "nodeName")),
+    Column(title="RESTARTS", cell=_restarts),
+)
+_WIDE_POD: Final = (
+    Column(title="JOB", cell=_label(JOB), is_wide=True),
+    Column(title="GRADE", cell=_label(GRADE), is_wide=True),
+    Column(title="IP", cell=lambda o: text(o, "status", "podIP"), is_wide=True),
+)

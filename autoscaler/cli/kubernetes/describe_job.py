@@ -1,0 +1,178 @@
+"""What `edl describe tj/NAME` says of a cluster's job: its status in lines for people.  Pure.
+
+The answer to "why this size?" stands among the first lines; `edl get -o yaml` tells every field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autoscaler.cli.kubernetes.cluster_tables import job_message
+from autoscaler.cli.output.object_tables import Object, format_age
+from autoscaler.cli.output.phrases import tell_bounds, tell_copies
+from autoscaler.cli.places import Aside, told_ended
+from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
+from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
+from autoscaler.jobs.bottleneck import find_hint
+
+_SHOWN_CONDITIONS = (
+    "Admitted",
+    "Ready",
+    "Scaled",
+    "Progressing",
+    "CheckpointsCurrent",
+    "Degraded",
+    "Completed",
+    "Failed",
+    "Suspended",
+)
+_SAYS_NOTHING = frozenset({"NotActive", "Waiting"})
+
+
+def job_lines(job: Object, now_s: float) -> list[str]:
+    """A job's state, one subject a line."""
+    return [f"{title + ':':<12} {said}" for title, said in _subjects(job, now_s)]
+
+
+def resize_lines(job: Object, now_s: float) -> list[str]:
+    """The last changes of its size, newest first."""
+    return [_resize(resize, now_s) for resize in parts(job, "status", "resizes")]
+
+
+def _subjects(job: Object, now_s: float) -> Iterator[tuple[str, str]]:
+    status, trainers = part(job, "status"), part(job, "status", "trainers")
+    where = f"{text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}"
+    yield "Job", f"{where}, {text(job, 'spec', 'priorityClassName') or 'edl-core'}, weight {_weight(job)}"
+    age = format_age(max(0.0, now_s - created_at_s(job)))
+    if not status:
+        yield "State", f"{age} old; no operator has looked at it yet (kubectl -n edl-system get pods)"
+        return
+    holding = [one for one in _SHOWN_CONDITIONS if condition_of(job, one).get("status") == "True"]
+    since_s = unix_s(text(status, "waitingSince"))
+    waits = "" if since_s is None else f", has waited for room for {format_age(max(0.0, now_s - since_s))}"
+    yield "State", f"{', '.join(holding) or 'waiting'}; {age} old{waits}"
+    yield (
+        "Trainers",
+        f"{whole(trainers, 'ready')} ready, {whole(trainers, 'target')} wanted ({_allowed(job)}){_tiers(job)}",
+    )
+    if why := job_message(job):
+        yield "Why", f"{text(job, 'status', 'reason')}: {why}"
+    yield from _troubles(job)
+    if part(job, "spec", "parameterServer"):
+        yield "Servers", _servers(job)
+        if hint := _hint(job):
+            yield "Hint", hint
+    leader = text(job, "status", "master", "leader")
+    masters = f"{whole(job, 'status', 'master', 'ready')} of {whole(job, 'spec', 'master', 'replicas', default=1)}"
+    yield "Masters", f"{masters} ready" + (f", {leader} leads" if leader else "")
+    if part(job, "status", "progress"):
+        yield "Progress", _progress(job, now_s)
+    limit = whole(job, "spec", "runPolicy", "backoffLimit", default=6)
+    yield "Failures", f"{whole(job, 'status', 'failures')} in a row; {limit} fail the job"
+    yield "Checkpoints", text(job, "spec", "checkpoint", "uri")
+    if whole(job, "status", "observedGeneration") < whole(job, "metadata", "generation"):
+        yield "Note", "the operator has not seen the last change of this job yet"
+
+
+def _troubles(job: Object) -> Iterator[tuple[str, str]]:
+    """What the conditions say beyond the reason that stands above."""
+    chief = text(job, "status", "reason")
+    for kind in ("Failed", "Degraded", "Suspended"):
+        one = condition_of(job, kind)
+        if one.get("status") == "True" and text(one, "reason") != chief and text(one, "message"):
+            yield kind, text(one, "message")
+    for kind, title in (("Progressing", "Training"), ("CheckpointsCurrent", "Saving")):
+        one = condition_of(job, kind)
+        is_trouble = one.get("status") in {"False", "Unknown"} and text(one, "reason") not in _SAYS_NOTHING
+        if is_trouble and text(one, "reason") != chief and text(one, "message"):
+            yield title, f"{text(one, 'reason')}: {text(one, 'message')}"
+
+
+def _allowed(job: Object) -> str:
+    trainer = part(job, "spec", "trainer")
+    pinned = whole(trainer, "replicas")
+    return (
+        f"pinned to {pinned}"
+        if pinned
+        else f"{whole(trainer, 'minReplicas')} to {whole(trainer, 'maxReplicas')} allowed"
+    )
+
+
+def _servers(job: Object) -> str:
+    spec, status = part(job, "spec", "parameterServer"), part(job, "status", "servers")
+    low = whole(spec, "minReplicas")
+    bounds = tell_bounds(
+        low=low,
+        high=whole(spec, "maxReplicas", default=low),
+        pinned=whole(spec, "replicas"),
+        trainers_per_server=whole(spec, "trainersPerServer", default=whole(status, "trainersPerServer", default=4)),
+        is_measured=_is_ratio_measured(job),
+    )
+    emptying, leaving = whole(status, "emptying"), whole(status, "leaving")
+    told = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
+    told += f"; {emptying} {'is' if emptying == 1 else 'are'} being emptied" if emptying else ""
+    told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
+    return told + tell_copies(whole(status, "copies", default=1), whole(status, "alone"))
+
+
+def aside_of(job: Object, now_s: float) -> Aside:
+    """What no plan knows of a cluster's job."""
+    endings = ((one, condition_of(job, one)) for one in ("Completed", "Failed"))
+    ended_at_s = unix_s(text(job, "status", "completionTime"))
+    told = [
+        told_ended(name, None if ended_at_s is None else now_s - ended_at_s, text(one, "message"))
+        for name, one in endings
+        if one.get("status") == "True"
+    ]
+    return Aside(ended=told[0] if told else "", is_ratio_measured=_is_ratio_measured(job))
+
+
+def _is_ratio_measured(job: Object) -> bool:
+    return bool(text(job, "spec", "parameterServer", "trainersPerServer"))  # auto
+
+
+def waiting_share_of(job: Object) -> float:
+    """Of its trainers' time, 0 to 1: for parameter servers to answer, as its operator measured last."""
+    return min(100, max(0, whole(job, "status", "progress", "waitingPercent"))) / 100
+
+
+def _hint(job: Object) -> str:
+    """What other number of servers would be better, while it trains."""
+    spec, ready = part(job, "spec", "parameterServer"), whole(job, "status", "servers", "ready")
+    found = find_hint(servers=ready, waiting_share=waiting_share_of(job))
+    if found is None or condition_of(job, "Progressing").get("status") != "True":
+        return ""
+    return found.tell(whole(spec, "maxReplicas", default=whole(spec, "minReplicas")))
+
+
+def _tiers(job: Object) -> str:
+    trainers = part(job, "status", "trainers")
+    said = [f"{whole(trainers, tier)} {tier}" for tier in ("core", "surplus", "leaving") if whole(trainers, tier)]
+    return f": {', '.join(said)}" if said else ""
+
+
+def _progress(job: Object, now_s: float) -> str:
+    progress = part(job, "status", "progress")
+    said = [f"epoch {whole(progress, 'epoch')} of {whole(progress, 'epochs')}"]
+    said.append(f"{whole(progress, 'samplesCommitted'):,} of {whole(progress, 'samplesTotal'):,} samples committed")
+    if percent := text(progress, "percent"):
+        said.append(percent)
+    if quarantined := whole(progress, "samplesQuarantined"):
+        said.append(f"{quarantined:,} quarantined")
+    at_s = unix_s(text(progress, "lastCheckpointTime"))
+    if at_s is not None:
+        said.append(f"checkpoint {format_age(max(0.0, now_s - at_s))} ago")
+    return ", ".join(said)
+
+
+def _resize(resize: Object, now_s: float) -> str:
+    at_s = unix_s(text(resize, "time"))
+    age = "" if at_s is None else f"{format_age(max(0.0, now_s - at_s))} ago"
+    sizes = f"{whole(resize, 'from')} -> {whole(resize, 'to')}"
+    by = f" by {found}" if (found := text(resize, "by")) else ""
+    whose = "servers: " if text(resize, "role") == "server" else ""
+    return f"{age:>10}  {sizes:<10} {whose}{text(resize, 'cause')}{by}  {text(resize, 'message')}".rstrip()
+
+
+def _weight(job: Object) -> int:
+    return whole(job, "spec", "weight", default=100)

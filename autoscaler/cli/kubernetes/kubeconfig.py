@@ -1,0 +1,90 @@
+"""Which cluster and which namespace are meant: the kubeconfig's current context, unless another is named.
+
+Only names are read here; credentials are the client library's (`api.connection`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.clusters.kubernetes.reading.raw import parts
+from autoscaler.clusters.kubernetes.reading.raw import text as text_of
+
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubeconfig:
+    """`contexts`: namespace by name.  `path`: as the client library takes it, several with colons between."""
+
+    path: Path
+    current: str = ""
+    contexts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """`kubeconfig` None: this pod's service account."""
+
+    kubeconfig: Path | None
+    context: str | None
+    namespace: str
+    title: str
+
+
+def find_target(kubeconfig: str | None, context: str | None, namespace: str | None) -> Target:
+    """The cluster that is meant.  Raises CommandError."""
+    if kubeconfig is None and context is None and not _has_kubeconfig() and (_ACCOUNT / "token").is_file():
+        own = (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+        return Target(kubeconfig=None, context=None, namespace=namespace or own, title="this pod's cluster")
+    known = read_kubeconfig(kubeconfig)
+    name = context or known.current
+    if not name:
+        raise CommandError(Exit.USAGE, f"{known.path} has no current context; name one of {_named(known)} by --context")
+    if name not in known.contexts:
+        raise CommandError(Exit.NOT_FOUND, f"{known.path} has no context {name}; it has {_named(known)}")
+    return Target(
+        kubeconfig=known.path, context=name, namespace=namespace or known.contexts[name], title=f"context {name}"
+    )
+
+
+def read_kubeconfig(named: str | None) -> Kubeconfig:
+    """The contexts of --kubeconfig, else $KUBECONFIG, else ~/.kube/config; the first file that says something wins."""
+    text = named or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    documents = [_load(path) for path in map(Path, filter(None, text.split(os.pathsep))) if path.is_file()]
+    if not documents:
+        hint = "name a file by --kubeconfig or $KUBECONFIG, or a run on this machine by --run DIR"
+        raise CommandError(Exit.NOT_FOUND, f"{text} is no kubeconfig; {hint}")
+    contexts: dict[str, str] = {}
+    for document in documents:
+        for one in parts(document, "contexts"):
+            contexts.setdefault(str(one.get("name")), text_of(one, "context", "namespace") or "default")
+    current = next((str(found) for document in documents if (found := document.get("current-context"))), "")
+    return Kubeconfig(path=Path(text), current=current, contexts=contexts)
+
+
+def _has_kubeconfig() -> bool:
+    return bool(os.environ.get("KUBECONFIG")) or (Path.home() / ".kube" / "config").is_file()
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    import yaml  # noqa: PLC0415 - only here
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(Exit.REFUSED, f"{path} cannot be read: {error}") from None
+    except yaml.YAMLError as error:  # whose text quotes the line, which may be a token's
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise CommandError(Exit.REFUSED, f"{path} cannot be read: it is no YAML{where}") from None
+    return content if isinstance(content, Mapping) else {}
+
+
+def _named(known: Kubeconfig) -> str:
+    return ", ".join(known.contexts) or "none"

@@ -1,0 +1,57 @@
+"""What the shell offers of a cluster behind <tab>: names, within one second or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from autoscaler.cli.exit_codes import CommandError
+from autoscaler.cli.kubernetes.kubeconfig import Target, find_target
+from autoscaler.cli.kubernetes.object_reader import KINDS
+from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
+from autoscaler.clusters.kubernetes.api.kinds import NAMESPACES, Kind
+from autoscaler.clusters.kubernetes.api.port import Scope
+from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.errors import ClusterError
+
+PATIENCE_S: Final = 1.0
+
+
+def offer_names(kubeconfig: str | None, context: str | None, namespace: str | None, types: Iterable[str]) -> list[str]:
+    """TYPE/NAME of everything of these types in the namespace."""
+    kinds = {f"{one}/": KINDS[one] for one in types}
+    return _offer(kubeconfig, context, namespace, kinds)
+
+
+def offer_namespaces(kubeconfig: str | None, context: str | None) -> list[str]:
+    """The names of all namespaces."""
+    return _offer(kubeconfig, context, None, {"": NAMESPACES})
+
+
+def _offer(kubeconfig: str | None, context: str | None, namespace: str | None, kinds: dict[str, Kind]) -> list[str]:
+    try:
+        target = find_target(kubeconfig, context, namespace)
+        return asyncio.run(_list(target, kinds))
+    except (CommandError, ClusterError, TimeoutError):
+        return []
+
+
+async def _list(target: Target, kinds: dict[str, Kind]) -> list[str]:
+    async with asyncio.timeout(PATIENCE_S):
+        api = await connect(target.kubeconfig, context=target.context, policy=ConnectionPolicy(attempts=1))
+        try:
+            answers = await asyncio.gather(*(api.list(kind, _scope(kind, target)) for kind in kinds.values()))
+        finally:
+            await api.close()
+    found: Sequence[str] = [
+        f"{prefix}{text(raw, 'metadata', 'name')}"
+        for prefix, listing in zip(kinds, answers, strict=True)
+        for raw in listing.items
+    ]
+    return list(found)
+
+
+def _scope(kind: Kind, target: Target) -> Scope:
+    return Scope(namespace=target.namespace) if kind.is_namespaced else Scope()

@@ -1,0 +1,185 @@
+"""Reads of a cluster's API server: objects by type and name, a job's pods, events, logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.kubernetes.api_errors import unknown_kind
+from autoscaler.cli.kubernetes.cluster_events import in_order, is_of_jobs, jobs_of
+from autoscaler.cli.kubernetes.object_watch import follow
+from autoscaler.cli.places import LogOptions, Seat
+from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind
+from autoscaler.clusters.kubernetes.api.port import Api, Listing, Raw, Scope
+from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE
+from autoscaler.clusters.kubernetes.building.names import pod_name
+from autoscaler.clusters.kubernetes.reading.raw import condition_of, parts, text
+from autoscaler.clusters.kubernetes.reading.requests import pod_request
+from autoscaler.clusters.types import type_of
+from autoscaler.domain import NOTHING, Resources, Role
+from autoscaler.errors import ClusterError
+
+KINDS: Final[Mapping[str, Kind]] = {"tj": TRAINING_JOBS, "node": NODES, "pod": PODS, "deployment": DEPLOYMENTS}
+
+_JOBS_AGE_S: Final = 60.0  # so long an event may be about a job that has come since
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_LONGEST_HINT: Final = 200  # characters
+_DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """`is_everywhere`: without a name, things of all namespaces are meant.  Raises ClusterError and CommandError."""
+
+    api: Api
+    namespace: str
+    is_everywhere: bool = False
+
+    def split(self, name: str) -> tuple[str, str]:
+        """Namespace and name of `NAME` or `NAMESPACE/NAME`."""
+        namespace, _, rest = name.rpartition("/")
+        return namespace or self.namespace, rest
+
+    async def find(self, kind: str, name: str) -> Raw:
+        """The one of this name."""
+        known = KINDS[kind]
+        namespace, short = self.split(name)
+        try:
+            return await self.api.get(known, short, namespace=namespace if known.is_namespaced else None)
+        except NotFoundError:
+            where = f" in namespace {namespace}" if known.is_namespaced else ""
+            hint = await self._hint(known, kind, namespace, short)
+            raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{short}{where}{hint}") from None
+
+    async def all(self, kind: str) -> Sequence[Raw]:
+        """All of a type, of the namespace or of all."""
+        return (await self.listing(KINDS[kind], self.scope())).items
+
+    async def listing(self, kind: Kind, scope: Scope) -> Listing:
+        """A listing; CommandError where the cluster does not know the kind."""
+        try:
+            return await self.api.list(kind, scope if kind.is_namespaced else Scope(labels=scope.labels))
+        except NotFoundError as error:
+            raise unknown_kind(kind, error) from None
+
+    def scope(self) -> Scope:
+        """What is meant without a name."""
+        return Scope() if self.is_everywhere else Scope(namespace=self.namespace)
+
+    async def used(self) -> Mapping[str, Resources] | None:
+        """What the pods of each node take; None where the user may not see all pods."""
+        try:
+            pods = (await self.api.list(PODS)).items
+        except ClusterError:
+            return None
+        found: dict[str, Resources] = {}
+        for raw in pods:
+            node = text(raw, "spec", "nodeName")
+            if node and text(raw, "status", "phase") not in _ENDED:
+                found[node] = found.get(node, NOTHING) + pod_request(raw.get("spec", {}), raw.get("status", {}))
+        return found
+
+    # ---- pods ---------------------------------------------------------------------------------------------------
+
+    async def pods_of(self, job: str) -> Sequence[Raw]:
+        """The job's pods by name: those that its label names."""
+        namespace, short = self.split(job)
+        return (await self.listing(PODS, Scope(namespace=namespace, labels=f"{JOB}={short}"))).items
+
+    async def pod_of(self, kind: str, name: str, seat: Seat) -> Raw:
+        """The pod that TYPE/NAME and --trainer N, --server N or --master mean."""
+        if kind == "pod":
+            return await self.find(kind, name)
+        if kind != "tj":
+            raise CommandError(Exit.USAGE, f"name a pod or a tj, not a {kind}")
+        namespace, short = self.split(name)
+        role = Role(seat.role or Role.TRAINER)
+        if seat.ordinal is not None:
+            return await self.find("pod", f"{namespace}/{pod_name(short, role, seat.ordinal)}")
+        pods = [raw for raw in await self.pods_of(name) if text(raw, "metadata", "labels", ROLE) == role.value]
+        if not pods:
+            await self.find("tj", name)
+            raise CommandError(Exit.NOT_FOUND, f"tj/{short} has no {role} now; choose one by its number")
+        leader = ""
+        if role is Role.MASTER:
+            leader = text(await self.find("tj", name), "status", "master", "leader")
+        return min(pods, key=lambda raw: _order(raw, leader))
+
+    async def log(self, pod: Raw, options: LogOptions) -> AsyncIterator[bytes]:
+        """What the pod's chief container has written."""
+        written = self.api.log(
+            text(pod, "metadata", "name"),
+            namespace=text(pod, "metadata", "namespace"),
+            container=container_of(pod),
+            tail_lines=options.tail,
+            is_followed=options.is_followed,
+            is_previous=options.is_previous,
+        )
+        async with aclosing(written) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    # ---- events -------------------------------------------------------------------------------------------------
+
+    async def events(self) -> Sequence[Raw]:
+        """What is still known of the jobs and their pods, the oldest first."""
+        found = (await self.listing(EVENTS, self.scope())).items
+        jobs = await self._jobs() | jobs_of(found)
+        return in_order(event for event in found if is_of_jobs(event, jobs))
+
+    async def follow_events(self) -> AsyncGenerator[Raw, None]:
+        """The same, and what comes, of jobs that come too."""
+        jobs, asked_at_s = await self._jobs(), time.monotonic()
+        async with aclosing(follow(self.api, EVENTS, self.scope(), order=in_order)) as events:
+            async for event in events:
+                if time.monotonic() - asked_at_s > _JOBS_AGE_S:
+                    jobs, asked_at_s = jobs | await self._jobs(), time.monotonic()
+                jobs |= jobs_of([event])
+                if is_of_jobs(event, jobs):
+                    yield event
+
+    async def _hint(self, known: Kind, kind: str, namespace: str, name: str) -> str:
+        """What may have been meant."""
+        from autoscaler.manifests.field_errors import did_you_mean  # noqa: PLC0415 - pydantic
+
+        try:
+            listing = await self.listing(known, Scope(namespace=namespace))
+        except ClusterError:
+            return ""  # who may not list still learns that it is not there
+        names = [text(one, "metadata", "name") for one in listing.items]
+        if not names:
+            return f"; there is no {kind} at all"
+        hint = did_you_mean(name, names)
+        return f"; {hint}" if len(hint) <= _LONGEST_HINT else f"; there are {len(names)} others: edl get {kind}"
+
+    async def _jobs(self) -> set[tuple[str, str]]:
+        listing = await self.listing(TRAINING_JOBS, self.scope())
+        return {(text(raw, "metadata", "namespace"), text(raw, "metadata", "name")) for raw in listing.items}
+
+
+def container_of(pod: Raw) -> str | None:
+    """The container whose log is meant: the user's choice, the one named after the role, else the first."""
+    names = [text(container, "name") for container in parts(pod, "spec", "containers")]
+    wanted = (text(pod, "metadata", "annotations", _DEFAULT_CONTAINER), text(pod, "metadata", "labels", ROLE))
+    return next((name for name in (*wanted, *names) if name in names), None)
+
+
+def type_named(word: str) -> str:
+    """`clusters.types.type_of` as a command's error."""
+    try:
+        return type_of(word)
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, str(error)) from None
+
+
+def _order(pod: Raw, leader: str) -> tuple[bool, bool, int, str]:
+    """The leader first, then who is ready, then by number."""
+    name = text(pod, "metadata", "name")
+    number = name.rpartition("-")[2]
+    is_ready = condition_of(pod, "Ready").get("status") == "True"
+    return name != leader, not is_ready, int(number) if number.isdigit() else 0, name

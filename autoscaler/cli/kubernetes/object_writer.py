@@ -1,0 +1,177 @@
+"""What commands change on a cluster, each by one write to the very object that was looked at; returns what to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.kubernetes.object_reader import KINDS, Asking
+from autoscaler.cli.places import Scaled, Seat, Size, told_scaled
+from autoscaler.clusters.kubernetes.api.errors import ConflictError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.port import ANY, Preconditions, Propagation, Raw, Subresource
+from autoscaler.clusters.kubernetes.building.labels import DRAIN
+from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, text, whole
+from autoscaler.clusters.sizes import find_problem
+from autoscaler.clusters.under_way import UnderWay
+from autoscaler.errors import InvalidSpecError
+
+_MOST_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Raises ClusterError and CommandError; then nothing has changed."""
+
+    asking: Asking
+
+    async def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
+        """By /scale, as an autoscaler would; a job's servers by `spec.parameterServer.replicas`, both by one write."""
+        options = {"deployment": ("replicas",), "tj": ("trainers", "servers")}.get(kind)
+        if options is None:
+            raise CommandError(Exit.USAGE, f"a {kind} has no size; scale a deployment or a tj")
+        if any(size.of not in options for size in sizes):
+            told = " or ".join(f"--{option} N" for option in options)
+            raise CommandError(Exit.USAGE, f"the size of a {kind} is set with {told}")
+        found, tries = await self.asking.find(kind, name), 0
+        while True:
+            try:
+                return await self._scale(kind, found, sizes, is_dry=is_dry)
+            except ConflictError:  # somebody was first: what is told is told of the newest
+                tries, newest = tries + 1, await self.asking.find(kind, name)
+                if tries == _MOST_TRIES or text(newest, "metadata", "uid") != text(found, "metadata", "uid"):
+                    raise
+                found = newest
+
+    async def _scale(self, kind: str, found: Raw, sizes: Sequence[Size], *, is_dry: bool) -> str:
+        if kind == "tj":
+            _check_unfinished(found)
+            for size in sizes:
+                _check_size(found, size)
+        if not is_dry:
+            await self._write_sizes(kind, found, sizes)
+        ways = {size.of: under_way(found, size.of) for size in sizes}
+        scaled = [
+            Scaled(size=size, before=way.there, met=way.tell(size.count))
+            for size, way in zip(sizes, ways.values(), strict=True)
+        ]
+        return told_scaled(f"{kind}/{text(found, 'metadata', 'name')}", scaled, is_dry=is_dry)
+
+    async def _write_sizes(self, kind: str, found: Raw, sizes: Sequence[Size]) -> None:
+        counts = {size.of: size.count for size in sizes}
+        by_scale = "servers" not in counts
+        fields = {"servers": "parameterServer", "trainers": "trainer"}
+        await self.asking.api.patch(
+            TRAINING_JOBS if kind == "tj" else DEPLOYMENTS,
+            text(found, "metadata", "name"),
+            {"spec": {"replicas": sizes[0].count}}
+            if by_scale
+            else {"spec": {fields[of]: {"replicas": count} for of, count in counts.items()}},
+            namespace=text(found, "metadata", "namespace"),
+            subresource=Subresource.SCALE if by_scale else None,
+            only=ANY
+            if by_scale
+            else Preconditions(
+                uid=text(found, "metadata", "uid"), resource_version=text(found, "metadata", "resourceVersion")
+            ),
+        )
+
+    async def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
+        """A pod by deletion with its own grace; a node by the label that makes EDL's pods leave it."""
+        if kind == "deployment":
+            raise CommandError(Exit.USAGE, "a deployment is scaled, not drained; name a node, a pod or a tj")
+        if kind == "node":
+            found = await self.asking.find(kind, name)
+            if not is_dry:
+                await self._label(found, "true")
+            told = f"node/{name}"
+            return f"{told} would be drained (dry run)" if is_dry else f"{told} is draining: EDL's pods leave it"
+        pod = await self.asking.pod_of(kind, name, seat)
+        told = f"pod/{text(pod, 'metadata', 'name')}"
+        if is_dry:
+            return f"{told} would be drained (dry run)"
+        await self._delete("pod", pod)
+        return f"{told} is draining"
+
+    async def uncordon(self, kind: str, name: str) -> str:
+        """Take the label away again.  A node that kubectl has cordoned stays so."""
+        if kind != "node":
+            raise CommandError(Exit.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
+        await self._label(await self.asking.find(kind, name), None)
+        return f"node/{name} is open"
+
+    async def suspend(self, kind: str, name: str, *, is_on: bool) -> str:
+        """By `spec.runPolicy.suspend`."""
+        if kind != "tj":
+            raise CommandError(Exit.USAGE, f"only jobs are suspended and resumed, as tj/NAME; a {kind} is not")
+        found = await self.asking.find(kind, name)
+        _check_unfinished(found)
+        await self.asking.api.patch(
+            TRAINING_JOBS,
+            text(found, "metadata", "name"),
+            {"spec": {"runPolicy": {"suspend": is_on}}},
+            namespace=text(found, "metadata", "namespace"),
+            only=Preconditions(uid=text(found, "metadata", "uid")),
+        )
+        return f"tj/{text(found, 'metadata', 'name')} {'suspended' if is_on else 'resumed'}"
+
+    async def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
+        """With everything that it owns."""
+        if kind == "node":
+            raise CommandError(Exit.USAGE, "nodes are not EDL's to delete; edl drain node/NAME sends EDL's pods away")
+        found = await self.asking.find(kind, name)
+        if not is_dry:
+            await self._delete(kind, found)
+        told = f"{kind}/{text(found, 'metadata', 'name')}"
+        return f"{told} would be deleted (dry run)" if is_dry else f"{told} is being deleted"
+
+    async def _delete(self, kind: str, found: Raw) -> None:
+        await self.asking.api.delete(
+            KINDS[kind],
+            text(found, "metadata", "name"),
+            namespace=text(found, "metadata", "namespace"),
+            only=Preconditions(uid=text(found, "metadata", "uid")),
+            propagation=None if KINDS[kind] is PODS else Propagation.BACKGROUND,
+        )
+
+    async def _label(self, node: Raw, value: str | None) -> None:
+        change = {"metadata": {"labels": {DRAIN: value}}}
+        only = Preconditions(uid=text(node, "metadata", "uid"))
+        await self.asking.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
+
+
+def under_way(job: Raw, of: str) -> UnderWay:
+    """How far the job's `trainers` or `servers` are with the number that holds until now, by its status."""
+    status = part(job, "status", of)
+    pinned = whole(job, "spec", "parameterServer" if of == "servers" else "trainer", "replicas")
+    emptying = whole(status, "emptying")  # they are ready and stay until what they hold has been moved
+    there = max(0, whole(status, "ready") - emptying)
+    is_suspended = part(job, "spec", "runPolicy").get("suspend") is True
+    return UnderWay(
+        wanted=(pinned or whole(status, "target")) if status and not is_suspended else there,
+        there=there,
+        leaving=whole(status, "leaving") + emptying,
+        is_suspended=is_suspended,
+    )
+
+
+def _check_size(job: Raw, size: Size) -> None:
+    """The API server checks the bounds; which sizes lie between is checked here, before anything is written."""
+    from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job  # noqa: PLC0415 - pydantic
+
+    try:
+        planned = planned_job(read_job(job), priority=0)
+    except InvalidSpecError:
+        return  # the operator says so in its status
+    problem = find_problem(text(job, "metadata", "name"), planned, size.of, size.count)
+    if problem:
+        raise CommandError(Exit.REFUSED, problem)
+
+
+def _check_unfinished(job: Raw) -> None:
+    for ending in ("Completed", "Failed"):
+        if condition_of(job, ending).get("status") == "True":
+            told = f"tj/{text(job, 'metadata', 'name')} is {ending}; nothing of it can be changed any more"
+            raise CommandError(Exit.REFUSED, told)

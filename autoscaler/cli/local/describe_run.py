@@ -1,0 +1,94 @@
+"""What `edl describe` and `edl events` print: pure, from what a run answers to lines for people.
+
+`edl get -o yaml` tells every field; here a job's answer to "why this size?" stands among the first lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from autoscaler.cli.output.object_tables import format_age, format_table
+from autoscaler.cli.output.phrases import tell_bounds, tell_copies
+
+Told = Mapping[str, Any]
+
+
+def job_lines(job: Told) -> list[str]:
+    """A job's state, one subject a line."""
+    return [f"{title + ':':<12} {text}" for title, text in _job_subjects(job["spec"], job["status"], job["metadata"])]
+
+
+def part_lines(told: Told) -> list[str]:
+    """Its pods, decisions and events, each under a heading."""
+    lines: list[str] = []
+    if told["pods"]:
+        lines += ["Pods:", *(f"  {line}" for line in format_table(told["pods"], is_wide=False))]
+    if told["decisions"]:
+        lines += ["Decisions:", *(f"  {_decision_line(decision)}" for decision in told["decisions"])]
+    if told["events"]:
+        lines += ["Events:", *(f"  {line}" for event in told["events"] for line in format_event(event).splitlines())]
+    return lines
+
+
+def format_event(event: Told) -> str:
+    """One line, more where the message has more."""
+    first, *rest = str(event["message"]).splitlines() or [""]
+    head = f"{event['t_s']:8.1f}s  {event['object']:<24} {event['reason']:<14} {first}".rstrip()
+    return "\n".join([head, *(" " * 11 + line for line in rest)])
+
+
+def _job_subjects(spec: Told, status: Told, metadata: Told) -> Iterator[tuple[str, str]]:
+    yield "Job", f"{metadata['name']}, {spec['priorityClassName']}, weight {spec['weight']}"
+    message = status["conditions"][0]["message"]
+    yield "Phase", f"{status['phase']}, {format_age(status['ageSeconds'])} old" + (f": {message}" if message else "")
+    pinned, trainers = spec["trainer"]["replicas"], spec["trainer"]
+    allowed = f"pinned to {pinned}" if pinned else f"{trainers['minReplicas']} to {trainers['maxReplicas']} allowed"
+    yield "Trainers", f"{status['trainers']} now, {status['target']} wanted ({allowed})"
+    if status["decision"] is not None and status["decision"]["bottleneck"] != "NotActive":
+        yield "Why", status["decision"]["message"]
+    if (servers := spec["parameterServer"]) is not None:
+        yield "Servers", _servers(servers, status)
+    if status["serversHint"]:
+        yield "Hint", status["serversHint"]
+    yield "Master", "ready" if status["masterReady"] else "not ready"
+    if (progress := status["progress"]) is not None:
+        yield from _progress_subjects(progress)
+    for one in status["conditions"][1:]:
+        if one["status"] != "True":
+            title = "Training" if one["type"] == "Progressing" else "Saving"
+            yield title, f"{one['reason']}: {one['message']}"
+    yield "Failures", f"{status['failuresInARow']} in a row; {spec['runPolicy']['backoffLimit']} fail the job"
+    yield "Checkpoints", spec["checkpoint"]["uri"]
+
+
+def _servers(servers: Told, status: Told) -> str:
+    bounds = tell_bounds(
+        low=servers["minReplicas"],
+        high=servers["maxReplicas"],
+        pinned=servers["replicas"],
+        trainers_per_server=status["trainersPerServer"],
+        is_measured=isinstance(servers["trainersPerServer"], str),  # auto
+    )
+    progress = status["progress"] or {}
+    leaving, moving = status["serversLeaving"], progress.get("moving", 0)
+    told = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
+    told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
+    if status["servers"] and progress.get("lineage"):  # there is a model, and somebody holds it
+        told += tell_copies(servers["copies"], progress["alone"])
+    return told + (f"; {moving} buckets are moving" if moving else "")
+
+
+def _progress_subjects(progress: Told) -> Iterator[tuple[str, str]]:
+    epochs = f"epoch {progress['epoch']} of {progress['epochs']}, {progress['done']:,} of {progress['total']:,} samples"
+    yield "Progress", f"{epochs} done, {progress['committed']:,} committed, {progress['samples_per_s']:,.0f}/s"
+    yield "Set back", f"{progress['reworked']:,} re-worked, {progress['quarantined']:,} quarantined"
+    if progress["metrics"]:
+        yield "Metrics", ", ".join(f"{name} {value:.4g}" for name, value in progress["metrics"])
+
+
+def _decision_line(decision: Told) -> str:
+    return (
+        f"{decision['t_s']:8.1f}s  {decision['reason']:<9} {decision['now']} -> {decision['target']}"
+        f"  {decision['message']}"
+    )

@@ -1,0 +1,251 @@
+"""A run in the foreground: shown while it lasts, stopped in order by Ctrl-C, killed by a second one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any, Final, assert_never
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from autoscaler.cli.exit_codes import Exit
+from autoscaler.cli.local.describe_run import format_event
+from autoscaler.cli.output.live_view import draw
+from autoscaler.clusters.local.control import ControlServer
+from autoscaler.clusters.local.recorder import RunEvent
+from autoscaler.clusters.local.run import LocalRun, RunSettings
+from autoscaler.manifests.api_types import Manifests
+from master.api.lines import PlainLines, at_rest
+
+log = logging.getLogger(__name__)
+
+_FRAMES_PER_S: Final = 4
+_EVENTS_SHOWN: Final = 30
+_LINGER_S: Final = 1.0
+"""After the last job has ended: long enough for `edl wait` in another terminal to see it."""
+
+
+class Show(StrEnum):
+    VIEW = "view"
+    LINES = "lines"
+    JSON = "json"
+
+
+async def run_in_foreground(
+    settings: RunSettings,
+    manifests: Manifests,
+    *,
+    show: Show,
+    duration_s: float | None,
+    stays: bool,
+    beside: Callable[[LocalRun], Coroutine[Any, Any, None]] | None = None,
+) -> Exit:
+    """Run it to its end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
+
+    `beside` runs along with it, from the submission to the end: what the demo does to its cluster.
+
+    Raises AutoscalerError when the run could not start or broke.
+    """
+    stop, kill = asyncio.Event(), asyncio.Event()
+    with _signals(stop, kill), _quiet_logs():
+        async with (
+            LocalRun(settings, say=lambda line: print(at_rest(line), file=sys.stderr)) as run,
+            ControlServer(run),
+        ):
+            _tell_start(run, show)
+            run.recorder.on_event.append(lambda event: _tell_event(event, show, stop))
+            run.submit(manifests)
+            async with _shown(run, show):
+                async with _accompanied(run, beside):
+                    code = await _watch_over(run, stop, duration_s, stays=stays or not manifests.jobs)
+                await _leave(run, kill)
+        outcome = run.outcomes()
+    _tell_end(run, show, outcome)
+    return code
+
+
+@contextlib.asynccontextmanager
+async def _accompanied(
+    run: LocalRun, beside: Callable[[LocalRun], Coroutine[Any, Any, None]] | None
+) -> AsyncIterator[None]:
+    """Inside, `beside` runs; its failure is the run's."""
+    if beside is None:
+        yield
+        return
+    task = asyncio.create_task(beside(run), name="beside")
+    task.add_done_callback(lambda done: _report_crash(done, run))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _report_crash(task: asyncio.Task[None], run: LocalRun) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        run.crash(error)
+
+
+async def _watch_over(run: LocalRun, stop: asyncio.Event, duration_s: float | None, *, stays: bool) -> Exit:
+    """Until the first of: Ctrl-C, the duration, the end of all jobs, a crash (which is raised)."""
+    ends = {
+        asyncio.create_task(stop.wait(), name="Ctrl-C"): Exit.INTERRUPTED,
+        asyncio.create_task(run.crashed(), name="crash"): Exit.FAILED,
+    }
+    if duration_s is not None:
+        ends[asyncio.create_task(asyncio.sleep(duration_s), name="duration")] = Exit.OK
+    if not stays:
+        ends[asyncio.create_task(_until_jobs_are_over(run), name="end")] = Exit.OK
+    try:
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in ends:
+            task.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
+    first = done.pop()
+    first.result()
+    return Exit.FAILED if ends[first] is Exit.OK and run.failed_jobs() else ends[first]
+
+
+async def _until_jobs_are_over(run: LocalRun) -> None:
+    while not run.are_jobs_over():  # noqa: ASYNC110 - many things end a job; looking four times a second is simplest
+        await asyncio.sleep(1 / _FRAMES_PER_S)
+    await asyncio.sleep(_LINGER_S)
+
+
+@contextlib.asynccontextmanager
+async def _shown(run: LocalRun, show: Show) -> AsyncIterator[None]:
+    """Inside, the live view is on the screen; the last picture stays there."""
+    if show is not Show.VIEW:
+        yield
+        return
+    task = asyncio.create_task(_show_view(run), name="view")
+    task.add_done_callback(_report_lost_view)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _report_lost_view(task: asyncio.Task[None]) -> None:
+    """A picture that cannot be drawn does not end anybody's training; `edl get` still tells."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("the live view is gone, the run goes on: %r", error)
+
+
+async def _show_view(run: LocalRun) -> None:
+    console = Console()
+
+    def picture() -> RenderableType:
+        hint = "stopping: pods leave within their grace, Ctrl-C kills" if run.is_stopping else "Ctrl-C stops it"
+        return draw(
+            run.snapshot(),
+            tuple(run.recorder.events)[-_EVENTS_SHOWN:],
+            width=console.width,
+            height=console.height,
+            hint=hint,
+        )
+
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        try:
+            while True:
+                live.update(picture(), refresh=True)
+                await asyncio.sleep(1 / _FRAMES_PER_S)
+        finally:
+            live.update(picture(), refresh=True)
+
+
+async def _leave(run: LocalRun, kill: asyncio.Event) -> None:
+    """In order; at once when asked a second time."""
+    stopping = asyncio.create_task(run.stop(), name="stop")
+    killing = asyncio.create_task(kill.wait(), name="second Ctrl-C")
+    await asyncio.wait({stopping, killing}, return_when=asyncio.FIRST_COMPLETED)
+    for task in (stopping, killing):
+        if not task.done():
+            task.cancel()
+    await asyncio.gather(killing, return_exceptions=True)
+    with contextlib.suppress(asyncio.CancelledError):
+        await stopping
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event, kill: asyncio.Event) -> Iterator[None]:
+    def take() -> None:
+        if stop.is_set():
+            kill.set()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, take)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Warnings of EDL's own go to standard error, one line each; a view is not to be torn by them."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainLines("%(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger("autoscaler")
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+
+
+def _tell_start(run: LocalRun, show: Show) -> None:
+    _try_print(json.dumps({"run": str(run.folder.root)}) if show is Show.JSON else f"run folder: {run.folder.root}")
+
+
+def _tell_event(event: RunEvent, show: Show, stop: asyncio.Event) -> None:
+    """A reader that has gone (`edl run ... | head`) stops the run, in order."""
+    match show:
+        case Show.JSON:
+            is_read = _try_print(json.dumps({"event": asdict(event)}))
+        case Show.LINES:
+            is_read = _try_print(format_event(asdict(event)))
+        case Show.VIEW:
+            is_read = True
+        case _:
+            assert_never(show)
+    if not is_read:
+        stop.set()
+
+
+def _tell_end(run: LocalRun, show: Show, outcome: dict[str, str]) -> None:
+    if show is Show.JSON:
+        _try_print(json.dumps({"jobs": outcome, "run": str(run.folder.root)}))
+        return
+    for name, ending in outcome.items():
+        life = run.cluster.jobs.records[name].life
+        told = ending if life.ending is not None else f"stopped with the run; it was {ending}"
+        _try_print(f"tj/{name}: {told}" + (f": {life.message}" if life.message else ""))
+    _try_print(f"run folder: {run.folder.root}")
+
+
+def _try_print(line: str) -> bool:
+    """False when nobody reads any more; then everything that is still printed goes nowhere."""
+    try:
+        print(at_rest(line), flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        return False
+    return True

@@ -1,0 +1,190 @@
+"""A run on this machine as a place: asked through its control socket, its logs read from its folder."""
+
+from __future__ import annotations
+
+import codecs
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.local.control_client import RunGoneError, ask, watch
+from autoscaler.cli.local.describe_run import format_event, job_lines, part_lines
+from autoscaler.cli.output.formats import to_yaml
+from autoscaler.cli.output.object_tables import COLUMNS
+from autoscaler.cli.places import (
+    Aside,
+    Found,
+    LogOptions,
+    Scaled,
+    Seat,
+    Size,
+    Submission,
+    Told,
+    told_ended,
+    told_scaled,
+)
+from autoscaler.clusters.local.folder import RunFolder
+
+if TYPE_CHECKING:  # the codec is not for --help
+    from autoscaler.snapshots import Snapshot
+
+_FOLLOW_EVERY_S: Final = 0.1
+_LOG_CHUNK_BYTES: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRunPlace:
+    """`places.Place` of the run in this folder."""
+
+    folder: RunFolder
+    namespace: str = ""
+    look_every_s: float = _FOLLOW_EVERY_S
+
+    @property
+    def title(self) -> str:
+        return self.folder.root.name
+
+    # ---- looking ------------------------------------------------------------------------------------------------
+
+    def get(self, kind: str, name: str) -> Found:
+        return Found(objects=ask(self.folder, "get", type=kind, name=name), columns=COLUMNS)
+
+    def watch(self, kind: str, name: str) -> Iterator[Found]:
+        for item in watch(self.folder, "get", type=kind, name=name):
+            yield Found(objects=[item], columns=COLUMNS)
+
+    def describe(self, kind: str, name: str) -> Iterator[str]:
+        told = ask(self.folder, "describe", type=kind, name=name)
+        found = told["object"]
+        yield from job_lines(found) if found["kind"] == "TrainingJob" else [to_yaml(found)]
+        yield from part_lines(told)
+
+    def log(self, kind: str, name: str, seat: Seat, options: LogOptions) -> Iterator[str]:
+        if options.is_previous:
+            raise CommandError(Exit.USAGE, "a run's logs hold what was written before a restart too: leave -p out")
+        answer = ask(self.folder, "logs", type=kind, name=name, role=seat.role, ordinal=seat.ordinal)
+        return read_log(Path(answer["log"]), options.tail, self.folder if options.is_followed else None)
+
+    def events(self, *, is_watching: bool) -> Iterator[Told]:
+        found = watch(self.folder, "events") if is_watching else iter(ask(self.folder, "events"))
+        for event in found:
+            yield Told(text=format_event(event), content=event)
+
+    def holds(self, kind: str, name: str, wanted: str) -> bool:
+        try:
+            (found,) = self.get(kind, name).objects
+        except RunGoneError:
+            return self._held_at_the_end(name, wanted)
+        except CommandError as error:
+            if error.code is Exit.NOT_FOUND and wanted == "delete":
+                return True
+            raise
+        conditions = conditions_of(found)
+        if wanted in {"completed", "complete"} and "failed" in conditions:
+            raise CommandError(Exit.FAILED, f"{kind}/{name} has failed: {found['status']['conditions'][0]['message']}")
+        return wanted in conditions
+
+    # ---- changing -----------------------------------------------------------------------------------------------
+
+    def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
+        counts = {size.of: size.count for size in sizes}
+        done = ask(self.folder, "scale", type=kind, name=name, **counts, dry_run=is_dry)
+        scaled = [
+            Scaled(size=Size(of=one["of"], count=one["to"]), before=one["from"], met=one["met"])
+            for one in done["sizes"]
+        ]
+        return told_scaled(done["scaled"], scaled, is_dry=is_dry)
+
+    def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
+        fields = {"role": seat.role, "ordinal": seat.ordinal, "dry_run": is_dry}
+        done = ask(self.folder, "drain", type=kind, name=name, **fields)["drained"]
+        return f"{done} would be drained (dry run)" if is_dry else f"{done} is draining"
+
+    def uncordon(self, kind: str, name: str) -> str:
+        return f"{ask(self.folder, 'uncordon', type=kind, name=name)['uncordoned']} is open"
+
+    def suspend(self, kind: str, name: str, *, is_on: bool) -> str:
+        word = "suspended" if is_on else "resumed"
+        return f"{ask(self.folder, 'suspend', type=kind, name=name, on=is_on)[word]} {word}"
+
+    def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
+        if is_dry:
+            self.get(kind, name)
+            return f"{kind}/{name} would be deleted (dry run)"
+        return f"{ask(self.folder, 'delete', type=kind, name=name)['deleted']} is being deleted"
+
+    # ---- planning -----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        from autoscaler.snapshots import from_document  # noqa: PLC0415 - not for --help
+
+        return replace(from_document(ask(self.folder, "snapshot")), made_by=f"run {self.title}")
+
+    def aside(self, job: str) -> Aside:
+        try:
+            (found,) = self.get("tj", job).objects
+        except CommandError as error:
+            if error.code is Exit.NOT_FOUND:
+                return Aside()
+            raise
+        return aside_of(found)
+
+    def read_submission(self, file: Path, now_s: float) -> Submission:
+        from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - not for --help
+
+        return read_local_submission(file, now_s)
+
+    def _held_at_the_end(self, name: str, wanted: str) -> bool:
+        """What the run wrote down about its jobs when it ended."""
+        phase = str(self.folder.read_manifest().get("jobs", {}).get(name, "")).lower()
+        if wanted in {phase, "delete"}:
+            return True
+        raise RunGoneError(self.folder)
+
+
+def aside_of(job: Mapping[str, Any]) -> Aside:
+    """What no plan knows of a run's job."""
+    status, servers = job["status"], job["spec"]["parameterServer"]
+    ending, age_s = status["phase"], status["endedSeconds"]
+    return Aside(
+        ended=told_ended(ending, age_s, status["conditions"][0]["message"]) if age_s is not None else "",
+        is_ratio_measured=servers is not None and isinstance(servers["trainersPerServer"], str),  # auto
+    )
+
+
+def conditions_of(found: Mapping[str, Any]) -> set[str]:
+    """The conditions that hold of a thing of a run, in small letters."""
+    status, phase = found["status"], str(found["status"].get("phase", "")).lower()
+    match found["kind"]:
+        case "TrainingJob":
+            return {phase, "complete"} if phase == "completed" else {phase}
+        case "Pod":
+            return {"ready"} if phase == "running" else set()
+        case "Deployment":
+            return {"available"} if status["readyReplicas"] >= found["spec"]["replicas"] else set()
+        case _:
+            return {"ready"}
+
+
+def read_log(path: Path, tail: int | None, folder: RunFolder | None) -> Iterator[str]:
+    """What stands in the file, and with a folder also what comes, until its run ends.
+
+    A file that has become shorter (`logbound`) is read again from its beginning.
+    """
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    with path.open("rb") as log:
+        if tail is not None:
+            yield decode(b"".join(deque(log, maxlen=tail)))
+        while True:
+            if chunk := log.read(_LOG_CHUNK_BYTES):
+                yield decode(chunk)
+            elif folder is None or not folder.is_live():
+                return
+            elif path.stat().st_size < log.tell():
+                log.seek(0)
+            else:
+                time.sleep(_FOLLOW_EVERY_S)

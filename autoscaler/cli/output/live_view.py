@@ -1,0 +1,238 @@
+"""The live picture of a run: a pure function from a snapshot to something that rich can draw.
+
+Nodes with what occupies them, jobs with their sizes and progress, why they have that size, what was decided and what
+happened.  The picture fits the terminal: in a narrow one columns are left out, in a low one the older news.
+`foreground` shows it four times a second; the demo feeds it the same snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from autoscaler.cli.output.phrases import now_of
+from autoscaler.clusters.local.recorder import RunEvent
+from autoscaler.clusters.local.snapshot import (
+    DecisionLine,
+    DeploymentLine,
+    JobLine,
+    NodeLine,
+    PodLine,
+    RunSnapshot,
+    is_change,
+)
+from autoscaler.domain import Bottleneck, PodPhase, Role
+from autoscaler.quantities import format_cpu
+from master.api.lines import at_rest
+
+_BAR_CELLS_PER_CORE: Final = 4
+_WIDEST_BAR: Final = 48
+_BESIDE_A_BAR: Final = 30
+"""Columns of a node's name and numbers."""
+
+_WIDE: Final = 80
+_SHORTEST_NAME: Final = 8
+_MOST_NEWS: Final = 5
+_JOB_COLOURS: Final = ("cyan", "magenta", "yellow", "blue", "bright_red", "bright_cyan")
+_WEB_COLOUR: Final = "green"
+_FILL: Final[Mapping[Role, str]] = {Role.TRAINER: "█", Role.SERVER: "▓", Role.MASTER: "▒", Role.OTHER: "█"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobColumn:
+    """A number about a job; shown where the terminal has `from_width` columns."""
+
+    title: str
+    cell: Callable[[JobLine], str | Text]
+    from_width: int = 0
+
+
+def draw(
+    snapshot: RunSnapshot,
+    events: Sequence[RunEvent] = (),
+    *,
+    width: int = 100,
+    height: int = 50,
+    hint: str = "Ctrl-C stops it",
+) -> RenderableType:
+    """The whole picture, in at most `width` columns and, but for many deployments, `height` - 1 lines."""
+    colours = {job.name: _JOB_COLOURS[i % len(_JOB_COLOURS)] for i, job in enumerate(snapshot.jobs)}
+    nodes, jobs = snapshot.nodes[: max(2, height // 3)], snapshot.jobs[: max(2, height // 4)]
+    parts: list[RenderableType] = [_title(snapshot, hint), _nodes(nodes, colours, width)]
+    parts += _left_out(len(snapshot.nodes) - len(nodes), "nodes")
+    parts += [_jobs(jobs, colours, width)] if jobs else []
+    parts += _left_out(len(snapshot.jobs) - len(jobs), "jobs")
+    parts += [_deployments(snapshot.deployments)] if snapshot.deployments else []
+    used = len(parts) + len(nodes) + len(jobs) + 1
+    changes = [line for line in snapshot.decisions if is_change(line.decision)]
+    parts += _panels(
+        height - used,
+        {
+            "why this size": [_why_row(job, colours) for job in jobs if _has_open_size(job)],
+            "decisions": [_change_row(line, colours) for line in changes],
+            "events": [_event_row(event) for event in events if event.kind != "Decided"],
+        },
+    )
+    return Group(*parts)
+
+
+def _title(snapshot: RunSnapshot, hint: str) -> Text:
+    minutes, seconds = divmod(int(snapshot.t_s), 60)
+    words = Text.assemble(("EDL ", "bold"), f"{snapshot.name}   {minutes}:{seconds:02}", (f"   {hint}", "dim"))
+    return _one_line(words)
+
+
+def _left_out(count: int, what: str) -> list[Text]:
+    return [Text(f" ... and {count} more {what}", style="dim")] if count else []
+
+
+def _one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+# ---- nodes ----------------------------------------------------------------------------------------------------------
+
+
+def _nodes(nodes: Sequence[NodeLine], colours: Mapping[str, str], width: int) -> Table:
+    legend = Text.assemble("cpu   ", ("█ web  ", _WEB_COLOUR), "█ trainer  ▓ server  ▒ master  ░ leaving")
+    widest_bar = min(_WIDEST_BAR, max(1, width - _BESIDE_A_BAR))
+    table = Table(box=None, padding=(0, 1), expand=False)
+    table.add_column("node", min_width=_SHORTEST_NAME)
+    table.add_column(legend if width >= _WIDE else "cpu", no_wrap=True)
+    table.add_column("used", justify="right", no_wrap=True)
+    for node in nodes:
+        used = sum(pod.requests.cpu_milli for pod in node.pods)
+        name = Text(node.name) if node.is_open else Text(f"{node.name} (draining)", style="red")
+        table.add_row(
+            _one_line(name),
+            _bar(node, colours, widest_bar),
+            f"{format_cpu(used)}/{format_cpu(node.capacity.cpu_milli)}",
+        )
+    return table
+
+
+def _bar(node: NodeLine, colours: Mapping[str, str], widest: int) -> Text:
+    cores = max(1, node.capacity.cpu_milli) / 1000
+    width = max(1, min(widest, round(cores * _BAR_CELLS_PER_CORE)))
+    bar = Text()
+    drawn = 0
+    reached_milli = 0
+    for pod in sorted(node.pods, key=_order):
+        reached_milli += pod.requests.cpu_milli
+        end = min(width, round(width * reached_milli / max(1, node.capacity.cpu_milli)))
+        fill = "░" if pod.phase is PodPhase.TERMINATING else _FILL[pod.role]
+        style = _WEB_COLOUR if pod.role is Role.OTHER else colours.get(pod.owner, "white")
+        bar.append(fill * (end - drawn), style=style if pod.phase is PodPhase.READY else f"{style} dim")
+        drawn = end
+    bar.append("·" * (width - drawn), style="dim")
+    return bar
+
+
+def _order(pod: PodLine) -> tuple[int, str, int]:
+    return ([Role.OTHER, Role.MASTER, Role.SERVER, Role.TRAINER].index(pod.role), pod.owner, pod.ordinal)
+
+
+# ---- jobs and deployments -------------------------------------------------------------------------------------------
+
+
+def _share(part: Callable[[JobLine], int]) -> Callable[[JobLine], str]:
+    return lambda job: f"{part(job) / job.progress.total:.0%}" if job.progress and job.progress.total else "-"
+
+
+def _epoch(job: JobLine) -> str:
+    return f"{job.progress.epoch}/{job.progress.epochs}" if job.progress and job.progress.epochs else "-"
+
+
+def _goal(now: int, target: int, tell: Callable[[int, int], str]) -> Text:
+    """A count, marked while it is not what it shall be."""
+    return Text(tell(now, target) or "-", style="" if now == target else "bold yellow")
+
+
+def _loss(job: JobLine) -> str:
+    return "-" if job.progress is None or job.progress.loss is None else f"{job.progress.loss:.4f}"
+
+
+_JOB_COLUMNS: Final = (
+    JobColumn(title="min", cell=lambda job: str(job.min), from_width=_WIDE),
+    JobColumn(title="now", cell=lambda job: _goal(job.now, job.target, lambda now, _: str(now))),
+    JobColumn(title="target", cell=lambda job: str(job.target)),
+    JobColumn(title="max", cell=lambda job: str(job.max), from_width=_WIDE),
+    JobColumn(title="servers", cell=lambda job: _goal(job.servers + job.servers_leaving, job.servers_target, now_of)),
+    JobColumn(title="epoch", cell=_epoch, from_width=_WIDE),
+    JobColumn(title="done", cell=_share(lambda job: job.progress.done if job.progress else 0), from_width=48),
+    JobColumn(title="committed", cell=_share(lambda job: job.progress.committed if job.progress else 0), from_width=58),
+    JobColumn(
+        title="samples/s", cell=lambda job: f"{job.progress.samples_per_s:,.0f}" if job.progress else "-", from_width=98
+    ),
+    JobColumn(title="loss", cell=_loss, from_width=66),
+)
+
+
+def _jobs(jobs: Sequence[JobLine], colours: Mapping[str, str], width: int) -> Table:
+    columns = [column for column in _JOB_COLUMNS if width >= column.from_width]
+    table = Table(box=None, padding=(0, 0, 0, 1), expand=False)
+    table.add_column("job", min_width=_SHORTEST_NAME)
+    table.add_column("phase", no_wrap=True)
+    for column in columns:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    for job in jobs:
+        phase = Text(job.condition, style={"Completed": "bold green", "Failed": "bold red"}.get(job.condition, ""))
+        name = _one_line(Text(job.name, style=colours.get(job.name, "")))
+        table.add_row(name, phase, *(column.cell(job) for column in columns))
+    return table
+
+
+def _deployments(deployments: Sequence[DeploymentLine]) -> Text:
+    text = Text()
+    for deployment in deployments:
+        text.append(f" {deployment.name} ", style=f"bold {_WEB_COLOUR}")
+        text.append(f"{deployment.ready}/{deployment.wanted} ready")
+        if deployment.pending:
+            text.append(f", {deployment.pending} wait for room", style="bold yellow")
+        text.append("   ")
+    return text
+
+
+# ---- news -----------------------------------------------------------------------------------------------------------
+
+
+def _panels(room: int, news: Mapping[str, Sequence[Sequence[str | Text]]]) -> list[Panel]:
+    """A framed table for each kind of news, the newest of each that fit into so many lines together."""
+    kinds = {title: rows for title, rows in news.items() if rows}
+    panels = []
+    for number, (title, rows) in enumerate(kinds.items()):
+        lines = min(_MOST_NEWS, len(rows), room // (len(kinds) - number) - 2)
+        if lines < 1:
+            continue
+        table = Table.grid(padding=(0, 1))
+        for row in rows[-lines:]:
+            table.add_row(*(_one_line(cell if isinstance(cell, Text) else Text(at_rest(cell))) for cell in row))
+        panels.append(Panel(table, title=title, title_align="left", border_style="dim"))
+        room -= lines + 2
+    return panels
+
+
+def _has_open_size(job: JobLine) -> bool:
+    return job.decision is not None and job.decision.bottleneck is not Bottleneck.NOT_ACTIVE
+
+
+def _why_row(job: JobLine, colours: Mapping[str, str]) -> Sequence[str | Text]:
+    return Text(job.name, style=colours.get(job.name, "")), job.why
+
+
+def _change_row(line: DecisionLine, colours: Mapping[str, str]) -> Sequence[str | Text]:
+    decision = line.decision
+    sizes = str(decision.now) if decision.now == decision.target else f"{decision.now} → {decision.target}"
+    name = Text(decision.job, style=colours.get(decision.job, ""))
+    return f"{line.t_s:6.1f}s", name, sizes, str(decision.reason), decision.message
+
+
+def _event_row(event: RunEvent) -> Sequence[str | Text]:
+    return f"{event.t_s:6.1f}s", event.object, event.reason, event.message.partition("\n")[0]

@@ -1,0 +1,201 @@
+"""What a user's files say, as values: jobs, web Deployments, priority classes and the machines of a local cluster.
+
+Everything here has been checked; defaults are filled in.  `document_schema` is the shape of the YAML, `parsing` makes
+these values of files, and `planner_job` makes the planner's `autoscaler.domain.Job` of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from autoscaler.domain import Resources
+from master.api.identities import WhenUnreadable
+
+MOST_REPLICAS: Final = 10_000
+"""So that JOB-trainer-9999 is a name that a pod may have."""
+
+MOST_COPIES: Final = 2
+"""Of each bucket: one at its owner, one at its backup (ADR 0318)."""
+
+AUTO: Final = "auto"
+TRAINERS_PER_SERVER: Final = 4
+"""Where the file does not say, and where a measured number begins."""
+
+CORE_CLASS: Final = "edl-core"
+CORE_PRIORITY: Final = 0
+"""Value of `edl-core`, which stands level with the cluster's default (kubernetes.md 3)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTemplate:
+    """One container, as an operating system process understands it.  An empty command is the role's own program."""
+
+    container: str
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...]
+    working_dir: str | None
+    requests: Resources
+    container_port: int | None
+    grace_s: float
+    priority_class: str | None
+
+
+Template = TypeVar("Template")
+
+
+class Mode(StrEnum):
+    """Whether EDL acts on a job, or only says what it would do (`kubernetes.md` 20)."""
+
+    MANAGE = "manage"
+    OBSERVE = "observe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """How many there may be.  `pinned` 0: EDL decides (kubernetes.md 20)."""
+
+    minimum: int
+    maximum: int
+    pinned: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerSpec(Generic[Template]):
+    """The job grows and shrinks by `step` trainers, or by doubling and halving; they come `per_node` to a node."""
+
+    replicas: Replicas
+    step: int
+    powers_of_two: bool
+    per_node: int
+    resize_cost_s: float
+    min_run_s: float = 0.0
+    template: Template
+
+
+class AfterLoss(StrEnum):
+    """What the other servers do when one is lost with what it held: EDL_AFTER_LOSS of the job's master (ADR 0317)."""
+
+    ROLL_BACK = "RollBack"
+    KEEP = "Keep"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSpec(Generic[Template]):
+    """`is_ratio_measured`: `trainersPerServer: auto`; the number beside it is what it begins with (`jobs.ratio`).
+
+    `copies`: of each bucket, on as many servers; with fewer servers there are fewer.
+    """
+
+    replicas: Replicas
+    trainers_per_server: int
+    is_ratio_measured: bool = False
+    after_loss: AfterLoss = AfterLoss.ROLL_BACK
+    copies: int = 1
+    template: Template
+
+    @property
+    def may_be_short_of_copies(self) -> bool:
+        """Whether there may be fewer servers than copies even when nothing is lost."""
+        return (self.replicas.pinned or self.replicas.minimum) < self.copies
+
+
+def too_many_copies(copies: int, most_servers: int) -> tuple[str, str]:
+    """What is wrong with more copies than there may be servers, and what to do."""
+    there = "is never more than one server" if most_servers == 1 else f"are never more than {most_servers} servers"
+    return f"is {copies}, and there {there}", f"raise maxReplicas to {copies} or more, or leave copies out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterSpec(Generic[Template]):
+    replicas: int
+    template: Template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPolicy:
+    """Kubeflow's terms: when a job is given up, when its record is dropped, whether it may start."""
+
+    backoff_limit: int
+    active_deadline_s: float | None
+    ttl_after_finished_s: float | None
+    suspend: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSpec:
+    """An empty `uri` means a folder of the run's own.
+
+    `start`: what to go on from where the folder cannot be read: `anew`, or a manifest's id; empty: the folder tells.
+    `when_unreadable`: what is done where nobody has said so.
+    """
+
+    uri: str
+    every_s: float
+    start: str = ""
+    when_unreadable: WhenUnreadable = WhenUnreadable.FAIL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec(Generic[Template]):
+    """A job, whatever a pod's template is where it runs."""
+
+    name: str
+    namespace: str
+    priority_class: str
+    weight: int
+    run_policy: RunPolicy
+    trainer: TrainerSpec[Template]
+    server: ServerSpec[Template] | None
+    master: MasterSpec[Template]
+    checkpoint: CheckpointSpec
+    mode: Mode = Mode.MANAGE
+    queue_name: str = ""
+
+
+TrainingJob: TypeAlias = JobSpec[PodTemplate]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """Replicas of one web pod; their number is changed by `edl scale`."""
+
+    name: str
+    namespace: str
+    replicas: int
+    template: PodTemplate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    name: str
+    value: int
+    is_default: bool = False
+    may_preempt: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """One virtual node."""
+
+    name: str
+    capacity: Resources  # with the pod limit among `extended`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifests:
+    """All documents of one run, refused as a whole or accepted as a whole.  `notices` say what is not acted upon."""
+
+    jobs: tuple[TrainingJob, ...] = ()
+    deployments: tuple[Deployment, ...] = ()
+    classes: tuple[PriorityClass, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def priority_of(self, class_name: str | None) -> int:
+        """Value of a class; of none, the cluster's default."""
+        default = next((c.value for c in self.classes if c.is_default), CORE_PRIORITY)
+        if class_name is None or class_name == CORE_CLASS:
+            return default
+        return next(c.value for c in self.classes if c.name == class_name)

@@ -1,0 +1,187 @@
+"""The shape of each kind of document, field by field; what fields mean together is checked in `checks`.
+
+TrainingJob is EDL's own kind, Deployment and PriorityClass are Kubernetes'; LocalCluster names the virtual nodes of
+`edl run --cluster FILE`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from autoscaler.manifests.api_types import AUTO, MOST_COPIES, MOST_REPLICAS, TRAINERS_PER_SERVER
+from autoscaler.manifests.checkpoint_uri import check_folder
+from autoscaler.manifests.pod_schema import Count, CpuM, MemoryBytes, PodTemplateModel, StrictModel
+from autoscaler.manifests.pod_values import DNS_SUBDOMAIN
+
+LARGEST_INT32: Final = 2**31 - 1
+SHORTEST_INTERVAL_S: Final = 0.1
+"""Shorter is a slip: a commit takes longer."""
+LONGEST_INTERVAL_S: Final = 31_536_000
+"""A year: likewise."""
+LONGEST_CLASS: Final = 253
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("is true or false; write a whole number")  # noqa: TRY004 - pydantic collects ValueErrors
+    if isinstance(value, str):  # pydantic would read a number from it; an API server, and the CRD, would not
+        raise ValueError(f"is {value!r}, a text; write a whole number, without quotes")  # noqa: TRY004 - as above
+    return value
+
+
+def _number_or_auto(value: Any) -> Any:
+    if value is None:
+        raise ValueError("is empty; write a whole number, or auto")
+    if isinstance(value, str) and value != AUTO:
+        raise ValueError(f"is {value!r}; write a whole number, or auto")
+    return None if value == AUTO else value
+
+
+Int = Annotated[int, BeforeValidator(_plain_number), Field(le=LARGEST_INT32)]
+Ratio = Annotated[Int | None, BeforeValidator(_number_or_auto)]
+"""None: `auto`, EDL measures it."""
+NAME: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+JOB_NAME: Final = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+"""JOB-master is the name of a Service, which begins with a letter."""
+
+
+class Metadata(StrictModel):
+    name: str = Field(pattern=NAME, max_length=50)
+    namespace: str = Field(default="default", pattern=NAME, max_length=63)
+
+
+class JobMetadata(Metadata):
+    name: str = Field(pattern=JOB_NAME, max_length=50)
+
+
+class RunPolicyModel(StrictModel):
+    backoff_limit: Int = Field(default=6, alias="backoffLimit", ge=0)
+    active_deadline_s: Int | None = Field(default=None, alias="activeDeadlineSeconds", ge=1)
+    ttl_after_finished_s: Int | None = Field(default=None, alias="ttlSecondsAfterFinished", ge=0)
+    suspend: bool = False
+
+
+class TrainerSizes(StrictModel):
+    """A role's fields but for its template, which each place to run reads in its own way."""
+
+    min_replicas: Int = Field(alias="minReplicas", ge=1)
+    max_replicas: Int = Field(alias="maxReplicas", ge=1, le=MOST_REPLICAS)
+    replicas: Int = Field(default=0, ge=0)
+    step: Int | None = Field(default=None, ge=1)
+    powers_of_two: bool = Field(default=False, alias="powersOfTwo")
+    per_node: Int = Field(default=1, alias="perNode", ge=1)
+    resize_cost_s: float = Field(default=0.0, alias="resizeCostSeconds", ge=0, allow_inf_nan=False)
+    min_run_s: float = Field(default=0.0, alias="minRunSeconds", ge=0, allow_inf_nan=False)
+
+
+class ServerSizes(StrictModel):
+    min_replicas: Int = Field(alias="minReplicas", ge=1, le=MOST_REPLICAS)
+    max_replicas: Int | None = Field(default=None, alias="maxReplicas", ge=1, le=MOST_REPLICAS)
+    replicas: Int = Field(default=0, ge=0)
+    trainers_per_server: Ratio = Field(default=TRAINERS_PER_SERVER, alias="trainersPerServer", ge=1)
+    after_loss: Literal["RollBack", "Keep"] = Field(default="RollBack", alias="afterLoss")
+    copies: Int = Field(default=1, ge=1, le=MOST_COPIES)
+
+
+class MasterSizes(StrictModel):
+    replicas: Int = Field(default=1, ge=1, le=3)
+
+
+class TrainerModel(TrainerSizes):
+    template: PodTemplateModel
+
+
+class ServerModel(ServerSizes):
+    template: PodTemplateModel
+
+
+class MasterModel(MasterSizes):
+    template: PodTemplateModel | None = None
+
+
+class CheckpointModel(StrictModel):
+    uri: Annotated[str, AfterValidator(check_folder)] = ""
+    every_s: float = Field(
+        default=60.0, alias="everySeconds", ge=SHORTEST_INTERVAL_S, le=LONGEST_INTERVAL_S, allow_inf_nan=False
+    )
+    start: str = Field(default="", max_length=128, pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$")
+    when_unreadable: Literal["Fail", "FallBack"] = Field(default="Fail", alias="whenUnreadable")
+
+
+class JobFields(StrictModel):
+    """What a job says beside its roles."""
+
+    priority_class: str = Field(
+        default="edl-core", alias="priorityClassName", pattern=DNS_SUBDOMAIN, max_length=LONGEST_CLASS
+    )
+    weight: Int = Field(default=100, ge=1)
+    mode: Literal["manage", "observe"] = "manage"
+    queue_name: str = Field(default="", alias="queueName", max_length=LONGEST_CLASS)
+    run_policy: RunPolicyModel = Field(default=RunPolicyModel(), alias="runPolicy")
+    checkpoint: CheckpointModel = CheckpointModel()
+
+
+class TrainingJobSpec(JobFields):
+    trainer: TrainerModel
+    server: ServerModel | None = Field(default=None, alias="parameterServer")
+    master: MasterModel = MasterModel()
+
+
+class TrainingJobModel(StrictModel):
+    api_version: Literal["edl.dev/v1alpha1"] = Field(alias="apiVersion")
+    kind: Literal["TrainingJob"]
+    metadata: JobMetadata
+    spec: TrainingJobSpec
+
+
+class DeploymentSpec(StrictModel):
+    replicas: Int = Field(default=1, ge=0, le=MOST_REPLICAS)
+    template: PodTemplateModel
+
+
+class DeploymentModel(StrictModel):
+    api_version: Literal["apps/v1"] = Field(alias="apiVersion")
+    kind: Literal["Deployment"]
+    metadata: Metadata
+    spec: DeploymentSpec
+
+
+class PriorityClassModel(StrictModel):
+    api_version: Literal["scheduling.k8s.io/v1"] = Field(alias="apiVersion")
+    kind: Literal["PriorityClass"]
+    metadata: Metadata
+    value: Annotated[int, BeforeValidator(_plain_number)] = Field(ge=-(2**31), le=1_000_000_000)
+    global_default: bool = Field(default=False, alias="globalDefault")
+    preemption_policy: Literal["Never", "PreemptLowerPriority"] = Field(
+        default="PreemptLowerPriority", alias="preemptionPolicy"
+    )
+
+
+class NodeModel(StrictModel):
+    name: str = Field(pattern=NAME, max_length=50)
+    count: Int = Field(default=1, ge=1, le=1000)
+    cpu: CpuM
+    memory: MemoryBytes
+    gpu_count: Count = Field(default=0, alias="gpu")
+    pod_limit: Count = Field(default=110, alias="pods")
+
+
+class LocalClusterSpec(StrictModel):
+    nodes: tuple[NodeModel, ...] = Field(min_length=1)
+
+
+class LocalClusterModel(StrictModel):
+    api_version: Literal["edl.dev/v1alpha1"] = Field(alias="apiVersion")
+    kind: Literal["LocalCluster"]
+    metadata: Metadata
+    spec: LocalClusterSpec
+
+
+KINDS: Final[dict[str, type[StrictModel]]] = {
+    "TrainingJob": TrainingJobModel,
+    "Deployment": DeploymentModel,
+    "PriorityClass": PriorityClassModel,
+    "LocalCluster": LocalClusterModel,
+}
