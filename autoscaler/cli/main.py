@@ -14,7 +14,7 @@ from autoscaler.cli.commands import bundle, changes, data, inspection, planning,
 from autoscaler.cli.commands.operator import operator
 from autoscaler.cli.commands.run import run
 from autoscaler.cli.exit_codes import EXIT_CODES_HELP, CommandError, Exit
-from autoscaler.cli.output.terminal import open_what_was_closed, replace_what_cannot_be_shown
+from autoscaler.cli.output.terminal import reopen_closed_streams, replace_unencodable_characters
 from master.api.lines import at_rest
 
 HELP = f"""Elastic deep learning: training jobs that give way to web load and take the room back.
@@ -85,8 +85,8 @@ for command in (
 
 def main(name: str = "edl") -> None:
     """Run the command line; the exit code is one of `exits.Exit`."""
-    open_what_was_closed()
-    replace_what_cannot_be_shown()
+    reopen_closed_streams()
+    replace_unencodable_characters()
     if COMPLETION_VARIABLE in os.environ:
         edl.main(prog_name=name, complete_var=COMPLETION_VARIABLE)
     try:

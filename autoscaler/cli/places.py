@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autoscaler.cli.output.object_tables import Columns, Object, format_age
+from autoscaler.cli.output.object_tables import Columns, PlainObject, format_age
 
 if TYPE_CHECKING:  # the domain is not for --help
     from autoscaler.domain import Job, Workload
@@ -20,15 +20,15 @@ if TYPE_CHECKING:  # the domain is not for --help
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ObjectList:
     """Things of one type, and how a table shows them."""
 
-    objects: Sequence[Object]
+    objects: Sequence[PlainObject]
     columns: Columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class EventLine:
     """One event: for people, and for scripts."""
 
     text: str
@@ -36,7 +36,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class PodSelector:
     """Which pod of a job: of this role and number; without a number the first, without a role a trainer."""
 
     role: str | None = None
@@ -44,46 +44,46 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class SizeRequest:
     """How many of what: `replicas` of a deployment; `trainers` or `servers` of a job, 0 for EDL's choice."""
 
-    of: str
+    field: str
     count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaled:
+class SizeChange:
     """A size that has been set, or would be: how many there were, and what becomes of the resize before (`met`)."""
 
-    size: Size
+    request: SizeRequest
     before: int
-    met: str = ""
+    note: str = ""
 
 
-def told_scaled(target: str, scaled: Sequence[Scaled], *, is_dry: bool) -> str:
+def format_size_changes(target: str, changes: Sequence[SizeChange], *, is_dry: bool) -> str:
     """What to say of sizes that have been set, each on a line."""
-    return "\n".join(_told_one(target, one) + (" (dry run)" if is_dry else "") for one in scaled)
+    return "\n".join(_format_size_change(target, one) + (" (dry run)" if is_dry else "") for one in changes)
 
 
-def _told_one(target: str, scaled: Scaled) -> str:
-    size, met = scaled.size, f"; {scaled.met}" if scaled.met else ""
-    if size.of == "replicas":
+def _format_size_change(target: str, change: SizeChange) -> str:
+    size, met = change.request, f"; {change.note}" if change.note else ""
+    if size.field == "replicas":
         return f"{target} scaled to {size.count}"
     if not size.count:
-        return f"{target}: EDL decides the number of {size.of}{met}"
-    what = size.of.removesuffix("s") if size.count == 1 else size.of
-    return f"{target} scaled to {size.count} {what} ({scaled.before} now){met}"
+        return f"{target}: EDL decides the number of {size.field}{met}"
+    what = size.field.removesuffix("s") if size.count == 1 else size.field
+    return f"{target} scaled to {size.count} {what} ({change.before} now){met}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aside:
+class JobFacts:
     """What a plan does not know of a job: how and when it has ended, in words, and whether its ratio is measured."""
 
     ended: str = ""
     is_ratio_measured: bool = False
 
 
-def told_ended(ending: str, age_s: float | None, message: str) -> str:
+def format_ending(ending: str, age_s: float | None, message: str) -> str:
     """`Completed 12s ago: why`."""
     when = "" if age_s is None else f" {format_age(max(0.0, age_s))} ago"
     return f"{ending}{when}" + (f": {message}" if message else "")
@@ -99,7 +99,7 @@ class LogOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
+class PlannedSubmission:
     """What a file would bring, as the planner sees it."""
 
     jobs: tuple[Job, ...] = ()
@@ -124,15 +124,15 @@ class Place(Protocol):
         ...
 
     @property
-    def look_every_s(self) -> float:
+    def poll_interval_s(self) -> float:
         """How often asking again is worth it."""
         ...
 
-    def get(self, kind: str, name: str) -> Found:
+    def get(self, kind: str, name: str) -> ObjectList:
         """All of a type, or the one of this name."""
         ...
 
-    def watch(self, kind: str, name: str) -> Iterator[Found]:
+    def watch(self, kind: str, name: str) -> Iterator[ObjectList]:
         """Each thing as it stands, and again whenever it is different."""
         ...
 
@@ -140,23 +140,23 @@ class Place(Protocol):
         """One thing in lines: its state, why, its pods, what has happened to it."""
         ...
 
-    def log(self, kind: str, name: str, seat: Seat, options: LogOptions) -> Iterator[str]:
+    def log(self, kind: str, name: str, selector: PodSelector, options: LogOptions) -> Iterator[str]:
         """What a pod has written, in pieces."""
         ...
 
-    def events(self, *, is_watching: bool) -> Iterator[Told]:
+    def events(self, *, is_watching: bool) -> Iterator[EventLine]:
         """What has happened, in order."""
         ...
 
-    def holds(self, kind: str, name: str, wanted: str) -> bool:
+    def is_condition_met(self, kind: str, name: str, wanted: str) -> bool:
         """Whether a condition holds (`words.parse_condition`).  CommandError FAILED: it never will."""
         ...
 
-    def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
+    def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
         """Set these sizes, all or none.  This and the others that change something return what to tell."""
         ...
 
-    def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
+    def drain(self, kind: str, name: str, selector: PodSelector, *, is_dry: bool) -> str:
         """Let a pod finish its batch and leave, or empty a node."""
         ...
 
@@ -164,7 +164,7 @@ class Place(Protocol):
         """Open a drained node again."""
         ...
 
-    def suspend(self, kind: str, name: str, *, is_on: bool) -> str:
+    def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
         """Take a job's pods away and keep the job; or let it start again."""
         ...
 
@@ -176,10 +176,10 @@ class Place(Protocol):
         """All that a plan depends on, now."""
         ...
 
-    def aside(self, job: str) -> Aside:
+    def job_facts(self, job: str) -> JobFacts:
         """What the snapshot does not say of the job of this name; nothing of one that is not there."""
         ...
 
-    def read_submission(self, file: Path, now_s: float) -> Submission:
+    def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
         """What this file would bring here, submitted at `now_s`."""
         ...

@@ -21,8 +21,8 @@ from typing import Final
 
 from autoscaler.cli.arguments.words import parse_duration_s
 from autoscaler.cli.exit_codes import Exit
-from autoscaler.cli.local.foreground import Show, run_in_foreground
-from autoscaler.cli.output.terminal import replace_what_cannot_be_shown
+from autoscaler.cli.local.foreground import RunOutput, run_in_foreground
+from autoscaler.cli.output.terminal import replace_unencodable_characters
 from autoscaler.clusters.local.run import LOCAL_POLICY, LocalRun, RunSettings
 from autoscaler.domain import Resources
 from autoscaler.errors import AutoscalerError
@@ -95,7 +95,7 @@ def _duration(text: str) -> float:
 
 
 def main() -> int:
-    replace_what_cannot_be_shown()
+    replace_unencodable_characters()
     options = parse_options()
     options.runs.mkdir(parents=True, exist_ok=True)
     digits = export_digits(options.runs)
@@ -137,10 +137,10 @@ class _Demo:
         code = await run_in_foreground(
             self._settings(),
             self._manifests(),
-            show=self._show(),
+            output=self._show(),
             duration_s=self._options.tide_s * LIMIT_FACTOR,
             stays=False,
-            beside=self._perform,
+            background=self._perform,
         )
         if code not in (Exit.OK, Exit.FAILED) or self._run is None:
             return code
@@ -166,10 +166,10 @@ class _Demo:
         self._play = Play(run, self._tide, self._faults, seed=self._options.seed)
         await self._play.perform()
 
-    def _show(self) -> Show:
+    def _show(self) -> RunOutput:
         if self._options.is_json:
-            return Show.JSON
-        return Show.VIEW if sys.stdout.isatty() else Show.LINES
+            return RunOutput.JSON
+        return RunOutput.VIEW if sys.stdout.isatty() else RunOutput.LINES
 
     def _settings(self) -> RunSettings:
         capacity = Resources(cpu_milli=NODE_CPU_MILLI, memory_bytes=NODE_MEMORY_BYTES)

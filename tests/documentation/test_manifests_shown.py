@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autoscaler.cli.kubernetes.validation import judge_files
+from autoscaler.cli.kubernetes.validation import validate_files
 from autoscaler.manifests import parse_files
 from tests.documentation.shown import ROOT, shown_manifests
 
@@ -29,7 +29,7 @@ def test_edl_run_takes_what_is_shown(manifest, tmp_path: Path):
 @pytest.mark.parametrize("name", ["digits", "squares"])
 def test_a_cluster_takes_the_examples(name):
     """As the definition and the operator judge them."""
-    assert judge_files([EXAMPLES / f"{name}.yaml"]).jobs == (name,)
+    assert validate_files([EXAMPLES / f"{name}.yaml"]).jobs == (name,)
 
 
 @pytest.mark.parametrize("manifest", [m for m in MANIFESTS if m.content.get("kind") == "TrainingJob"], ids=str)
@@ -40,4 +40,4 @@ def test_a_cluster_takes_what_is_shown_but_for_what_only_a_cluster_needs(manifes
     job["spec"]["trainer"]["template"]["spec"]["containers"][0]["image"] = "edl/trainer"
     file = tmp_path / "shown.yaml"
     file.write_text(yaml.safe_dump(job), encoding="utf-8")
-    judge_files([file])
+    validate_files([file])

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import contextmanager
 
 from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
-from autoscaler.cli.kubernetes.object_reader import Asking
+from autoscaler.cli.kubernetes.object_reader import ObjectReader
 from autoscaler.clusters.kubernetes.api import kinds
 from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.api.port import Subresource
@@ -95,7 +95,7 @@ def stage(*, is_everywhere=False, wrap=lambda api: api):
     """The stage and the place that `edl` would open on it."""
     with asyncio.Runner() as runner:
         made = Stage(runner)
-        asking = Asking(api=wrap(made.api), namespace=NAMESPACE, is_everywhere=is_everywhere)
+        asking = ObjectReader(api=wrap(made.api), namespace=NAMESPACE, is_everywhere=is_everywhere)
         yield made, ClusterPlace(runner, asking, title="context test")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
-from autoscaler.cli.kubernetes.cluster_snapshot import PLANNER_ROLE, find_policy, take
+from autoscaler.cli.kubernetes.cluster_snapshot import PLANNER_ROLE, find_policy, read_cluster_snapshot
 from autoscaler.cli.kubernetes.describe_job import waiting_share_of
 from autoscaler.cli.output.planner_report import why_content, why_lines
 from autoscaler.clusters.kubernetes.api import kinds
@@ -111,7 +111,7 @@ def test_the_age_of_the_checkpoint_is_told():
     """It decides whose trainers are cheap to take."""
     with stage() as (made, _), asyncio.Runner() as runner:
         made.make_job()
-        taken = runner.run(take(made.api, title="here", now_s=NOW_S))
+        taken = runner.run(read_cluster_snapshot(made.api, title="here", now_s=NOW_S))
     (job,) = taken.snapshot.view.jobs
     assert job.checkpoint_age_s == 90.0
 
@@ -218,7 +218,7 @@ def test_why_tells_that_the_ratio_is_measured():
         raw = made.make_job(told=status(servers={"trainersPerServer": 2}), server=servers)
         made.make_pods(raw, Role.TRAINER, 1)
         made.make_pods(raw, Role.SERVER, 1)
-        found, aside = place.snapshot(), place.aside("digits")
+        found, aside = place.snapshot(), place.job_facts("digits")
     (job,) = found.view.jobs
     explanation = explain(Moment(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
     trainers, told, *_ = why_lines(explanation, 2, job, is_ratio_measured=aside.is_ratio_measured)

@@ -7,7 +7,7 @@ import pytest
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.cluster_place import conditions_of
 from autoscaler.cli.output.formats import render
-from autoscaler.cli.places import Aside, LogOptions, Seat, Size
+from autoscaler.cli.places import JobFacts, LogOptions, PodSelector, SizeRequest
 from autoscaler.clusters.kubernetes.api import kinds
 from tests.unit.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
 
@@ -188,14 +188,14 @@ def test_logs_by_role_and_number(digits):
         made.make(kinds.PODS, raw_pod(name, node="n1", labels=labels, status=told))
     made.server.logs[NAMESPACE, "digits-master-b"] = [b"leads\n"]
     made.server.logs[NAMESPACE, "digits-trainer-1"] = ["é\n".encode()[:1], "é\n".encode()[1:]]
-    assert "".join(place.log("tj", "digits", Seat(role="master"), LogOptions())) == "leads\n"
-    assert "".join(place.log("tj", "digits", Seat(ordinal=1), LogOptions())) == "é\n"
-    assert "".join(place.log("pod", "digits-trainer-1", Seat(), LogOptions(tail=0))) == ""
+    assert "".join(place.log("tj", "digits", PodSelector(role="master"), LogOptions())) == "leads\n"
+    assert "".join(place.log("tj", "digits", PodSelector(ordinal=1), LogOptions())) == "é\n"
+    assert "".join(place.log("pod", "digits-trainer-1", PodSelector(), LogOptions(tail=0))) == ""
     assert "pod/digits-trainer-9" in refused(
-        Exit.NOT_FOUND, lambda: list(place.log("tj", "digits", Seat(ordinal=9), LogOptions()))
+        Exit.NOT_FOUND, lambda: list(place.log("tj", "digits", PodSelector(ordinal=9), LogOptions()))
     )
     assert "no server now" in refused(
-        Exit.NOT_FOUND, lambda: list(place.log("tj", "digits", Seat(role="server"), LogOptions()))
+        Exit.NOT_FOUND, lambda: list(place.log("tj", "digits", PodSelector(role="server"), LogOptions()))
     )
 
 
@@ -204,7 +204,7 @@ def test_watching_tells_each_change_once(digits):
     made, place = digits
     changes = place.watch("tj", "digits")
     assert next(changes).objects[0]["status"]["reason"] == "NodeFit"
-    place.scale("tj", "digits", [Size(of="trainers", count=5)], is_dry=False)
+    place.scale("tj", "digits", [SizeRequest(field="trainers", count=5)], is_dry=False)
     assert next(changes).objects[0]["spec"]["trainer"]["replicas"] == 5
     place.delete("tj", "digits", is_dry=False)
     assert next(changes).objects[0]["metadata"]["name"] == "digits"
@@ -220,26 +220,26 @@ def test_watching_tells_each_change_once(digits):
 def test_what_wait_waits_for(digits):
     """Conditions by their types, and by the names that runs have; a failed job never completes."""
     made, place = digits
-    assert place.holds("tj", "digits", "ready")
-    assert place.holds("tj", "digits", "running")
-    assert not place.holds("tj", "digits", "completed")
-    assert place.holds("pod", "digits-trainer-0", "ready")
-    assert place.holds("tj", "gone", "delete")
-    assert not place.holds("tj", "digits", "delete")
+    assert place.is_condition_met("tj", "digits", "ready")
+    assert place.is_condition_met("tj", "digits", "running")
+    assert not place.is_condition_met("tj", "digits", "completed")
+    assert place.is_condition_met("pod", "digits-trainer-0", "ready")
+    assert place.is_condition_met("tj", "gone", "delete")
+    assert not place.is_condition_met("tj", "digits", "delete")
     made.make_job("bad", status({"type": "Failed", "status": "True", "message": "6 failures in a row"}))
-    assert "6 failures in a row" in refused(Exit.FAILED, place.holds, "tj", "bad", "completed")
+    assert "6 failures in a row" in refused(Exit.FAILED, place.is_condition_met, "tj", "bad", "completed")
 
 
 def test_scale_pins_a_job_through_its_scale(digits):
     """What may not be is refused before it is written; a dry run writes nothing."""
     made, place = digits
-    four = [Size(of="trainers", count=4)]
+    four = [SizeRequest(field="trainers", count=4)]
     told = "tj/digits scaled to 4 trainers (2 now); replaces the resize to 3 that was under way: 2 of 3 are there"
     assert place.scale("tj", "digits", four, is_dry=True) == f"{told} (dry run)"
     assert "replicas" not in made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]
     assert place.scale("tj", "digits", four, is_dry=False) == told
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
-    nine, three = [Size(of="trainers", count=9)], [Size(of="replicas", count=3)]
+    nine, three = [SizeRequest(field="trainers", count=9)], [SizeRequest(field="replicas", count=3)]
     assert "has the sizes" in refused(Exit.REFUSED, place.scale, "tj", "digits", nine, is_dry=False)
     assert "--trainers N" in refused(Exit.USAGE, place.scale, "tj", "digits", three, is_dry=False)
 
@@ -249,10 +249,10 @@ def test_scale_pins_servers_in_the_spec():
     with stage() as (made, place):
         made.make_job(server={"maxReplicas": 3, "trainersPerServer": 2})
         made.make_job("bare")
-        two, four = [Size(of="servers", count=2)], [Size(of="servers", count=4)]
+        two, four = [SizeRequest(field="servers", count=2)], [SizeRequest(field="servers", count=4)]
         assert place.scale("tj", "digits", two, is_dry=False) == "tj/digits scaled to 2 servers (0 now)"
         assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
-        ours = [Size(of="servers", count=0)]
+        ours = [SizeRequest(field="servers", count=0)]
         assert (
             place.scale("tj", "digits", ours, is_dry=True) == "tj/digits: EDL decides the number of servers (dry run)"
         )
@@ -270,10 +270,10 @@ def test_both_sizes_are_set_by_one_write():
     with stage() as (made, place):
         made.make_job(server={"maxReplicas": 3, "trainersPerServer": 2})
         before = made.get(kinds.TRAINING_JOBS, "digits")
-        too_many = [Size(of="trainers", count=4), Size(of="servers", count=9)]
+        too_many = [SizeRequest(field="trainers", count=4), SizeRequest(field="servers", count=9)]
         assert "may have 1 to 3 servers" in refused(Exit.REFUSED, place.scale, "tj", "digits", too_many, is_dry=False)
         assert made.get(kinds.TRAINING_JOBS, "digits") == before
-        both = [Size(of="trainers", count=4), Size(of="servers", count=2)]
+        both = [SizeRequest(field="trainers", count=4), SizeRequest(field="servers", count=2)]
         assert [line.split(" (")[0] for line in place.scale("tj", "digits", both, is_dry=False).splitlines()] == [
             "tj/digits scaled to 4 trainers",
             "tj/digits scaled to 2 servers",
@@ -286,7 +286,7 @@ def test_a_second_resize_is_told_what_it_replaces():
     """What the operator saw last, and what was asked for since."""
     with stage() as (made, place):
         made.make_job(told=status(servers={"ready": 3, "target": 3, "emptying": 1}), server={"maxReplicas": 4})
-        two, four = [Size(of="servers", count=2)], [Size(of="servers", count=4)]
+        two, four = [SizeRequest(field="servers", count=2)], [SizeRequest(field="servers", count=4)]
         assert place.scale("tj", "digits", four, is_dry=False) == (
             "tj/digits scaled to 4 servers (2 now); replaces the resize to 3 that was under way: 2 of 3 are there, "
             "1 is leaving; what has begun ends first"
@@ -317,7 +317,7 @@ def test_a_resize_that_comes_between_look_and_write_is_told_too():
     """The write goes to what was looked at: else it is looked at again."""
     with stage(wrap=Overtaken) as (made, place):
         made.make_job(told=status(servers={"ready": 3, "target": 3}), server={"maxReplicas": 4})
-        told = place.scale("tj", "digits", [Size(of="servers", count=2)], is_dry=False)
+        told = place.scale("tj", "digits", [SizeRequest(field="servers", count=2)], is_dry=False)
         assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["parameterServer"]["replicas"] == 2
     assert "replaces the resize to 4 that was under way: 3 of 4 are there" in told
 
@@ -349,20 +349,21 @@ def test_describe_tells_both_roles():
 def test_drain_tells_one_pod_to_leave_within_its_own_grace(digits):
     """Nothing else is touched."""
     made, place = digits
-    assert "dry run" in place.drain("tj", "digits", Seat(role="trainer", ordinal=1), is_dry=True)
+    assert "dry run" in place.drain("tj", "digits", PodSelector(role="trainer", ordinal=1), is_dry=True)
     assert (
-        place.drain("tj", "digits", Seat(role="trainer", ordinal=1), is_dry=False) == "pod/digits-trainer-1 is draining"
+        place.drain("tj", "digits", PodSelector(role="trainer", ordinal=1), is_dry=False)
+        == "pod/digits-trainer-1 is draining"
     )
     leaving = made.get(kinds.PODS, "digits-trainer-1")
     assert leaving["metadata"]["deletionGracePeriodSeconds"] == leaving["spec"]["terminationGracePeriodSeconds"]
     assert "deletionTimestamp" not in made.get(kinds.PODS, "digits-trainer-0")["metadata"]
-    assert "scaled, not drained" in refused(Exit.USAGE, place.drain, "deployment", "web", Seat(), is_dry=False)
+    assert "scaled, not drained" in refused(Exit.USAGE, place.drain, "deployment", "web", PodSelector(), is_dry=False)
 
 
 def test_a_node_is_drained_of_edls_pods_and_opened_again(digits):
     """By the label that the planner reads; kubectl's cordon is not touched."""
     made, place = digits
-    place.drain("node", "n1", Seat(), is_dry=False)
+    place.drain("node", "n1", PodSelector(), is_dry=False)
     assert made.get(kinds.NODES, "n1", None)["metadata"]["labels"] == {"edl.dev/drain": "true"}
     assert table(place, "node")[1].split()[1] == "Ready,Draining"
     assert place.uncordon("node", "n1") == "node/n1 is open"
@@ -375,22 +376,22 @@ def test_what_no_plan_knows_of_a_job():
         made.make_job(told=status(), server={"maxReplicas": 4, "trainersPerServer": "auto"})
         ended = {"type": "Failed", "status": "True", "message": "6 failures in a row"}
         made.make_job("bad", status(ended, completionTime="2026-01-02T03:04:05Z"))
-        assert place.aside("digits") == Aside(is_ratio_measured=True)
-        assert re.fullmatch("Failed [0-9]+d ago: 6 failures in a row", place.aside("bad").ended)
-        assert place.aside("none") == Aside()
+        assert place.job_facts("digits") == JobFacts(is_ratio_measured=True)
+        assert re.fullmatch("Failed [0-9]+d ago: 6 failures in a row", place.job_facts("bad").ended)
+        assert place.job_facts("none") == JobFacts()
 
 
 def test_suspend_resume_and_delete(digits):
     """Of jobs that are not over."""
     made, place = digits
-    assert place.suspend("tj", "digits", is_on=True) == "tj/digits suspended"
+    assert place.set_suspended("tj", "digits", is_suspended=True) == "tj/digits suspended"
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["runPolicy"] == {"suspend": True}
-    four = [Size(of="trainers", count=4)]
+    four = [SizeRequest(field="trainers", count=4)]
     assert "the job is suspended: the size is kept" in place.scale("tj", "digits", four, is_dry=False)
     assert made.get(kinds.TRAINING_JOBS, "digits")["spec"]["trainer"]["replicas"] == 4
-    assert place.suspend("tj", "digits", is_on=False) == "tj/digits resumed"
+    assert place.set_suspended("tj", "digits", is_suspended=False) == "tj/digits resumed"
     made.make_job("old", status({"type": "Completed", "status": "True"}))
-    assert "is Completed" in refused(Exit.REFUSED, place.suspend, "tj", "old", is_on=True)
+    assert "is Completed" in refused(Exit.REFUSED, place.set_suspended, "tj", "old", is_suspended=True)
     assert "would be deleted" in place.delete("tj", "old", is_dry=True)
     assert place.delete("tj", "old", is_dry=False) == "tj/old is being deleted"
     refused(Exit.NOT_FOUND, place.get, "tj", "old")

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from autoscaler.cli.commands.redaction import Redactor
-from autoscaler.cli.output.terminal import Calm
+from autoscaler.cli.output.terminal import EscapeFilter
 from master.api.lines import PlainLines
 
 LINE_BYTES = 1 << 20
@@ -50,6 +50,6 @@ def test_secrets_are_looked_for_in_steps_that_grow_with_the_line(begin, repeated
 
 @pytest.mark.parametrize("repeated", ["\x1b", "\x1b[", "\x1b[1;", "\x1b[m", "\r", "\x9b", "\n", "1;", " "])
 def test_a_terminal_and_a_log_take_a_long_line_in_steps_that_grow_with_it(repeated):
-    calm, line = Calm(), line_of(repeated)
-    assert calm.shown(line) + calm.rest()
+    calm, line = EscapeFilter(), line_of(repeated)
+    assert calm.filter(line) + calm.flush()
     assert PlainLines().format(logging.LogRecord("master", logging.INFO, "", 0, "%s", (line,), None))

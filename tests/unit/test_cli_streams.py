@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from autoscaler.cli.kubernetes.cluster_events import tell_event
+from autoscaler.cli.kubernetes.cluster_events import format_cluster_event
 from autoscaler.cli.output.object_tables import Column, format_table
-from autoscaler.cli.output.terminal import Calm
+from autoscaler.cli.output.terminal import EscapeFilter
 from master.api.lines import PlainLines, at_rest
 
 
@@ -39,8 +39,8 @@ def test_escape_codes_are_shown_and_not_obeyed(written, shown):
 )
 def test_a_pods_output_keeps_its_colours_and_moves_no_terminal(pieces, shown):
     """However its escape codes are cut into pieces; the terminal has its own colours again at the end."""
-    calm = Calm()
-    assert "".join(map(calm.shown, pieces)) + calm.rest() == shown + "\x1b[0m"
+    calm = EscapeFilter()
+    assert "".join(map(calm.filter, pieces)) + calm.flush() == shown + "\x1b[0m"
 
 
 def test_a_record_of_a_log_forges_no_other():
@@ -60,7 +60,7 @@ def test_a_cell_of_a_table_is_at_rest():
 
 def test_an_event_is_told_in_one_line_however_it_returns():
     event = {"regarding": {"kind": "TrainingJob", "name": "x"}, "reason": "Evil\r", "note": "hello\x1b[2J"}
-    assert at_rest(tell_event(event, 0.0).text).endswith("Evil\\r            hello\\x1b[2J")
+    assert at_rest(format_cluster_event(event, 0.0).text).endswith("Evil\\r            hello\\x1b[2J")
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from autoscaler.cli.commands.data import Progress, data
+from autoscaler.cli.commands.data import ProgressPrinter, data
 from autoscaler.cli.exit_codes import CommandError
 
 KEPT = Path(__file__).parents[1] / "kept"
@@ -66,7 +66,7 @@ def test_data_files_without_a_manifest_are_no_empty_folder(folder):
 def test_long_reading_is_told_on_its_way():
     """Every two seconds, and nothing of what takes less."""
     out, clock = io.StringIO(), iter([0.0, 1.9, 2.0, 3.0])
-    progress = Progress(out, clock=lambda: next(clock))
+    progress = ProgressPrinter(out, clock=lambda: next(clock))
     for read in (10, 25, 30):
-        progress.tell(read, 100)
+        progress.report(read, 100)
     assert out.getvalue() == "read 25 of 100 bytes (25 %)\n"

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from autoscaler.cli.local.describe_run import job_lines
-from autoscaler.cli.local.foreground import Show, _tell_event
-from autoscaler.cli.local.run_place import aside_of
+from autoscaler.cli.local.foreground import RunOutput, _print_event
+from autoscaler.cli.local.run_place import job_facts_of
 from autoscaler.cli.main import edl
 from autoscaler.cli.output.live_view import draw
 from autoscaler.cli.output.object_tables import GrowingTable, format_age, format_table
-from autoscaler.cli.places import Aside
+from autoscaler.cli.places import JobFacts
 from autoscaler.clusters.local.objects import deployment_object, job_object, node_object, pod_object
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.samples import sample_of
@@ -166,7 +166,7 @@ def test_what_a_trainer_wrote_does_not_move_the_terminal_of_the_live_view():
 
 def test_what_a_trainer_wrote_does_not_move_the_terminal_of_a_run(capsys):
     """Nor where `edl run` tells its events as lines."""
-    _tell_event(HOSTILE, Show.LINES, asyncio.Event())
+    _print_event(HOSTILE, RunOutput.LINES, asyncio.Event())
     told = capsys.readouterr().out
     assert not set(told) & {"\x1b", "\x07", "\x9b"}
     assert "\\x1b]0;mine" in told
@@ -334,10 +334,10 @@ def test_all_that_a_job_says_of_its_servers_can_be_read():
 
 def test_what_no_plan_knows_of_a_job():
     """It has ended, when, and why; its ratio is measured."""
-    assert aside_of(job_object(JOB)) == Aside()
-    assert aside_of(job_object(replace(JOB, is_ratio_measured=True))).is_ratio_measured
+    assert job_facts_of(job_object(JOB)) == JobFacts()
+    assert job_facts_of(job_object(replace(JOB, is_ratio_measured=True))).is_ratio_measured
     ended = replace(JOB, condition="Completed", ended_s=12.5, message="every sample was trained and committed")
-    assert aside_of(job_object(ended)).ended == "Completed 12s ago: every sample was trained and committed"
+    assert job_facts_of(job_object(ended)).ended == "Completed 12s ago: every sample was trained and committed"
 
 
 def test_what_was_trained_again_is_told_of_all_masters():

@@ -6,14 +6,20 @@ from pathlib import Path
 import click
 import pytest
 
-from autoscaler.cli.arguments.place_selection import Choice, Side, Surroundings, Where, choose
+from autoscaler.cli.arguments.place_selection import (
+    PlaceChoice,
+    PlaceEnvironment,
+    PlaceKind,
+    PlaceSelector,
+    choose_place,
+)
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.kubernetes.kubeconfig import find_target
+from autoscaler.cli.kubernetes.kubeconfig import find_cluster
 from autoscaler.cli.main import main
 from autoscaler.clusters.local.folder import make_run_folder
 
-LOCAL, CLUSTER = Choice(side=Side.LOCAL), Choice(side=Side.KUBERNETES)
-ALL_AROUND = Surroundings(
+LOCAL, CLUSTER = PlaceChoice(kind=PlaceKind.LOCAL), PlaceChoice(kind=PlaceKind.KUBERNETES)
+ALL_AROUND = PlaceEnvironment(
     is_plugin=True, said="local", names_run=True, has_live_run=True, has_runs=True, has_cluster=True
 )
 
@@ -34,29 +40,29 @@ users:
 @pytest.mark.parametrize(
     ("where", "around", "meant"),
     [
-        (Where(run=Path("r")), ALL_AROUND, LOCAL),
-        (Where(namespace="n"), Surroundings(names_run=True, has_live_run=True), CLUSTER),
-        (Where(context="c"), Surroundings(said="local"), CLUSTER),
-        (Where(is_everywhere=True), Surroundings(has_live_run=True), CLUSTER),
-        (Where(on="local"), ALL_AROUND, LOCAL),
-        (Where(on="kubernetes"), Surroundings(has_live_run=True), CLUSTER),
-        (Where(), ALL_AROUND, CLUSTER),
-        (Where(), Surroundings(said="kubernetes", names_run=True, has_live_run=True), CLUSTER),
-        (Where(), Surroundings(names_run=True, has_cluster=True), LOCAL),
-        (Where(), Surroundings(has_live_run=True, has_runs=True, has_cluster=True), LOCAL),
-        (Where(), Surroundings(has_cluster=True), CLUSTER),
-        (Where(), Surroundings(), LOCAL),
+        (PlaceSelector(run=Path("r")), ALL_AROUND, LOCAL),
+        (PlaceSelector(namespace="n"), PlaceEnvironment(names_run=True, has_live_run=True), CLUSTER),
+        (PlaceSelector(context="c"), PlaceEnvironment(said="local"), CLUSTER),
+        (PlaceSelector(is_everywhere=True), PlaceEnvironment(has_live_run=True), CLUSTER),
+        (PlaceSelector(on="local"), ALL_AROUND, LOCAL),
+        (PlaceSelector(on="kubernetes"), PlaceEnvironment(has_live_run=True), CLUSTER),
+        (PlaceSelector(), ALL_AROUND, CLUSTER),
+        (PlaceSelector(), PlaceEnvironment(said="kubernetes", names_run=True, has_live_run=True), CLUSTER),
+        (PlaceSelector(), PlaceEnvironment(names_run=True, has_cluster=True), LOCAL),
+        (PlaceSelector(), PlaceEnvironment(has_live_run=True, has_runs=True, has_cluster=True), LOCAL),
+        (PlaceSelector(), PlaceEnvironment(has_cluster=True), CLUSTER),
+        (PlaceSelector(), PlaceEnvironment(), LOCAL),
     ],
 )
 def test_the_rule_in_its_order(where, around, meant):
     """What is said wins over what stands around, a run that lives over a kubeconfig that lies there."""
-    assert choose(where, around) == meant
+    assert choose_place(where, around) == meant
 
 
 def test_a_run_that_is_over_makes_the_cluster_a_guess():
     """Whoever ran `edl run` here a minute ago must not change a cluster by the same words."""
-    assert choose(Where(), Surroundings(has_runs=True, has_cluster=True)).is_guess
-    assert not choose(Where(namespace="n"), Surroundings(has_runs=True, has_cluster=True)).is_guess
+    assert choose_place(PlaceSelector(), PlaceEnvironment(has_runs=True, has_cluster=True)).is_guess
+    assert not choose_place(PlaceSelector(namespace="n"), PlaceEnvironment(has_runs=True, has_cluster=True)).is_guess
 
 
 def test_a_guess_changes_nothing(tmp_path, monkeypatch, capsys):
@@ -77,24 +83,28 @@ def test_a_guess_changes_nothing(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     "where",
-    [Where(run=Path("r"), namespace="n"), Where(run=Path("r"), on="kubernetes"), Where(on="local", context="c")],
+    [
+        PlaceSelector(run=Path("r"), namespace="n"),
+        PlaceSelector(run=Path("r"), on="kubernetes"),
+        PlaceSelector(on="local", context="c"),
+    ],
 )
 def test_contradictions_are_refused(where):
     """Before anything is asked."""
     with pytest.raises(click.UsageError, match="on this machine"):
-        choose(where, Surroundings())
+        choose_place(where, PlaceEnvironment())
 
 
 def test_the_context_says_cluster_and_namespace(tmp_path, monkeypatch):
     """The current one, or one that is named; -n over the context's namespace; several files as kubectl reads them."""
     file = tmp_path / "config"
     file.write_text(KUBECONFIG)
-    target = find_target(str(file), None, None)
+    target = find_cluster(str(file), None, None)
     assert (target.context, target.namespace, target.title) == ("here", "team-a", "context here")
-    assert find_target(str(file), "there", None).namespace == "default"
-    assert find_target(str(file), None, "x").namespace == "x"
+    assert find_cluster(str(file), "there", None).namespace == "default"
+    assert find_cluster(str(file), None, "x").namespace == "x"
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'gone'}:{file}")
-    assert find_target(None, None, None).context == "here"
+    assert find_cluster(None, None, None).context == "here"
 
 
 def test_a_wrong_context_is_answered_with_those_that_are_there(tmp_path):
@@ -102,14 +112,14 @@ def test_a_wrong_context_is_answered_with_those_that_are_there(tmp_path):
     file = tmp_path / "config"
     file.write_text(KUBECONFIG)
     with pytest.raises(CommandError, match="it has here, there") as caught:
-        find_target(str(file), "nowhere", None)
+        find_cluster(str(file), "nowhere", None)
     assert caught.value.code is Exit.NOT_FOUND
     with pytest.raises(CommandError, match="--kubeconfig") as caught:
-        find_target(str(tmp_path / "gone"), None, None)
+        find_cluster(str(tmp_path / "gone"), None, None)
     assert caught.value.code is Exit.NOT_FOUND
     file.write_text("{")
     with pytest.raises(CommandError, match="cannot be read") as caught:
-        find_target(str(file), None, None)
+        find_cluster(str(file), None, None)
     assert caught.value.code is Exit.REFUSED
 
 
@@ -121,6 +131,6 @@ def test_a_broken_kubeconfig_is_told_in_one_line_that_quotes_nothing(tmp_path, c
     path = tmp_path / "config"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(CommandError) as caught:
-        find_target(str(path), None, None)
+        find_cluster(str(path), None, None)
     assert "\n" not in caught.value.message
     assert "secret" not in caught.value.message

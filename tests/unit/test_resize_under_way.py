@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autoscaler.cli.places import Scaled, Size, told_scaled
+from autoscaler.cli.places import SizeChange, SizeRequest, format_size_changes
 from autoscaler.clusters.under_way import UnderWay
 
 
@@ -46,11 +46,11 @@ def test_the_second_resize_says_what_becomes_of_the_first(before, count, told):
 
 def test_each_role_that_was_set_has_its_line():
     """Deployments have no resize to replace; 0 is EDL's choice."""
-    servers = Scaled(size=Size(of="servers", count=1), before=3, met="replaces the resize to 4")
-    trainers = Scaled(size=Size(of="trainers", count=0), before=2)
-    assert told_scaled("tj/x", [trainers, servers], is_dry=True).splitlines() == [
+    servers = SizeChange(request=SizeRequest(field="servers", count=1), before=3, note="replaces the resize to 4")
+    trainers = SizeChange(request=SizeRequest(field="trainers", count=0), before=2)
+    assert format_size_changes("tj/x", [trainers, servers], is_dry=True).splitlines() == [
         "tj/x: EDL decides the number of trainers (dry run)",
         "tj/x scaled to 1 server (3 now); replaces the resize to 4 (dry run)",
     ]
-    web = Scaled(size=Size(of="replicas", count=6), before=0)
-    assert told_scaled("deployment/web", [web], is_dry=False) == "deployment/web scaled to 6"
+    web = SizeChange(request=SizeRequest(field="replicas", count=6), before=0)
+    assert format_size_changes("deployment/web", [web], is_dry=False) == "deployment/web scaled to 6"

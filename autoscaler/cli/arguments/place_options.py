@@ -28,8 +28,8 @@ def complete_context(context: click.Context, _: click.Parameter, incomplete: str
 
 def complete_namespace(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The namespaces of the cluster."""
-    from autoscaler.cli.kubernetes.name_completion import offer_namespaces  # noqa: PLC0415 - not for runs
+    from autoscaler.cli.kubernetes.name_completion import list_namespaces  # noqa: PLC0415 - not for runs
 
     params = context.params
-    names = offer_namespaces(params.get("kubeconfig"), params.get("context"))
+    names = list_namespaces(params.get("kubeconfig"), params.get("context"))
     return [name for name in names if name.startswith(incomplete)]

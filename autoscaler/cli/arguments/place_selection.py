@@ -39,7 +39,7 @@ _OF_CLUSTERS: Final = "--context, --kubeconfig, -n and -A are of a cluster"
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
-class Side(StrEnum):
+class PlaceKind(StrEnum):
     """The two kinds of places."""
 
     LOCAL = "local"
@@ -47,7 +47,7 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class PlaceEnvironment:
     """What stands around a command line that does not say where."""
 
     is_plugin: bool = False
@@ -59,15 +59,15 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class PlaceChoice:
     """`is_guess`: a cluster is meant only because no run is live, though there have been runs here."""
 
-    side: Side
+    kind: PlaceKind
     is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class PlaceSelector:
     """What a command line says."""
 
     run: Path | None = None
@@ -78,15 +78,15 @@ class Where:
     is_everywhere: bool = False
 
     @property
-    def names_cluster(self) -> bool:
+    def has_cluster_options(self) -> bool:
         """Whether it says something that only a cluster has."""
         return any((self.kubeconfig, self.context, self.namespace, self.is_everywhere))
 
     @contextmanager
     def open(self, *, changes: bool = False) -> Iterator[Place]:
         """The place that is meant.  `changes`: the command may change something there.  Raises CommandError."""
-        choice = choose(self, look_around(click.get_current_context()))
-        if choice.side is Side.LOCAL:
+        choice = choose_place(self, observe_environment(click.get_current_context()))
+        if choice.kind is PlaceKind.LOCAL:
             yield LocalRunPlace(find_run(self.run))
             return
         from autoscaler.cli.kubernetes.cluster_place import open_cluster  # noqa: PLC0415 - not for --help, nor for runs
@@ -100,30 +100,30 @@ class Where:
             yield place
 
 
-def choose(where: Where, around: Surroundings) -> Choice:
+def choose_place(where: PlaceSelector, around: PlaceEnvironment) -> PlaceChoice:
     """The rule of the module.  Raises click.UsageError where the command line contradicts itself."""
-    if where.run is not None and (where.names_cluster or where.on == Side.KUBERNETES):
+    if where.run is not None and (where.has_cluster_options or where.on == PlaceKind.KUBERNETES):
         raise click.UsageError(f"--run names a run on this machine; {_OF_CLUSTERS}")
-    if where.on == Side.LOCAL and where.names_cluster:
+    if where.on == PlaceKind.LOCAL and where.has_cluster_options:
         raise click.UsageError(f"--on local means a run on this machine; {_OF_CLUSTERS}")
     if where.run is not None:
-        return Choice(side=Side.LOCAL)
-    if where.names_cluster:
-        return Choice(side=Side.KUBERNETES)
-    if said := where.on or (Side.KUBERNETES if around.is_plugin else around.said):
-        return Choice(side=Side(said))
+        return PlaceChoice(kind=PlaceKind.LOCAL)
+    if where.has_cluster_options:
+        return PlaceChoice(kind=PlaceKind.KUBERNETES)
+    if said := where.on or (PlaceKind.KUBERNETES if around.is_plugin else around.said):
+        return PlaceChoice(kind=PlaceKind(said))
     if around.names_run or around.has_live_run or not around.has_cluster:
-        return Choice(side=Side.LOCAL)
-    return Choice(side=Side.KUBERNETES, is_guess=around.has_runs)
+        return PlaceChoice(kind=PlaceKind.LOCAL)
+    return PlaceChoice(kind=PlaceKind.KUBERNETES, is_guess=around.has_runs)
 
 
-def look_around(context: click.Context) -> Surroundings:
+def observe_environment(context: click.Context) -> PlaceEnvironment:
     """What stands around this process and the command.  Raises CommandError for an $EDL_ON that says nothing."""
     said = os.environ.get("EDL_ON", "")
-    if said and said not in {*Side}:
-        raise CommandError(Exit.USAGE, f"$EDL_ON is {said!r}; {' or '.join(Side)}")
+    if said and said not in {*PlaceKind}:
+        raise CommandError(Exit.USAGE, f"$EDL_ON is {said!r}; {' or '.join(PlaceKind)}")
     runs = list(find_runs(RUNS))
-    return Surroundings(
+    return PlaceEnvironment(
         is_plugin=context.find_root().info_name == PLUGIN,
         said=said,
         names_run=bool(os.environ.get("EDL_RUN")),
@@ -140,19 +140,19 @@ def has_cluster() -> bool:
     return any(path.is_file() for path in paths) or _SERVICE_ACCOUNT.is_file()
 
 
-def where_options(command: F) -> F:
+def place_options(command: F) -> F:
     """--run, --on, --kubeconfig, --context, -n: they arrive as `where`."""
     return _with_options(command, _EVERY_OPTION)
 
 
-def wide_options(command: F) -> F:
+def listing_place_options(command: F) -> F:
     """The same and -A, for commands that list."""
     return _with_options(command, (*_EVERY_OPTION, _EVERYWHERE_OPTION))
 
 
-def where_of(params: dict[str, Any]) -> Where:
+def parse_place_selector(params: dict[str, Any]) -> PlaceSelector:
     """What the options of a command say, taken out of `params`."""
-    return Where(
+    return PlaceSelector(
         run=params.pop("run", None),
         on=params.pop("on", None),
         kubeconfig=params.pop("kubeconfig", None),
@@ -165,7 +165,7 @@ def where_of(params: dict[str, Any]) -> Where:
 def _with_options(command: F, options: tuple[Callable[[Any], Any], ...]) -> F:
     @wraps(command)
     def called(*args: Any, **params: Any) -> Any:
-        where = where_of(params)
+        where = parse_place_selector(params)
         return command(*args, where=where, **params)
 
     decorated: Any = called
@@ -177,7 +177,7 @@ def _with_options(command: F, options: tuple[Callable[[Any], Any], ...]) -> F:
 
 on_option: Final = click.option(  # of values: of members click would take the names, in capitals
     "--on",
-    type=click.Choice([side.value for side in Side]),
+    type=click.Choice([side.value for side in PlaceKind]),
     default=None,
     help="Which is meant, where both are there.",
 )

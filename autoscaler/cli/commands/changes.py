@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import click
 
 from autoscaler.cli.arguments.options import role_options, target_argument
-from autoscaler.cli.arguments.place_selection import Where, where_options
+from autoscaler.cli.arguments.place_selection import PlaceSelector, place_options
 from autoscaler.cli.arguments.words import split_target
-from autoscaler.cli.places import Seat, Size
+from autoscaler.cli.places import PodSelector, SizeRequest
 from master.api.lines import at_rest
 
 
@@ -21,8 +21,8 @@ from master.api.lines import at_rest
     "--servers", type=click.IntRange(min=0), default=None, help="Pins a job's parameter servers; 0: EDL decides."
 )
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check it and change nothing.")
-@where_options
-def scale(*, target: Sequence[str], is_dry: bool, where: Where, **asked: int | None) -> None:
+@place_options
+def scale(*, target: Sequence[str], is_dry: bool, where: PlaceSelector, **asked: int | None) -> None:
     """Set how many replicas a deployment has, or pin a job's trainers, servers or both.
 
     The newest size replaces the one before, carried out or not, and what is told says so.
@@ -35,7 +35,7 @@ def scale(*, target: Sequence[str], is_dry: bool, where: Where, **asked: int | N
     edl scale tj/digits --servers 0
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
-    sizes = [Size(of=of, count=count) for of, count in asked.items() if count is not None]
+    sizes = [SizeRequest(field=of, count=count) for of, count in asked.items() if count is not None]
     if not sizes:
         raise click.UsageError("say --replicas N for a deployment, or --trainers N, --servers N or both for a job")
     if len(sizes) > 1 and asked["replicas"] is not None:
@@ -48,8 +48,8 @@ def scale(*, target: Sequence[str], is_dry: bool, where: Where, **asked: int | N
 @target_argument("TYPE/NAME")
 @role_options
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
-@where_options
-def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dry: bool, where: Where) -> None:
+@place_options
+def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dry: bool, where: PlaceSelector) -> None:
     """Let a trainer finish its batch and leave, or empty a node.
 
     The planner fills the room as it sees fit; a drained trainer of a job at its minimum is replaced.  On a cluster a
@@ -61,13 +61,13 @@ def drain(*, target: Sequence[str], role: str | None, ordinal: int | None, is_dr
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     with where.open(changes=not is_dry) as place:
-        print(at_rest(place.drain(kind, name, Seat(role=role, ordinal=ordinal), is_dry=is_dry)))
+        print(at_rest(place.drain(kind, name, PodSelector(role=role, ordinal=ordinal), is_dry=is_dry)))
 
 
 @click.command()
 @target_argument("node/NAME")
-@where_options
-def uncordon(*, target: Sequence[str], where: Where) -> None:
+@place_options
+def uncordon(*, target: Sequence[str], where: PlaceSelector) -> None:
     """Open a drained node again.
 
     \b
@@ -80,8 +80,8 @@ def uncordon(*, target: Sequence[str], where: Where) -> None:
 
 @click.command()
 @target_argument("tj/NAME")
-@where_options
-def suspend(*, target: Sequence[str], where: Where) -> None:
+@place_options
+def suspend(*, target: Sequence[str], where: PlaceSelector) -> None:
     """Take all pods of a job away and keep the job.
 
     \b
@@ -89,13 +89,13 @@ def suspend(*, target: Sequence[str], where: Where) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     with where.open(changes=True) as place:
-        print(at_rest(place.suspend(kind, name, is_on=True)))
+        print(at_rest(place.set_suspended(kind, name, is_suspended=True)))
 
 
 @click.command()
 @target_argument("tj/NAME")
-@where_options
-def resume(*, target: Sequence[str], where: Where) -> None:
+@place_options
+def resume(*, target: Sequence[str], where: PlaceSelector) -> None:
     """Let a suspended job start again, from its last checkpoint.
 
     \b
@@ -103,14 +103,14 @@ def resume(*, target: Sequence[str], where: Where) -> None:
     """  # noqa: D301 - click keeps the lines after this mark as they are
     kind, name = split_target(target, needs_name=True)
     with where.open(changes=True) as place:
-        print(at_rest(place.suspend(kind, name, is_on=False)))
+        print(at_rest(place.set_suspended(kind, name, is_suspended=False)))
 
 
 @click.command()
 @target_argument("TYPE/NAME")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check that it is there and change nothing.")
-@where_options
-def delete(*, target: Sequence[str], is_dry: bool, where: Where) -> None:
+@place_options
+def delete(*, target: Sequence[str], is_dry: bool, where: PlaceSelector) -> None:
     """Stop a job or a deployment and forget it, or let one pod leave.
 
     \b

@@ -16,7 +16,7 @@ from typing import Final, TextIO
 import click
 
 from autoscaler.cli.arguments.place_options import COMPLETION_VARIABLE
-from autoscaler.cli.arguments.place_selection import PLUGIN, Side, Where, on_option, where_options
+from autoscaler.cli.arguments.place_selection import PLUGIN, PlaceKind, PlaceSelector, on_option, place_options
 from autoscaler.cli.arguments.target_completion import complete_target
 from autoscaler.cli.exit_codes import CommandError, Exit
 from master.api.lines import at_rest
@@ -39,18 +39,18 @@ def validate(context: click.Context, files: Sequence[Path], on: str | None) -> N
     edl validate --on kubernetes examples/kubernetes/digits.yaml
     """  # noqa: D301 - click keeps the lines after this mark as they are
     is_plugin = context.find_root().info_name == PLUGIN
-    if (on or (Side.KUBERNETES if is_plugin else Side.LOCAL)) == Side.KUBERNETES:
+    if (on or (PlaceKind.KUBERNETES if is_plugin else PlaceKind.LOCAL)) == PlaceKind.KUBERNETES:
         _validate_for_cluster(files)
     else:
         _validate_for_run(files)
 
 
 def _validate_for_cluster(files: Sequence[Path]) -> None:
-    from autoscaler.cli.kubernetes.validation import judge_files  # noqa: PLC0415 - not for --help
+    from autoscaler.cli.kubernetes.validation import validate_files  # noqa: PLC0415 - not for --help
     from autoscaler.manifests import RefusedInputError  # noqa: PLC0415 - likewise
 
     try:
-        judged = judge_files(files)
+        judged = validate_files(files)
     except RefusedInputError as error:
         raise CommandError(Exit.REFUSED, str(error)) from None
     for notice in judged.notices:
@@ -85,8 +85,8 @@ def data() -> None:
 @click.argument("checkpoint", metavar="URI|tj/NAME", shell_complete=complete_target)
 @click.option("--no-files", is_flag=True, help="Believe the manifest and do not read the files again.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object.")
-@where_options
-def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: Where) -> None:
+@place_options
+def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: PlaceSelector) -> None:
     """Say which samples a checkpoint holds: per epoch trained, quarantined, missing; and whether its files are whole.
 
     \b
@@ -115,8 +115,8 @@ def audit(*, checkpoint: str, no_files: bool, is_json: bool, where: Where) -> No
 @data.command()
 @click.argument("checkpoint", metavar="URI|tj/NAME", shell_complete=complete_target)
 @click.option("--json", "is_json", is_flag=True, help="One JSON object.")
-@where_options
-def verify(*, checkpoint: str, is_json: bool, where: Where) -> None:
+@place_options
+def verify(*, checkpoint: str, is_json: bool, where: PlaceSelector) -> None:
     """Read every byte of a checkpoint folder and say what of it is whole: what a job could go on from.
 
     Exit code 1: something is not whole; 3: there is no checkpoint.
@@ -132,7 +132,7 @@ def verify(*, checkpoint: str, is_json: bool, where: Where) -> None:
 
     uri = _uri_of(checkpoint, where)
     try:
-        found = verify_folder(open_storage(uri), tell=Progress(sys.stderr).tell)
+        found = verify_folder(open_storage(uri), tell=ProgressPrinter(sys.stderr).report)
     except (ContractError, OSError) as error:
         raise CommandError(Exit.FAILED, f"{uri} cannot be read: {error}") from None
     if found.is_empty:
@@ -146,14 +146,14 @@ def verify(*, checkpoint: str, is_json: bool, where: Where) -> None:
         raise CommandError(Exit.FAILED, f"{uri} is not whole")
 
 
-class Progress:
+class ProgressPrinter:
     """Tells how far a long reading is, every two seconds.  Nothing is said of a short one."""
 
     def __init__(self, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._out, self._clock = out, clock
         self._told_s = clock()
 
-    def tell(self, read_bytes: int, of_bytes: int) -> None:
+    def report(self, read_bytes: int, of_bytes: int) -> None:
         """So many bytes of so many were read."""
         now_s = self._clock()
         if now_s - self._told_s >= _TELL_AFTER_S:
@@ -162,7 +162,7 @@ class Progress:
             print(at_rest(f"read {read_bytes:,} of {of_bytes:,} bytes ({share} %)"), file=self._out, flush=True)
 
 
-def _uri_of(checkpoint: str, where: Where) -> str:
+def _uri_of(checkpoint: str, where: PlaceSelector) -> str:
     if not checkpoint.startswith("tj/"):
         return checkpoint
     with where.open() as place:

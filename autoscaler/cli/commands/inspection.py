@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 import click
 
 from autoscaler.cli.arguments.options import output_option, role_options, target_argument
-from autoscaler.cli.arguments.place_selection import Where, where_options, wide_options
+from autoscaler.cli.arguments.place_selection import PlaceSelector, listing_place_options, place_options
 from autoscaler.cli.arguments.words import Duration, parse_condition, split_target
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.output.formats import render
 from autoscaler.cli.output.object_tables import GrowingTable
-from autoscaler.cli.output.terminal import Calm
-from autoscaler.cli.places import Found, LogOptions, Seat
+from autoscaler.cli.output.terminal import EscapeFilter
+from autoscaler.cli.places import LogOptions, ObjectList, PodSelector
 from master.api.lines import at_rest
 
 
@@ -24,8 +24,8 @@ from master.api.lines import at_rest
 @target_argument("TYPE[/NAME] [NAME]")
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Print again whenever something is different.")
 @output_option
-@wide_options
-def get(*, target: Sequence[str], is_watching: bool, output: str, where: Where) -> None:
+@listing_place_options
+def get(*, target: Sequence[str], is_watching: bool, output: str, where: PlaceSelector) -> None:
     """Show jobs (tj), nodes, pods or deployments.
 
     \b
@@ -46,8 +46,8 @@ def get(*, target: Sequence[str], is_watching: bool, output: str, where: Where) 
 
 @click.command()
 @target_argument("TYPE/NAME")
-@where_options
-def describe(*, target: Sequence[str], where: Where) -> None:
+@place_options
+def describe(*, target: Sequence[str], where: PlaceSelector) -> None:
     """Tell about one thing: its state, why it has its size, its pods, the last decisions and events.
 
     \b
@@ -66,7 +66,7 @@ def describe(*, target: Sequence[str], where: Where) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run, or the container, ends.")
 @click.option("-p", "--previous", is_flag=True, help="Of the container before its last restart (a master's).")
 @click.option("--tail", type=click.IntRange(min=0), default=None, help="Only the last lines.")
-@where_options
+@place_options
 def logs(
     *,
     target: Sequence[str],
@@ -75,7 +75,7 @@ def logs(
     follow: bool,
     previous: bool,
     tail: int | None,
-    where: Where,
+    where: PlaceSelector,
 ) -> None:
     """Print what a pod has written.
 
@@ -87,26 +87,26 @@ def logs(
     kind, name = split_target(target, needs_name=True)
     options = LogOptions(tail=tail, is_followed=follow, is_previous=previous)
     with where.open() as place:
-        _show_log(place.log(kind, name, Seat(role=role, ordinal=ordinal), options))
+        _show_log(place.log(kind, name, PodSelector(role=role, ordinal=ordinal), options))
 
 
 def _show_log(chunks: Iterator[str]) -> None:
     """To a terminal without what moves it, to a file or a pipe as it was written."""
-    calm = Calm() if sys.stdout.isatty() else None
+    calm = EscapeFilter() if sys.stdout.isatty() else None
     try:
         for chunk in chunks:
-            sys.stdout.write(calm.shown(chunk) if calm else chunk)
+            sys.stdout.write(calm.filter(chunk) if calm else chunk)
             sys.stdout.flush()
     finally:
         if calm:
-            sys.stdout.write(calm.rest())
+            sys.stdout.write(calm.flush())
 
 
 @click.command()
 @click.option("-w", "--watch", "is_watching", is_flag=True, help="Go on with what comes.")
 @click.option("--json", "is_json", is_flag=True, help="One JSON object a line.")
-@wide_options
-def events(*, is_watching: bool, is_json: bool, where: Where) -> None:
+@listing_place_options
+def events(*, is_watching: bool, is_json: bool, where: PlaceSelector) -> None:
     """Tell what has happened: starts, drains, failures, decisions.
 
     \b
@@ -124,8 +124,8 @@ def events(*, is_watching: bool, is_json: bool, where: Where) -> None:
     "--for", "condition", required=True, metavar="condition=NAME|delete", help="condition=Completed, or delete."
 )
 @click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Give up after this long (exit 5).")
-@where_options
-def wait(*, target: Sequence[str], condition: str, timeout: float, where: Where) -> None:
+@place_options
+def wait(*, target: Sequence[str], condition: str, timeout: float, where: PlaceSelector) -> None:
     """Wait until a condition holds.
 
     \b
@@ -145,14 +145,14 @@ def wait(*, target: Sequence[str], condition: str, timeout: float, where: Where)
     wanted = parse_condition(condition)
     until_s = time.monotonic() + timeout
     with where.open() as place:
-        while not place.holds(kind, name, wanted):
+        while not place.is_condition_met(kind, name, wanted):
             if time.monotonic() >= until_s:
                 raise CommandError(Exit.TIMEOUT, f"{kind}/{name} was not {_told(wanted)} within {timeout:g} s")
-            time.sleep(min(place.look_every_s, max(0.0, until_s - time.monotonic())))
+            time.sleep(min(place.poll_interval_s, max(0.0, until_s - time.monotonic())))
     print(at_rest(f"{kind}/{name} condition met"))
 
 
-def _render_change(found: Found, table: GrowingTable, output: str) -> str:
+def _render_change(found: ObjectList, table: GrowingTable, output: str) -> str:
     """One thing that has come or changed, below those before it."""
     if output in {"table", "wide"}:
         return "\n".join(line for thing in found.objects for line in table.add(thing, found.columns))

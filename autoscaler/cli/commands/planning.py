@@ -10,10 +10,10 @@ import click
 
 from autoscaler.cli.arguments.options import target_argument
 from autoscaler.cli.arguments.parameter_types import Label, NodeShape, WebSize
-from autoscaler.cli.arguments.place_selection import Where, where_options
+from autoscaler.cli.arguments.place_selection import PlaceSelector, place_options
 from autoscaler.cli.arguments.target_completion import complete_target
 from autoscaler.cli.arguments.words import split_target
-from autoscaler.cli.commands.snapshot import Asked, open_moment, snapshot_option
+from autoscaler.cli.commands.snapshot import PlannerQuestion, open_snapshot, snapshot_option
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.clusters.types import TYPES
 from master.api.lines import at_rest
@@ -48,8 +48,8 @@ def complete_web(context: click.Context, param: click.Parameter, incomplete: str
 )
 @output_as("text", "json", "yaml")
 @snapshot_option
-@where_options
-def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, where: Where) -> None:
+@place_options
+def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path | None, where: PlaceSelector) -> None:
     """Why has a job this size, and what would give it more?
 
     Each answer is the smallest change of its kind: planning anew with it gives the size beside it, and nothing smaller
@@ -64,8 +64,8 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
     from autoscaler.planner.counterfactual import explain  # noqa: PLC0415 - with it
 
     said = _job_named(split_target(target, needs_name=True))
-    with open_moment(where, snapshot) as asked:
-        moment, aside = _moment(asked), asked.aside(said)
+    with open_snapshot(where, snapshot) as asked:
+        moment, aside = _moment(asked), asked.job_facts(said)
     if aside.ended:
         told = f"tj/{said} has no size any more: {aside.ended}; edl describe tj/{said} tells how it went"
         raise CommandError(Exit.NOT_FOUND, told)
@@ -86,8 +86,8 @@ def why(*, target: Sequence[str], size: int | None, output: str, snapshot: Path 
 @click.command()
 @output_as("table", "wide", "json", "yaml")
 @snapshot_option
-@where_options
-def plan(*, output: str, snapshot: Path | None, where: Where) -> None:
+@place_options
+def plan(*, output: str, snapshot: Path | None, where: PlaceSelector) -> None:
     """What would the planner do now?  A dry run: nothing is written.
 
     \b
@@ -97,7 +97,7 @@ def plan(*, output: str, snapshot: Path | None, where: Where) -> None:
     from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner import plan as decide  # noqa: PLC0415 - with it
 
-    with open_moment(where, snapshot) as asked:
+    with open_snapshot(where, snapshot) as asked:
         moment = _moment(asked)
     found = decide(moment.view, moment.policy, moment.now_s)
     if output in {"table", "wide"}:
@@ -121,8 +121,8 @@ def plan(*, output: str, snapshot: Path | None, where: Where) -> None:
 @click.option("--submit", type=click.Path(path_type=Path), multiple=True, help="A file of jobs and deployments.")
 @output_as("table", "json", "yaml")
 @snapshot_option
-@where_options
-def what_if(*, output: str, snapshot: Path | None, where: Where, **asked: Any) -> None:
+@place_options
+def what_if(*, output: str, snapshot: Path | None, where: PlaceSelector, **asked: Any) -> None:
     """What would become of jobs and web with other nodes, other load, another job?  Nothing is changed.
 
     NOW is the moment; BEFORE is where it comes to rest as things are, AFTER where with the changes.
@@ -141,11 +141,11 @@ def what_if(*, output: str, snapshot: Path | None, where: Where, **asked: Any) -
     from autoscaler.cli.output import planner_report  # noqa: PLC0415 - the planner is not for --help
     from autoscaler.planner.counterfactual import come_to_rest  # noqa: PLC0415 - with it
 
-    with open_moment(where, snapshot) as about:
+    with open_snapshot(where, snapshot) as about:
         moment = _moment(about)
         changed, words = _edited(moment, asked, about)
-    found = planner_report.Comparison(
-        asked=tuple(words), moment=moment, before=come_to_rest(moment), after=come_to_rest(changed)
+    found = planner_report.WhatIfComparison(
+        changes=tuple(words), moment=moment, before=come_to_rest(moment), after=come_to_rest(changed)
     )
     if output == "table":
         print(at_rest("\n".join(planner_report.comparison_lines(found))))
@@ -153,7 +153,7 @@ def what_if(*, output: str, snapshot: Path | None, where: Where, **asked: Any) -
         print(at_rest(planner_report.render(planner_report.comparison_content(found), output)))
 
 
-def _edited(moment: Moment, asked: dict[str, Any], about: Asked) -> tuple[Moment, list[str]]:
+def _edited(moment: Moment, asked: dict[str, Any], about: PlannerQuestion) -> tuple[Moment, list[str]]:
     """The moment with all that was asked for, and that in words."""
     from autoscaler.domain import NodeName  # noqa: PLC0415 - not for --help
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - with it
@@ -176,7 +176,7 @@ def _edited(moment: Moment, asked: dict[str, Any], about: Asked) -> tuple[Moment
     return moment, words
 
 
-def _submitted(moment: Moment, file: Path, about: Asked) -> tuple[Moment, list[str]]:
+def _submitted(moment: Moment, file: Path, about: PlannerQuestion) -> tuple[Moment, list[str]]:
     from autoscaler.planner.counterfactual import edits  # noqa: PLC0415 - not for --help
 
     found = about.read_submission(file, moment.now_s)
@@ -190,7 +190,7 @@ def _submitted(moment: Moment, file: Path, about: Asked) -> tuple[Moment, list[s
     return moment, [*(f"deployment/{w.name}" for w in found.workloads), *(f"tj/{j.name}" for j in found.jobs)]
 
 
-def _moment(asked: Asked) -> Moment:
+def _moment(asked: PlannerQuestion) -> Moment:
     from autoscaler.planner.counterfactual import Moment  # noqa: PLC0415 - not for --help
 
     taken = asked.snapshot

@@ -60,7 +60,7 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
     """  # noqa: D301 - click keeps the lines after this mark as they are
     import asyncio  # noqa: PLC0415 - not for --help
 
-    from autoscaler.cli.local.foreground import Show, run_in_foreground  # noqa: PLC0415 - not for --help
+    from autoscaler.cli.local.foreground import RunOutput, run_in_foreground  # noqa: PLC0415 - not for --help
     from autoscaler.clusters.local.claims import FolderInUseError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.etcd import EtcdRefusedError  # noqa: PLC0415 - with it
     from autoscaler.clusters.local.folder import RunFolderError  # noqa: PLC0415 - with it
@@ -80,11 +80,15 @@ def run(*, files: Sequence[Path], cluster_file: Path | None, **options: Any) -> 
         raise CommandError(Exit.REFUSED, "the files hold no TrainingJob and no Deployment: there is nothing to run")
     settings = _settings(manifests, files, options)
     show = (
-        Show.JSON if options["is_json"] else Show.LINES if options["no_view"] or not sys.stdout.isatty() else Show.VIEW
+        RunOutput.JSON
+        if options["is_json"]
+        else RunOutput.LINES
+        if options["no_view"] or not sys.stdout.isatty()
+        else RunOutput.VIEW
     )
     try:
         code = asyncio.run(
-            run_in_foreground(settings, manifests, show=show, duration_s=options["duration"], stays=options["stay"])
+            run_in_foreground(settings, manifests, output=show, duration_s=options["duration"], stays=options["stay"])
         )
     except (EtcdRefusedError, FolderInUseError, RunFolderError, StorageError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from None

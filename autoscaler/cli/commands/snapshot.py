@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from autoscaler.cli.arguments.place_selection import Where, where_options
+from autoscaler.cli.arguments.place_selection import PlaceSelector, place_options
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.places import Aside, Submission
+from autoscaler.cli.places import JobFacts, PlannedSubmission
 from master.api.lines import at_rest
 
 if TYPE_CHECKING:  # the codec is not for --help
@@ -45,8 +45,8 @@ def snapshots() -> None:
 
 @snapshots.command()
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=None, help="The file; -: standard output.")
-@where_options
-def save(*, output: Path | None, where: Where) -> None:
+@place_options
+def save(*, output: Path | None, where: PlaceSelector) -> None:
     """Write this moment into one file: a bug report about the planner.
 
     edl plan, edl why and edl what-if answer from it as the run would have at that moment.  Environments, commands and
@@ -80,37 +80,37 @@ def save(*, output: Path | None, where: Where) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class PlannerQuestion:
     """The moment that is asked about, where a name without a namespace belongs, and how files are read there."""
 
     snapshot: Snapshot
     namespace: str
-    read_submission: Callable[[Path, float], Submission]
-    aside: Callable[[str], Aside]  # of a job by its name; a file holds nothing beside the moment
+    read_submission: Callable[[Path, float], PlannedSubmission]
+    job_facts: Callable[[str], JobFacts]  # of a job by its name; a file holds nothing beside the moment
 
 
 @contextmanager
-def open_moment(where: Where, file: Path | None) -> Iterator[Asked]:
+def open_snapshot(where: PlaceSelector, file: Path | None) -> Iterator[PlannerQuestion]:
     """The moment in the file, or that of the place which is meant.  Raises CommandError."""
     if file is None:
         with where.open() as place:
             snapshot = place.snapshot()
-            yield Asked(
+            yield PlannerQuestion(
                 snapshot=snapshot,
                 namespace=place.namespace,
                 read_submission=place.read_submission,
-                aside=place.aside,
+                job_facts=place.job_facts,
             )
         return
     if where.run is not None:
         raise click.UsageError("choose one of --run and --snapshot")
     from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - not for --help
 
-    yield Asked(
+    yield PlannerQuestion(
         snapshot=_load(file),
         namespace=where.namespace or "",
         read_submission=read_local_submission,
-        aside=lambda _: Aside(),
+        job_facts=lambda _: JobFacts(),
     )
 
 

@@ -6,18 +6,18 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
-from autoscaler.cli.output.object_tables import Object, format_age
-from autoscaler.cli.places import Told
+from autoscaler.cli.output.object_tables import PlainObject, format_age
+from autoscaler.cli.places import EventLine
 from autoscaler.clusters.kubernetes.reading.raw import text, whole
 from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
 
-Event = TypeVar("Event", bound=Object)
+Event = TypeVar("Event", bound=PlainObject)
 
 _POD: Final = re.compile(r"(?P<job>.+)-(trainer|server|master)-.+")
 _KINDS: Final = {"TrainingJob": "tj"}
 
 
-def jobs_of(events: Iterable[Object]) -> set[tuple[str, str]]:
+def jobs_of(events: Iterable[PlainObject]) -> set[tuple[str, str]]:
     """Namespace and name of each job that an event names, gone ones too."""
     return {
         (text(event, "regarding", "namespace"), text(event, "regarding", "name"))
@@ -26,7 +26,7 @@ def jobs_of(events: Iterable[Object]) -> set[tuple[str, str]]:
     }
 
 
-def is_of_jobs(event: Object, jobs: Collection[tuple[str, str]]) -> bool:
+def is_of_jobs(event: PlainObject, jobs: Collection[tuple[str, str]]) -> bool:
     """Whether it is about one of the jobs, or about a pod that bears the name of one's, standing or gone."""
     namespace, name = text(event, "regarding", "namespace"), text(event, "regarding", "name")
     match text(event, "regarding", "kind"):
@@ -39,17 +39,17 @@ def is_of_jobs(event: Object, jobs: Collection[tuple[str, str]]) -> bool:
             return False
 
 
-def is_about(event: Object, kind: str, name: str) -> bool:
+def is_about(event: PlainObject, kind: str, name: str) -> bool:
     """Whether it is about this very thing."""
     return text(event, "regarding", "kind") == kind and text(event, "regarding", "name") == name
 
 
-def in_order(events: Iterable[Event]) -> list[Event]:
+def sort_by_time(events: Iterable[Event]) -> list[Event]:
     """The oldest first, by when each was seen last."""
-    return sorted(events, key=seen_at_s)
+    return sorted(events, key=last_seen_s)
 
 
-def seen_at_s(event: Object) -> float:
+def last_seen_s(event: PlainObject) -> float:
     """When it was seen last, Unix time."""
     told = (
         text(event, "series", "lastObservedTime"),
@@ -59,7 +59,7 @@ def seen_at_s(event: Object) -> float:
     return next((at_s for when in told if (at_s := unix_s(when)) is not None), created_at_s(event))
 
 
-def tell_event(event: Object, now_s: float, *, has_namespaces: bool = False) -> Told:
+def format_cluster_event(event: PlainObject, now_s: float, *, has_namespaces: bool = False) -> EventLine:
     """One line, more where the note has more."""
     kind, name = text(event, "regarding", "kind"), text(event, "regarding", "name")
     about = f"{_KINDS.get(kind, kind.lower())}/{name}"
@@ -68,6 +68,6 @@ def tell_event(event: Object, now_s: float, *, has_namespaces: bool = False) -> 
     count = whole(event, "series", "count") or whole(event, "deprecatedCount")
     times = f" (x{count})" if count > 1 else ""
     first, *rest = text(event, "note").splitlines() or [""]
-    age = f"{format_age(max(0.0, now_s - seen_at_s(event)))} ago"
+    age = f"{format_age(max(0.0, now_s - last_seen_s(event)))} ago"
     head = f"{age:>10}  {about:<28} {text(event, 'reason'):<16} {first}{times}".rstrip()
-    return Told(text="\n".join([head, *(" " * 12 + line for line in rest)]), content=event)
+    return EventLine(text="\n".join([head, *(" " * 12 + line for line in rest)]), content=event)

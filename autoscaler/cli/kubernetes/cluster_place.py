@@ -16,16 +16,24 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import to_command_error
-from autoscaler.cli.kubernetes.cluster_events import in_order, is_about, is_of_jobs, tell_event
+from autoscaler.cli.kubernetes.cluster_events import format_cluster_event, is_about, is_of_jobs, sort_by_time
 from autoscaler.cli.kubernetes.cluster_tables import cluster_columns
-from autoscaler.cli.kubernetes.describe_job import aside_of, job_lines, resize_lines
-from autoscaler.cli.kubernetes.kubeconfig import find_target
-from autoscaler.cli.kubernetes.object_reader import KINDS, Asking, type_named
-from autoscaler.cli.kubernetes.object_watch import follow
-from autoscaler.cli.kubernetes.object_writer import Changes
+from autoscaler.cli.kubernetes.describe_job import job_facts_of, job_lines, resize_lines
+from autoscaler.cli.kubernetes.kubeconfig import find_cluster
+from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader, parse_type
+from autoscaler.cli.kubernetes.object_watch import watch_objects
+from autoscaler.cli.kubernetes.object_writer import ObjectWriter
 from autoscaler.cli.output.formats import to_yaml
-from autoscaler.cli.output.object_tables import Columns, Object, format_table
-from autoscaler.cli.places import Aside, Found, LogOptions, Seat, Size, Submission, Told
+from autoscaler.cli.output.object_tables import Columns, PlainObject, format_table
+from autoscaler.cli.places import (
+    EventLine,
+    JobFacts,
+    LogOptions,
+    ObjectList,
+    PlannedSubmission,
+    PodSelector,
+    SizeRequest,
+)
 from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
@@ -50,13 +58,13 @@ def open_cluster(
     kubeconfig: str | None, context: str | None, namespace: str | None, *, is_everywhere: bool
 ) -> Iterator[ClusterPlace]:
     """The cluster that the options mean, until the end of the block.  Raises CommandError."""
-    target = find_target(kubeconfig, context, namespace)
+    target = find_cluster(kubeconfig, context, namespace)
     with asyncio.Runner() as runner:
         try:
             api = runner.run(connect(target.kubeconfig, context=target.context, policy=_PATIENCE))
         except ClusterError as error:
             raise CommandError(Exit.NOT_FOUND, str(error)) from None
-        asking = Asking(api=api, namespace=target.namespace, is_everywhere=is_everywhere)
+        asking = ObjectReader(api=api, namespace=target.namespace, is_everywhere=is_everywhere)
         try:
             yield ClusterPlace(runner, asking, title=target.title)
         finally:
@@ -66,56 +74,56 @@ def open_cluster(
 class ClusterPlace:
     """`places.Place` of a cluster."""
 
-    look_every_s: Final = _LOOK_EVERY_S
+    poll_interval_s: Final = _LOOK_EVERY_S
 
-    def __init__(self, runner: asyncio.Runner, asking: Asking, *, title: str) -> None:
+    def __init__(self, runner: asyncio.Runner, asking: ObjectReader, *, title: str) -> None:
         self.title: Final = title
         self._runner = runner
-        self._asking = asking
-        self._changes = Changes(asking)
+        self._reader = asking
+        self._writer = ObjectWriter(asking)
         self._classes: PriorityClasses | None = None
 
     @property
     def namespace(self) -> str:
         """Where a name without one is looked for."""
-        return self._asking.namespace
+        return self._reader.namespace
 
     # ---- looking ------------------------------------------------------------------------------------------------
 
-    def get(self, kind: str, name: str) -> Found:
-        return self._do(self._get(type_named(kind), name))
+    def get(self, kind: str, name: str) -> ObjectList:
+        return self._do(self._get(parse_type(kind), name))
 
-    def watch(self, kind: str, name: str) -> Iterator[Found]:
-        known = KINDS[type_named(kind)]
-        namespace, short = self._asking.split(name)
+    def watch(self, kind: str, name: str) -> Iterator[ObjectList]:
+        known = KINDS[parse_type(kind)]
+        namespace, short = self._reader.split(name)
         if name:
-            self._do(self._asking.find(type_named(kind), name))  # refuses what is not there
-        scope = Scope(namespace=namespace, fields=f"metadata.name={short}") if name else self._asking.scope()
-        for thing in self._iterate(follow(self._asking.api, known, scope if known.is_namespaced else Scope())):
+            self._do(self._reader.find(parse_type(kind), name))  # refuses what is not there
+        scope = Scope(namespace=namespace, fields=f"metadata.name={short}") if name else self._reader.scope()
+        for thing in self._iterate(watch_objects(self._reader.api, known, scope if known.is_namespaced else Scope())):
             if not name or text(thing, "metadata", "name") == short:
-                yield Found(objects=[thing], columns=self._columns())
+                yield ObjectList(objects=[thing], columns=self._columns())
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
-        return iter(self._do(self._describe(type_named(kind), name)))
+        return iter(self._do(self._describe(parse_type(kind), name)))
 
-    def log(self, kind: str, name: str, seat: Seat, options: LogOptions) -> Iterator[str]:
-        pod = self._do(self._asking.pod_of(type_named(kind), name, seat))
+    def log(self, kind: str, name: str, selector: PodSelector, options: LogOptions) -> Iterator[str]:
+        pod = self._do(self._reader.pod_of(parse_type(kind), name, selector))
         decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-        for chunk in self._iterate(self._asking.log(pod, options)):
+        for chunk in self._iterate(self._reader.log(pod, options)):
             yield decode(chunk)
 
-    def events(self, *, is_watching: bool) -> Iterator[Told]:
-        wide = self._asking.is_everywhere
+    def events(self, *, is_watching: bool) -> Iterator[EventLine]:
+        wide = self._reader.is_everywhere
         found: Iterator[Raw] = (
-            self._iterate(self._asking.follow_events()) if is_watching else iter(self._do(self._asking.events()))
+            self._iterate(self._reader.follow_events()) if is_watching else iter(self._do(self._reader.events()))
         )
         for event in found:
-            yield tell_event(event, time.time(), has_namespaces=wide)
+            yield format_cluster_event(event, time.time(), has_namespaces=wide)
 
-    def holds(self, kind: str, name: str, wanted: str) -> bool:
-        kind = type_named(kind)
+    def is_condition_met(self, kind: str, name: str, wanted: str) -> bool:
+        kind = parse_type(kind)
         try:
-            found = self._do(self._asking.find(kind, name))
+            found = self._do(self._reader.find(kind, name))
         except CommandError as error:
             if error.code is Exit.NOT_FOUND and wanted == "delete":
                 return True
@@ -129,42 +137,42 @@ class ClusterPlace:
 
     # ---- changing -----------------------------------------------------------------------------------------------
 
-    def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
-        return self._do(self._changes.scale(type_named(kind), name, sizes, is_dry=is_dry))
+    def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
+        return self._do(self._writer.scale(parse_type(kind), name, sizes, is_dry=is_dry))
 
-    def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
-        return self._do(self._changes.drain(type_named(kind), name, seat, is_dry=is_dry))
+    def drain(self, kind: str, name: str, selector: PodSelector, *, is_dry: bool) -> str:
+        return self._do(self._writer.drain(parse_type(kind), name, selector, is_dry=is_dry))
 
     def uncordon(self, kind: str, name: str) -> str:
-        return self._do(self._changes.uncordon(type_named(kind), name))
+        return self._do(self._writer.uncordon(parse_type(kind), name))
 
-    def suspend(self, kind: str, name: str, *, is_on: bool) -> str:
-        return self._do(self._changes.suspend(type_named(kind), name, is_on=is_on))
+    def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
+        return self._do(self._writer.set_suspended(parse_type(kind), name, is_suspended=is_suspended))
 
     def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
-        return self._do(self._changes.delete(type_named(kind), name, is_dry=is_dry))
+        return self._do(self._writer.delete(parse_type(kind), name, is_dry=is_dry))
 
     # ---- planning -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        from autoscaler.cli.kubernetes.cluster_snapshot import take  # noqa: PLC0415 - the planner is for those who ask it
+        from autoscaler.cli.kubernetes.cluster_snapshot import read_cluster_snapshot  # noqa: PLC0415 - the planner is for those who ask it
 
-        taken = self._do(take(self._asking.api, title=self.title, now_s=time.time()))
+        taken = self._do(read_cluster_snapshot(self._reader.api, title=self.title, now_s=time.time()))
         self._classes = taken.classes
         for note in taken.notes:
             print(at_rest(f"edl: {note}"), file=sys.stderr)
         return taken.snapshot
 
-    def aside(self, job: str) -> Aside:
+    def job_facts(self, job: str) -> JobFacts:
         try:
-            found = self._do(self._asking.find("tj", job))
+            found = self._do(self._reader.find("tj", job))
         except CommandError as error:
             if error.code is Exit.NOT_FOUND:
-                return Aside()
+                return JobFacts()
             raise
-        return aside_of(found, time.time())
+        return job_facts_of(found, time.time())
 
-    def read_submission(self, file: Path, now_s: float) -> Submission:
+    def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
         from autoscaler.cli.kubernetes.cluster_submission import read_cluster_submission  # noqa: PLC0415 - with it
 
         assert self._classes is not None, "a submission is read after the moment that it is put into"
@@ -185,43 +193,45 @@ class ClusterPlace:
         while (found := self._do(following())) is not None:
             yield found
 
-    async def _get(self, kind: str, name: str) -> Found:
-        objects = [await self._asking.find(kind, name)] if name else await self._asking.all(kind)
-        used = await self._asking.used() if kind == "node" else None
-        wide = self._asking.is_everywhere and not name
-        return Found(objects=objects, columns=cluster_columns(time.time(), used=used, has_namespaces=wide))
+    async def _get(self, kind: str, name: str) -> ObjectList:
+        objects = [await self._reader.find(kind, name)] if name else await self._reader.list_all(kind)
+        used = await self._reader.requests_by_node() if kind == "node" else None
+        wide = self._reader.is_everywhere and not name
+        return ObjectList(objects=objects, columns=cluster_columns(time.time(), used=used, has_namespaces=wide))
 
     async def _describe(self, kind: str, name: str) -> list[str]:
-        found, now_s = await self._asking.find(kind, name), time.time()
+        found, now_s = await self._reader.find(kind, name), time.time()
         lines = job_lines(found, now_s) if kind == "tj" else [to_yaml(found)]
         pods = await self._pods_beside(kind, name)
         lines += _part("Pods:", format_table(pods, is_wide=False, columns=cluster_columns(now_s)))
         lines += _part("Resizes:", resize_lines(found, now_s) if kind == "tj" else [])
-        return lines + _part("Events:", [tell_event(one, now_s).text for one in await self._events_of(kind, found)])
+        return lines + _part(
+            "Events:", [format_cluster_event(one, now_s).text for one in await self._events_of(kind, found)]
+        )
 
     async def _pods_beside(self, kind: str, name: str) -> list[Raw]:
         match kind:
             case "tj":
-                return list(await self._asking.pods_of(name))
+                return list(await self._reader.pods_of(name))
             case "node":
-                return list((await self._asking.listing(PODS, Scope(fields=f"spec.nodeName={name}"))).items)
+                return list((await self._reader.listing(PODS, Scope(fields=f"spec.nodeName={name}"))).items)
             case _:
                 return []
 
-    async def _events_of(self, kind: str, found: Object) -> list[Raw]:
+    async def _events_of(self, kind: str, found: PlainObject) -> list[Raw]:
         namespace, name = text(found, "metadata", "namespace"), text(found, "metadata", "name")
-        events = (await self._asking.listing(EVENTS, Scope(namespace=namespace or None))).items
+        events = (await self._reader.listing(EVENTS, Scope(namespace=namespace or None))).items
         if kind == "tj":
             about = [one for one in events if is_of_jobs(one, {(namespace, name)})]
         else:
             about = [one for one in events if is_about(one, KINDS[kind].kind, name)]
-        return in_order(about)[-_EVENTS_DESCRIBED:]
+        return sort_by_time(about)[-_EVENTS_DESCRIBED:]
 
     def _columns(self) -> Columns:
-        return cluster_columns(time.time(), has_namespaces=self._asking.is_everywhere)
+        return cluster_columns(time.time(), has_namespaces=self._reader.is_everywhere)
 
 
-def conditions_of(found: Object) -> set[str]:
+def conditions_of(found: PlainObject) -> set[str]:
     """The conditions that hold of a cluster's thing, in small letters; what `edl wait` knows by other names too."""
     holding = {text(one, "type").lower() for one in parts(found, "status", "conditions") if one.get("status") == "True"}
     match found["kind"]:

@@ -48,7 +48,7 @@ NO_HISTORY: Final = "the operator's windows and pauses are its own and not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class ClusterSnapshot:
     """`notes`: what is not known, for people.  `classes`: what a name of a class is worth there."""
 
     snapshot: Snapshot
@@ -56,7 +56,7 @@ class Taken:
     classes: PriorityClasses
 
 
-async def take(api: Api, *, title: str, now_s: float) -> Taken:
+async def read_cluster_snapshot(api: Api, *, title: str, now_s: float) -> ClusterSnapshot:
     """The moment `now_s` (Unix time, which is the cluster's clock here).  Raises ClusterError and CommandError."""
     listings, notes = await _list_all(api)
     policy, told = await find_policy(api)
@@ -76,7 +76,7 @@ async def take(api: Api, *, title: str, now_s: float) -> Taken:
     wrong = [f"tj/{name} is left out: {error}" for name, error in views.jobs.wrong.items()]
     wrong += [f"tj/{name} gets no pods: {why}" for name, why in views.jobs.refused.items()]
     snapshot = Snapshot(made_by=f"{title}; {NO_HISTORY}; {told}", now_s=now_s, policy=policy, view=view)
-    return Taken(snapshot=snapshot, notes=(NO_HISTORY, told, *notes, *wrong), classes=views.classes)
+    return ClusterSnapshot(snapshot=snapshot, notes=(NO_HISTORY, told, *notes, *wrong), classes=views.classes)
 
 
 def facts_of(job: KubeJob, raw: Raw, pods: Iterable[Raw], *, has_master: bool, now_s: float) -> Facts:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.places import Submission
+from autoscaler.cli.places import PlannedSubmission
 from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job
 from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
 from autoscaler.clusters.kubernetes.reading.workloads import read_workload
@@ -16,7 +16,7 @@ from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import read_documents
 
 
-def read_cluster_submission(file: Path, *, namespace: str, classes: PriorityClasses, now_s: float) -> Submission:
+def read_cluster_submission(file: Path, *, namespace: str, classes: PriorityClasses, now_s: float) -> PlannedSubmission:
     """The file's TrainingJobs and Deployments, in `namespace` where they name none.  Raises CommandError."""
     documents, refusals = read_documents(file)
     if refusals:
@@ -37,7 +37,7 @@ def read_cluster_submission(file: Path, *, namespace: str, classes: PriorityClas
                 pass  # Services and the like take no room
     if not jobs and not workloads:
         raise CommandError(Exit.REFUSED, f"{file} holds no TrainingJob and no Deployment: there is nothing to submit")
-    return Submission(jobs=tuple(jobs), workloads=tuple(workloads))
+    return PlannedSubmission(jobs=tuple(jobs), workloads=tuple(workloads))
 
 
 def _job(file: Path, raw: dict[str, Any], classes: PriorityClasses, now_s: float) -> Job:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from autoscaler.cli.output.object_tables import Cell, Column, Columns, Object, format_age
-from autoscaler.cli.output.phrases import now_of
+from autoscaler.cli.output.object_tables import Cell, Column, Columns, PlainObject, format_age
+from autoscaler.cli.output.phrases import format_count
 from autoscaler.clusters.kubernetes.building.labels import DRAIN, GRADE, JOB, ROLE, TIER
 from autoscaler.clusters.kubernetes.reading.amounts import amounts_of, to_resources
 from autoscaler.clusters.kubernetes.reading.pods import gates_of
@@ -52,7 +52,7 @@ def cluster_columns(
     }
 
 
-def pod_state(pod: Object) -> str:
+def pod_state(pod: PlainObject) -> str:
     """As kubectl tells it: what keeps a pod says more than its phase."""
     if text(pod, "metadata", "deletionTimestamp"):
         return "Terminating"
@@ -64,7 +64,7 @@ def pod_state(pod: Object) -> str:
     return text(pod, "status", "reason") or text(pod, "status", "phase") or "Unknown"
 
 
-def node_state(node: Object) -> str:
+def node_state(node: PlainObject) -> str:
     """Whether it serves, and who is kept from it."""
     states = ["Ready" if condition_of(node, "Ready").get("status") == "True" else "NotReady"]
     if part(node, "spec").get("unschedulable") is True:
@@ -74,7 +74,7 @@ def node_state(node: Object) -> str:
     return ",".join(states)
 
 
-def job_message(job: Object) -> str:
+def job_message(job: PlainObject) -> str:
     """Why the job is as it is: the message of the condition whose reason the status carries."""
     reason = text(job, "status", "reason")
     found = [
@@ -85,28 +85,28 @@ def job_message(job: Object) -> str:
 
 
 def _number(*path: str) -> Cell:
-    def cell(found: Object) -> int | None:
+    def cell(found: PlainObject) -> int | None:
         return whole(found, *path) if path[-1] in part(found, *path[:-1]) else None
 
     return cell
 
 
-def _servers(job: Object) -> str:
-    return now_of(whole(job, "status", "servers", "ready"), whole(job, "status", "servers", "target"))
+def _servers(job: PlainObject) -> str:
+    return format_count(whole(job, "status", "servers", "ready"), whole(job, "status", "servers", "target"))
 
 
 def _label(name: str) -> Cell:
     return lambda o: text(o, "metadata", "labels", name)
 
 
-def _restarts(pod: Object) -> int:
+def _restarts(pod: PlainObject) -> int:
     return sum(whole(container, "restartCount") for container in parts(pod, "status", "containerStatuses"))
 
 
 def _share_of(resource: str, used: Mapping[str, Resources] | None) -> Cell:
     """`3/16`, of a node; `16` when its pods are not known; nothing when it has none."""
 
-    def cell(node: Object) -> str:
+    def cell(node: PlainObject) -> str:
         offered = to_resources(amounts_of(part(node, "status", "allocatable")))
         if not _amount(offered, resource):
             return ""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autoscaler.cli.kubernetes.cluster_tables import job_message
-from autoscaler.cli.output.object_tables import Object, format_age
-from autoscaler.cli.output.phrases import tell_bounds, tell_copies
-from autoscaler.cli.places import Aside, told_ended
+from autoscaler.cli.output.object_tables import PlainObject, format_age
+from autoscaler.cli.output.phrases import format_copies, format_server_bounds
+from autoscaler.cli.places import JobFacts, format_ending
 from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
 from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
 from autoscaler.jobs.bottleneck import find_hint
@@ -29,17 +29,17 @@ _SHOWN_CONDITIONS = (
 _SAYS_NOTHING = frozenset({"NotActive", "Waiting"})
 
 
-def job_lines(job: Object, now_s: float) -> list[str]:
+def job_lines(job: PlainObject, now_s: float) -> list[str]:
     """A job's state, one subject a line."""
     return [f"{title + ':':<12} {said}" for title, said in _subjects(job, now_s)]
 
 
-def resize_lines(job: Object, now_s: float) -> list[str]:
+def resize_lines(job: PlainObject, now_s: float) -> list[str]:
     """The last changes of its size, newest first."""
     return [_resize(resize, now_s) for resize in parts(job, "status", "resizes")]
 
 
-def _subjects(job: Object, now_s: float) -> Iterator[tuple[str, str]]:
+def _subjects(job: PlainObject, now_s: float) -> Iterator[tuple[str, str]]:
     status, trainers = part(job, "status"), part(job, "status", "trainers")
     where = f"{text(job, 'metadata', 'namespace')}/{text(job, 'metadata', 'name')}"
     yield "Job", f"{where}, {text(job, 'spec', 'priorityClassName') or 'edl-core'}, weight {_weight(job)}"
@@ -74,7 +74,7 @@ def _subjects(job: Object, now_s: float) -> Iterator[tuple[str, str]]:
         yield "Note", "the operator has not seen the last change of this job yet"
 
 
-def _troubles(job: Object) -> Iterator[tuple[str, str]]:
+def _troubles(job: PlainObject) -> Iterator[tuple[str, str]]:
     """What the conditions say beyond the reason that stands above."""
     chief = text(job, "status", "reason")
     for kind in ("Failed", "Degraded", "Suspended"):
@@ -88,7 +88,7 @@ def _troubles(job: Object) -> Iterator[tuple[str, str]]:
             yield title, f"{text(one, 'reason')}: {text(one, 'message')}"
 
 
-def _allowed(job: Object) -> str:
+def _allowed(job: PlainObject) -> str:
     trainer = part(job, "spec", "trainer")
     pinned = whole(trainer, "replicas")
     return (
@@ -98,10 +98,10 @@ def _allowed(job: Object) -> str:
     )
 
 
-def _servers(job: Object) -> str:
+def _servers(job: PlainObject) -> str:
     spec, status = part(job, "spec", "parameterServer"), part(job, "status", "servers")
     low = whole(spec, "minReplicas")
-    bounds = tell_bounds(
+    bounds = format_server_bounds(
         low=low,
         high=whole(spec, "maxReplicas", default=low),
         pinned=whole(spec, "replicas"),
@@ -112,31 +112,31 @@ def _servers(job: Object) -> str:
     told = f"{whole(status, 'ready')} ready, {whole(status, 'target')} wanted ({bounds})"
     told += f"; {emptying} {'is' if emptying == 1 else 'are'} being emptied" if emptying else ""
     told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
-    return told + tell_copies(whole(status, "copies", default=1), whole(status, "alone"))
+    return told + format_copies(whole(status, "copies", default=1), whole(status, "alone"))
 
 
-def aside_of(job: Object, now_s: float) -> Aside:
+def job_facts_of(job: PlainObject, now_s: float) -> JobFacts:
     """What no plan knows of a cluster's job."""
     endings = ((one, condition_of(job, one)) for one in ("Completed", "Failed"))
     ended_at_s = unix_s(text(job, "status", "completionTime"))
     told = [
-        told_ended(name, None if ended_at_s is None else now_s - ended_at_s, text(one, "message"))
+        format_ending(name, None if ended_at_s is None else now_s - ended_at_s, text(one, "message"))
         for name, one in endings
         if one.get("status") == "True"
     ]
-    return Aside(ended=told[0] if told else "", is_ratio_measured=_is_ratio_measured(job))
+    return JobFacts(ended=told[0] if told else "", is_ratio_measured=_is_ratio_measured(job))
 
 
-def _is_ratio_measured(job: Object) -> bool:
+def _is_ratio_measured(job: PlainObject) -> bool:
     return bool(text(job, "spec", "parameterServer", "trainersPerServer"))  # auto
 
 
-def waiting_share_of(job: Object) -> float:
+def waiting_share_of(job: PlainObject) -> float:
     """Of its trainers' time, 0 to 1: for parameter servers to answer, as its operator measured last."""
     return min(100, max(0, whole(job, "status", "progress", "waitingPercent"))) / 100
 
 
-def _hint(job: Object) -> str:
+def _hint(job: PlainObject) -> str:
     """What other number of servers would be better, while it trains."""
     spec, ready = part(job, "spec", "parameterServer"), whole(job, "status", "servers", "ready")
     found = find_hint(servers=ready, waiting_share=waiting_share_of(job))
@@ -145,13 +145,13 @@ def _hint(job: Object) -> str:
     return found.tell(whole(spec, "maxReplicas", default=whole(spec, "minReplicas")))
 
 
-def _tiers(job: Object) -> str:
+def _tiers(job: PlainObject) -> str:
     trainers = part(job, "status", "trainers")
     said = [f"{whole(trainers, tier)} {tier}" for tier in ("core", "surplus", "leaving") if whole(trainers, tier)]
     return f": {', '.join(said)}" if said else ""
 
 
-def _progress(job: Object, now_s: float) -> str:
+def _progress(job: PlainObject, now_s: float) -> str:
     progress = part(job, "status", "progress")
     said = [f"epoch {whole(progress, 'epoch')} of {whole(progress, 'epochs')}"]
     said.append(f"{whole(progress, 'samplesCommitted'):,} of {whole(progress, 'samplesTotal'):,} samples committed")
@@ -165,7 +165,7 @@ def _progress(job: Object, now_s: float) -> str:
     return ", ".join(said)
 
 
-def _resize(resize: Object, now_s: float) -> str:
+def _resize(resize: PlainObject, now_s: float) -> str:
     at_s = unix_s(text(resize, "time"))
     age = "" if at_s is None else f"{format_age(max(0.0, now_s - at_s))} ago"
     sizes = f"{whole(resize, 'from')} -> {whole(resize, 'to')}"
@@ -174,5 +174,5 @@ def _resize(resize: Object, now_s: float) -> str:
     return f"{age:>10}  {sizes:<10} {whose}{text(resize, 'cause')}{by}  {text(resize, 'message')}".rstrip()
 
 
-def _weight(job: Object) -> int:
+def _weight(job: PlainObject) -> int:
     return whole(job, "spec", "weight", default=100)

@@ -28,7 +28,7 @@ class Kubeconfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class ClusterTarget:
     """`kubeconfig` None: this pod's service account."""
 
     kubeconfig: Path | None
@@ -37,18 +37,18 @@ class Target:
     title: str
 
 
-def find_target(kubeconfig: str | None, context: str | None, namespace: str | None) -> Target:
+def find_cluster(kubeconfig: str | None, context: str | None, namespace: str | None) -> ClusterTarget:
     """The cluster that is meant.  Raises CommandError."""
     if kubeconfig is None and context is None and not _has_kubeconfig() and (_ACCOUNT / "token").is_file():
         own = (_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
-        return Target(kubeconfig=None, context=None, namespace=namespace or own, title="this pod's cluster")
+        return ClusterTarget(kubeconfig=None, context=None, namespace=namespace or own, title="this pod's cluster")
     known = read_kubeconfig(kubeconfig)
     name = context or known.current
     if not name:
         raise CommandError(Exit.USAGE, f"{known.path} has no current context; name one of {_named(known)} by --context")
     if name not in known.contexts:
         raise CommandError(Exit.NOT_FOUND, f"{known.path} has no context {name}; it has {_named(known)}")
-    return Target(
+    return ClusterTarget(
         kubeconfig=known.path, context=name, namespace=namespace or known.contexts[name], title=f"context {name}"
     )
 

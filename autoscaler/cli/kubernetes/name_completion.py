@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError
-from autoscaler.cli.kubernetes.kubeconfig import Target, find_target
+from autoscaler.cli.kubernetes.kubeconfig import ClusterTarget, find_cluster
 from autoscaler.cli.kubernetes.object_reader import KINDS
 from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
@@ -16,30 +16,30 @@ from autoscaler.clusters.kubernetes.api.port import Scope
 from autoscaler.clusters.kubernetes.reading.raw import text
 from autoscaler.errors import ClusterError
 
-PATIENCE_S: Final = 1.0
+COMPLETION_TIMEOUT_S: Final = 1.0
 
 
-def offer_names(kubeconfig: str | None, context: str | None, namespace: str | None, types: Iterable[str]) -> list[str]:
+def list_names(kubeconfig: str | None, context: str | None, namespace: str | None, types: Iterable[str]) -> list[str]:
     """TYPE/NAME of everything of these types in the namespace."""
     kinds = {f"{one}/": KINDS[one] for one in types}
     return _offer(kubeconfig, context, namespace, kinds)
 
 
-def offer_namespaces(kubeconfig: str | None, context: str | None) -> list[str]:
+def list_namespaces(kubeconfig: str | None, context: str | None) -> list[str]:
     """The names of all namespaces."""
     return _offer(kubeconfig, context, None, {"": NAMESPACES})
 
 
 def _offer(kubeconfig: str | None, context: str | None, namespace: str | None, kinds: dict[str, Kind]) -> list[str]:
     try:
-        target = find_target(kubeconfig, context, namespace)
+        target = find_cluster(kubeconfig, context, namespace)
         return asyncio.run(_list(target, kinds))
     except (CommandError, ClusterError, TimeoutError):
         return []
 
 
-async def _list(target: Target, kinds: dict[str, Kind]) -> list[str]:
-    async with asyncio.timeout(PATIENCE_S):
+async def _list(target: ClusterTarget, kinds: dict[str, Kind]) -> list[str]:
+    async with asyncio.timeout(COMPLETION_TIMEOUT_S):
         api = await connect(target.kubeconfig, context=target.context, policy=ConnectionPolicy(attempts=1))
         try:
             answers = await asyncio.gather(*(api.list(kind, _scope(kind, target)) for kind in kinds.values()))
@@ -53,5 +53,5 @@ async def _list(target: Target, kinds: dict[str, Kind]) -> list[str]:
     return list(found)
 
 
-def _scope(kind: Kind, target: Target) -> Scope:
+def _scope(kind: Kind, target: ClusterTarget) -> Scope:
     return Scope(namespace=target.namespace) if kind.is_namespaced else Scope()

@@ -10,9 +10,9 @@ from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import unknown_kind
-from autoscaler.cli.kubernetes.cluster_events import in_order, is_of_jobs, jobs_of
-from autoscaler.cli.kubernetes.object_watch import follow
-from autoscaler.cli.places import LogOptions, Seat
+from autoscaler.cli.kubernetes.cluster_events import is_of_jobs, jobs_of, sort_by_time
+from autoscaler.cli.kubernetes.object_watch import watch_objects
+from autoscaler.cli.places import LogOptions, PodSelector
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind
 from autoscaler.clusters.kubernetes.api.port import Api, Listing, Raw, Scope
@@ -33,7 +33,7 @@ _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class ObjectReader:
     """`is_everywhere`: without a name, things of all namespaces are meant.  Raises ClusterError and CommandError."""
 
     api: Api
@@ -56,7 +56,7 @@ class Asking:
             hint = await self._hint(known, kind, namespace, short)
             raise CommandError(Exit.NOT_FOUND, f"there is no {kind}/{short}{where}{hint}") from None
 
-    async def all(self, kind: str) -> Sequence[Raw]:
+    async def list_all(self, kind: str) -> Sequence[Raw]:
         """All of a type, of the namespace or of all."""
         return (await self.listing(KINDS[kind], self.scope())).items
 
@@ -71,7 +71,7 @@ class Asking:
         """What is meant without a name."""
         return Scope() if self.is_everywhere else Scope(namespace=self.namespace)
 
-    async def used(self) -> Mapping[str, Resources] | None:
+    async def requests_by_node(self) -> Mapping[str, Resources] | None:
         """What the pods of each node take; None where the user may not see all pods."""
         try:
             pods = (await self.api.list(PODS)).items
@@ -91,16 +91,16 @@ class Asking:
         namespace, short = self.split(job)
         return (await self.listing(PODS, Scope(namespace=namespace, labels=f"{JOB}={short}"))).items
 
-    async def pod_of(self, kind: str, name: str, seat: Seat) -> Raw:
+    async def pod_of(self, kind: str, name: str, selector: PodSelector) -> Raw:
         """The pod that TYPE/NAME and --trainer N, --server N or --master mean."""
         if kind == "pod":
             return await self.find(kind, name)
         if kind != "tj":
             raise CommandError(Exit.USAGE, f"name a pod or a tj, not a {kind}")
         namespace, short = self.split(name)
-        role = Role(seat.role or Role.TRAINER)
-        if seat.ordinal is not None:
-            return await self.find("pod", f"{namespace}/{pod_name(short, role, seat.ordinal)}")
+        role = Role(selector.role or Role.TRAINER)
+        if selector.ordinal is not None:
+            return await self.find("pod", f"{namespace}/{pod_name(short, role, selector.ordinal)}")
         pods = [raw for raw in await self.pods_of(name) if text(raw, "metadata", "labels", ROLE) == role.value]
         if not pods:
             await self.find("tj", name)
@@ -130,12 +130,12 @@ class Asking:
         """What is still known of the jobs and their pods, the oldest first."""
         found = (await self.listing(EVENTS, self.scope())).items
         jobs = await self._jobs() | jobs_of(found)
-        return in_order(event for event in found if is_of_jobs(event, jobs))
+        return sort_by_time(event for event in found if is_of_jobs(event, jobs))
 
     async def follow_events(self) -> AsyncGenerator[Raw, None]:
         """The same, and what comes, of jobs that come too."""
         jobs, asked_at_s = await self._jobs(), time.monotonic()
-        async with aclosing(follow(self.api, EVENTS, self.scope(), order=in_order)) as events:
+        async with aclosing(watch_objects(self.api, EVENTS, self.scope(), order=sort_by_time)) as events:
             async for event in events:
                 if time.monotonic() - asked_at_s > _JOBS_AGE_S:
                     jobs, asked_at_s = jobs | await self._jobs(), time.monotonic()
@@ -169,7 +169,7 @@ def container_of(pod: Raw) -> str | None:
     return next((name for name in (*wanted, *names) if name in names), None)
 
 
-def type_named(word: str) -> str:
+def parse_type(word: str) -> str:
     """`clusters.types.type_of` as a command's error."""
     try:
         return type_of(word)

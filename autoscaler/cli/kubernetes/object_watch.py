@@ -19,7 +19,7 @@ _ATTEMPTS: Final = 5  # in a row, of watches that end in an error
 _AGAIN_S: Final = 1.0
 
 
-async def follow(
+async def watch_objects(
     api: Api, kind: Kind, scope: Scope, *, order: Callable[[Iterable[Raw]], list[Raw]] = list
 ) -> AsyncGenerator[Raw, None]:
     """Each thing of the scope as it stands, and again whenever it changes or goes; forever.

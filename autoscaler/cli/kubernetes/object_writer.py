@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.kubernetes.object_reader import KINDS, Asking
-from autoscaler.cli.places import Scaled, Seat, Size, told_scaled
+from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader
+from autoscaler.cli.places import PodSelector, SizeChange, SizeRequest, format_size_changes
 from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.api.port import ANY, Preconditions, Propagation, Raw, Subresource
@@ -22,48 +22,48 @@ _MOST_TRIES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ObjectWriter:
     """Raises ClusterError and CommandError; then nothing has changed."""
 
-    asking: Asking
+    reader: ObjectReader
 
-    async def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
+    async def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
         """By /scale, as an autoscaler would; a job's servers by `spec.parameterServer.replicas`, both by one write."""
         options = {"deployment": ("replicas",), "tj": ("trainers", "servers")}.get(kind)
         if options is None:
             raise CommandError(Exit.USAGE, f"a {kind} has no size; scale a deployment or a tj")
-        if any(size.of not in options for size in sizes):
+        if any(size.field not in options for size in sizes):
             told = " or ".join(f"--{option} N" for option in options)
             raise CommandError(Exit.USAGE, f"the size of a {kind} is set with {told}")
-        found, tries = await self.asking.find(kind, name), 0
+        found, tries = await self.reader.find(kind, name), 0
         while True:
             try:
                 return await self._scale(kind, found, sizes, is_dry=is_dry)
             except ConflictError:  # somebody was first: what is told is told of the newest
-                tries, newest = tries + 1, await self.asking.find(kind, name)
+                tries, newest = tries + 1, await self.reader.find(kind, name)
                 if tries == _MOST_TRIES or text(newest, "metadata", "uid") != text(found, "metadata", "uid"):
                     raise
                 found = newest
 
-    async def _scale(self, kind: str, found: Raw, sizes: Sequence[Size], *, is_dry: bool) -> str:
+    async def _scale(self, kind: str, found: Raw, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
         if kind == "tj":
             _check_unfinished(found)
             for size in sizes:
                 _check_size(found, size)
         if not is_dry:
             await self._write_sizes(kind, found, sizes)
-        ways = {size.of: under_way(found, size.of) for size in sizes}
+        ways = {size.field: under_way(found, size.field) for size in sizes}
         scaled = [
-            Scaled(size=size, before=way.there, met=way.tell(size.count))
+            SizeChange(request=size, before=way.there, note=way.tell(size.count))
             for size, way in zip(sizes, ways.values(), strict=True)
         ]
-        return told_scaled(f"{kind}/{text(found, 'metadata', 'name')}", scaled, is_dry=is_dry)
+        return format_size_changes(f"{kind}/{text(found, 'metadata', 'name')}", scaled, is_dry=is_dry)
 
-    async def _write_sizes(self, kind: str, found: Raw, sizes: Sequence[Size]) -> None:
-        counts = {size.of: size.count for size in sizes}
+    async def _write_sizes(self, kind: str, found: Raw, sizes: Sequence[SizeRequest]) -> None:
+        counts = {size.field: size.count for size in sizes}
         by_scale = "servers" not in counts
         fields = {"servers": "parameterServer", "trainers": "trainer"}
-        await self.asking.api.patch(
+        await self.reader.api.patch(
             TRAINING_JOBS if kind == "tj" else DEPLOYMENTS,
             text(found, "metadata", "name"),
             {"spec": {"replicas": sizes[0].count}}
@@ -78,17 +78,17 @@ class Changes:
             ),
         )
 
-    async def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
+    async def drain(self, kind: str, name: str, selector: PodSelector, *, is_dry: bool) -> str:
         """A pod by deletion with its own grace; a node by the label that makes EDL's pods leave it."""
         if kind == "deployment":
             raise CommandError(Exit.USAGE, "a deployment is scaled, not drained; name a node, a pod or a tj")
         if kind == "node":
-            found = await self.asking.find(kind, name)
+            found = await self.reader.find(kind, name)
             if not is_dry:
                 await self._label(found, "true")
             told = f"node/{name}"
             return f"{told} would be drained (dry run)" if is_dry else f"{told} is draining: EDL's pods leave it"
-        pod = await self.asking.pod_of(kind, name, seat)
+        pod = await self.reader.pod_of(kind, name, selector)
         told = f"pod/{text(pod, 'metadata', 'name')}"
         if is_dry:
             return f"{told} would be drained (dry run)"
@@ -99,36 +99,36 @@ class Changes:
         """Take the label away again.  A node that kubectl has cordoned stays so."""
         if kind != "node":
             raise CommandError(Exit.USAGE, f"only nodes are opened again, as node/NAME; a {kind} is not")
-        await self._label(await self.asking.find(kind, name), None)
+        await self._label(await self.reader.find(kind, name), None)
         return f"node/{name} is open"
 
-    async def suspend(self, kind: str, name: str, *, is_on: bool) -> str:
+    async def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
         """By `spec.runPolicy.suspend`."""
         if kind != "tj":
             raise CommandError(Exit.USAGE, f"only jobs are suspended and resumed, as tj/NAME; a {kind} is not")
-        found = await self.asking.find(kind, name)
+        found = await self.reader.find(kind, name)
         _check_unfinished(found)
-        await self.asking.api.patch(
+        await self.reader.api.patch(
             TRAINING_JOBS,
             text(found, "metadata", "name"),
-            {"spec": {"runPolicy": {"suspend": is_on}}},
+            {"spec": {"runPolicy": {"suspend": is_suspended}}},
             namespace=text(found, "metadata", "namespace"),
             only=Preconditions(uid=text(found, "metadata", "uid")),
         )
-        return f"tj/{text(found, 'metadata', 'name')} {'suspended' if is_on else 'resumed'}"
+        return f"tj/{text(found, 'metadata', 'name')} {'suspended' if is_suspended else 'resumed'}"
 
     async def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
         """With everything that it owns."""
         if kind == "node":
             raise CommandError(Exit.USAGE, "nodes are not EDL's to delete; edl drain node/NAME sends EDL's pods away")
-        found = await self.asking.find(kind, name)
+        found = await self.reader.find(kind, name)
         if not is_dry:
             await self._delete(kind, found)
         told = f"{kind}/{text(found, 'metadata', 'name')}"
         return f"{told} would be deleted (dry run)" if is_dry else f"{told} is being deleted"
 
     async def _delete(self, kind: str, found: Raw) -> None:
-        await self.asking.api.delete(
+        await self.reader.api.delete(
             KINDS[kind],
             text(found, "metadata", "name"),
             namespace=text(found, "metadata", "namespace"),
@@ -139,7 +139,7 @@ class Changes:
     async def _label(self, node: Raw, value: str | None) -> None:
         change = {"metadata": {"labels": {DRAIN: value}}}
         only = Preconditions(uid=text(node, "metadata", "uid"))
-        await self.asking.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
+        await self.reader.api.patch(NODES, text(node, "metadata", "name"), change, only=only)
 
 
 def under_way(job: Raw, of: str) -> UnderWay:
@@ -157,7 +157,7 @@ def under_way(job: Raw, of: str) -> UnderWay:
     )
 
 
-def _check_size(job: Raw, size: Size) -> None:
+def _check_size(job: Raw, size: SizeRequest) -> None:
     """The API server checks the bounds; which sizes lie between is checked here, before anything is written."""
     from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job  # noqa: PLC0415 - pydantic
 
@@ -165,7 +165,7 @@ def _check_size(job: Raw, size: Size) -> None:
         planned = planned_job(read_job(job), priority=0)
     except InvalidSpecError:
         return  # the operator says so in its status
-    problem = find_problem(text(job, "metadata", "name"), planned, size.of, size.count)
+    problem = find_problem(text(job, "metadata", "name"), planned, size.field, size.count)
     if problem:
         raise CommandError(Exit.REFUSED, problem)
 

@@ -24,14 +24,14 @@ _JOB: Final = "TrainingJob"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class ValidFiles:
     """Names of the jobs that would be taken, and what was not judged."""
 
     jobs: tuple[str, ...]
     notices: tuple[str, ...]
 
 
-def judge_files(files: Iterable[Path]) -> Judged:
+def validate_files(files: Iterable[Path]) -> ValidFiles:
     """The jobs of these files as a cluster would take them.  Raises RefusedInputError with every refusal."""
     jobs: list[str] = []
     notices: list[str] = []
@@ -41,16 +41,16 @@ def judge_files(files: Iterable[Path]) -> Judged:
         refusals += wrong
         for document in documents:
             if document.kind == _JOB:
-                refusals += _judge(document)
+                refusals += _validate(document)
                 jobs.append(document.name)
             else:
                 notices.append(f"{document.file}: {document.kind} {document.name} is not EDL's to judge")
     if refusals:
         raise RefusedInputError(refusals)
-    return Judged(jobs=tuple(jobs), notices=tuple(notices))
+    return ValidFiles(jobs=tuple(jobs), notices=tuple(notices))
 
 
-def _judge(document: Document) -> Sequence[Refusal]:
+def _validate(document: Document) -> Sequence[Refusal]:
     found = list(check_templates(document))
     raw: dict[str, Any] = copy.deepcopy(dict(document.content))
     raw.pop("status", None)

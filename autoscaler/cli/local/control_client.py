@@ -32,20 +32,20 @@ class RunGoneError(CommandError):
         )
 
 
-def ask(folder: RunFolder, verb: str, **fields: Any) -> Any:
+def request(folder: RunFolder, verb: str, **fields: Any) -> Any:
     """The run's answer.  Raises CommandError with the run's words and the exit code that goes with them."""
-    for answer in _converse(folder, {"do": verb, **fields}, _ANSWER_DEADLINE_S):
+    for answer in _exchange(folder, {"do": verb, **fields}, _ANSWER_DEADLINE_S):
         return answer["result"]
     raise RunGoneError(folder)
 
 
-def watch(folder: RunFolder, verb: str, *, deadline_s: float | None = None, **fields: Any) -> Iterator[Any]:
+def stream(folder: RunFolder, verb: str, *, deadline_s: float | None = None, **fields: Any) -> Iterator[Any]:
     """Item after item until the run ends; each may take `deadline_s`, then TimeoutError.  Raises CommandError."""
-    for answer in _converse(folder, {"do": verb, "watch": True, **fields}, deadline_s):
+    for answer in _exchange(folder, {"do": verb, "watch": True, **fields}, deadline_s):
         yield answer["item"]
 
 
-def _converse(folder: RunFolder, request: Mapping[str, Any], deadline_s: float | None) -> Iterator[Mapping[str, Any]]:
+def _exchange(folder: RunFolder, request: Mapping[str, Any], deadline_s: float | None) -> Iterator[Mapping[str, Any]]:
     with _connect(folder) as wire, wire.makefile("rb") as lines:
         wire.sendall(encode({"v": WIRE_VERSION, **request}))
         wire.settimeout(deadline_s)

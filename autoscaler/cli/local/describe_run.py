@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autoscaler.cli.output.object_tables import format_age, format_table
-from autoscaler.cli.output.phrases import tell_bounds, tell_copies
+from autoscaler.cli.output.phrases import format_copies, format_server_bounds
 
-Told = Mapping[str, Any]
+Fields = Mapping[str, Any]
 
 
-def job_lines(job: Told) -> list[str]:
+def job_lines(job: Fields) -> list[str]:
     """A job's state, one subject a line."""
     return [f"{title + ':':<12} {text}" for title, text in _job_subjects(job["spec"], job["status"], job["metadata"])]
 
 
-def part_lines(told: Told) -> list[str]:
+def section_lines(told: Fields) -> list[str]:
     """Its pods, decisions and events, each under a heading."""
     lines: list[str] = []
     if told["pods"]:
@@ -31,14 +31,14 @@ def part_lines(told: Told) -> list[str]:
     return lines
 
 
-def format_event(event: Told) -> str:
+def format_event(event: Fields) -> str:
     """One line, more where the message has more."""
     first, *rest = str(event["message"]).splitlines() or [""]
     head = f"{event['t_s']:8.1f}s  {event['object']:<24} {event['reason']:<14} {first}".rstrip()
     return "\n".join([head, *(" " * 11 + line for line in rest)])
 
 
-def _job_subjects(spec: Told, status: Told, metadata: Told) -> Iterator[tuple[str, str]]:
+def _job_subjects(spec: Fields, status: Fields, metadata: Fields) -> Iterator[tuple[str, str]]:
     yield "Job", f"{metadata['name']}, {spec['priorityClassName']}, weight {spec['weight']}"
     message = status["conditions"][0]["message"]
     yield "Phase", f"{status['phase']}, {format_age(status['ageSeconds'])} old" + (f": {message}" if message else "")
@@ -62,8 +62,8 @@ def _job_subjects(spec: Told, status: Told, metadata: Told) -> Iterator[tuple[st
     yield "Checkpoints", spec["checkpoint"]["uri"]
 
 
-def _servers(servers: Told, status: Told) -> str:
-    bounds = tell_bounds(
+def _servers(servers: Fields, status: Fields) -> str:
+    bounds = format_server_bounds(
         low=servers["minReplicas"],
         high=servers["maxReplicas"],
         pinned=servers["replicas"],
@@ -75,11 +75,11 @@ def _servers(servers: Told, status: Told) -> str:
     told = f"{status['servers']} now, {status['serversTarget']} wanted ({bounds})"
     told += f"; {leaving} {'is' if leaving == 1 else 'are'} leaving" if leaving else ""
     if status["servers"] and progress.get("lineage"):  # there is a model, and somebody holds it
-        told += tell_copies(servers["copies"], progress["alone"])
+        told += format_copies(servers["copies"], progress["alone"])
     return told + (f"; {moving} buckets are moving" if moving else "")
 
 
-def _progress_subjects(progress: Told) -> Iterator[tuple[str, str]]:
+def _progress_subjects(progress: Fields) -> Iterator[tuple[str, str]]:
     epochs = f"epoch {progress['epoch']} of {progress['epochs']}, {progress['done']:,} of {progress['total']:,} samples"
     yield "Progress", f"{epochs} done, {progress['committed']:,} committed, {progress['samples_per_s']:,.0f}/s"
     yield "Set back", f"{progress['reworked']:,} re-worked, {progress['quarantined']:,} quarantined"
@@ -87,7 +87,7 @@ def _progress_subjects(progress: Told) -> Iterator[tuple[str, str]]:
         yield "Metrics", ", ".join(f"{name} {value:.4g}" for name, value in progress["metrics"])
 
 
-def _decision_line(decision: Told) -> str:
+def _decision_line(decision: Fields) -> str:
     return (
         f"{decision['t_s']:8.1f}s  {decision['reason']:<9} {decision['now']} -> {decision['target']}"
         f"  {decision['message']}"

@@ -34,7 +34,7 @@ _LINGER_S: Final = 1.0
 """After the last job has ended: long enough for `edl wait` in another terminal to see it."""
 
 
-class Show(StrEnum):
+class RunOutput(StrEnum):
     VIEW = "view"
     LINES = "lines"
     JSON = "json"
@@ -44,10 +44,10 @@ async def run_in_foreground(
     settings: RunSettings,
     manifests: Manifests,
     *,
-    show: Show,
+    output: RunOutput,
     duration_s: float | None,
     stays: bool,
-    beside: Callable[[LocalRun], Coroutine[Any, Any, None]] | None = None,
+    background: Callable[[LocalRun], Coroutine[Any, Any, None]] | None = None,
 ) -> Exit:
     """Run it to its end.  OK: all jobs completed, or the duration is over; FAILED: a job failed; INTERRUPTED: Ctrl-C.
 
@@ -61,15 +61,15 @@ async def run_in_foreground(
             LocalRun(settings, say=lambda line: print(at_rest(line), file=sys.stderr)) as run,
             ControlServer(run),
         ):
-            _tell_start(run, show)
-            run.recorder.on_event.append(lambda event: _tell_event(event, show, stop))
+            _print_start(run, output)
+            run.recorder.on_event.append(lambda event: _print_event(event, output, stop))
             run.submit(manifests)
-            async with _shown(run, show):
-                async with _accompanied(run, beside):
+            async with _shown(run, output):
+                async with _accompanied(run, background):
                     code = await _watch_over(run, stop, duration_s, stays=stays or not manifests.jobs)
                 await _leave(run, kill)
         outcome = run.outcomes()
-    _tell_end(run, show, outcome)
+    _print_end(run, output, outcome)
     return code
 
 
@@ -123,9 +123,9 @@ async def _until_jobs_are_over(run: LocalRun) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _shown(run: LocalRun, show: Show) -> AsyncIterator[None]:
+async def _shown(run: LocalRun, show: RunOutput) -> AsyncIterator[None]:
     """Inside, the live view is on the screen; the last picture stays there."""
-    if show is not Show.VIEW:
+    if show is not RunOutput.VIEW:
         yield
         return
     task = asyncio.create_task(_show_view(run), name="view")
@@ -209,18 +209,20 @@ def _quiet_logs() -> Iterator[None]:
         root.removeHandler(handler)
 
 
-def _tell_start(run: LocalRun, show: Show) -> None:
-    _try_print(json.dumps({"run": str(run.folder.root)}) if show is Show.JSON else f"run folder: {run.folder.root}")
+def _print_start(run: LocalRun, show: RunOutput) -> None:
+    _try_print(
+        json.dumps({"run": str(run.folder.root)}) if show is RunOutput.JSON else f"run folder: {run.folder.root}"
+    )
 
 
-def _tell_event(event: RunEvent, show: Show, stop: asyncio.Event) -> None:
+def _print_event(event: RunEvent, show: RunOutput, stop: asyncio.Event) -> None:
     """A reader that has gone (`edl run ... | head`) stops the run, in order."""
     match show:
-        case Show.JSON:
+        case RunOutput.JSON:
             is_read = _try_print(json.dumps({"event": asdict(event)}))
-        case Show.LINES:
+        case RunOutput.LINES:
             is_read = _try_print(format_event(asdict(event)))
-        case Show.VIEW:
+        case RunOutput.VIEW:
             is_read = True
         case _:
             assert_never(show)
@@ -228,8 +230,8 @@ def _tell_event(event: RunEvent, show: Show, stop: asyncio.Event) -> None:
         stop.set()
 
 
-def _tell_end(run: LocalRun, show: Show, outcome: dict[str, str]) -> None:
-    if show is Show.JSON:
+def _print_end(run: LocalRun, show: RunOutput, outcome: dict[str, str]) -> None:
+    if show is RunOutput.JSON:
         _try_print(json.dumps({"jobs": outcome, "run": str(run.folder.root)}))
         return
     for name, ending in outcome.items():

@@ -11,21 +11,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.local.control_client import RunGoneError, ask, watch
-from autoscaler.cli.local.describe_run import format_event, job_lines, part_lines
+from autoscaler.cli.local.control_client import RunGoneError, request, stream
+from autoscaler.cli.local.describe_run import format_event, job_lines, section_lines
 from autoscaler.cli.output.formats import to_yaml
 from autoscaler.cli.output.object_tables import COLUMNS
 from autoscaler.cli.places import (
-    Aside,
-    Found,
+    EventLine,
+    JobFacts,
     LogOptions,
-    Scaled,
-    Seat,
-    Size,
-    Submission,
-    Told,
-    told_ended,
-    told_scaled,
+    ObjectList,
+    PlannedSubmission,
+    PodSelector,
+    SizeChange,
+    SizeRequest,
+    format_ending,
+    format_size_changes,
 )
 from autoscaler.clusters.local.folder import RunFolder
 
@@ -42,7 +42,7 @@ class LocalRunPlace:
 
     folder: RunFolder
     namespace: str = ""
-    look_every_s: float = _FOLLOW_EVERY_S
+    poll_interval_s: float = _FOLLOW_EVERY_S
 
     @property
     def title(self) -> str:
@@ -50,31 +50,31 @@ class LocalRunPlace:
 
     # ---- looking ------------------------------------------------------------------------------------------------
 
-    def get(self, kind: str, name: str) -> Found:
-        return Found(objects=ask(self.folder, "get", type=kind, name=name), columns=COLUMNS)
+    def get(self, kind: str, name: str) -> ObjectList:
+        return ObjectList(objects=request(self.folder, "get", type=kind, name=name), columns=COLUMNS)
 
-    def watch(self, kind: str, name: str) -> Iterator[Found]:
-        for item in watch(self.folder, "get", type=kind, name=name):
-            yield Found(objects=[item], columns=COLUMNS)
+    def watch(self, kind: str, name: str) -> Iterator[ObjectList]:
+        for item in stream(self.folder, "get", type=kind, name=name):
+            yield ObjectList(objects=[item], columns=COLUMNS)
 
     def describe(self, kind: str, name: str) -> Iterator[str]:
-        told = ask(self.folder, "describe", type=kind, name=name)
+        told = request(self.folder, "describe", type=kind, name=name)
         found = told["object"]
         yield from job_lines(found) if found["kind"] == "TrainingJob" else [to_yaml(found)]
-        yield from part_lines(told)
+        yield from section_lines(told)
 
-    def log(self, kind: str, name: str, seat: Seat, options: LogOptions) -> Iterator[str]:
+    def log(self, kind: str, name: str, selector: PodSelector, options: LogOptions) -> Iterator[str]:
         if options.is_previous:
             raise CommandError(Exit.USAGE, "a run's logs hold what was written before a restart too: leave -p out")
-        answer = ask(self.folder, "logs", type=kind, name=name, role=seat.role, ordinal=seat.ordinal)
+        answer = request(self.folder, "logs", type=kind, name=name, role=selector.role, ordinal=selector.ordinal)
         return read_log(Path(answer["log"]), options.tail, self.folder if options.is_followed else None)
 
-    def events(self, *, is_watching: bool) -> Iterator[Told]:
-        found = watch(self.folder, "events") if is_watching else iter(ask(self.folder, "events"))
+    def events(self, *, is_watching: bool) -> Iterator[EventLine]:
+        found = stream(self.folder, "events") if is_watching else iter(request(self.folder, "events"))
         for event in found:
-            yield Told(text=format_event(event), content=event)
+            yield EventLine(text=format_event(event), content=event)
 
-    def holds(self, kind: str, name: str, wanted: str) -> bool:
+    def is_condition_met(self, kind: str, name: str, wanted: str) -> bool:
         try:
             (found,) = self.get(kind, name).objects
         except RunGoneError:
@@ -90,50 +90,50 @@ class LocalRunPlace:
 
     # ---- changing -----------------------------------------------------------------------------------------------
 
-    def scale(self, kind: str, name: str, sizes: Sequence[Size], *, is_dry: bool) -> str:
-        counts = {size.of: size.count for size in sizes}
-        done = ask(self.folder, "scale", type=kind, name=name, **counts, dry_run=is_dry)
+    def scale(self, kind: str, name: str, sizes: Sequence[SizeRequest], *, is_dry: bool) -> str:
+        counts = {size.field: size.count for size in sizes}
+        done = request(self.folder, "scale", type=kind, name=name, **counts, dry_run=is_dry)
         scaled = [
-            Scaled(size=Size(of=one["of"], count=one["to"]), before=one["from"], met=one["met"])
+            SizeChange(request=SizeRequest(field=one["of"], count=one["to"]), before=one["from"], note=one["met"])
             for one in done["sizes"]
         ]
-        return told_scaled(done["scaled"], scaled, is_dry=is_dry)
+        return format_size_changes(done["scaled"], scaled, is_dry=is_dry)
 
-    def drain(self, kind: str, name: str, seat: Seat, *, is_dry: bool) -> str:
-        fields = {"role": seat.role, "ordinal": seat.ordinal, "dry_run": is_dry}
-        done = ask(self.folder, "drain", type=kind, name=name, **fields)["drained"]
+    def drain(self, kind: str, name: str, selector: PodSelector, *, is_dry: bool) -> str:
+        fields = {"role": selector.role, "ordinal": selector.ordinal, "dry_run": is_dry}
+        done = request(self.folder, "drain", type=kind, name=name, **fields)["drained"]
         return f"{done} would be drained (dry run)" if is_dry else f"{done} is draining"
 
     def uncordon(self, kind: str, name: str) -> str:
-        return f"{ask(self.folder, 'uncordon', type=kind, name=name)['uncordoned']} is open"
+        return f"{request(self.folder, 'uncordon', type=kind, name=name)['uncordoned']} is open"
 
-    def suspend(self, kind: str, name: str, *, is_on: bool) -> str:
-        word = "suspended" if is_on else "resumed"
-        return f"{ask(self.folder, 'suspend', type=kind, name=name, on=is_on)[word]} {word}"
+    def set_suspended(self, kind: str, name: str, *, is_suspended: bool) -> str:
+        word = "suspended" if is_suspended else "resumed"
+        return f"{request(self.folder, 'suspend', type=kind, name=name, on=is_suspended)[word]} {word}"
 
     def delete(self, kind: str, name: str, *, is_dry: bool) -> str:
         if is_dry:
             self.get(kind, name)
             return f"{kind}/{name} would be deleted (dry run)"
-        return f"{ask(self.folder, 'delete', type=kind, name=name)['deleted']} is being deleted"
+        return f"{request(self.folder, 'delete', type=kind, name=name)['deleted']} is being deleted"
 
     # ---- planning -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         from autoscaler.snapshots import from_document  # noqa: PLC0415 - not for --help
 
-        return replace(from_document(ask(self.folder, "snapshot")), made_by=f"run {self.title}")
+        return replace(from_document(request(self.folder, "snapshot")), made_by=f"run {self.title}")
 
-    def aside(self, job: str) -> Aside:
+    def job_facts(self, job: str) -> JobFacts:
         try:
             (found,) = self.get("tj", job).objects
         except CommandError as error:
             if error.code is Exit.NOT_FOUND:
-                return Aside()
+                return JobFacts()
             raise
-        return aside_of(found)
+        return job_facts_of(found)
 
-    def read_submission(self, file: Path, now_s: float) -> Submission:
+    def read_submission(self, file: Path, now_s: float) -> PlannedSubmission:
         from autoscaler.cli.local.run_submission import read_local_submission  # noqa: PLC0415 - not for --help
 
         return read_local_submission(file, now_s)
@@ -146,12 +146,12 @@ class LocalRunPlace:
         raise RunGoneError(self.folder)
 
 
-def aside_of(job: Mapping[str, Any]) -> Aside:
+def job_facts_of(job: Mapping[str, Any]) -> JobFacts:
     """What no plan knows of a run's job."""
     status, servers = job["status"], job["spec"]["parameterServer"]
     ending, age_s = status["phase"], status["endedSeconds"]
-    return Aside(
-        ended=told_ended(ending, age_s, status["conditions"][0]["message"]) if age_s is not None else "",
+    return JobFacts(
+        ended=format_ending(ending, age_s, status["conditions"][0]["message"]) if age_s is not None else "",
         is_ratio_measured=servers is not None and isinstance(servers["trainersPerServer"], str),  # auto
     )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.cli.places import Submission
+from autoscaler.cli.places import PlannedSubmission
 from autoscaler.domain import Shape, Workload, WorkloadName
 from autoscaler.manifests import RefusedInputError, parse_files
 from autoscaler.manifests.planner_job import planned_job
 
 
-def read_local_submission(file: Path, now_s: float) -> Submission:
+def read_local_submission(file: Path, now_s: float) -> PlannedSubmission:
     """The file's jobs, submitted at `now_s`, and its deployments.  Raises CommandError."""
     try:
         manifests = parse_files([file])
@@ -35,4 +35,4 @@ def read_local_submission(file: Path, now_s: float) -> Submission:
         )
         for job in manifests.jobs
     ]
-    return Submission(jobs=tuple(jobs), workloads=tuple(workloads))
+    return PlannedSubmission(jobs=tuple(jobs), workloads=tuple(workloads))

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from autoscaler.cli.output.object_tables import Object, format_table
-from autoscaler.cli.places import Found
+from autoscaler.cli.output.object_tables import PlainObject, format_table
+from autoscaler.cli.places import ObjectList
 
 
-def render(found: Found, output: str, *, is_single: bool) -> str:
+def render(found: ObjectList, output: str, *, is_single: bool) -> str:
     """Things as -o wants them; `is_single`: one was named, so that one is told and no list."""
     match output:
         case "json":
@@ -31,5 +31,5 @@ def to_yaml(content: Any) -> str:
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True)).rstrip()
 
 
-def _content(objects: Sequence[Object], *, is_single: bool) -> Any:
+def _content(objects: Sequence[PlainObject], *, is_single: bool) -> Any:
     return objects[0] if is_single else {"apiVersion": "v1", "kind": "List", "items": list(objects)}

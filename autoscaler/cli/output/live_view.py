@@ -16,7 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from autoscaler.cli.output.phrases import now_of
+from autoscaler.cli.output.phrases import format_count
 from autoscaler.clusters.local.recorder import RunEvent
 from autoscaler.clusters.local.snapshot import (
     DecisionLine,
@@ -164,7 +164,9 @@ _JOB_COLUMNS: Final = (
     JobColumn(title="now", cell=lambda job: _goal(job.now, job.target, lambda now, _: str(now))),
     JobColumn(title="target", cell=lambda job: str(job.target)),
     JobColumn(title="max", cell=lambda job: str(job.max), from_width=_WIDE),
-    JobColumn(title="servers", cell=lambda job: _goal(job.servers + job.servers_leaving, job.servers_target, now_of)),
+    JobColumn(
+        title="servers", cell=lambda job: _goal(job.servers + job.servers_leaving, job.servers_target, format_count)
+    ),
     JobColumn(title="epoch", cell=_epoch, from_width=_WIDE),
     JobColumn(title="done", cell=_share(lambda job: job.progress.done if job.progress else 0), from_width=48),
     JobColumn(title="committed", cell=_share(lambda job: job.progress.committed if job.progress else 0), from_width=58),

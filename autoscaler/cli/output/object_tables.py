@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from autoscaler.cli.output.phrases import now_of
+from autoscaler.cli.output.phrases import format_count
 from master.api.lines import at_rest
 
-Object = Mapping[str, Any]
-Cell = Callable[[Object], Any]
+PlainObject = Mapping[str, Any]
+Cell = Callable[[PlainObject], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,18 +45,18 @@ def _decision(field: str) -> Cell:
     return lambda o: (o["status"].get("decision") or {}).get(field)
 
 
-def _servers(o: Object) -> str:
+def _servers(o: PlainObject) -> str:
     """One that is leaving serves until what it holds has been moved: `3/2`."""
     status = o["status"]
-    return now_of(status["servers"] + status["serversLeaving"], status["serversTarget"])
+    return format_count(status["servers"] + status["serversLeaving"], status["serversTarget"])
 
 
-def _loss(o: Object) -> Any:
+def _loss(o: PlainObject) -> Any:
     metrics = dict((o["status"].get("progress") or {}).get("metrics") or ())
     return f"{metrics['loss']:.4g}" if "loss" in metrics else None
 
 
-def _epoch(o: Object) -> Any:
+def _epoch(o: PlainObject) -> Any:
     progress = o["status"].get("progress")
     return f"{progress['epoch']}/{progress['epochs']}" if progress and progress["epochs"] else None
 
@@ -120,7 +120,7 @@ COLUMNS: Final[Columns] = {
 }
 
 
-def format_table(objects: Sequence[Object], *, is_wide: bool, columns: Columns = COLUMNS) -> list[str]:
+def format_table(objects: Sequence[PlainObject], *, is_wide: bool, columns: Columns = COLUMNS) -> list[str]:
     """A heading and a line for each object, in aligned columns; of no objects, nothing."""
     if not objects:
         return []
@@ -137,7 +137,7 @@ class GrowingTable:
         self._is_wide = is_wide
         self._widths: list[int] = []
 
-    def add(self, found: Object, columns: Columns = COLUMNS) -> list[str]:
+    def add(self, found: PlainObject, columns: Columns = COLUMNS) -> list[str]:
         """The line of this object, below the heading if it is the first."""
         shown = columns_of(found["kind"], is_wide=self._is_wide, columns=columns)
         rows = [_row(shown, found)]
@@ -170,12 +170,12 @@ def format_age(age_s: float | None) -> str:
     return f"{minutes}m" if hours == 0 else f"{hours}h{rest}m"
 
 
-def _of(o: Object, resource: str) -> str:
+def _of(o: PlainObject, resource: str) -> str:
     allocatable, requested = o["status"]["allocatable"], o["status"]["requested"]
     return f"{requested.get(resource, '0')}/{allocatable[resource]}" if resource in allocatable else ""
 
 
-def _row(columns: Sequence[Column], found: Object) -> list[str]:
+def _row(columns: Sequence[Column], found: PlainObject) -> list[str]:
     return [_shown(column.cell(found)) for column in columns]
 
 

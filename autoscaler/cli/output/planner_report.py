@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autoscaler.cli.output.phrases import tell_bounds
+from autoscaler.cli.output.phrases import format_server_bounds
 from autoscaler.domain import (
     Action,
     AdmitGang,
@@ -29,10 +29,10 @@ from autoscaler.snapshots.codec import encode, encode_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class WhatIfComparison:
     """Where a cluster comes to rest as it is, and where with what was asked about."""
 
-    asked: tuple[str, ...]
+    changes: tuple[str, ...]
     moment: Moment  # now
     before: Rest
     after: Rest
@@ -75,7 +75,7 @@ def why_lines(explanation: Explanation, more_than: int, job: Job, *, is_ratio_me
 
 def _server_line(decision: Decision, servers: ServerSpec, *, is_ratio_measured: bool) -> str:
     goes = "" if decision.servers == decision.servers_target else f", going to {decision.servers_target}"
-    bounds = tell_bounds(
+    bounds = format_server_bounds(
         low=servers.min_replicas,
         high=servers.max_replicas,
         pinned=servers.pinned_replicas,
@@ -169,21 +169,21 @@ def _demand_row(demand: Demand) -> list[str]:
 # ---- what-if --------------------------------------------------------------------------------------------------------
 
 
-def comparison_lines(found: Comparison) -> list[str]:
+def comparison_lines(found: WhatIfComparison) -> list[str]:
     """Jobs and web before and after, then what waits and why."""
     servers = [[f"{name} servers", *cells] for name, *cells in server_rows(found)]
     rows = [["NAME", "NOW", "BEFORE", "AFTER", "WHY"], *job_rows(found), *servers, *web_rows(found)]
-    lines = [f"with {', '.join(found.asked)}:" if found.asked else "with nothing changed:", *_aligned(rows)]
+    lines = [f"with {', '.join(found.changes)}:" if found.changes else "with nothing changed:", *_aligned(rows)]
     lines += _part("would wait", _aligned(waiting_rows(found.after)))
     if not (found.before.is_reached and found.after.is_reached):
         lines += ["", "(no rest was reached: the last plan still asks for something)"]
     return lines
 
 
-def comparison_content(found: Comparison) -> dict[str, Any]:
+def comparison_content(found: WhatIfComparison) -> dict[str, Any]:
     """The same for scripts."""
     return {
-        "asked": list(found.asked),
+        "asked": list(found.changes),
         "jobs": [_named(row) for row in job_rows(found)],
         "servers": [_named(row) for row in server_rows(found)],
         "deployments": [_named(row) for row in web_rows(found)],
@@ -192,7 +192,7 @@ def comparison_content(found: Comparison) -> dict[str, Any]:
     }
 
 
-def job_rows(found: Comparison) -> list[list[str]]:
+def job_rows(found: WhatIfComparison) -> list[list[str]]:
     """A job a row: trainers now, at rest as things are, at rest with what was asked, and what keeps it there."""
     before = {decision.job: decision for decision in found.before.plan.decisions}
     rows = []
@@ -203,7 +203,7 @@ def job_rows(found: Comparison) -> list[list[str]]:
     return rows
 
 
-def server_rows(found: Comparison) -> list[list[str]]:
+def server_rows(found: WhatIfComparison) -> list[list[str]]:
     """The same of the parameter servers of jobs that have them; why is told with their trainers."""
     before = {decision.job: decision for decision in found.before.plan.decisions}
     rows = []
@@ -216,7 +216,7 @@ def server_rows(found: Comparison) -> list[list[str]]:
     return rows
 
 
-def web_rows(found: Comparison) -> list[list[str]]:
+def web_rows(found: WhatIfComparison) -> list[list[str]]:
     """A deployment a row: pods with a node of those that are wanted."""
     known = {workload.name for workload in found.moment.view.workloads}
     rows = []

@@ -19,21 +19,21 @@ _BEGUN: Final = re.compile(r"(\x1b(\[[0-9;:]{0,32})?|\r)\Z")
 _NO_COLOUR: Final = "\x1b[0m"
 
 
-def open_what_was_closed() -> None:
+def reopen_closed_streams() -> None:
     """A closed output or error stream, as cron may leave it, is there afterwards; what it gets is gone."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
 
 
-def replace_what_cannot_be_shown() -> None:
+def replace_unencodable_characters() -> None:
     """From now on output never raises UnicodeEncodeError; a character that the encoding lacks becomes `?`."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-class Calm:
+class EscapeFilter:
     """What a pod writes, piece by piece, for a terminal: colours stay, all else that moves it is shown as its escape.
 
     A carriage return begins a new line: a progress bar stays readable, and nothing that was shown is overwritten.
@@ -42,7 +42,7 @@ class Calm:
     def __init__(self) -> None:
         self._begun = ""  # of an escape whose rest is in the next piece
 
-    def shown(self, piece: str) -> str:
+    def filter(self, piece: str) -> str:
         """What to write now."""
         text = self._begun + piece
         begun = _BEGUN.search(text)
@@ -51,6 +51,6 @@ class Calm:
         parts = _COLOUR.split(text)
         return "".join(part if number % 2 else at_rest(part) for number, part in enumerate(parts))
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """What is left at the end, and the terminal's own colours again."""
         return at_rest(self._begun) + _NO_COLOUR
