@@ -4,7 +4,8 @@ An adapter reads (`observe`), writes (`apply`) and wakes the loop (`changed`).  
 the planner's.  It does guard two things that only it can know at the instant of writing: that the room is still free,
 and that the pod is still the one that was meant; otherwise it refuses and changes nothing.
 
-The contract suite is `tests/unit/cluster_contract.py`; every adapter passes it.  `autoscaler.loop` is the caller.
+The contract suite is `tests/unit/clusters/cluster_contract.py`; every adapter passes it.
+`autoscaler.loop` is the caller.
 """
 
 from __future__ import annotations

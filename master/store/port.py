@@ -6,7 +6,7 @@ The other half: a write whose answer is lost may have happened, or may still hap
 `Unknown`, never an error and never retried in here (rule 23; `settlement` does it safely).
 
 Not here: when to campaign and when to step down (`master.leadership`, `master.election`), what the values mean.
-Read next: `memory`, the same contract in 200 lines; `etcd`.  Both pass tests/integration/test_store_*.py.
+Read next: `memory`, the same contract in 200 lines; `etcd`.  Both pass tests/integration/store.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from autoscaler.clusters.kubernetes.building.labels import pod_labels
 from autoscaler.clusters.kubernetes.building.master import build_master
 from autoscaler.domain import Role, Tier
 from tests.chart.rendering import render
-from tests.unit.kube_objects import SETTINGS, kube_job
+from tests.unit.clusters.kubernetes.objects import SETTINGS, kube_job
 
 ETCD_PORT = 2379
 OURS = {"app.kubernetes.io/managed-by": "edl"}

@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, Kind
 from autoscaler.clusters.kubernetes.api.port import Scope
 from tests.cluster.waiting import BUDGET_S
-from tests.unit.kube_api_contract import KubeApiContract, Stage
+from tests.unit.clusters.kubernetes.api.contract import KubeApiContract, Stage
 
 THINGS = Kind(group="test.edl.dev", plural="things", kind="Thing")
 

@@ -25,7 +25,7 @@ from tests.cluster.waiting import BUDGET_S
 from tests.cluster.workloads import installed, job_of, web_of
 from tests.perturb.composition import compose
 from tests.perturb.tending import tend
-from tests.unit.kube_faults import EventFault, FaultPlan, PerturbedApi, WriteFault
+from tests.unit.clusters.kubernetes.api.faults import EventFault, FaultPlan, PerturbedApi, WriteFault
 
 POLICY = Policy(
     reclaim=Reclaim.PLANNER,

@@ -19,7 +19,7 @@ from tests.cluster.stand_ins import NodeShape
 from tests.cluster.trainingjobs import GROUP
 from tests.cluster.waiting import BUDGET_S
 from tests.cluster.workloads import installed, job_of, wait_class
-from tests.unit.planner_setups import job
+from tests.unit.planner.setups import job
 
 SURPLUS = [f"edl-surplus-{grade}" for grade in range(1, 9)]
 CLASSES = {"edl-core": 0, "edl-surplus": 1, "edl-surplus-1": 1, "edl-surplus-8": 8, "research": 0}

@@ -20,7 +20,7 @@ from tests.perturb.tending import tend
 from tests.perturb.witness import Witness, WitnessedApi
 from tests.perturb.world import World
 from tests.unit import virtual_time
-from tests.unit.kube_faults import FaultPlan, PerturbedApi
+from tests.unit.clusters.kubernetes.api.faults import FaultPlan, PerturbedApi
 from tests.unit.virtual_time import now
 
 EPOCH_S = 1_800_000_000.0

@@ -6,7 +6,7 @@ from itertools import product
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
 from tests.perturb.life import Lived, Moment, Trial
 from tests.perturb.story import DAY
-from tests.unit.kube_faults import EventFault, FaultPlan, WriteFault
+from tests.unit.clusters.kubernetes.api.faults import EventFault, FaultPlan, WriteFault
 
 AWAY_S = 60.0
 STALE_S = 20.0

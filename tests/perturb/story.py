@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE
 from autoscaler.domain import Policy, Reclaim
-from tests.unit.kube_objects import raw_job, template
-from tests.unit.kube_stand_ins import CONTROLLER, add_job
+from tests.unit.clusters.kubernetes.objects import raw_job, template
+from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, add_job
 
 NAMESPACE = "team-a"
 NODES = ("n1", "n2", "n3", "n4")

@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, T
 from autoscaler.clusters.kubernetes.api.memory import collect
 from autoscaler.clusters.kubernetes.reading.nodes import read_node
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
-from tests.unit.kube_stand_ins import CONTROLLER, HASH, RestOfTheCluster, observe
+from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, HASH, RestOfTheCluster, observe
 from tests.unit.virtual_time import now
 
 TICK_S = 0.25

@@ -27,7 +27,7 @@ from autoscaler.domain import (
     Workload,
 )
 from tests.property.planner_cases import NO_GATES
-from tests.unit.memory_cluster import MemoryCluster
+from tests.unit.clusters.memory_cluster import MemoryCluster
 
 SPOT = Taint(key="spot")
 FAST = ("disk", "fast")

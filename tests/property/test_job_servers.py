@@ -21,7 +21,7 @@ from master.job.domain import (
     ReclaimWindowEnded,
     StreamBroken,
 )
-from tests.unit.job_driver import SPEC, key, run_servers, serving
+from tests.unit.master.job.driver import SPEC, key, run_servers, serving
 
 NAMES = st.sampled_from(["t0", "t1"])
 WHICH = st.sampled_from([0, 1])

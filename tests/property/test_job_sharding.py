@@ -10,7 +10,7 @@ from master import job
 from master.api.messages import Ack, Acquire, Ended, Failed, Granted, Leave, Progress, Return, Wait
 from master.api.positions import PositionSet, union
 from master.job.domain import CommitDue, Instant, JobConfig, LeaseExpired, ReclaimWindowEnded, StreamBroken
-from tests.unit.job_driver import SPEC, Driver, key
+from tests.unit.master.job.driver import SPEC, Driver, key
 
 NAMES = st.sampled_from(["t0", "t1", "t2"])
 CONFIG = JobConfig(servers=0, high_water_batches=2, quarantine_after=2, backoff_limit=1_000)

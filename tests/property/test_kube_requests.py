@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod
 from autoscaler.clusters.kubernetes.reading.requests import pod_request
 from autoscaler.clusters.kubernetes.reading.shapes import shape_of_template
 from autoscaler.domain import Resources, Role, Tier
-from tests.unit.kube_objects import SETTINGS, UID, as_stored, merge, raw_job, seat
+from tests.unit.clusters.kubernetes.objects import SETTINGS, UID, as_stored, merge, raw_job, seat
 
 NAMES = ("cpu", "memory", "nvidia.com/gpu", "example.com/fpga", "ephemeral-storage")
 WRITTEN = {"cpu": "m", "memory": "Mi", "ephemeral-storage": "Mi"}

@@ -10,8 +10,8 @@ from autoscaler.domain import Role
 from experiments.bounds import Item, Worth, best_whole, fill, upper_bound
 from tests.property.planner_cases import NO_GATES, Driver
 from tests.property.planner_draws import DEVICES, clusters, jobs, open_policies, stories
-from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import job, node
+from tests.unit.clusters.memory_cluster import MemoryCluster
+from tests.unit.planner.setups import job, node
 
 PLENTY = 1_000  # tickets
 ROUNDING = 1e-6  # the linear solver's, in units of worth

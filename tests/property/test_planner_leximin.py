@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.planner_cases import NO_GATES, Driver
-from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import job, node
+from tests.unit.clusters.memory_cluster import MemoryCluster
+from tests.unit.planner.setups import job, node
 
 claims = st.lists(
     st.tuples(st.integers(1, 3), st.integers(0, 5), st.sampled_from([100, 200, 300])), min_size=1, max_size=4

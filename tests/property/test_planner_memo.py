@@ -12,8 +12,8 @@ from autoscaler.planner.snapshot import Snapshot
 from tests.property.planner_cases import Driver, happen, web
 from tests.property.planner_draws import clusters, gated_policies, jobs, numbers, open_policies, shapes, stories
 from tests.property.snapshot_twins import check_alike
-from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import CALM, job, node
+from tests.unit.clusters.memory_cluster import MemoryCluster
+from tests.unit.planner.setups import CALM, job, node
 
 ODD = ("cordon", "drain", "edit", "gone", "kill", "label", "leave", "licence", "node", "over", "stay", "unready")
 

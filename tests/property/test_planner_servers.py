@@ -10,8 +10,8 @@ from autoscaler.domain import Capabilities, Cause, CreatePod, DeletePod, PodPhas
 from autoscaler.planner.moving import AT_ONCE
 from tests.property.planner_cases import NO_GATES, Driver, happen
 from tests.property.planner_draws import clusters, numbers, open_policies, policies, stories
-from tests.unit.memory_cluster import MemoryCluster
-from tests.unit.planner_setups import job, node, shape
+from tests.unit.clusters.memory_cluster import MemoryCluster
+from tests.unit.planner.setups import job, node, shape
 
 OWNERS_WISH = {Cause.EDIT, Cause.LOST_NODE, Cause.PREEMPTION}
 

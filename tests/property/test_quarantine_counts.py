@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from master.api.positions import PositionSet
 from master.job.domain import Instant
 from master.job.quarantine import FailureNote, Failures, acquit, count_failure
-from tests.unit.job_driver import key
+from tests.unit.master.job.driver import key
 
 AXIS = range(8)
 some = st.frozensets(st.sampled_from(AXIS), max_size=5)

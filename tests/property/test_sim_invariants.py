@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autoscaler.clusters.simulated import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, Deployment, Hpa, Physics, SimulatedCluster
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, Reclaim, Role, Tier
 from autoscaler.errors import InvalidSpecError
-from tests.unit.sim_setups import job, node, shape
+from tests.unit.clusters.simulated.small_worlds import job, node, shape
 
 NODES = tuple(f"n{number}" for number in range(5))
 OWN_ROLES = (Role.TRAINER, Role.SERVER, Role.MASTER)

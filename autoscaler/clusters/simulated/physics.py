@@ -45,7 +45,7 @@ class Physics:
     scheduling_s: float = 0.02
     """One decision of the scheduler with its binding, one pod after the other.  On kube-scheduler 1.36 a pod was bound
     0.02 to 0.03 s after its creation, its default of 50 requests/s to the API says the same, and with it measured
-    rises of the web come nearest (tests/unit/test_sim_against_kwok.py)."""
+    rises of the web come nearest (tests/unit/clusters/simulated/test_against_kwok.py)."""
 
     start: Spread = Spread(low_s=1.0, high_s=3.0)
     """From binding to Ready, images on the node.  2017: 100 pods ran 5.5 s (4 to 9) after they were asked for, of which

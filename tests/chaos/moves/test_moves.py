@@ -1,4 +1,4 @@
-"""A few resizes, and everybody killed and paused once while a move stands at a step: a part of `make chaos-moves`."""
+"""A few resizes, and everybody killed and paused while a move stands at a step (M1, M9): part of `make chaos-moves`."""
 
 import random
 import time

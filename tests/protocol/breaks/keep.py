@@ -3,7 +3,8 @@
 Not here, because each server looks for itself (`restoring`): a master that names too much, or by too old a table.  Not
 found, because something else stands in front: acks that outlive a KEEP (a cut forgets what it does not see), marks
 that are not read before the first grant (a cut finishes a SKIP that was half done).  A server that keeps what is of an
-earlier lineage than the order says needs a larger job than was explored; `test_restore_keeping` has that.
+earlier lineage than the order says needs a larger job than was explored; that is in
+`unit/trainer_sdk/pserver/test_restore_keeping`.
 """
 
 from __future__ import annotations

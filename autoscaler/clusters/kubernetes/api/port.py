@@ -2,8 +2,8 @@
 
 Nothing is decided here and nothing is read out of an object: `reading` understands, `building` makes.  Every call has
 a deadline and ends in an answer or in an error of `errors`; no call is tried again behind the caller's back unless
-trying twice is the same as trying once (reads).  The contract suite is `tests/unit/kube_api_contract`; the adapters
-are `client` and `memory`.
+trying twice is the same as trying once (reads).  The contract suite is `tests/unit/clusters/kubernetes/api/contract`;
+the adapters are `client` and `memory`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The objects of an API server in memory, and what happens to them: made, changed, told to go, gone.
 
 Versions, conflicts, preconditions, graceful deletion, finalizers and garbage collection are those of a real server
-(`tests/unit/kube_api_contract` runs on both).  Nothing happens by itself: what kubelets, the scheduler and the
-controller manager do is called by name (`bind`, `finish`, `collecting.collect`), so that a test decides when.
+(`tests/unit/clusters/kubernetes/api/contract` runs on both).  Nothing happens by itself: what kubelets, the scheduler
+and the controller manager do is called by name (`bind`, `finish`, `collecting.collect`), so that a test decides when.
 
 `door` is the `Api`; who reads and merges what stands in `rules` and `ownership`, the watches in `history`.
 """

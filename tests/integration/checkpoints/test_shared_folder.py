@@ -1,0 +1,48 @@
+"""Two jobs with a store each are given one checkpoint folder that nobody has claimed (M11, ADR 0188)."""
+
+import asyncio
+
+import pytest
+
+from master.api.identities import DatasetSpec
+from master.api.resuming import look_into, overtaken_by
+from master.api.storage import LocalStorage
+from tests.integration.master.test_faults import until_committed
+from tests.integration.master_stage import MasterProcess, Sharder, ask_status, leads, running, until
+
+DATASET = DatasetSpec(name="digits", size=20000, epochs=2, batch_size=10)
+EVERY_S = {"EDL_CHECKPOINT_EVERY_S": "0.2"}
+
+
+@pytest.mark.chaos
+async def test_a_second_job_in_the_folder_of_a_first_one_is_told_and_costs_it_nothing(tmp_path):
+    """A copied definition: both went on in one history, and each deleted what the other had committed."""
+    first = MasterProcess(tmp_path, EDL_NAME="first", EDL_HISTORY="job-1", **EVERY_S)
+    second = MasterProcess(tmp_path, EDL_NAME="second", EDL_HISTORY="job-2", **EVERY_S)
+    folder = tmp_path / "checkpoints"
+    async with running(first):
+        work = [asyncio.create_task(Sharder(DATASET, pause_s=0.02).run(first.address))]
+        await until_committed(first, more_than=200)
+        async with running(second):
+            work.append(asyncio.create_task(Sharder(DATASET, pause_s=0.02).run(second.address)))
+
+            async def is_told():
+                if not await leads(second):
+                    return False
+                return "two jobs write into" in (await ask_status(second.address)).checkpoint_problem
+
+            await until(is_told)
+            before = (await ask_status(first.address)).positions.committed
+            await until_committed(first, more_than=before + 200)
+            for path in folder.glob("manifest-000002-*.json"):
+                assert '"history": "job-2"' in path.read_text()
+        status = await ask_status(first.address)
+        assert not status.checkpoint_problem
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
+    contents = look_into(LocalStorage(folder))
+    head = contents.manifests[contents.head]  # the last that the first one committed, or has left behind as it ended
+    assert head.history == "job-1"
+    assert len(head.data) >= status.positions.committed
+    assert not overtaken_by(head, contents.manifests, contents.retired)

@@ -1,0 +1,79 @@
+"""A trainer with a model of its own, killed and drained: model and data position stay together (rules 33 to 35)."""
+
+import random
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autoscaler.domain import Role
+from autoscaler.jobs.life import Ending
+from tests.chaos.faults import is_dead
+from tests.chaos.heads import HeadWatch
+from tests.chaos.ledger import Head, numbers
+from tests.chaos.stage import JobShape, chaos_stage
+from tests.integration.faults_stage import BUDGET_S, JOB, begin, trained, until
+from trainer_sdk.order import RecordOrder
+from trainer_sdk.own_model import read_model
+
+PROGRAM = Path(__file__).resolve().parents[2] / "programs" / "chaos_own_model.py"
+SHAPE = JobShape(
+    trainers=1,
+    most_trainers=1,
+    servers=0,
+    checkpoint_every_s=0.5,
+    leader_ttl_s=5,
+    reconnect_s=5.0,
+    program=(sys.executable, str(PROGRAM), "--epochs=40"),
+)
+FAULTS = ("trainer", "drain", "master", "trainer", "both")
+
+
+def read_counts(storage, manifest, seen_at_s):
+    return Head(manifest=manifest, tables=read_model(storage, manifest.files[0]), seen_at_s=seen_at_s)
+
+
+def counts_of(manifest):
+    """How often each record is in the data state."""
+    order, counts = RecordOrder(manifest.dataset), np.zeros(manifest.dataset.size, dtype=np.int64)
+    for position in numbers(manifest.data):
+        counts[order.records(manifest.data.of(int(position)))] += 1
+    return counts
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(400)
+async def test_every_checkpoint_has_exactly_what_it_says(tmp_path):
+    """Killed between and within steps and commits: each head's counts are those of its data state (M1)."""
+    rng = random.Random(5)
+    async with chaos_stage(tmp_path, members=1) as stage:
+        await begin(stage, SHAPE)
+        watch = HeadWatch(stage.checkpoint_uri(JOB), read=read_counts)
+        async with watch.following():
+            for fault in FAULTS:
+                both = lambda: [pod for role in (Role.TRAINER, Role.MASTER) for pod in stage.pods(JOB, role)]  # noqa: E731
+                await until(lambda both=both: len(both()) == 2, "both have a process")
+                trainer, master = both()
+                if fault == "drain":
+                    stage.run.cluster.leave(trainer.name, why="drained by a test")
+                if fault in {"trainer", "both"}:
+                    assert stage.run.cluster.kill(trainer.name, signal.SIGKILL)
+                if fault in {"master", "both"}:
+                    assert stage.run.cluster.kill(master.name, signal.SIGKILL)
+                gone = master if fault == "master" else trainer
+                await until(lambda gone=gone: is_dead(gone.pid), f"{fault} is gone")
+                low = await stage.answer(JOB, BUDGET_S)
+                more = trained(low) + rng.randint(8, 60)
+                await stage.wait_for(JOB, lambda s, more=more: trained(s) > more, "it goes on", BUDGET_S)
+                assert not stage.has_ended(JOB), f"no fault after {fault} landed in training"
+            await until(lambda: len(watch.heads) > len(FAULTS), "it is committed all along, not only at the end")
+            stage.hurry(JOB)
+            await stage.wait_end(JOB, BUDGET_S)
+        assert stage.record(JOB).life.ending is Ending.COMPLETED, stage.record(JOB).life.message
+    for head in watch.heads:
+        assert np.array_equal(head.tables["counts"], counts_of(head.manifest)), head.manifest.id
+    last = watch.heads[-1]
+    assert last.manifest.is_complete
+    assert set(last.tables["counts"]) == {last.manifest.dataset.epochs}

@@ -1,0 +1,102 @@
+"""A small cluster in memory with a job on it, and the command line's door to it."""
+
+import asyncio
+from contextlib import contextmanager
+
+from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
+from autoscaler.cli.kubernetes.object_reader import ObjectReader
+from autoscaler.clusters.kubernetes.api import kinds
+from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
+from autoscaler.clusters.kubernetes.api.port import Subresource
+from autoscaler.clusters.kubernetes.building.pods import build_pod
+from autoscaler.clusters.kubernetes.reading.jobs import read_job
+from autoscaler.domain import Role
+from tests.unit.clusters.kubernetes.objects import SETTINGS, condition, raw_job, raw_pod, seat
+
+NAMESPACE = "team-a"
+STATUS = {
+    "observedGeneration": 1,
+    "reason": "NodeFit",
+    "share": "0.250",
+    "conditions": [
+        {"type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "x"},
+        {"type": "Scaled", "status": "False", "reason": "NodeFit", "message": "n1 is full", "lastTransitionTime": "x"},
+    ],
+    "trainers": {"ready": 2, "target": 3, "min": 2, "max": 8, "core": 2, "surplus": 0, "names": []},
+    "master": {"ready": 1, "leader": "digits-master-b"},
+    "progress": {
+        "epoch": 1,
+        "epochs": 3,
+        "samplesCommitted": 1500,
+        "samplesTotal": 6000,
+        "percent": "25.0%",
+        "lastCheckpointTime": "2026-01-02T03:04:05Z",
+    },
+    "resizes": [
+        {"time": "2026-01-02T03:04:05Z", "from": 2, "to": 3, "cause": "growth", "by": "edl", "message": "room"}
+    ],
+    "startTime": "2026-01-02T03:04:05Z",
+}
+
+
+def status(*conditions, **fields):
+    told = [{"reason": "Because", "message": "so", "lastTransitionTime": "x", **one} for one in conditions]
+    return {**STATUS, **fields, "conditions": told or STATUS["conditions"]}
+
+
+def node(name="n1", **meta):
+    offered = {"cpu": "8", "memory": "32Gi", "pods": "110"}
+    return {
+        "metadata": {"name": name, **meta},
+        "status": {"allocatable": offered, "conditions": [condition("Ready", "True")]},
+    }
+
+
+class Stage:
+    """The server, and what stands on it."""
+
+    def __init__(self, runner):
+        self.server = MemoryServer(now=lambda: 1767323045.0, namespaces=("default", NAMESPACE, "edl-system"))
+        self.api = MemoryApi(self.server)
+        self._runner = runner
+        self.make(kinds.PRIORITY_CLASSES, {"metadata": {"name": "edl-core"}, "value": 0})
+
+    def make(self, kind, body):
+        told = body.get("status")
+        metadata = {k: v for k, v in body["metadata"].items() if k not in {"uid", "resourceVersion", "generation"}}
+        made = self._runner.run(self.api.create(kind, {**body, "metadata": metadata}))
+        if told and kind in {kinds.PODS, kinds.TRAINING_JOBS, kinds.NODES}:
+            name, namespace = metadata["name"], metadata.get("namespace")
+            change = {"status": told}
+            made = self._runner.run(
+                self.api.patch(kind, name, change, namespace=namespace, subresource=Subresource.STATUS)
+            )
+        return made
+
+    def make_job(self, name="digits", told=STATUS, **spec):
+        return self.make(kinds.TRAINING_JOBS, {**raw_job(name, **spec), "status": told})
+
+    def make_trainers(self, job, count, node="n1"):
+        self.make_pods(job, Role.TRAINER, count, node)
+
+    def make_pods(self, job, role, count, node="n1"):
+        for ordinal in range(count):
+            body = build_pod(read_job(job), seat(role, ordinal=ordinal, node=node), SETTINGS, is_gated=False)
+            body["spec"]["nodeName"] = node
+            ready = {"phase": "Running", "conditions": [condition("Ready", "True")]}
+            self.make(kinds.PODS, {**body, "status": ready})
+
+    def get(self, kind, name, namespace=NAMESPACE):
+        return self._runner.run(self.api.get(kind, name, namespace=namespace))
+
+
+@contextmanager
+def stage(*, is_everywhere=False, wrap=lambda api: api):
+    """The stage and the place that `edl` would open on it."""
+    with asyncio.Runner() as runner:
+        made = Stage(runner)
+        asking = ObjectReader(api=wrap(made.api), namespace=NAMESPACE, is_everywhere=is_everywhere)
+        yield made, ClusterPlace(runner, asking, title="context test")
+
+
+__all__ = ["NAMESPACE", "STATUS", "Stage", "node", "raw_pod", "stage", "status"]

@@ -1,0 +1,234 @@
+"""What `edl why`, `plan` and `what-if` see of a cluster: the operator's reading of one listing of each kind."""
+
+import asyncio
+
+import pytest
+
+from autoscaler.cli.exit_codes import CommandError, Exit
+from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
+from autoscaler.cli.kubernetes.cluster_snapshot import PLANNER_ROLE, find_policy, read_cluster_snapshot
+from autoscaler.cli.kubernetes.describe_job import waiting_share_of
+from autoscaler.cli.output.planner_report import why_content, why_lines
+from autoscaler.clusters.kubernetes.api import kinds
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, Refusal
+from autoscaler.domain import JobState, PodPhase, Reclaim, Role
+from autoscaler.planner import plan
+from autoscaler.planner.counterfactual import Moment, explain
+from autoscaler.snapshots import format_document, parse_document, to_document
+from tests.unit.cli.kube_place import NAMESPACE, STATUS, node, raw_pod, stage, status
+
+NOW_S = 1767323045.0 + 90.0
+
+JOB_FILE = """
+apiVersion: edl.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: more}
+spec:
+  priorityClassName: CLASS
+  trainer:
+    minReplicas: 3
+    maxReplicas: 4
+    template:
+      spec:
+        nodeSelector: {zone: a}
+        containers: [{name: t, image: i, resources: {requests: {cpu: 1, memory: 64Mi}}}]
+  checkpoint: {uri: "file:///shared/more"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  template: {spec: {containers: [{name: w, resources: {requests: {cpu: 2, memory: 64Mi}}}]}}
+"""
+
+
+class Refusing:
+    """An API whose listings of some kinds end in an error."""
+
+    def __init__(self, api, errors):
+        self._api = api
+        self._errors = errors
+
+    def __getattr__(self, name):
+        return getattr(self._api, name)
+
+    async def list(self, kind, *scope):
+        if kind in self._errors:
+            raise self._errors[kind]
+        return await self._api.list(kind, *scope)
+
+
+def forbidden(kind):
+    return {kind: ForbiddenError(f"list {kind.plural}: forbidden", Refusal.RBAC)}
+
+
+def policy_map(written, namespace="edl-system"):
+    labels = {"app.kubernetes.io/part-of": "edl"}
+    return {
+        "metadata": {"name": "edl-policy", "namespace": namespace, "labels": labels},
+        "data": {"policy.yaml": written},
+    }
+
+
+def test_the_view_holds_what_stands_and_plans_as_the_operator_would():
+    """Jobs and pods under NAMESPACE/NAME, other people's pods, nodes; and the file of it answers the same."""
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        made.make_trainers(made.make_job(), 2)
+        made.make(kinds.PODS, raw_pod("web-1", node="n1"))
+        found = place.snapshot()
+    pods = {pod.name: (pod.job, pod.phase) for pod in found.view.pods}
+    assert pods["team-a/digits-trainer-1"] == ("team-a/digits", PodPhase.READY)
+    assert pods["team-a/web-1"][0] is None
+    assert [job.name for job in found.view.jobs] == ["team-a/digits"]
+    assert found.view.is_synced
+    (decision,) = plan(found.view, found.policy, found.now_s).decisions
+    assert decision.now == 2
+    again = parse_document(format_document(to_document(found)))
+    assert plan(again.view, again.policy, again.now_s) == plan(found.view, found.policy, found.now_s)
+
+
+@pytest.mark.parametrize(
+    ("told", "spec", "state"),
+    [
+        (None, {}, JobState.ACTIVE),
+        (status(), {}, JobState.ACTIVE),
+        (status({"type": "Completed", "status": "True"}), {}, JobState.OVER),
+        (status({"type": "Failed", "status": "False"}), {}, JobState.ACTIVE),
+        (status(), {"runPolicy": {"suspend": True}}, JobState.SUSPENDED),
+    ],
+)
+def test_a_jobs_life_is_read_from_its_status(told, spec, state):
+    """As an operator reads it that has just begun to lead."""
+    with stage() as (made, place):
+        made.make_job(told=told, **spec)
+        (job,) = place.snapshot().view.jobs
+    assert job.state is state
+
+
+def test_the_age_of_the_checkpoint_is_told():
+    """It decides whose trainers are cheap to take."""
+    with stage() as (made, _), asyncio.Runner() as runner:
+        made.make_job()
+        taken = runner.run(read_cluster_snapshot(made.api, title="here", now_s=NOW_S))
+    (job,) = taken.snapshot.view.jobs
+    assert job.checkpoint_age_s == 90.0
+
+
+@pytest.mark.parametrize(
+    ("maps", "reclaim", "said"),
+    [
+        ([], Reclaim.SCHEDULER, "the default policy is used: no ConfigMap"),
+        ([policy_map("reclaim: planner")], Reclaim.PLANNER, "is that of ConfigMap edl-system/edl-policy"),
+        ([policy_map("reclaim: perhaps")], Reclaim.SCHEDULER, "policy.reclaim: is 'perhaps'"),
+        ([policy_map("[")], Reclaim.SCHEDULER, "is no YAML"),
+    ],
+)
+def test_the_policy_is_the_operators_where_it_can_be_read(maps, reclaim, said):
+    """And it is said whose it is."""
+    with stage() as (made, _), asyncio.Runner() as runner:
+        for one in maps:
+            made.make(kinds.CONFIG_MAPS, one)
+        policy, told = runner.run(find_policy(made.api))
+    assert policy.reclaim is reclaim
+    assert said in told
+
+
+def test_what_the_user_may_not_see_is_said(capsys):
+    """Quotas may be left out; without the pods of all there is no room to speak of."""
+    with stage(wrap=lambda api: Refusing(api, forbidden(kinds.RESOURCE_QUOTAS))) as (made, place):
+        made.make_job()
+        assert place.snapshot().view.is_synced
+    assert "resourcequotas may not be seen and are left out" in capsys.readouterr().err
+    with stage(wrap=lambda api: Refusing(api, forbidden(kinds.PODS) | forbidden(kinds.NODES))) as (_, place):
+        with pytest.raises(CommandError, match=f"list pods: .*list nodes: .*administrator.*{PLANNER_ROLE}") as caught:
+            place.snapshot()
+        assert caught.value.code is Exit.REFUSED
+
+
+def test_what_a_limit_range_forbids_is_said(capsys):
+    """And planned so: the job grows by nothing."""
+    least = {"type": "Container", "min": {"cpu": "64"}}
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        made.make_trainers(made.make_job(), 2)
+        made.make(kinds.LIMIT_RANGES, {"metadata": {"name": "r", "namespace": NAMESPACE}, "spec": {"limits": [least]}})
+        found = place.snapshot()
+    assert "tj/team-a/digits gets no pods: spec.master.template.spec.containers[0]" in capsys.readouterr().err
+    (decided,) = plan(found.view, found.policy, found.now_s).decisions
+    assert decided.target == decided.now
+
+
+def test_the_policy_is_read_where_it_usually_stands_by_who_may_list_nothing():
+    with stage(wrap=lambda api: Refusing(api, forbidden(kinds.CONFIG_MAPS))) as (made, place):
+        made.make(kinds.CONFIG_MAPS, policy_map("reclaim: planner"))
+        assert place.snapshot().policy.reclaim is Reclaim.PLANNER
+
+
+def test_a_cluster_without_the_definition_is_told_apart():
+    """From one without jobs."""
+    errors = {kinds.TRAINING_JOBS: NotFoundError("list trainingjobs: 404 page not found")}
+    with stage(wrap=lambda api: Refusing(api, errors)) as (_, place):
+        for ask in (place.snapshot, lambda: place.get("tj", ""), lambda: list(place.watch("tj", ""))):
+            with pytest.raises(CommandError) as caught:
+                ask()
+            assert (caught.value.code, caught.value.message) == (Exit.NOT_FOUND, NO_DEFINITION)
+
+
+def test_a_file_is_submitted_as_the_operator_would_read_it(tmp_path):
+    """With the namespace, the cluster's classes, and the scheduling rules of its pods."""
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB_FILE.replace("CLASS", "edl-core"))
+    with stage() as (_, place):
+        moment = place.snapshot()
+        found = place.read_submission(file, moment.now_s)
+        file.write_text(JOB_FILE.replace("CLASS", "edl-cor"))
+        with pytest.raises(CommandError, match="no class edl-cor; the cluster has edl-core"):
+            place.read_submission(file, moment.now_s)
+    (job,), (web,) = found.jobs, found.workloads
+    assert (job.name, job.submitted_at_s, web.name) == (f"{NAMESPACE}/more", moment.now_s, f"{NAMESPACE}/web")
+    assert web.desired_replicas == 3
+    assert job.trainer.shape.node_selector == {("zone", "a")}
+
+
+def test_why_tells_that_servers_are_the_bottleneck():
+    """From what the operator measured last, by the same model as on one machine."""
+    told = status(progress={**STATUS["progress"], "waitingPercent": 50})
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        raw = made.make_job(told=told, server={"minReplicas": 2, "maxReplicas": 2})
+        made.make_pods(raw, Role.TRAINER, 2)
+        made.make_pods(raw, Role.SERVER, 2)
+        found = place.snapshot()
+    (job,) = found.view.jobs
+    explanation = explain(Moment(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
+    hint = "trainers wait for servers 50% of their time; 4 in place of 2: at most +33% (maxReplicas is 2)"
+    assert f"Servers: {hint}" in why_lines(explanation, 2, job)
+    assert why_content(explanation, job)["servers_hint"] == hint
+    measured = why_lines(explanation, 2, job, is_ratio_measured=True)
+    assert "and 2 parameter servers (always 2)" in measured, "no ratio decides it"
+
+
+def test_why_tells_that_the_ratio_is_measured():
+    """With `trainersPerServer: auto`: the ratio in force, and what it goes by."""
+    servers = {"maxReplicas": 4, "trainersPerServer": "auto"}
+    with stage() as (made, place):
+        made.make(kinds.NODES, node())
+        raw = made.make_job(told=status(servers={"trainersPerServer": 2}), server=servers)
+        made.make_pods(raw, Role.TRAINER, 1)
+        made.make_pods(raw, Role.SERVER, 1)
+        found, aside = place.snapshot(), place.job_facts("digits")
+    (job,) = found.view.jobs
+    explanation = explain(Moment(view=found.view, policy=found.policy, now_s=found.now_s), job.name)
+    trainers, told, *_ = why_lines(explanation, 2, job, is_ratio_measured=aside.is_ratio_measured)
+    assert trainers.startswith(f"tj/{job.name} has 1 trainer")
+    assert "1 trainers" not in trainers
+    assert "1 to 4 allowed, one for every 2 trainers, as measured by how long they wait" in told
+
+
+def test_a_share_of_time_that_cannot_be_is_none():
+    """The status is anybody's to read; only what it says decides nothing by itself."""
+    assert waiting_share_of({"status": {"progress": {"waitingPercent": 1000}}}) == 1.0
+    assert waiting_share_of({"status": {"progress": {"waitingPercent": "much"}}}) == 0.0
+    assert waiting_share_of({}) == 0.0

@@ -1,0 +1,72 @@
+"""`edl data verify` reads every byte and says what is whole: in words, as JSON and by its exit code (M11)."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from autoscaler.cli.commands.data import ProgressPrinter, data
+from autoscaler.cli.exit_codes import CommandError
+
+KEPT = Path(__file__).parents[2] / "kept"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return shutil.copytree(KEPT / "v1", tmp_path / "checkpoints")
+
+
+def verify(*words):
+    done = CliRunner().invoke(data, ["verify", *map(str, words)], standalone_mode=False)
+    if isinstance(done.exception, CommandError):
+        return done.exception.code, done.output + str(done.exception)
+    assert done.exception is None
+    return 0, done.output
+
+
+def test_a_whole_folder_is_told_with_what_it_holds(folder):
+    """Exit code 0."""
+    code, said = verify(folder)
+    assert code == 0
+    assert "whole        000002-0000000007-000003 (step 5, 80 of 200 samples" in said
+    assert "<- HEAD" in said
+    code, said = verify(folder, "--json")
+    found = json.loads(said)
+    assert (code, found["is_whole"], found["checkpoints"][0]["is_head"]) == (0, True, True)
+
+
+def test_one_bit_is_found_and_named(folder):
+    """Exit code 1, and the file."""
+    (name,) = folder.glob("cut-*")
+    content = bytearray(name.read_bytes())
+    content[100] ^= 1
+    name.write_bytes(content)
+    code, said = verify(folder)
+    assert code == 1
+    assert "NOT WHOLE" in said
+    assert f"{name.name}: has another digest" in said
+    code, said = verify(folder, "--json")
+    assert code == 1
+    assert name.name in said
+
+
+def test_data_files_without_a_manifest_are_no_empty_folder(folder):
+    """Exit code 1; an empty folder has 3."""
+    (folder / "HEAD").unlink()
+    next(folder.glob("manifest-*")).unlink()
+    code, said = verify(folder)
+    assert (code, "unnamed      1 data files" in said) == (1, True)
+    next(folder.glob("cut-*")).unlink()
+    assert verify(folder)[0] == 3
+
+
+def test_long_reading_is_told_on_its_way():
+    """Every two seconds, and nothing of what takes less."""
+    out, clock = io.StringIO(), iter([0.0, 1.9, 2.0, 3.0])
+    progress = ProgressPrinter(out, clock=lambda: next(clock))
+    for read in (10, 25, 30):
+        progress.report(read, 100)
+    assert out.getvalue() == "read 25 of 100 bytes (25 %)\n"

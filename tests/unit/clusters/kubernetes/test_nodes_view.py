@@ -1,0 +1,44 @@
+"""A young node is looked at in every view, since room is kept on it for a while, and read when it changes."""
+
+from autoscaler.clusters.kubernetes.api.kinds import DAEMON_SETS, NODES
+from autoscaler.clusters.kubernetes.api.port import EventType, Listing, WatchEvent
+from autoscaler.clusters.kubernetes.reading.nodes import ARRIVAL_S
+from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.views.nodes import Nodes
+from autoscaler.job_errors import JobErrors
+from tests.unit.clusters.kubernetes.objects import CREATED, CREATED_S, template
+
+AGENT = {"metadata": {"name": "agent", "namespace": "kube-system", "resourceVersion": "3"}, "spec": {}}
+
+
+def node(version, **spec):
+    return {
+        "metadata": {"name": "n1", "creationTimestamp": CREATED, "resourceVersion": str(version)},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": "4", "memory": "8Gi", "pods": "20"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def test_room_is_kept_while_it_is_young_and_edits_are_seen():
+    store = Store(JobErrors(lambda: 0.0))
+    nodes = Nodes(store, offset_s=0.0)
+    agent = AGENT | {"spec": {"template": template(cpu="1")}}
+    store.take_listing(DAEMON_SETS, Listing(items=(agent,), resource_version="4"), asked_at_s=0.0)
+    store.take_listing(NODES, Listing(items=(node(4),), resource_version="4"), asked_at_s=0.0)
+
+    def look(after_s):
+        return nodes.read(store.take_changes(), CREATED_S + after_s).found
+
+    [young] = look(1.0)
+    assert young.allocatable.cpu_milli == 3_000
+    assert look(2.0) == []
+    edited = WatchEvent(type=EventType.MODIFIED, object=node(5, unschedulable=True))
+    store.take_event(NODES, edited, at_s=0.0)
+    [cordoned] = look(3.0)
+    assert (cordoned.is_cordoned, cordoned.allocatable.cpu_milli) == (True, 3_000)
+    [grown_up] = look(ARRIVAL_S)
+    assert (grown_up.is_cordoned, grown_up.allocatable.cpu_milli) == (True, 4_000)
+    assert look(ARRIVAL_S + 1.0) == []

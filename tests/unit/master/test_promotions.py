@@ -1,0 +1,84 @@
+"""A promotion is told in the master's log and counted, once, with what only the shell knows: how long it took."""
+
+import logging
+
+import pytest
+
+from master.api.storage import LocalStorage
+from master.folder import CheckpointFolder
+from master.job.domain import SECOND, Instant, Persisted, ReconnectWindowEnded, StreamBroken
+from master.metrics import Counts
+from master.promotions import MOST_BROKEN, Promotions
+from master.runtime import TermRuntime
+from master.store.memory import MemoryCluster, MemoryStore
+from tests.unit.master.job.driver import key
+from tests.unit.master.job.pairs import paired
+
+
+@pytest.fixture
+def lost():
+    """A master of two servers, one of which is lost; the change of the table is on its way to the store."""
+    driver, servers = paired()
+    broken = StreamBroken(member=servers[0].key)
+    before = driver.state
+    driver.feed(broken)
+    driver.writes_go_through = False
+    driver.now = Instant(driver.now + SECOND // 2)
+    driver.fire(ReconnectWindowEnded)
+    return before, broken, driver
+
+
+def test_who_is_lost_who_goes_on_and_how_soon(lost, caplog):
+    before, broken, driver = lost
+    counts = Counts()
+    told = Promotions(counts)
+    write = driver.state.moves.writing
+    with caplog.at_level(logging.INFO, logger="master"):
+        told.watch(before, broken, Instant(0))
+        told.watch(driver.state, Persisted(write=write), Instant(612 * SECOND // 1000))
+        driver.let_go()
+        told.watch(driver.state, Persisted(write=write), Instant(SECOND))  # an answer that comes twice
+    assert caplog.messages == [
+        "s0 is lost: 2 buckets go on on s1, which had second copies, 612 ms after its stream broke"
+    ]
+    assert counts.taken_over == 2
+
+
+def test_one_that_stood_still_has_no_time_to_tell(lost, caplog):
+    """Its stream stands."""
+    _, _, driver = lost
+    Promotions(Counts()).watch(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
+    assert caplog.messages == ["s0 is lost: 2 buckets go on on s1, which had second copies"]
+
+
+def test_few_broken_streams_are_remembered(lost, caplog):
+    """Trainers' are not servers', and whoever has gone long since is forgotten."""
+    before, broken, driver = lost
+    told = Promotions(Counts())
+    told.watch(before, broken, Instant(0))
+    for number in range(2 * MOST_BROKEN):
+        told.watch(before, StreamBroken(member=key(f"t{number}")), Instant(0))
+    told.watch(driver.state, Persisted(write=driver.state.moves.writing), Instant(SECOND))
+    assert "1000 ms after" in caplog.text
+
+
+async def test_a_term_shows_its_promotions_what_happens(lost, tmp_path, caplog):
+    """Each event with the state before it: it is counted when the change of the table is durable, not before."""
+    before, broken, driver = lost
+    cluster, counts = MemoryCluster(), Counts()
+    term = TermRuntime(
+        config=driver.config,
+        durable=driver.durable,
+        term=1,
+        store=MemoryStore(cluster, cluster.store("digits").keys),
+        folder=CheckpointFolder(LocalStorage(tmp_path)),
+        reign=None,
+        counts=counts,
+    )
+    term._state = before
+    term._handle(broken, Instant(0))
+    term._state = driver.state
+    assert counts.taken_over == 0
+    term._handle(Persisted(write=driver.state.moves.writing), Instant(SECOND))
+    assert counts.taken_over == 2
+    assert caplog.messages[-1].endswith("1000 ms after its stream broke")

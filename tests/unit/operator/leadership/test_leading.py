@@ -1,0 +1,321 @@
+"""One term of a leader, put together and moved by hand on an API server in memory: loop, lives, status, metrics."""
+
+import pytest
+
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.api.port import Subresource
+from autoscaler.clusters.kubernetes.gangs import refuse
+from autoscaler.clusters.kubernetes.views import NEVER_S
+from autoscaler.domain import JobState, Policy, Reclaim
+from autoscaler.job_errors import of_object
+from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics
+from tests.unit.clusters.kubernetes.objects import condition, raw_job, template
+from tests.unit.clusters.kubernetes.stand_ins import add_job
+from tests.unit.operator.bench import JOB
+from tests.unit.operator.term import Term
+
+
+async def test_a_job_starts_and_its_status_tells_it():
+    term = Term()
+    await term.step(12)
+    assert term.told("Admitted") == ("True", "Started")
+    assert term.told("Ready") == ("True", "AllReady")
+    assert term.told("Scaled") == ("True", "Max")
+    assert term.status()["trainers"]["ready"] == 4
+    assert term.status()["resizes"][-1]["from"] == 0
+    assert "Started" in term.reasons()
+    assert 'edl_job_trainers{job="digits",namespace="team-a",what="ready"} 4.0' in term.metrics.render().decode()
+
+
+async def test_a_mistake_in_a_template_is_told_once_by_condition_and_event():
+    """With the field and the right name; and again when it is another mistake (ADR 0161)."""
+    term = Term(job={"trainer": {"minReplicas": 2, "maxReplicas": 4, "template": template(spec={"nodeSelectr": {}})}})
+    await term.step(5)
+    words = "spec.trainer.template.spec.nodeSelectr: unknown field (did you mean nodeSelector?)"
+    assert term.told("Admitted") == ("False", "InvalidSpec")
+    assert [note for reason, note in term.notes() if reason == "InvalidSpec"] == [words]
+    assert term.server.all(PODS) == []
+    term.bench.edit(trainer={"minReplicas": 2, "maxReplicas": 4, "template": template(spec={"affinity": "here"})})
+    await term.step(5)
+    notes = [note for reason, note in term.notes() if reason == "InvalidSpec"]
+    assert len(notes) == 2
+    assert notes[1].startswith("spec.trainer.template.spec.affinity: is 'here'")
+
+
+async def test_what_stands_is_not_written_again():
+    term = Term()
+    await term.step(12)
+    before = term.server.history.version
+    await term.step(20)
+    assert term.server.history.version == before
+
+
+async def test_a_preempted_trainer_is_put_down_to_the_scheduler():
+    term = Term()
+    await term.step(12)
+    raw = term.server.get(PODS, "team-a", "digits-trainer-3")
+    disrupted = condition("DisruptionTarget", "True", reason="PreemptionByScheduler")
+    conditions = [*raw["status"]["conditions"], disrupted]
+    term.server.rewrite(PODS, raw, raw | {"status": raw["status"] | {"conditions": conditions}})
+    await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a")
+    await term.watch()
+    await term.leading.jobs.look(JOB)
+    await term.step()
+    newest = next(one for one in term.status()["resizes"] if one["by"] == "scheduler")
+    assert (newest["from"], newest["to"], newest["cause"]) == (4, 3, "Preempted")
+    assert "Preempted" in term.reasons()
+    assert 'edl_evictions_total{by="scheduler",role="trainer"} 1.0' in term.metrics.render().decode()
+
+
+async def test_a_trainer_that_somebody_deletes_while_its_job_waits_after_a_lost_race_is_put_down_to_them():
+    """What EDL takes away of a running job for its room is a pod without a node; this one has one."""
+    term = Term()
+    await term.step(12)
+    gangs = term.leading.cluster._gangs
+    gangs.starts = refuse(gangs.starts, JOB, term.bench.now_s, "", generation=1)
+    await term.bench.api.delete(PODS, "digits-trainer-3", namespace="team-a")
+    await term.watch()
+    await term.leading.jobs.look(JOB)
+    await term.step()
+    newest = next(one for one in term.status()["resizes"] if one["from"] == 4)
+    assert (newest["by"], newest["cause"]) == ("user", "Deleted")
+    assert "RoomTaken" not in term.reasons()
+
+
+async def test_without_its_classes_edl_creates_nothing_and_says_why():
+    """Surplus that ranks above the cluster's default would take web pods' room (rule 3)."""
+    term = Term()
+    for name in ("edl-core", "edl-surplus-3"):
+        await term.bench.api.delete(PRIORITY_CLASSES, name)
+    await term.step(5)
+    assert term.server.all(PODS) == []
+    assert term.told("Admitted")[1] in {"PriorityClassMissing", "PriorityClasses"}
+    [job] = term.leading.cluster.view().jobs
+    assert (job.state, job.hold_until_s) == (JobState.ACTIVE, NEVER_S)
+
+
+@pytest.mark.parametrize(
+    ("reclaim", "value", "has_started"),
+    [
+        (Reclaim.SCHEDULER, -1, False),
+        (Reclaim.SCHEDULER, 0, True),
+        (Reclaim.PLANNER, -1, False),
+        (Reclaim.PLANNER, 0, True),
+    ],
+)
+async def test_a_class_that_does_not_rank_above_surplus_starts_nothing_and_is_told(reclaim, value, has_started):
+    """Its core would be the first victim, after which others' surplus goes on."""
+    term = Term(policy=Policy(reclaim=reclaim), job={"priorityClassName": "humble"})
+    humble = {"metadata": {"name": "humble"}, "value": value, "preemptionPolicy": "Never"}
+    await term.bench.api.create(PRIORITY_CLASSES, humble)
+    await term.step(5)
+    assert bool(term.server.all(PODS)) is has_started
+    assert (term.told("Admitted") == ("False", "PriorityClassTooLow")) is not has_started
+
+
+async def test_a_quota_over_one_class_is_not_run_against_with_every_plan():
+    """It binds surplus; core comes and goes as before.  The job says so, and grows once it may."""
+    asked = []
+
+    def refuse(kind, wanted, _before):
+        if kind == PODS and wanted["spec"].get("priorityClassName", "").startswith("edl-surplus"):
+            asked.append(term.bench.now_s)
+            raise ForbiddenError("exceeded quota: surplus, requested: pods=1", Refusal.QUOTA)
+
+    term = Term()
+    term.server.admissions = (*term.server.admissions, refuse)
+    await term.step(40)
+    assert term.status()["trainers"]["ready"] == 2
+    assert term.told("Scaled") == ("False", "Quota")
+    assert len(asked) <= 4
+    await term.bench.api.delete(PODS, "digits-trainer-0", namespace="team-a", grace_s=0)
+    await term.step(3)
+    assert term.status()["trainers"]["ready"] == 2
+    term.server.admissions = term.server.admissions[:-1]
+    await term.step(45)
+    assert term.told("Scaled") == ("True", "Max")
+
+
+def limit_range(**line):
+    return {"metadata": {"name": "range", "namespace": "team-a"}, "spec": {"limits": [{"type": "Container", **line}]}}
+
+
+async def test_a_plan_counts_what_limit_ranges_fill_in():
+    """Ephemeral storage that no template names: without it more trainers would fit, and none of the last would come."""
+    term = Term()
+    await term.bench.api.create(LIMIT_RANGES, limit_range(defaultRequest={"example.com/thing": "1"}))
+    await term.step(6)
+    assert term.server.all(PODS) == []
+    assert term.told("Admitted")[0] == "False"
+    assert "example.com/thing" in next(one["message"] for one in term.status()["conditions"])
+
+
+async def test_pods_that_a_limit_range_forbids_are_not_tried_and_the_job_says_why():
+    """Its trainers stand; the range comes, then goes: nothing is lost, and it grows on."""
+    term = Term()
+    await term.step(2)
+    before = len(term.server.all(PODS))
+    assert before
+    await term.bench.api.create(LIMIT_RANGES, limit_range(min={"cpu": "2"}))
+    await term.bench.api.delete(PODS, "digits-trainer-0", namespace="team-a", grace_s=0)
+    await term.step(6)
+    assert {one["metadata"]["name"] for one in term.server.all(PODS)} & {"digits-trainer-0"} == set()
+    assert term.told("Scaled") == ("False", "LimitRange")
+    message = next(one["message"] for one in term.status()["conditions"] if one["type"] == "Scaled")
+    assert message.startswith("spec.")
+    assert "below the least, 2 (LimitRange range)" in message
+    await term.bench.api.delete(LIMIT_RANGES, "range", namespace="team-a")
+    await term.step(12)
+    assert term.told("Scaled") == ("True", "Max")
+
+
+@pytest.mark.parametrize("how", ["freeze", "observe"])
+async def test_what_is_only_shown_is_not_done(how):
+    policy = Policy(reclaim=Reclaim.SCHEDULER, is_frozen=True) if how == "freeze" else None
+    term = Term(policy=policy, spec={"mode": "observe"} if how == "observe" else None)
+    await term.step(6)
+    assert term.server.all(PODS) == term.server.all(DEPLOYMENTS) == []
+    assert term.told("Admitted") == ("False", "Observed")
+    assert "starts with" in next(one["message"] for one in term.status()["conditions"] if one["type"] == "Admitted")
+
+
+async def test_no_room_is_kept_for_a_job_that_is_only_observed():
+    """It has by far the larger share to ask for: its neighbour waited for ever for the other half of the cluster."""
+    term = Term(spec={"mode": "observe", "weight": 10_000})
+    pod = template(cpu="1")
+    sizes = {"minReplicas": 2, "maxReplicas": 12, "template": pod}
+    add_job(term.server, raw_job("neighbour", trainer=sizes, master={"template": template(cpu="1")}))
+    await term.step(30)
+    trainers = [raw for raw in term.server.all(PODS) if "neighbour-trainer" in raw["metadata"]["name"]]
+    assert len(trainers) == 12
+    assert term.told("Admitted") == ("False", "Observed")
+    assert term.bench.pods("digits") == set()
+
+
+async def test_what_is_only_observed_gives_nothing_either():
+    """The web's room is planned of others, who do give it."""
+    term = Term()
+    await term.step(12)
+    term.bench.edit(mode="observe")
+    await term.step(2)
+    [job] = term.leading.cluster.view().jobs
+    assert (job.trainer.min_replicas, job.trainer.max_replicas, job.hold_until_s) == (4, 4, NEVER_S)
+    assert term.leading.cluster.views.jobs.observed[JOB].trainer.min_replicas == 2
+    term.bench.edit(mode="manage")
+    await term.step(2)
+    [job] = term.leading.cluster.view().jobs
+    assert (job.trainer.min_replicas, job.hold_until_s) == (2, 0.0)
+
+
+@pytest.mark.parametrize("how", ["freeze", "observe"])
+async def test_what_has_begun_stands_still_where_nothing_is_written(how):
+    """No master comes back and no pod that waits for its node goes, while EDL only looks (rule 20)."""
+    term = Term()
+    await term.step(12)
+    term.bench.rest.holds_back = {"digits-trainer-1"}
+    await term.bench.api.delete(PODS, "digits-trainer-1", namespace="team-a", grace_s=0)
+    await term.step(2)
+    await term.bench.api.delete(DEPLOYMENTS, "digits-master", namespace="team-a")
+    if how == "freeze":
+        term.policy = Policy(reclaim=Reclaim.SCHEDULER, is_frozen=True)
+        term.lead()
+    else:
+        term.bench.edit(mode="observe")
+    names = {raw["metadata"]["name"] for raw in term.server.all(PODS)}
+    await term.step(15)
+    assert term.server.all(DEPLOYMENTS) == []
+    assert {raw["metadata"]["name"] for raw in term.server.all(PODS)} == {
+        name for name in names if "-master" not in name
+    }
+
+
+async def test_a_job_that_cannot_be_read_says_so():
+    term = Term(job={"checkpoint": {"uri": ""}})
+    await term.step(2)
+    assert term.told("Admitted") == ("False", "InvalidSpec")
+    assert term.server.all(PODS) == []
+
+
+def series_of_job(metrics):
+    """The names of the metrics that tell of the job."""
+    samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+    return {one.name for one in samples if one.labels.get("job") == "digits" and not one.name.endswith("_created")}
+
+
+def conditions_of_job(metrics):
+    """Type, status and reason of each condition that is told of the job."""
+    samples = [sample for metric in metrics.registry.collect() for sample in metric.samples]
+    told = [one.labels for one in samples if one.name == "edl_job_condition" and one.labels["job"] == "digits"]
+    return [(one["type"], one["status"], one["reason"]) for one in told]
+
+
+async def test_a_job_that_can_no_longer_be_read_leaves_no_old_numbers():
+    """Alerts would fire on how it stood; why it is not read, and that EDL fails at it, is told (A11)."""
+    term = Term()
+    await term.step(12)
+    term.metrics.count_error(JOB, "read", term.bench.now_s)
+    assert {"edl_job_trainers", "edl_job_condition", "edl_job_checkpoint_every_seconds"} <= series_of_job(term.metrics)
+    term.bench.edit(checkpoint={"uri": ""})
+    await term.step(2)
+    assert term.told("Admitted") == ("False", "InvalidSpec")
+    assert series_of_job(term.metrics) == {"edl_job_condition", "edl_job_errors_total"}
+    assert conditions_of_job(term.metrics) == [("Admitted", "False", "InvalidSpec")]
+
+
+async def test_a_job_whose_status_cannot_be_made_leaves_no_old_numbers(monkeypatch):
+    """Likewise where its status cannot be made: that is all that is known."""
+    term = Term()
+    await term.step(12)
+
+    def fail(_job):
+        raise ValueError("planted")
+
+    monkeypatch.setattr(term.leading, "_problems_of", fail)
+    term.bench.edit(weight=7)
+    await term.step(2)
+    assert series_of_job(term.metrics) == {"edl_job_condition", "edl_job_errors_total"}
+    assert conditions_of_job(term.metrics) == [("Scaled", "False", "InternalError")]
+
+
+def test_errors_of_objects_that_are_gone_are_told_for_an_hour():
+    """Nobody says that such an object is gone; one that goes on failing is told on (A11)."""
+    metrics = Metrics()
+    metrics.count_error(of_object("deployments", "team-a", "web"), "read", 10.0)
+    metrics.count_error(JOB, "read", 10.0)
+    metrics.count_error(JOB, "read", 20.0)
+    metrics.forget_errors(10.0 + ERRORS_KEPT_S - 1.0)
+    assert "deployments/web" in metrics.render().decode()
+    metrics.forget_errors(10.0 + ERRORS_KEPT_S)
+    assert "deployments/web" not in metrics.render().decode()
+    assert series_of_job(metrics) == {"edl_job_errors_total"}
+
+
+async def test_each_pass_forgets_old_errors():
+    """Those of a job that failed once more after it was gone, for one."""
+    term = Term()
+    term.metrics.count_error(JOB, "hang up", term.bench.now_s - ERRORS_KEPT_S)
+    await term.step(2)
+    assert "edl_job_errors_total" not in series_of_job(term.metrics)
+
+
+async def test_a_job_that_is_gone_is_forgotten():
+    term = Term()
+    await term.step(12)
+    await term.bench.api.delete(TRAINING_JOBS, "digits", namespace="team-a")
+    await term.watch()
+    await term.leading.jobs.look(JOB)
+    assert term.leading.jobs.records == {}
+    assert "digits" not in term.metrics.render().decode()
+
+
+async def test_a_status_wiped_by_somebody_comes_back():
+    term = Term()
+    await term.step(12)
+    before = term.status()
+    await term.bench.api.patch(
+        TRAINING_JOBS, "digits", {"status": None}, namespace="team-a", subresource=Subresource.STATUS
+    )
+    await term.step(2)
+    assert term.status()["trainers"] == before["trainers"]
+    assert term.told("Completed") == ("False", "NotSo")

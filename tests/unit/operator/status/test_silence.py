@@ -1,0 +1,144 @@
+"""What a job's status says while its master does not, and since when it waits: told by time, across operators."""
+
+import pytest
+
+from autoscaler.clusters.kubernetes.reading.times import unix_s
+from autoscaler.jobs.answers import NoProgress
+from autoscaler.jobs.health import QUIET_LIMIT_S
+from master.api.status import JobPhase
+from tests.unit.clusters.kubernetes.objects import template
+from tests.unit.operator.bench import JOB, START_S
+from tests.unit.operator.fake_master import progress
+from tests.unit.operator.term import Term
+
+START_STEPS = 12
+
+
+class Talk(Term):
+    """A term whose job's master says what it is told to say."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self.says = NoProgress.SILENT
+
+    def lead(self):
+        super().lead()
+        self.leading.servers._asking = self
+
+    async def ask(self, job, masters):
+        said = self.says if masters else NoProgress.SILENT
+        return said if isinstance(said, NoProgress) else (masters[0]["metadata"]["name"], said)
+
+    async def live(self, seconds):
+        for _ in range(int(seconds)):
+            await self.step()
+            if JOB in self.leading.ground.jobs:
+                await self.leading.jobs.ask(self.leading.ground.jobs[JOB])
+        await self.step()
+
+    def metric(self, name):
+        lines = self.metrics.render().decode().splitlines()
+        found = [float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{")]
+        return found[0] if found else None
+
+
+def trains(**more):
+    return progress(phase=JobPhase.TRAINING, wanted=1, total=200, done=50, committed=40, **more)
+
+
+@pytest.fixture
+async def talk():
+    """It runs and trains."""
+    talk = Talk()
+    await talk.live(START_STEPS)
+    talk.says = trains(checkpoint_age_s=3.0)
+    await talk.live(2)
+    assert talk.told("Progressing") == ("True", "Training")
+    assert talk.told("CheckpointsCurrent") == ("True", "UpToDate")
+    return talk
+
+
+@pytest.mark.parametrize(("says", "reason"), [(NoProgress.SILENT, "MasterSilent"), (NoProgress.REFUSED, "NoLeader")])
+async def test_a_master_that_falls_silent_does_not_leave_its_old_words(talk, says, reason):
+    """The conditions stood at what it had said last, True perhaps, for as long as etcd was away."""
+    talk.says = says
+    await talk.live(QUIET_LIMIT_S - 2)
+    assert talk.told("Progressing") == ("True", "Training"), "another one may be about to lead"
+    await talk.live(4)
+    assert talk.told("Progressing") == ("Unknown", reason)
+    assert talk.told("CheckpointsCurrent") == ("Unknown", reason)
+    assert talk.status()["reason"] == reason
+    talk.says = trains(checkpoint_age_s=3.0)
+    await talk.live(2)
+    assert talk.told("Progressing") == ("True", "Training")
+
+
+async def test_a_problem_that_is_over_is_over_in_the_status_at_once(talk):
+    talk.says = trains(checkpoint_problem="no room")
+    await talk.live(1)
+    assert talk.told("CheckpointsCurrent") == ("False", "CommitFails")
+    assert talk.told("Progressing") == ("True", "Training")
+    assert "CommitFails" in talk.reasons()
+    talk.says = trains()
+    await talk.live(1)
+    assert talk.told("CheckpointsCurrent") == ("True", "UpToDate")
+
+
+async def test_the_last_checkpoint_is_known_after_operator_and_master_were_lost(talk):
+    """The new master does not know when the earlier one committed: the alert had no series left."""
+    name = "edl_job_uncommitted_since_timestamp_seconds"
+    before = talk.metric(name)
+    assert before == pytest.approx(talk.bench.now_s - 4.0, abs=2.0)
+    talk.metrics.forget_jobs()
+    talk.lead()
+    talk.says = trains(checkpoint_age_s=None)
+    await talk.live(3)
+    assert talk.metric(name) == pytest.approx(before, abs=1.0)
+    assert "lastCheckpointTime" in talk.status()["progress"]
+
+
+async def test_a_job_counts_from_its_start_until_its_first_checkpoint():
+    """Silent before the first checkpoint: a job that never makes one was never told of."""
+    talk = Talk()
+    await talk.live(START_STEPS)
+    talk.says = trains(checkpoint_age_s=None)
+    await talk.live(2)
+    started_s = unix_s(talk.status()["startTime"])
+    assert talk.metric("edl_job_uncommitted_since_timestamp_seconds") == pytest.approx(started_s, abs=1.0)
+
+
+WAITING = "edl_job_waiting_since_timestamp_seconds"
+
+
+async def test_a_job_without_room_says_since_when_it_waits_under_every_operator():
+    talk = Talk(job={"trainer": too_large()})
+    await talk.live(3)
+    assert talk.told("Admitted")[0] == "False"
+    since_s = talk.metric(WAITING)
+    assert since_s == pytest.approx(START_S, abs=1.0), "its creation"
+    talk.bench.now_s += 500.0
+    talk.metrics.forget_jobs()
+    talk.lead()
+    await talk.live(3)
+    assert talk.metric(WAITING) == pytest.approx(since_s, abs=1.0)
+
+
+async def test_the_time_of_a_suspension_is_no_waiting():
+    talk = Talk(job={"trainer": too_large(), "runPolicy": {"suspend": True}})
+    await talk.live(3)
+    assert talk.metric(WAITING) is None
+    talk.bench.now_s += 500.0
+    resumed_s = talk.bench.now_s
+    talk.bench.edit(runPolicy={"suspend": False})
+    await talk.live(3)
+    assert talk.metric(WAITING) == pytest.approx(resumed_s, abs=2.0)
+
+
+async def test_a_job_that_has_started_waits_no_longer(talk):
+    assert talk.metric(WAITING) is None
+    assert "waitingSince" not in talk.status()
+
+
+def too_large():
+    """More than the two nodes have."""
+    return {"minReplicas": 40, "maxReplicas": 40, "template": template(cpu="1")}

@@ -1,0 +1,289 @@
+"""What the operator tells: events, metrics, health, and what kopf passes on; kopf itself writes nothing."""
+
+from dataclasses import replace
+
+import kopf
+import pytest
+
+from autoscaler.clusters.kubernetes.api.kinds import EVENTS
+from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.domain import Cause, DeletePod, Plan, Role
+from autoscaler.job_errors import JobErrors
+from autoscaler.jobs.answers import NoProgress
+from autoscaler.loop import Step
+from autoscaler.operator.dedupe import WRITE_EVERY_S
+from autoscaler.operator.ends import By
+from autoscaler.operator.events import BURST, ONE_MORE_EVERY_S, Events
+from autoscaler.operator.handlers import MemoryDiffBase, make_registry, make_settings, note_of
+from autoscaler.operator.health import STUCK_AFTER_S, State
+from autoscaler.operator.metered import MeteredApi
+from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.records import Note
+from autoscaler.operator.report import Reports
+from autoscaler.operator.resizes import Author
+from tests.unit.clusters.kubernetes.objects import kube_job
+from tests.unit.operator.bench import JOB, OperatorBench, write_events
+from tests.unit.operator.status.test_status import PROGRESS, RUNNING, decision, seen, status
+
+
+class Talk:
+    """Events of one job on an API server in memory."""
+
+    def __init__(self):
+        self.bench = OperatorBench()
+        self.events = Events(
+            self.bench.api, identity="edl-0", wall_s=lambda: self.bench.now_s, errors=self.bench.errors
+        )
+
+    async def say(self, message="grows", **fields):
+        self.events.say(kube_job(), Note(reason="Grown", message=message, **fields))
+        await write_events(self.events)
+
+    def written(self):
+        return self.bench.server.all(EVENTS)
+
+
+async def test_an_event_names_its_job_and_who_says_it():
+    talk = Talk()
+    await talk.say(pod=f"{JOB}-trainer-0", is_warning=True)
+    [event] = talk.written()
+    assert event["regarding"]["name"] == "digits"
+    assert event["related"]["name"] == "digits-trainer-0"
+    assert (event["reason"], event["type"], event["reportingController"]) == ("Grown", "Warning", "edl.dev/operator")
+
+
+async def test_an_event_that_repeats_becomes_a_series():
+    talk = Talk()
+    for _ in range(5):
+        await talk.say()
+        talk.bench.now_s += WRITE_EVERY_S / 2
+    [event] = talk.written()
+    assert event["series"]["count"] == 5
+
+
+@pytest.mark.parametrize("letter", ["x", "é", "列"])
+async def test_a_long_story_is_cut_to_what_the_api_takes(letter):
+    """It counts bytes: the last words of a script that writes Chinese were refused whole."""
+    talk = Talk()
+    await talk.say(letter * 5_000)
+    note = talk.written()[0]["note"]
+    assert set(note) == {letter}
+    assert 1024 - len(letter.encode()) < len(note.encode()) <= 1024
+
+
+async def test_too_much_to_say_is_dropped_not_waited_for():
+    talk = Talk()
+    for number in range(1_200):
+        talk.events.say(replace(kube_job(), uid=f"of job {number}"), Note(reason="Grown", message=str(number)))
+    assert talk.events.dropped == 200
+
+
+async def test_job_that_talks_without_end_takes_no_words_from_others():
+    """A master's words are its owner's: beyond its allowance nothing is said, and in time it may speak again (A11)."""
+    talk, loud = Talk(), replace(kube_job(), uid="loud")
+    for number in range(500):
+        talk.events.say(loud, Note(reason="Problem", message=str(number)))
+    talk.events.say(kube_job(), Note(reason="Grown", message="to 3"))
+    assert talk.events.dropped == 500 - BURST
+    talk.bench.now_s += ONE_MORE_EVERY_S
+    talk.events.say(loud, Note(reason="Problem", message="again"))
+    talk.events.say(loud, Note(reason="Problem", message="and again"))
+    await write_events(talk.events)
+    notes = [event["note"] for event in talk.written()]
+    assert len(notes) == BURST + 2
+    assert {"to 3", "again"} <= set(notes)
+
+
+def test_a_job_that_is_gone_leaves_no_series():
+    metrics = Metrics()
+    metrics.show_job(JOB, status(seen()), checkpoint_every_s=60.0)
+    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
+    told = 'edl_job_condition{job="digits",namespace="team-a",reason="NotSo",status="False",type="Failed"} 1.0'
+    assert told in text(metrics)
+    assert 'edl_job_waiting_since_timestamp_seconds{job="digits",namespace="team-a"} 3.0' in text(metrics)
+    metrics.forget_job(JOB)
+    metrics.forget_job("team-a/never-shown")
+    assert "digits" not in text(metrics)
+
+
+def test_an_instant_that_is_over_leaves_no_series():
+    """A job that runs waits for nothing, and one that is suspended commits nothing: alerts rest on what is there."""
+    metrics = Metrics()
+    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=2.0, waiting=3.0)
+    metrics.show_instants(JOB, checkpoint=1.0, uncommitted=None, waiting=None)
+    assert "since_timestamp_seconds{" not in text(metrics)
+    assert "edl_job_last_checkpoint_timestamp_seconds{" in text(metrics)
+
+
+def test_a_reason_that_turns_is_shown_once():
+    """The label `reason` is one word at a time: the series of the word before goes."""
+    metrics = Metrics()
+    for silent in (None, NoProgress.SILENT, NoProgress.REFUSED):
+        record = {"progress": PROGRESS, "progress_at_s": 900.0, "quiet": silent, "quiet_since_s": 901.0}
+        metrics.show_job(JOB, status(seen(*RUNNING, record=record)), checkpoint_every_s=60.0)
+    assert text(metrics).count('type="Progressing"') == 1
+    assert 'reason="NoLeader",status="Unknown",type="Progressing"' in text(metrics)
+
+
+def test_a_job_that_wants_one_copy_of_everything_lacks_none():
+    """It may have wanted two until it was suspended: the gauge does not stand where it stood."""
+    metrics = Metrics()
+    for servers in ({"alone": 5}, {}):
+        metrics.show_job(JOB, {"servers": servers}, checkpoint_every_s=60.0)
+        assert ('edl_job_buckets_with_one_copy{job="digits"' in text(metrics)) is bool(servers)
+
+
+def test_a_condition_that_turns_is_shown_once():
+    metrics = Metrics()
+    metrics.show_job(JOB, status(seen()), checkpoint_every_s=60.0)
+    metrics.show_job(JOB, status(seen(is_contested=True)), checkpoint_every_s=60.0)
+    assert text(metrics).count('type="Scaled"') == 1
+
+
+def text(metrics):
+    return metrics.render().decode()
+
+
+async def test_calls_are_counted_by_outcome():
+    bench, counted = OperatorBench(), []
+    api = MeteredApi(bench.api, lambda *call: counted.append(call))
+    await api.list(EVENTS)
+    with pytest.raises(Exception, match="nothing"):
+        await api.get(EVENTS, "nothing", namespace="team-a")
+    assert counted == [("list", "events", "ok"), ("get", "events", "NotFoundError")]
+
+
+def reports():
+    said, counted, changed = [], [], []
+    made = Reports(
+        clock=lambda: 5.0,
+        say=lambda job, note: said.append(note),
+        changed=changed.append,
+        count_resize=lambda cause, role: counted.append((cause, role)),
+        errors=JobErrors(lambda: 5.0),
+    )
+    return made, said, counted
+
+
+def passed(*applied, decided=None):
+    decisions = (decided,) if decided is not None else ()
+    return Step(plan=Plan(revision=1, planned_at_s=0.0, decisions=decisions), applied=applied)
+
+
+def delete(number):
+    return DeletePod(
+        pod=f"{JOB}-trainer-{number}", job=JOB, role=Role.TRAINER, node="n1", cause=Cause.HEADROOM, grace_s=1.0
+    )
+
+
+DONE = Outcome(verdict=Verdict.DONE)
+
+
+def test_a_decision_is_said_once():
+    made, said, _ = reports()
+    for _ in range(3):
+        made.take(passed(decided=decision()))
+    assert [note.reason for note in said] == ["Grown"]
+
+
+def test_a_shrink_is_a_resize_with_its_cause():
+    made, _, counted = reports()
+    made.take(passed((delete(3), DONE), (delete(2), DONE), decided=decision(now=4, target=2)))
+    [resize] = made.of(JOB).resizes
+    assert (resize.before, resize.after, resize.cause, resize.by) == (4, 2, "Headroom", Author.EDL)
+    assert counted == [("Headroom", Role.TRAINER)]
+
+
+def test_servers_have_resizes_of_their_own():
+    made, _, counted = reports()
+    gone = DeletePod(pod=f"{JOB}-server-1", job=JOB, role=Role.SERVER, node="n1", cause=Cause.RATIO, grace_s=1.0)
+    decided = replace(decision(now=4, target=2), servers=2, servers_target=1)
+    made.take(passed((delete(3), DONE), (delete(2), DONE), (gone, DONE), decided=decided))
+    trainers, servers = made.of(JOB).resizes
+    assert (trainers.role, trainers.before, trainers.after) == (Role.TRAINER, 4, 2)
+    assert (servers.role, servers.before, servers.after, servers.cause) == (Role.SERVER, 2, 1, "Ratio")
+    assert counted == [("Ratio", Role.SERVER), ("Headroom", Role.TRAINER)]
+
+
+def test_a_refusal_is_kept_until_a_write_goes_through():
+    made, said, _ = reports()
+    refused = Outcome(verdict=Verdict.REFUSED, message="pods is forbidden: exceeded quota: q")
+    made.take(passed((delete(1), refused), decided=decision()))
+    assert made.of(JOB).refusal.reason == "Quota"
+    assert "Quota" in [note.reason for note in said]
+    made.take(passed((delete(1), DONE), decided=decision()))
+    assert made.of(JOB).refusal is None
+
+
+@pytest.mark.parametrize(
+    ("state", "is_healthy", "is_ready"),
+    [
+        (State(knows_leader=False, is_leading=False), True, False),
+        (State(knows_leader=True, is_leading=False), True, True),
+        (State(knows_leader=True, is_leading=True), True, False),
+        (State(knows_leader=True, is_leading=True, is_synced=True, passed_s=1.0), True, True),
+        (State(knows_leader=True, is_leading=True, is_synced=True, passed_s=STUCK_AFTER_S), False, True),
+    ],
+)
+def test_health(state, is_healthy, is_ready):
+    assert (state.is_healthy, state.is_ready) == (is_healthy, is_ready)
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after", "reason"),
+    [
+        (("trainer", "replicas"), 0, 4, "Pinned"),
+        (("trainer", "replicas"), 4, 0, "Unpinned"),
+        (("trainer", "maxReplicas"), 4, 8, "Edited"),
+        (("parameterServer", "replicas"), 0, 3, "Pinned"),
+        (("parameterServer", "replicas"), 3, 0, "Unpinned"),
+        (("parameterServer", "trainersPerServer"), 4, 2, "Edited"),
+        (("runPolicy", "suspend"), False, True, None),
+    ],
+)
+def test_edits_that_are_worth_an_event(path, before, after, reason):
+    note = note_of(path, before, after)
+    assert (note.reason if note is not None else None) == reason
+
+
+def test_a_pin_that_replaces_another_says_so():
+    """Two resizes at once: the newest holds."""
+    note = note_of(("parameterServer", "replicas"), 4, 3)
+    assert note is not None
+    assert note.message == "spec.parameterServer.replicas pins the job to 3 servers, in place of 4"
+    assert "in place" not in note_of(("trainer", "replicas"), 0, 4).message
+
+
+def test_kopf_writes_nothing():
+    """No events, no finalizers, nothing remembered on the object."""
+    seen_by_kopf = MemoryDiffBase()
+    settings = make_settings(seen_by_kopf)
+    assert settings.posting.enabled is False
+    patch = kopf.Patch()
+    body = kopf.Body({"metadata": {"uid": "u", "name": "x"}, "spec": {"a": 1}})
+    seen_by_kopf.store(body=body, patch=patch, essence=seen_by_kopf.build(body=body))
+    storage = settings.persistence.progress_storage
+    storage.store(key="k", record={}, body=body, patch=patch)
+    storage.purge(key="k", body=body, patch=patch)
+    storage.touch(body=body, patch=patch, value="now")
+    assert dict(patch) == {}
+    assert seen_by_kopf.fetch(body=body) == {"spec": {"a": 1}}
+    seen_by_kopf.forget("u")
+    assert seen_by_kopf.fetch(body=body) is None
+    registry = make_registry(None, seen_by_kopf, lambda **_: None)
+    handlers = registry._changing.get_all_handlers()
+    assert handlers
+    assert not any(handler.requires_finalizer for handler in handlers)
+    assert not registry._spawning.get_all_handlers()
+
+
+def test_kopf_keeps_no_template():
+    """It may have a megabyte, and there may be hundreds; of an edit of it nothing is told (A11)."""
+    spec = {"trainer": {"minReplicas": 1, "template": {"spec": {"x": "y" * 1_000_000}}}, "weight": 7}
+    body = kopf.Body({"metadata": {"uid": "u", "name": "x", "annotations": {"note": "z"}}, "spec": spec})
+    assert MemoryDiffBase().build(body=body) == {"spec": {"trainer": {"minReplicas": 1}, "weight": 7}}
+
+
+def test_authors_of_ends_are_those_that_the_definition_knows():
+    """A server that its master lets go is EDL's doing."""
+    assert {by.value for by in By} - {"itself", "master"} <= {author.value for author in Author}
