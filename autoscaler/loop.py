@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from autoscaler.clusters.port import Cluster, Outcome, Verdict
+from autoscaler.cluster_port import Cluster, Outcome, Verdict
 from autoscaler.domain import Action, ClusterView, Decision, DeletePod, History, JobName, Plan, Policy, Reason
 from autoscaler.error_log import ErrorLog
 from autoscaler.errors import TemporaryError

@@ -14,7 +14,7 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
-from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.clusters.simulated import Deployment, SimulatedCluster, run_loop
 from autoscaler.domain import (
     Action,

@@ -20,12 +20,12 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError, NotLeadingError
 from autoscaler.clusters.kubernetes.api.kinds import NAMESPACES, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Api
-from autoscaler.clusters.kubernetes.building.names import split_store_name, store_name
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.objects.fields import text
+from autoscaler.clusters.kubernetes.objects.names import split_store_name, store_name
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError, InvalidSpecError, PermanentError, TemporaryError
 from master.errors import InvalidSettingError, MasterError, StoreAccessError
 from master.errors import TemporaryError as StoreTemporaryError

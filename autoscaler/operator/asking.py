@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from autoscaler.clusters.kubernetes.api.port import Raw
-from autoscaler.clusters.kubernetes.building.environment import MASTER_PORT
-from autoscaler.clusters.kubernetes.building.identity import Identity
-from autoscaler.clusters.kubernetes.building.names import master_host, store_name
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.builders.job_identity import Identity
+from autoscaler.clusters.kubernetes.builders.pod_environment import MASTER_PORT
+from autoscaler.clusters.kubernetes.objects.fields import text
+from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.answers import MalformedAnswer, NoAnswer, NoProgress
 from autoscaler.jobs.masters import Door, DoorTls, Masters

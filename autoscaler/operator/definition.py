@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Api
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.errors import ClusterError
 
 NAME: Final = f"{TRAINING_JOBS.plural}.{TRAINING_JOBS.group}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from autoscaler.clusters.kubernetes.reading.raw import Raw, condition_of, key_of, part, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.fields import Raw, condition_of, key_of, part, parts, text, whole
 from autoscaler.domain import NodeName
 
 ENDED: Final = frozenset({"Succeeded", "Failed"})

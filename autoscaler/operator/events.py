@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
-from autoscaler.clusters.kubernetes.api.port import Api, Raw
-from autoscaler.clusters.kubernetes.building.labels import API_VERSION
-from autoscaler.clusters.kubernetes.building.names import job_key, split_key
-from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
+from autoscaler.clusters.kubernetes.objects.fields import text
+from autoscaler.clusters.kubernetes.objects.labels import API_VERSION
+from autoscaler.clusters.kubernetes.objects.names import job_key, split_key
 from autoscaler.errors import ClusterError
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.operator.dedupe import Create, Raise, Said, say, unsay

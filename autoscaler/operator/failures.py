@@ -18,9 +18,9 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.port import Raw
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.objects.fields import key_of, parts, text
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.job_errors import JobErrors, Step

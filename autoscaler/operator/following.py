@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.building.labels import JOB
-from autoscaler.clusters.kubernetes.building.names import job_key, master_name
-from autoscaler.clusters.kubernetes.reading.raw import text
-from autoscaler.clusters.kubernetes.reading.slim import SLIMS
-from autoscaler.clusters.kubernetes.store import Key, Store
+from autoscaler.clusters.kubernetes.cache.object_cache import Key, Store
+from autoscaler.clusters.kubernetes.objects.fields import text
+from autoscaler.clusters.kubernetes.objects.labels import JOB
+from autoscaler.clusters.kubernetes.objects.names import job_key, master_name
+from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
 from autoscaler.domain import JobName, Role
 from autoscaler.job_errors import JobErrors, Step
 

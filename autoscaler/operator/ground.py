@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Raw
-from autoscaler.clusters.kubernetes.building.names import master_name, split_key
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import controller_of
-from autoscaler.clusters.kubernetes.store import Store
-from autoscaler.clusters.kubernetes.views import Views
+from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.cluster_view import Views
+from autoscaler.clusters.kubernetes.objects.fields import controller_of
+from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.standing import own_pods

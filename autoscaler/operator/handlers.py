@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 
 import kopf
 
-from autoscaler.clusters.kubernetes.building.labels import API_GROUP
-from autoscaler.clusters.kubernetes.building.names import job_key
+from autoscaler.clusters.kubernetes.objects.labels import API_GROUP
+from autoscaler.clusters.kubernetes.objects.names import job_key
 from autoscaler.domain import JobName
 from autoscaler.operator.records import Note
 

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Propagation, Raw
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Propagation, Raw
 from autoscaler.errors import ClusterError
 
 LAST_LINES: Final = 10

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-from autoscaler.clusters.kubernetes.api.port import Raw
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import key_of, parts, text, whole
-from autoscaler.clusters.kubernetes.views import Facts
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.objects.fields import key_of, parts, text, whole
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, JobState, Role
 from autoscaler.errors import ClusterError
 from autoscaler.job_errors import JobErrors, Step

@@ -20,16 +20,17 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
 from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.kubernetes.api.port import Api, Raw
-from autoscaler.clusters.kubernetes.building.names import job_key, split_store_name, store_name
-from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses, class_problems, rank_problem
-from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, key_of, part, whole
-from autoscaler.clusters.kubernetes.views import AGEING, KINDS, NEVER_S, Facts
-from autoscaler.clusters.kubernetes.watching import Watching
+from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, KINDS
+from autoscaler.clusters.kubernetes.cache.reflector import Watching
+from autoscaler.clusters.kubernetes.cluster_view import NEVER_S, Facts
+from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, key_of, part, whole
+from autoscaler.clusters.kubernetes.objects.names import job_key, split_store_name, store_name
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses, class_problems, rank_problem
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Role
 from autoscaler.job_errors import JobErrors
 from autoscaler.job_errors import Step as ErrorStep

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Raw
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES
-from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Raw
 from autoscaler.errors import ClusterError
 from autoscaler.operator.leadership import Candidate, LeaseRecord, LeaseTiming, Wait, Write, decide, look, resign, win
 

@@ -13,9 +13,9 @@ import signal
 import time
 from contextlib import AsyncExitStack, suppress
 
-from autoscaler.clusters.kubernetes.api.client import connect
-from autoscaler.clusters.kubernetes.api.port import Api
-from autoscaler.clusters.kubernetes.reading.slim import SLIMS
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.http_client import connect
+from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
 from autoscaler.jobs.masters import Masters
 from autoscaler.operator.accounts import Accounts
 from autoscaler.operator.health import State, health_pages

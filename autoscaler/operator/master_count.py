@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.port import Raw
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import whole
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.objects.fields import whole
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.operator.hands import Hands
 from autoscaler.operator.records import Ears, Note
 from autoscaler.operator.standing import uid_of

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeAlias
 
-from autoscaler.clusters.kubernetes.api.around import AroundApi
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.decorators import AroundApi
 from autoscaler.clusters.kubernetes.api.kinds import Kind
-from autoscaler.clusters.kubernetes.api.port import Api
 from autoscaler.errors import ClusterError
 
 Count: TypeAlias = Callable[[str, str, str], None]

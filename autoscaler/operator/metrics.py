@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from autoscaler.clusters.port import Outcome
+from autoscaler.cluster_port import Outcome
 from autoscaler.domain import Action, Decision, JobName, Pod, PodPhase, Role, ServerMove
 
 PLAN_BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)

@@ -21,11 +21,12 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
-from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
-from autoscaler.clusters.kubernetes.building.disruption import build_budget
-from autoscaler.clusters.kubernetes.building.identity import (
+from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
+from autoscaler.clusters.kubernetes.builders.disruption_budget import build_budget
+from autoscaler.clusters.kubernetes.builders.job_identity import (
     Identity,
     etcd_password_of,
     is_due,
@@ -34,18 +35,17 @@ from autoscaler.clusters.kubernetes.building.identity import (
     renewed,
     secrets_of,
 )
-from autoscaler.clusters.kubernetes.building.master import build_service
-from autoscaler.clusters.kubernetes.building.names import (
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_service
+from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, text, whole
+from autoscaler.clusters.kubernetes.objects.names import (
     authority_secret,
     budget_name,
     master_name,
     master_secret,
     member_secret,
 )
-from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
-from autoscaler.clusters.kubernetes.ownership import check_own
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import controller_of, part, text, whole
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.errors import ClusterError
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.operator.accounts import Accounts

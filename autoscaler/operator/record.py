@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from math import inf, log2
 from typing import Final
 
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import Raw
-from autoscaler.clusters.kubernetes.reading.successors import Owning
-from autoscaler.clusters.kubernetes.views import Facts
+from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.objects.fields import Raw
+from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.jobs import health
 from autoscaler.jobs.answers import NoAnswer

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import part, parts
+from autoscaler.clusters.kubernetes.objects.fields import part, parts
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobName, Role
 from autoscaler.jobs import life as lives
 from autoscaler.jobs.ratio import kept_in

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.domain import (
     Action,
     AdmitGang,

@@ -20,9 +20,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import Raw, parts, text, whole
-from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, parts, text, unix_s, whole
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.jobs.life import Ending, Life, Stage
 from autoscaler.operator.ends import ENDED

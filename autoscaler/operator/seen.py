@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autoscaler.clusters.kubernetes.gangs import Race
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import Raw
+from autoscaler.clusters.kubernetes.gangs.start_backoff import Race
+from autoscaler.clusters.kubernetes.objects.fields import Raw
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.jobs.health import Heard
 from autoscaler.operator.account import JobReport

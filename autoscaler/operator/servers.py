@@ -18,10 +18,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from autoscaler.clusters.kubernetes.api.port import Raw
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.raw import key_of, text
-from autoscaler.clusters.kubernetes.reading.successors import replaced_by
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.objects.fields import key_of, text
+from autoscaler.clusters.kubernetes.parsing.server_replacement import replaced_by
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Action, Cause, DeletePod, JobName, JobState, PodName, Role
 from autoscaler.jobs.answers import NoAnswer
 from autoscaler.jobs.progress import JobProgress, shortened

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
 from autoscaler.domain import Policy
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.accounts import AccountSettings, read_account_settings

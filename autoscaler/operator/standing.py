@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from autoscaler.clusters.kubernetes.building.labels import GATE, ORDINAL, ROLE
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.pods import gates_of
-from autoscaler.clusters.kubernetes.reading.raw import Raw, condition_of, controller_of, text, whole
-from autoscaler.clusters.kubernetes.reading.times import unix_s
+from autoscaler.clusters.kubernetes.objects.fields import Raw, condition_of, controller_of, text, unix_s, whole
+from autoscaler.clusters.kubernetes.objects.labels import GATE, ORDINAL, ROLE
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
 from autoscaler.operator.ends import ENDED

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.port import Raw
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
-from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
-from autoscaler.clusters.kubernetes.reading.raw import parts, text
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
+from autoscaler.clusters.kubernetes.objects.fields import parts, text
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import Role, Tier
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.life import Ending, Stage

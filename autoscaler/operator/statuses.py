@@ -13,13 +13,13 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Raw, Subresource
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Api, Preconditions, Raw, Subresource
-from autoscaler.clusters.kubernetes.building.names import split_key
-from autoscaler.clusters.kubernetes.reading.raw import Raw as RawRead
-from autoscaler.clusters.kubernetes.reading.raw import part
-from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
+from autoscaler.clusters.kubernetes.objects.fields import part
+from autoscaler.clusters.kubernetes.objects.names import split_key
 from autoscaler.domain import JobName
 from autoscaler.errors import ClusterError
 from autoscaler.job_errors import JobErrors, Step

@@ -12,8 +12,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from autoscaler.clusters.kubernetes.api.fenced import FencedApi
-from autoscaler.clusters.kubernetes.api.port import Api
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.decorators import FencedApi
 from autoscaler.operator.lease import Lease
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from autoscaler.clusters.port import Cluster, Outcome, Verdict
+from autoscaler.cluster_port import Cluster, Outcome, Verdict
 from autoscaler.domain import Action, ClusterView, DeletePod, JobName
 
 

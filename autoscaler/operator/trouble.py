@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
+from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
 from autoscaler.domain import NodeName
 
 FAILURES: Final = 3

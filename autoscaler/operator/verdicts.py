@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from autoscaler.clusters.kubernetes.reading.pods import why_unschedulable
+from autoscaler.clusters.kubernetes.parsing.pod_objects import why_unschedulable
 from autoscaler.domain import Bottleneck, Role
 from autoscaler.jobs.health import Heard, Verdict, Why, committing, training
 from autoscaler.jobs.life import Ending, Stage

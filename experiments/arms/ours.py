@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 
-from autoscaler.clusters.port import Verdict
+from autoscaler.cluster_port import Verdict
 from autoscaler.clusters.simulated import run_loop
 from autoscaler.domain import Cause, DeletePod, Headroom, Policy, Reclaim, Role
 from autoscaler.loop import Loop, Step

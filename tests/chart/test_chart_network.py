@@ -2,9 +2,9 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.building.environment import MASTER_PORT, METRICS_PORT
-from autoscaler.clusters.kubernetes.building.labels import pod_labels
-from autoscaler.clusters.kubernetes.building.master import build_master
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
+from autoscaler.clusters.kubernetes.builders.pod_environment import MASTER_PORT, METRICS_PORT
+from autoscaler.clusters.kubernetes.objects.labels import pod_labels
 from autoscaler.domain import Role, Tier
 from tests.chart.rendering import render
 from tests.unit.clusters.kubernetes.objects import SETTINGS, kube_job

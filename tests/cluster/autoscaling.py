@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from autoscaler.clusters.kubernetes.api.client import KubernetesApi, connect
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.views import Facts
-from autoscaler.clusters.port import Verdict
+from autoscaler.cluster_port import Verdict
+from autoscaler.clusters.kubernetes.api.http_client import KubernetesApi, connect
+from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Cause, ClusterView, DeletePod, JobState, Pod, PodName, PodPhase, Policy, Role
 from autoscaler.loop import Step
 from tests.cluster.waiting import BUDGET_S

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
+from autoscaler.clusters.kubernetes.objects.fields import text
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from tests.cluster.following import follow_pods
 
 BESIDE: Final = frozenset({"watch", "list", "leases", "customresourcedefinitions"})

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from autoscaler.clusters.kubernetes.reading.raw import condition_of
+from autoscaler.clusters.kubernetes.objects.fields import condition_of
 from master.etcd_server.doors import free_ports
 from tests.cluster import commands
 from tests.cluster.accounts import write_certificate_kubeconfig

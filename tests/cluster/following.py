@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api, EventType, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.kubernetes.api.port import Api, EventType, Raw, Scope
 
 TURN_S: Final = 60.0
 PAUSE_S: Final = 0.1

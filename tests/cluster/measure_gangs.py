@@ -19,12 +19,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.objects.fields import text
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from tests.cluster.accounts import open_client
 from tests.cluster.calls import calls_in
 from tests.cluster.charted import LEASE, start_charted, take_place, write_operator_kubeconfig

@@ -20,14 +20,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Api, Raw
-from autoscaler.clusters.kubernetes.building.master import build_master
-from autoscaler.clusters.kubernetes.building.pods import build_pod
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob, read_job
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, read_job
 from autoscaler.domain import Cause, CreatePod, NodeName, Role, Tier
 from tests.cluster.accounts import open_client
 from tests.cluster.calls import Cost, Ledger, calls_in

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from autoscaler.clusters.kubernetes.api.client import KubernetesApi, connect
+from autoscaler.clusters.kubernetes.api.http_client import KubernetesApi, connect
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, TRAINING_JOBS
 from autoscaler.domain import Cause, Policy, Reclaim
 from tests.cluster.autoscaling import Autoscaling

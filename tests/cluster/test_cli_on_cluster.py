@@ -10,8 +10,8 @@ import pytest
 import yaml
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.building.pods import build_pod
-from autoscaler.clusters.kubernetes.reading.jobs import read_job
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
+from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.domain import Role
 from tests.cluster.stand_ins import NodeShape
 from tests.cluster.trainingjobs import GROUP

@@ -6,10 +6,10 @@ from contextlib import suppress
 
 import pytest_asyncio
 
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, Kind
-from autoscaler.clusters.kubernetes.api.port import Scope
 from tests.cluster.waiting import BUDGET_S
 from tests.unit.clusters.kubernetes.api.contract import KubeApiContract, Stage
 

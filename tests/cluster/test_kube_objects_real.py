@@ -7,7 +7,8 @@ import pytest
 import pytest_asyncio
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Scope
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
     DISRUPTION_BUDGETS,
@@ -17,17 +18,16 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     SERVICES,
     TRAINING_JOBS,
 )
-from autoscaler.clusters.kubernetes.api.port import Scope
-from autoscaler.clusters.kubernetes.building.disruption import build_budget
-from autoscaler.clusters.kubernetes.building.identity import issue, read_identity, secrets_of
-from autoscaler.clusters.kubernetes.building.master import build_master, build_service
-from autoscaler.clusters.kubernetes.building.names import authority_secret, master_secret, member_secret
-from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
-from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job
-from autoscaler.clusters.kubernetes.reading.nodes import read_node
-from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod
-from autoscaler.clusters.kubernetes.reading.requests import pod_request
-from autoscaler.clusters.kubernetes.reading.workloads import job_of_master
+from autoscaler.clusters.kubernetes.builders.disruption_budget import build_budget
+from autoscaler.clusters.kubernetes.builders.job_identity import issue, read_identity, secrets_of
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_master, build_service
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
+from autoscaler.clusters.kubernetes.objects.names import authority_secret, master_secret, member_secret
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import job_of_master
+from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, read_pod
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
 from autoscaler.domain import PodPhase, Role, Tier
 from tests.cluster.stand_ins import IMAGE, NodeShape
 from tests.cluster.trainingjobs import DEFINITION, GROUP, make_job

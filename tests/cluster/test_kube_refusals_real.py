@@ -7,8 +7,9 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, Refusal, UnavailableError
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import (
     CONFIG_MAPS,
     LIMIT_RANGES,
@@ -17,7 +18,6 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     RESOURCE_QUOTAS,
     SECRETS,
 )
-from autoscaler.clusters.kubernetes.api.port import Scope
 from tests.cluster.waiting import BUDGET_S
 
 

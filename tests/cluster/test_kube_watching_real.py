@@ -10,11 +10,11 @@ from functools import partial
 
 import pytest_asyncio
 
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Scope
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
-from autoscaler.clusters.kubernetes.api.port import EventType, Scope
-from autoscaler.clusters.kubernetes.store import Store, key_of
-from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
+from autoscaler.clusters.kubernetes.cache.object_cache import Store, key_of
+from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
 from autoscaler.job_errors import JobErrors
 from tests.cluster.experiment.insisting import insist
 from tests.cluster.waiting import BUDGET_S

@@ -6,12 +6,12 @@ import time
 import pytest
 import pytest_asyncio
 
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, InvalidError, Refusal
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS
-from autoscaler.clusters.kubernetes.api.port import Scope
-from autoscaler.clusters.kubernetes.reading.limit_ranges import read_limits
-from autoscaler.clusters.kubernetes.reading.requests import pod_request
+from autoscaler.clusters.kubernetes.parsing.limit_ranges import read_limits
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from tests.cluster.test_kube_objects_real import SPECS, container
 from tests.cluster.waiting import BUDGET_S
 

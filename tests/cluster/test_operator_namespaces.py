@@ -6,7 +6,7 @@ import re
 import pytest
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.freshness import STALE_LIMIT_S
+from autoscaler.clusters.kubernetes.cache.object_cache import STALE_LIMIT_S
 from tests.cluster.charted import NAMESPACE, has_right, job_of, open_admin, operate, start_charted
 from tests.cluster.waiting import wait_for
 

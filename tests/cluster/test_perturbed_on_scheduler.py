@@ -12,12 +12,12 @@ from collections import Counter
 import pytest
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Scope
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.kubernetes.api.port import Scope
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
-from autoscaler.clusters.kubernetes.views import Facts
-from autoscaler.clusters.kubernetes.watching import WatchPolicy
+from autoscaler.clusters.kubernetes.cache.reflector import WatchPolicy
+from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 from autoscaler.domain import JobState, Policy, Reclaim
 from tests.cluster.stand_ins import NodeShape
 from tests.cluster.trainingjobs import GROUP

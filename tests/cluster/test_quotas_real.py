@@ -8,11 +8,10 @@ import pytest
 import pytest_asyncio
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.api.client import connect
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import PODS, RESOURCE_QUOTAS
-from autoscaler.clusters.kubernetes.reading.quotas import read_quota
-from autoscaler.clusters.kubernetes.reading.traits import traits_of
+from autoscaler.clusters.kubernetes.parsing.resource_quotas import read_quota, traits_of
 from autoscaler.domain import Bottleneck, Policy, Reclaim, Role
 from tests.cluster.autoscaling import Autoscaling, trainers
 from tests.cluster.stand_ins import NodeShape

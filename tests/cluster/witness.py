@@ -12,10 +12,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from autoscaler.clusters.kubernetes.api.port import Api, Raw, Scope
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, key_of, text
-from autoscaler.clusters.kubernetes.reading.requests import pod_request
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, key_of, text
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.domain import PodName, Resources
 from tests.cluster.following import follow_pods
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, whole
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, whole
 from tests.cluster.control_plane import ControlPlane, start_control_plane
 from tests.cluster.errors import ClusterError
 from tests.cluster.toolbox import Tools

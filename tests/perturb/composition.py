@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from autoscaler.clusters.kubernetes.api.port import Api
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.store import Store
-from autoscaler.clusters.kubernetes.views import KINDS, FactsOf
-from autoscaler.clusters.kubernetes.watching import Watching, WatchPolicy
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.cache.object_cache import KINDS, Store
+from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
+from autoscaler.clusters.kubernetes.cluster_view import FactsOf
+from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Policy
 from autoscaler.error_log import ErrorLog
 from autoscaler.job_errors import JobErrors

@@ -9,7 +9,7 @@ The grade of surplus is written at its creation by the jobs of that moment, so i
 from collections import Counter
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE, TIER
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
 
 
 def end_of(server, targets):

@@ -6,7 +6,7 @@ through to etcd, as on a real one.
 """
 
 from autoscaler.clusters.kubernetes.api.errors import UnavailableError
-from autoscaler.clusters.kubernetes.store import key_of
+from autoscaler.clusters.kubernetes.cache.object_cache import key_of
 
 
 class LaggingServer:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi
 from autoscaler.operator.leadership import LeaseTiming
 from autoscaler.operator.lease import Lease
 from autoscaler.operator.terms import run_terms

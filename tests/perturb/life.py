@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from autoscaler.clusters.kubernetes.api.kinds import LEASES, SERVICES
-from autoscaler.clusters.kubernetes.api.memory import MemoryServer
-from autoscaler.clusters.kubernetes.building.master import build_service
-from autoscaler.clusters.kubernetes.views import Facts
-from autoscaler.clusters.kubernetes.watching import WatchPolicy
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_service
+from autoscaler.clusters.kubernetes.cache.reflector import WatchPolicy
+from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.memory_api import MemoryServer
 from autoscaler.domain import JobState
 from tests.perturb.composition import compose
 from tests.perturb.ends import end_of

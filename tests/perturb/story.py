@@ -9,7 +9,7 @@ server beyond the minimum that was lost comes back into free room alone.
 from dataclasses import dataclass
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.domain import Policy, Reclaim
 from tests.unit.clusters.kubernetes.objects import raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, add_job

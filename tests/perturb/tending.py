@@ -6,10 +6,10 @@
 import asyncio
 from contextlib import suppress
 
-from autoscaler.clusters.kubernetes.building.labels import GATE
-from autoscaler.clusters.kubernetes.pod_writer import ENDED
-from autoscaler.clusters.kubernetes.reading.pods import gates_of
-from autoscaler.clusters.kubernetes.reading.raw import controller_of
+from autoscaler.clusters.kubernetes.objects.fields import controller_of
+from autoscaler.clusters.kubernetes.objects.labels import GATE
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
+from autoscaler.clusters.kubernetes.writes.pod_writer import ENDED
 from autoscaler.domain import JobState
 from autoscaler.errors import ClusterError
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes import cluster, pod_writer
-from autoscaler.clusters.kubernetes.api import fenced
+from autoscaler.clusters.kubernetes import kubernetes_cluster
+from autoscaler.clusters.kubernetes.api import decorators
+from autoscaler.clusters.kubernetes.writes import pod_writer
 from tests.perturb.judging import REFERENCE, problems_of
 from tests.perturb.life import live
 from tests.perturb.plan import one_of_each_family, trials
@@ -33,12 +34,12 @@ class TestItCanFail:
     """One rule at a time is left out, and the plan finds it."""
 
     def test_without_asking_how_old_the_view_is(self, reference, monkeypatch):
-        for module in (cluster, pod_writer):
+        for module in (kubernetes_cluster, pod_writer):
             monkeypatch.setattr(module, "check_fresh", lambda _store, _now_s: None)
         assert any("A7" in problem for problem in found(reference, "stale view", "6 changes behind, after books comes"))
 
     def test_without_the_fence(self, reference, monkeypatch):
-        monkeypatch.setattr(fenced.FencedApi, "_check", lambda _self, _doing: None)
+        monkeypatch.setattr(decorators.FencedApi, "_check", lambda _self, _doing: None)
         assert any("leads" in problem for problem in found(reference, "leader stopped", "at write"))
 
 

@@ -10,14 +10,13 @@ It sees the API server's own truth, change by change, and every write that is ca
 """
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi
-from autoscaler.clusters.kubernetes.building.labels import GATE, JOB, ROLE
-from autoscaler.clusters.kubernetes.pod_writer import pinned_node
-from autoscaler.clusters.kubernetes.reading.nodes import read_node
-from autoscaler.clusters.kubernetes.reading.pods import gates_of
-from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
-from autoscaler.clusters.kubernetes.store import key_of
-from autoscaler.clusters.kubernetes.views import AGEING
+from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, key_of
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi
+from autoscaler.clusters.kubernetes.objects.labels import GATE, JOB, ROLE
+from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
+from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from tests.unit.virtual_time import now
 
 ENDED = frozenset({"Succeeded", "Failed"})

@@ -8,9 +8,9 @@ unschedulable; it preempts nobody (`reclaim: planner`).
 import asyncio
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.memory import collect
-from autoscaler.clusters.kubernetes.reading.nodes import read_node
-from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
+from autoscaler.clusters.kubernetes.memory_api import collect
+from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, HASH, RestOfTheCluster, observe
 from tests.unit.virtual_time import now
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes.building.master import build_master
-from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
-from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job
-from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod
-from autoscaler.clusters.kubernetes.reading.requests import pod_request
-from autoscaler.clusters.kubernetes.reading.shapes import shape_of_template
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
+from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, read_pod
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_template
+from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
 from autoscaler.domain import Resources, Role, Tier
 from tests.unit.clusters.kubernetes.objects import SETTINGS, UID, as_stored, merge, raw_job, seat
 

@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 
 from autoscaler.cli.output.object_tables import PlainObject, format_age
 from autoscaler.cli.places import EventLine
-from autoscaler.clusters.kubernetes.reading.raw import text, whole
-from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import created_at_s, text, unix_s, whole
 
 Event = TypeVar("Event", bound=PlainObject)
 

@@ -34,16 +34,16 @@ from autoscaler.cli.places import (
     PodSelector,
     SizeRequest,
 )
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Raw, Scope
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, PODS
-from autoscaler.clusters.kubernetes.api.port import Raw, Scope
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, parts, text
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, parts, text
 from autoscaler.errors import ClusterError
 from master.api.lines import at_rest
 
 if TYPE_CHECKING:  # the planner is for those commands that ask it
-    from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
+    from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
     from autoscaler.snapshots import Snapshot
 
 T = TypeVar("T")

@@ -15,17 +15,16 @@ from typing import Any, Final
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.api_errors import NO_DEFINITION
 from autoscaler.cli.kubernetes.describe_job import waiting_share_of
+from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.api.port import Api, Listing, Raw, Scope
-from autoscaler.clusters.kubernetes.building.names import master_name
-from autoscaler.clusters.kubernetes.expectations import Expectations
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
-from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
-from autoscaler.clusters.kubernetes.reading.raw import part, text
-from autoscaler.clusters.kubernetes.reading.times import unix_s
-from autoscaler.clusters.kubernetes.store import Store
-from autoscaler.clusters.kubernetes.views import AGEING, KINDS, Facts, Views
+from autoscaler.clusters.kubernetes.cache.expectations import Expectations
+from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, KINDS, Store
+from autoscaler.clusters.kubernetes.cluster_view import Facts, Views
+from autoscaler.clusters.kubernetes.objects.fields import part, text, unix_s
+from autoscaler.clusters.kubernetes.objects.names import master_name
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobState, Policy
 from autoscaler.errors import ClusterError, InvalidSpecError
 from autoscaler.job_errors import JobErrors

@@ -8,9 +8,9 @@ from typing import Any
 
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.places import PlannedSubmission
-from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job
-from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
-from autoscaler.clusters.kubernetes.reading.workloads import read_workload
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import read_workload
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
+from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
 from autoscaler.domain import Job, Workload
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.documents import read_documents

@@ -7,11 +7,10 @@ from typing import Final
 
 from autoscaler.cli.output.object_tables import Cell, Column, Columns, PlainObject, format_age
 from autoscaler.cli.output.phrases import format_count
-from autoscaler.clusters.kubernetes.building.labels import DRAIN, GRADE, JOB, ROLE, TIER
-from autoscaler.clusters.kubernetes.reading.amounts import amounts_of, to_resources
-from autoscaler.clusters.kubernetes.reading.pods import gates_of
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
-from autoscaler.clusters.kubernetes.reading.times import created_at_s
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.labels import DRAIN, GRADE, JOB, ROLE, TIER
+from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.domain import NOTHING, Resources
 from autoscaler.quantities import format_cpu, format_memory
 

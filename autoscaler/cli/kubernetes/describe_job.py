@@ -11,8 +11,7 @@ from autoscaler.cli.kubernetes.cluster_tables import job_message
 from autoscaler.cli.output.object_tables import PlainObject, format_age
 from autoscaler.cli.output.phrases import format_copies, format_server_bounds
 from autoscaler.cli.places import JobFacts, format_ending
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, parts, text, whole
-from autoscaler.clusters.kubernetes.reading.times import created_at_s, unix_s
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, created_at_s, part, parts, text, unix_s, whole
 from autoscaler.jobs.bottleneck import find_hint
 
 _SHOWN_CONDITIONS = (

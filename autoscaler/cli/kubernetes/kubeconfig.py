@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from autoscaler.cli.exit_codes import CommandError, Exit
-from autoscaler.clusters.kubernetes.reading.raw import parts
-from autoscaler.clusters.kubernetes.reading.raw import text as text_of
+from autoscaler.clusters.kubernetes.objects.fields import parts
+from autoscaler.clusters.kubernetes.objects.fields import text as text_of
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

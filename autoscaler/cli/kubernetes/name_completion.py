@@ -9,11 +9,11 @@ from typing import Final
 from autoscaler.cli.exit_codes import CommandError
 from autoscaler.cli.kubernetes.kubeconfig import ClusterTarget, find_cluster
 from autoscaler.cli.kubernetes.object_reader import KINDS
-from autoscaler.clusters.kubernetes.api.client import connect
+from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
+from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import NAMESPACES, Kind
-from autoscaler.clusters.kubernetes.api.port import Scope
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.objects.fields import text
 from autoscaler.errors import ClusterError
 
 COMPLETION_TIMEOUT_S: Final = 1.0

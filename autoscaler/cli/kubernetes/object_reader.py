@@ -13,14 +13,14 @@ from autoscaler.cli.kubernetes.api_errors import unknown_kind
 from autoscaler.cli.kubernetes.cluster_events import is_of_jobs, jobs_of, sort_by_time
 from autoscaler.cli.kubernetes.object_watch import watch_objects
 from autoscaler.cli.places import LogOptions, PodSelector
+from autoscaler.clusters.kubernetes.api.api_port import Api, Listing, Raw, Scope
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, NODES, PODS, TRAINING_JOBS, Kind
-from autoscaler.clusters.kubernetes.api.port import Api, Listing, Raw, Scope
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE
-from autoscaler.clusters.kubernetes.building.names import pod_name
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, parts, text
-from autoscaler.clusters.kubernetes.reading.requests import pod_request
-from autoscaler.clusters.types import type_of
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, parts, text
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
+from autoscaler.clusters.kubernetes.objects.names import pod_name
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.resource_types import type_of
 from autoscaler.domain import NOTHING, Resources, Role
 from autoscaler.errors import ClusterError
 

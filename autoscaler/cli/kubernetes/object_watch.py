@@ -8,10 +8,10 @@ from contextlib import aclosing
 from typing import Final
 
 from autoscaler.cli.kubernetes.api_errors import unknown_kind
+from autoscaler.clusters.kubernetes.api.api_port import Api, EventType, Raw, Scope, WatchEvent
 from autoscaler.clusters.kubernetes.api.errors import ExpiredError, NotFoundError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import Kind
-from autoscaler.clusters.kubernetes.api.port import Api, EventType, Raw, Scope, WatchEvent
-from autoscaler.clusters.kubernetes.reading.raw import text
+from autoscaler.clusters.kubernetes.objects.fields import text
 
 _TURN_S: Final = 300.0
 _SILENCE_S: Final = 90.0  # bookmarks come each minute

@@ -9,13 +9,12 @@ from typing import Final
 from autoscaler.cli.exit_codes import CommandError, Exit
 from autoscaler.cli.kubernetes.object_reader import KINDS, ObjectReader
 from autoscaler.cli.places import PodSelector, SizeChange, SizeRequest, format_size_changes
+from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw, Subresource
 from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import ANY, Preconditions, Propagation, Raw, Subresource
-from autoscaler.clusters.kubernetes.building.labels import DRAIN
-from autoscaler.clusters.kubernetes.reading.raw import condition_of, part, text, whole
-from autoscaler.clusters.sizes import find_problem
-from autoscaler.clusters.under_way import UnderWay
+from autoscaler.clusters.kubernetes.objects.fields import condition_of, part, text, whole
+from autoscaler.clusters.kubernetes.objects.labels import DRAIN
+from autoscaler.clusters.resize_requests import UnderWay, find_problem
 from autoscaler.errors import InvalidSpecError
 
 _MOST_TRIES: Final = 5
@@ -159,7 +158,7 @@ def under_way(job: Raw, of: str) -> UnderWay:
 
 def _check_size(job: Raw, size: SizeRequest) -> None:
     """The API server checks the bounds; which sizes lie between is checked here, before anything is written."""
-    from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job  # noqa: PLC0415 - pydantic
+    from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job  # noqa: PLC0415 - pydantic
 
     try:
         planned = planned_job(read_job(job), priority=0)

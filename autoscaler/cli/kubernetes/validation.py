@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.reading.jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests import Refusal, RefusedInputError
 from autoscaler.manifests.checks import check_templates

@@ -15,6 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
+from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.clusters.local.jobs import JobRecord, Jobs, LookAt, SetServers, to_domain
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.making import PodMaker
@@ -24,7 +25,6 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import Gone, Runtime, name_of_pod, owner_of
 from autoscaler.clusters.local.table import Table, free_room
 from autoscaler.clusters.local.web import DeploymentRecord, Web
-from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import (
     Action,
     AdmitGang,

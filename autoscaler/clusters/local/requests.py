@@ -15,9 +15,8 @@ from autoscaler.clusters.local.objects import Object, deployment_object, job_obj
 from autoscaler.clusters.local.run import LocalRun
 from autoscaler.clusters.local.snapshot import JobLine, PodLine, RunSnapshot, is_change
 from autoscaler.clusters.local.wire import Problem, RequestError
-from autoscaler.clusters.sizes import find_problem
-from autoscaler.clusters.types import type_of
-from autoscaler.clusters.under_way import UnderWay
+from autoscaler.clusters.resize_requests import UnderWay, find_problem
+from autoscaler.clusters.resource_types import type_of
 from autoscaler.domain import JobState, NodeName, PodName, Role
 from autoscaler.jobs.life import Stage
 from autoscaler.manifests.field_errors import did_you_mean

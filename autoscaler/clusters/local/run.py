@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from autoscaler.cluster_port import Outcome
 from autoscaler.clusters.local.claims import Claims
 from autoscaler.clusters.local.cluster import LocalCluster
 from autoscaler.clusters.local.etcd import EtcdNews, keep_etcd, start_etcd, stop_etcd
@@ -34,7 +35,6 @@ from autoscaler.clusters.local.logbound import keep_logs_short
 from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
-from autoscaler.clusters.port import Outcome
 from autoscaler.domain import Action, Decision, Node, NodeName, Policy, Role
 from autoscaler.job_errors import JobErrors
 from autoscaler.job_errors import Step as JobStep

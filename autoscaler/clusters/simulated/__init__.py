@@ -4,14 +4,17 @@
 and what training brings; `record` of the cluster is what came of it.
 """
 
-from autoscaler.clusters.simulated.cluster import SimulatedCluster
-from autoscaler.clusters.simulated.controllers import Deployment, Hpa
-from autoscaler.clusters.simulated.physics import PHYSICS_2017, Physics, Spread, exactly
-from autoscaler.clusters.simulated.pods import SimPod
-from autoscaler.clusters.simulated.profile import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, SchedulerProfile
-from autoscaler.clusters.simulated.recorder import JobRow, PodTimeline, Recorder, UsageRow, WebRow
-from autoscaler.clusters.simulated.running import run_loop
-from autoscaler.clusters.simulated.training import SpeedCurve, Work
+from autoscaler.clusters.simulated.controllers.replica_sets import Deployment, Hpa
+from autoscaler.clusters.simulated.controllers.training_model import SpeedCurve, Work
+from autoscaler.clusters.simulated.scheduling.scheduler_profile import (
+    KUBE_SCHEDULER,
+    KUBE_SCHEDULER_1_6,
+    SchedulerProfile,
+)
+from autoscaler.clusters.simulated.simulated_cluster import SimulatedCluster, run_loop
+from autoscaler.clusters.simulated.world.physics import PHYSICS_2017, Physics, Spread, exactly
+from autoscaler.clusters.simulated.world.run_recorder import JobRow, PodTimeline, Recorder, UsageRow, WebRow
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
 
 __all__ = [
     "KUBE_SCHEDULER",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from autoscaler.clusters.kubernetes.building.labels import JOB, ROLE
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE
 from autoscaler.clusters.simulated import Physics, Spread
 from autoscaler.domain import Job, JobName, Node, Resources, Role, Shape
 from experiments.arms.stage import NEVER_S, SYSTEM

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import REPLICA_SETS, Kind
-from autoscaler.clusters.kubernetes.api.port import Api
 from autoscaler.clusters.simulated import Physics, Work
 from autoscaler.domain import Job, JobName, Node, NodeName, PodName, PodPhase, Resources, Role, Shape
 from experiments.arms.algorithm_2017 import TICK_S

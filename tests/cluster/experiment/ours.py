@@ -15,8 +15,8 @@ from typing import Final
 
 from kubernetes import client
 
+from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Api
 from autoscaler.clusters.simulated import Physics
 from autoscaler.domain import Policy
 from autoscaler.operator.policy_file import public_name

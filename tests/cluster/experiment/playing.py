@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from kubernetes import client
 
-from autoscaler.clusters.kubernetes.api.client import KubernetesApi, connect
+from autoscaler.clusters.kubernetes.api.http_client import KubernetesApi, connect
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
 from autoscaler.domain import Role, Tier
 from experiments.arms.stage import Setting, Stage, make_physics

@@ -8,11 +8,11 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import InvalidError, NotLeadingError, UnauthorizedError
 from autoscaler.clusters.kubernetes.api.kinds import SECRETS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer, collect
-from autoscaler.clusters.kubernetes.building.environment import IDENTITY_FOLDER, master_variables
-from autoscaler.clusters.kubernetes.building.names import store_name
-from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
-from autoscaler.clusters.kubernetes.reading.jobs import read_job
+from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
+from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER, master_variables
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
+from autoscaler.clusters.kubernetes.objects.names import store_name
+from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.errors import TemporaryError
 from autoscaler.job_errors import JobErrors
 from autoscaler.operator import accounts as module

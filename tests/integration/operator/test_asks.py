@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from autoscaler.clusters.kubernetes.building.identity import issue
-from autoscaler.clusters.kubernetes.building.names import master_host, store_name
+from autoscaler.clusters.kubernetes.builders.job_identity import issue
+from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
 from autoscaler.jobs.masters import Door, DoorTls, Masters
 from autoscaler.jobs.progress import JobProgress
 from master.api.status import JobPhase

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from autoscaler.cli.kubernetes.cluster_place import ClusterPlace
 from autoscaler.cli.kubernetes.object_reader import ObjectReader
 from autoscaler.clusters.kubernetes.api import kinds
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
-from autoscaler.clusters.kubernetes.api.port import Subresource
-from autoscaler.clusters.kubernetes.building.pods import build_pod
-from autoscaler.clusters.kubernetes.reading.jobs import read_job
+from autoscaler.clusters.kubernetes.api.api_port import Subresource
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
+from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.domain import Role
 from tests.unit.clusters.kubernetes.objects import SETTINGS, condition, raw_job, raw_pod, seat
 

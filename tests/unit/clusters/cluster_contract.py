@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autoscaler.clusters.port import Verdict
+from autoscaler.cluster_port import Verdict
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, PodPhase, Role, Tier
 
 

@@ -6,8 +6,8 @@ holds them.  `check_capacity` is A2 on what stands.
 
 from dataclasses import replace
 
+from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.clusters.local.scheduling import place_pending
-from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import (
     NOTHING,
     AdmitGang,

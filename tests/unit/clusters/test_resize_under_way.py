@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autoscaler.cli.places import SizeChange, SizeRequest, format_size_changes
-from autoscaler.clusters.under_way import UnderWay
+from autoscaler.clusters.resize_requests import UnderWay
 
 
 @pytest.mark.parametrize(

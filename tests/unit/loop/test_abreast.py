@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, CreatePod, DeletePod, PodPhase
 from autoscaler.job_errors import JobErrors, Step
 from autoscaler.loop import AT_ONCE, CALL_LIMIT_S, Loop

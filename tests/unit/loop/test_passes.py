@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.port import Outcome, Verdict
+from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.domain import DeletePod, JobState, Policy, Reason
 from autoscaler.errors import InvalidViewError, TemporaryError
 from autoscaler.loop import DEBOUNCE_S, JOURNAL_LIMIT, SILENCE_S, Loop

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from autoscaler.clusters.kubernetes.reading.jobs import read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests import RefusedInputError, parse_files
 from tests.cluster.hostile import CASES, Judge, by_judge

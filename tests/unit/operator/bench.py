@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime
 
+from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, EVENTS, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
-from autoscaler.clusters.kubernetes.views import KINDS
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.cache.object_cache import KINDS
+from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
 from autoscaler.job_errors import JobErrors
 from autoscaler.jobs.answers import NoProgress

@@ -2,10 +2,10 @@
 
 from contextlib import suppress
 
+from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.views import KINDS
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.cache.object_cache import KINDS
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.errors import ClusterError
 from autoscaler.jobs.masters import Masters

@@ -43,11 +43,10 @@ from tenacity import (
 )
 from tenacity.wait import wait_base
 
-from autoscaler.clusters.kubernetes.api.clocks import clock_ahead_s
+from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S, Raw
+from autoscaler.clusters.kubernetes.api.clock_skew import clock_ahead_s
 from autoscaler.clusters.kubernetes.api.errors import ThrottledError, TooLongError, UnavailableError
-from autoscaler.clusters.kubernetes.api.port import REQUEST_TIMEOUT_S, Raw
-from autoscaler.clusters.kubernetes.api.refusals import error_of
-from autoscaler.clusters.kubernetes.api.wire import decode
+from autoscaler.clusters.kubernetes.api.responses import decode, error_of
 from autoscaler.errors import PermanentError
 
 JSON: Final = "application/json"

@@ -21,7 +21,7 @@ from aiohttp import web
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
 from autoscaler.clusters.kubernetes.api import connection
-from autoscaler.clusters.kubernetes.api.client import connect, whole_lines
+from autoscaler.clusters.kubernetes.api.api_port import EventType
 from autoscaler.clusters.kubernetes.api.connection import ConnectionPolicy
 from autoscaler.clusters.kubernetes.api.errors import (
     ExpiredError,
@@ -29,8 +29,8 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnauthorizedError,
     UnavailableError,
 )
+from autoscaler.clusters.kubernetes.api.http_client import connect, whole_lines
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
-from autoscaler.clusters.kubernetes.api.port import EventType
 from autoscaler.errors import PermanentError
 from tests.integration.certificates import Authority
 

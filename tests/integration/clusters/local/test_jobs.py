@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from autoscaler.clusters.port import Verdict
+from autoscaler.cluster_port import Verdict
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, PodPhase, Role, Tier
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.life import Ending, Stage

@@ -2,8 +2,8 @@
 
 import copy
 
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.reading.jobs import read_job
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.domain import Cause, CreatePod, Reclaim, Role, Tier
 
 SETTINGS = BuildSettings(image="edl:test", etcd=EtcdAccess(endpoints="https://etcd:2379", ca="CA", user="edl"))

@@ -6,10 +6,10 @@ replicas.
 """
 
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, NODES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer, collect
-from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
-from autoscaler.clusters.kubernetes.reading.nodes import read_node
-from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
+from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 
 CONTROLLER = Owner("kube-controller-manager", is_apply=False)
 HASH = "7d9f8c"

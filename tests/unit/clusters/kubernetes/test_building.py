@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.building.disruption import build_budget
-from autoscaler.clusters.kubernetes.building.environment import IDENTITY_FOLDER
-from autoscaler.clusters.kubernetes.building.identity import issue, secrets_of
-from autoscaler.clusters.kubernetes.building.master import build_master, build_service
-from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
+from autoscaler.clusters.kubernetes.builders.disruption_budget import build_budget
+from autoscaler.clusters.kubernetes.builders.job_identity import issue, secrets_of
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_master, build_service
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
+from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
 from autoscaler.domain import Policy, Role, Tier
 from autoscaler.jobs.servers import SPARE_ORDINALS
 from master.config import Settings

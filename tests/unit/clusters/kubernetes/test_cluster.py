@@ -7,6 +7,8 @@ from itertools import pairwise
 import pytest
 import pytest_asyncio
 
+from autoscaler.cluster_port import Verdict
+from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE, Subresource
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import (
     DEPLOYMENTS,
@@ -16,20 +18,17 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     RESOURCE_QUOTAS,
     TRAINING_JOBS,
 )
-from autoscaler.clusters.kubernetes.api.port import EVERYWHERE, Subresource
-from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
-from autoscaler.clusters.kubernetes.building.labels import GATE
-from autoscaler.clusters.kubernetes.cluster import SETTLE_EVERY_S, KubernetesCluster
-from autoscaler.clusters.kubernetes.freshness import StaleViewError
-from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S
-from autoscaler.clusters.kubernetes.pod_writer import pinned_node
-from autoscaler.clusters.kubernetes.reading.pods import gates_of
-from autoscaler.clusters.kubernetes.reading.slim import LONGEST, SLIMS, is_longer
-from autoscaler.clusters.kubernetes.starts import LIFT_LIMIT_S
-from autoscaler.clusters.kubernetes.store import Store
-from autoscaler.clusters.kubernetes.views import KINDS, Facts
-from autoscaler.clusters.kubernetes.views.workloads import ANNOUNCED_S
-from autoscaler.clusters.port import Verdict
+from autoscaler.clusters.kubernetes.cache.object_cache import KINDS, StaleViewError, Store
+from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.cluster_view.workload_view import ANNOUNCED_S
+from autoscaler.clusters.kubernetes.gangs.gang_starter import LIFT_LIMIT_S
+from autoscaler.clusters.kubernetes.gangs.start_backoff import BIND_LIMIT_S
+from autoscaler.clusters.kubernetes.kubernetes_cluster import SETTLE_EVERY_S, KubernetesCluster
+from autoscaler.clusters.kubernetes.objects.labels import GATE
+from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
+from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, SLIMS, is_longer
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
+from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, NodeName, PodPhase, Role, Tier
 from autoscaler.job_errors import JobErrors
 from tests.unit import virtual_time

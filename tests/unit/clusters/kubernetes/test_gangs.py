@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes import gangs
-from autoscaler.clusters.kubernetes.gangs import (
+from autoscaler.clusters.kubernetes.gangs import start_backoff
+from autoscaler.clusters.kubernetes.gangs.start_backoff import (
     BIND_LIMIT_S,
     FORGOTTEN_AFTER_S,
     LONGEST_BIND_S,
@@ -35,7 +35,7 @@ def gang(*, bound=(), unbound=(), is_starting=True):
 def look(starts, standing, now_s):
     """All jobs that stand, and none with which anything is wrong."""
     jobs = {item.job for item in standing}
-    return gangs.look(starts, standing, now_s, jobs=jobs, managed=jobs, errors=JobErrors(lambda: now_s))
+    return start_backoff.look(starts, standing, now_s, jobs=jobs, managed=jobs, errors=JobErrors(lambda: now_s))
 
 
 def wake_at_s(starts):
@@ -43,7 +43,7 @@ def wake_at_s(starts):
 
 
 def refuse(starts, job, now_s, refusal):
-    return gangs.refuse(starts, job, now_s, refusal, generation=1)
+    return start_backoff.refuse(starts, job, now_s, refusal, generation=1)
 
 
 def test_a_gang_bound_in_time_has_lost_nothing():
@@ -197,7 +197,7 @@ def test_a_job_that_is_gone_is_forgotten():
 def test_a_job_of_which_nothing_can_be_said_keeps_its_limits_and_its_pause():
     """A fault of EDL with one look is no end of its start, and lifts no pause (A11)."""
     starts, _ = look(refuse(Starts(), JOB, 0.0, "no"), [gang(unbound=("trainer-0",))], 1.0)
-    kept, lost = gangs.look(starts, [], 2.0, jobs={JOB}, managed={JOB}, errors=JobErrors(lambda: 2.0))
+    kept, lost = start_backoff.look(starts, [], 2.0, jobs={JOB}, managed={JOB}, errors=JobErrors(lambda: 2.0))
     assert (kept, lost) == (starts, ())
 
 
@@ -205,10 +205,10 @@ def test_a_job_that_is_not_managed_for_a_while_keeps_what_it_has_lost():
     """Its pause goes on; no pod of it is waited for meanwhile."""
     refused = refuse(Starts(), JOB, 0.0, "no")
     starts, _ = look(refused, [gang(unbound=("trainer-0",))], 1.0)
-    kept, lost = gangs.look(starts, [], 2.0, jobs={JOB}, managed=set(), errors=JobErrors(lambda: 2.0))
+    kept, lost = start_backoff.look(starts, [], 2.0, jobs={JOB}, managed=set(), errors=JobErrors(lambda: 2.0))
     assert (kept, lost, wake_at_s(kept)) == (refused, (), math.inf)
     starts, _ = look(Starts(), [gang(unbound=("trainer-0",))], 1.0)
-    kept, _ = gangs.look(starts, [], 2.0, jobs={JOB}, managed=set(), errors=JobErrors(lambda: 2.0))
+    kept, _ = start_backoff.look(starts, [], 2.0, jobs={JOB}, managed=set(), errors=JobErrors(lambda: 2.0))
     assert kept == Starts()
 
 
@@ -224,7 +224,7 @@ def test_a_fault_with_one_job_is_noted_and_the_other_loses_its_race():
     ]
     errors = JobErrors(lambda: BIND_LIMIT_S)
     jobs = {poisoned, JOB}
-    starts, lost = gangs.look(starts, standing, BIND_LIMIT_S, jobs=jobs, managed=jobs, errors=errors)
+    starts, lost = start_backoff.look(starts, standing, BIND_LIMIT_S, jobs=jobs, managed=jobs, errors=errors)
     assert [one.job for one in lost] == [JOB]
     assert errors.fails(poisoned, Step.RACE)
     assert starts.account(poisoned) == before

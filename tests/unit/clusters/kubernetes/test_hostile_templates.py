@@ -7,10 +7,10 @@ import copy
 
 import pytest
 
-from autoscaler.clusters.kubernetes.building.master import build_master
-from autoscaler.clusters.kubernetes.building.pods import build_pod
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.reading.jobs import read_job, shapes_of
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
+from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job, shapes_of
 from autoscaler.domain import Cause, CreatePod, Role, Tier
 from autoscaler.errors import InvalidSpecError
 from tests.unit.clusters.kubernetes.objects import raw_job, template

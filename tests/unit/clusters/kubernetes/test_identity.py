@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from autoscaler.clusters.kubernetes.building.identity import is_due, issue, read_identity, renewed, secrets_of
+from autoscaler.clusters.kubernetes.builders.job_identity import is_due, issue, read_identity, renewed, secrets_of
 from tests.unit.clusters.kubernetes.identity import NOW, write_files
 from tests.unit.clusters.kubernetes.objects import SETTINGS, kube_job
 

@@ -1,10 +1,10 @@
 """A young node is looked at in every view, since room is kept on it for a while, and read when it changes."""
 
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing, WatchEvent
 from autoscaler.clusters.kubernetes.api.kinds import DAEMON_SETS, NODES
-from autoscaler.clusters.kubernetes.api.port import EventType, Listing, WatchEvent
-from autoscaler.clusters.kubernetes.reading.nodes import ARRIVAL_S
-from autoscaler.clusters.kubernetes.store import Store
-from autoscaler.clusters.kubernetes.views.nodes import Nodes
+from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.cluster_view.node_view import Nodes
+from autoscaler.clusters.kubernetes.parsing.node_objects import ARRIVAL_S
 from autoscaler.job_errors import JobErrors
 from tests.unit.clusters.kubernetes.objects import CREATED, CREATED_S, template
 

@@ -8,13 +8,13 @@ import random
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import EVERYWHERE
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
-from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
-from autoscaler.clusters.kubernetes.api.port import EVERYWHERE
-from autoscaler.clusters.kubernetes.cluster import KubernetesCluster
-from autoscaler.clusters.kubernetes.reading.slim import SLIMS
-from autoscaler.clusters.kubernetes.store import Store
-from autoscaler.clusters.kubernetes.views import KINDS, Facts
+from autoscaler.clusters.kubernetes.cache.object_cache import KINDS, Store
+from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
+from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
 from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.job_errors import JobErrors
 from autoscaler.loop import Loop

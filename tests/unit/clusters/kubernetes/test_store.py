@@ -6,9 +6,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing, WatchEvent
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NODES, PODS
-from autoscaler.clusters.kubernetes.api.port import EventType, Listing, WatchEvent
-from autoscaler.clusters.kubernetes.store import Store, key_of
+from autoscaler.clusters.kubernetes.cache.object_cache import Store, key_of
 from autoscaler.errors import InvariantViolationError
 from autoscaler.job_errors import JobErrors, Step, of_object
 

@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
-from autoscaler.clusters.kubernetes.turned_away import LASTING, TurnedAway
+from autoscaler.clusters.kubernetes.writes.create_backoff import LASTING, TurnedAway
 from autoscaler.domain import Tier
 
 QUOTA = ForbiddenError("exceeded quota: small", Refusal.QUOTA)

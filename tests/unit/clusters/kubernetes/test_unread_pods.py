@@ -2,12 +2,12 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing, WatchEvent
 from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.kubernetes.api.port import EventType, Listing, WatchEvent
-from autoscaler.clusters.kubernetes.expectations import Expectations
-from autoscaler.clusters.kubernetes.reading import pods as reading
-from autoscaler.clusters.kubernetes.store import Store
-from autoscaler.clusters.kubernetes.views import pods as views
+from autoscaler.clusters.kubernetes.cache.expectations import Expectations
+from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.cluster_view import pod_view as views
+from autoscaler.clusters.kubernetes.parsing import pod_objects as reading
 from autoscaler.domain import Reclaim, Role
 from autoscaler.job_errors import JobErrors
 from tests.unit.clusters.kubernetes.objects import raw_pod

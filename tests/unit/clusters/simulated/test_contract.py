@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.port import Verdict
+from autoscaler.cluster_port import Verdict
 from autoscaler.clusters.simulated import Deployment
 from autoscaler.domain import Cause, CreatePod, Reclaim, Role, Tier
 from tests.unit.clusters.cluster_contract import ClusterContract, Stage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.port import Verdict
+from autoscaler.cluster_port import Verdict
 from autoscaler.clusters.simulated import Deployment, run_loop
 from autoscaler.domain import Policy, Reclaim, Role, Tier
 from autoscaler.loop import Loop

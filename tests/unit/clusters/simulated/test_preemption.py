@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.clusters.simulated import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6, Deployment
-from autoscaler.clusters.simulated.pods import SimPod
-from autoscaler.clusters.simulated.waiting import WaitingPods
+from autoscaler.clusters.simulated.scheduling.scheduling_queue import WaitingPods
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
 from autoscaler.domain import PodPhase, Tier
 from tests.unit.clusters.simulated.small_worlds import cluster, job, node, placed, shape
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from autoscaler.clusters.simulated import KUBE_SCHEDULER, KUBE_SCHEDULER_1_6
-from autoscaler.clusters.simulated.choosing import sample_size
-from autoscaler.clusters.simulated.node_table import NodeTable
-from autoscaler.clusters.simulated.scoring import ShapeBoard, spread_score
+from autoscaler.clusters.simulated.scheduling.node_choice import sample_size
+from autoscaler.clusters.simulated.scheduling.node_scoring import ShapeBoard, spread_score
+from autoscaler.clusters.simulated.world.node_table import NodeTable
 from autoscaler.domain import Taint, Toleration
 from tests.unit.clusters.simulated.small_worlds import cluster, job, node, placed, shape
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.around import AroundApi
+from autoscaler.clusters.kubernetes.api.api_port import Subresource
+from autoscaler.clusters.kubernetes.api.decorators import AroundApi
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
-from autoscaler.clusters.kubernetes.api.port import Subresource
-from autoscaler.clusters.kubernetes.reading.workloads import MOST_REPLICAS
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import MOST_REPLICAS
 from autoscaler.domain import PodPhase
 from tests.unit.clusters.kubernetes.objects import raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import add_job, observe

@@ -3,7 +3,7 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.building.names import store_name
+from autoscaler.clusters.kubernetes.objects.names import store_name
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.accounts import ADMIN_PASSWORD_FILE, ADMIN_USER, KEEPS_ROOM, read_account_settings
 from autoscaler.operator.etcd_bounds import (

@@ -3,9 +3,9 @@
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import PODS
-from autoscaler.clusters.kubernetes.api.memory.ownership import Owner
-from autoscaler.clusters.kubernetes.building.labels import REPLACES
-from autoscaler.clusters.kubernetes.gangs import BIND_LIMIT_S
+from autoscaler.clusters.kubernetes.gangs.start_backoff import BIND_LIMIT_S
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
+from autoscaler.clusters.kubernetes.objects.labels import REPLACES
 from autoscaler.domain import Policy, Reclaim, Role
 from autoscaler.jobs.silence import SILENCE_LIMIT_S
 from tests.unit.clusters.kubernetes.objects import raw_pod, template

@@ -6,9 +6,9 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
-from autoscaler.clusters.kubernetes.building.settings import EtcdAccess
-from autoscaler.clusters.kubernetes.ownership import NameTakenError
+from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
+from autoscaler.clusters.kubernetes.writes.object_ownership import NameTakenError
 from autoscaler.job_errors import JobErrors
 from autoscaler.operator.objects import Objects
 from autoscaler.operator.standing import UNSTARTED_S, has_unstarted

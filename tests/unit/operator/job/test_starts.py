@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from autoscaler.clusters.kubernetes.api.around import AroundApi
+from autoscaler.clusters.kubernetes.api.decorators import AroundApi
 from autoscaler.clusters.kubernetes.api.errors import BadRequestError, ForbiddenError, InvalidError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.building.affinity import tie_to_node
-from autoscaler.clusters.kubernetes.gang_pods import GangPods
-from autoscaler.clusters.kubernetes.gangs import START_LIMIT_S
+from autoscaler.clusters.kubernetes.gangs.gang_pods import GangPods
+from autoscaler.clusters.kubernetes.gangs.start_backoff import START_LIMIT_S
+from autoscaler.clusters.kubernetes.objects.node_affinity import tie_to_node
 from autoscaler.errors import ClusterError
 from autoscaler.job_errors import Step
 from tests.unit.clusters.kubernetes.objects import raw_job, template

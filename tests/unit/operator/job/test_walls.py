@@ -20,8 +20,8 @@ import autoscaler.jobs
 import autoscaler.operator
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.building.settings import BuildSettings, EtcdAccess
-from autoscaler.clusters.kubernetes.reading.jobs import KubeJob
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings, EtcdAccess
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Job, Policy, Reclaim
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.masters import Masters

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from autoscaler.clusters.kubernetes.api.port import REQUEST_TIMEOUT_S
+from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S
 from autoscaler.errors import InvalidSpecError
 from autoscaler.operator.leadership import (
     Candidate,

@@ -2,11 +2,11 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Subresource
-from autoscaler.clusters.kubernetes.gangs import refuse
-from autoscaler.clusters.kubernetes.views import NEVER_S
+from autoscaler.clusters.kubernetes.cluster_view import NEVER_S
+from autoscaler.clusters.kubernetes.gangs.start_backoff import refuse
 from autoscaler.domain import JobState, Policy, Reclaim
 from autoscaler.job_errors import of_object
 from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics

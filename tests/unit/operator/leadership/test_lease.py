@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.decorators import FencedApi
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError, UnavailableError
-from autoscaler.clusters.kubernetes.api.fenced import FencedApi
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, LEASES
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.operator.leadership import LeaseTiming
 from autoscaler.operator.lease import Lease
 

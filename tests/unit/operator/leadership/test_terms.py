@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES, PODS
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.operator.leadership import LeaseTiming
 from autoscaler.operator.lease import Lease
 from autoscaler.operator.terms import run_terms

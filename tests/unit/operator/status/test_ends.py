@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
+from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
 from autoscaler.operator.ends import By, end_of
 from autoscaler.operator.trouble import AVOID_S, FAILURES, WINDOW_S, Trouble, avoided, blame
 from tests.unit.clusters.kubernetes.objects import condition, raw_pod

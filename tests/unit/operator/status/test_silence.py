@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.reading.times import unix_s
+from autoscaler.clusters.kubernetes.objects.fields import unix_s
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.jobs.health import QUIET_LIMIT_S
 from master.api.status import JobPhase

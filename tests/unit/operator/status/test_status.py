@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
-from autoscaler.clusters.kubernetes.gangs import Race
+from autoscaler.clusters.kubernetes.gangs.start_backoff import Race
 from autoscaler.domain import Bottleneck, Decision, Reason
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.answers import NoProgress

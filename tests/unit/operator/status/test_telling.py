@@ -5,8 +5,8 @@ from dataclasses import replace
 import kopf
 import pytest
 
+from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
-from autoscaler.clusters.port import Outcome, Verdict
 from autoscaler.domain import Cause, DeletePod, Plan, Role
 from autoscaler.job_errors import JobErrors
 from autoscaler.jobs.answers import NoProgress

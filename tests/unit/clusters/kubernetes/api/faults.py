@@ -17,6 +17,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from autoscaler.clusters.kubernetes.api.api_port import ANY, EVERYWHERE, EventType, Listing
 from autoscaler.clusters.kubernetes.api.errors import (
     ConflictError,
     ExpiredError,
@@ -26,9 +27,8 @@ from autoscaler.clusters.kubernetes.api.errors import (
     ThrottledError,
     UnavailableError,
 )
-from autoscaler.clusters.kubernetes.api.memory.selectors import parse_scope
-from autoscaler.clusters.kubernetes.api.port import ANY, EVERYWHERE, EventType, Listing
-from autoscaler.clusters.kubernetes.store import key_of
+from autoscaler.clusters.kubernetes.cache.object_cache import key_of
+from autoscaler.clusters.kubernetes.memory_api.selectors import parse_scope
 
 LATE_S = 3.0  # on a loop in virtual time
 

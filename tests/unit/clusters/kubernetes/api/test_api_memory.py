@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer, collect
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
 from tests.unit.clusters.kubernetes.api.contract import KubeApiContract, Stage
 
 NOON = 1_800_000_000.0

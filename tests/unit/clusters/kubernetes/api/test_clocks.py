@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.clusters.kubernetes.api.clocks import clock_ahead_s
+from autoscaler.clusters.kubernetes.api.clock_skew import clock_ahead_s
 
 NOON_S = 1_800_000_000.0
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.errors import (
     ConflictError,
     ForbiddenError,
@@ -10,8 +11,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnavailableError,
 )
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, SECRETS
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
-from autoscaler.clusters.kubernetes.api.port import Scope
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from tests.unit.clusters.kubernetes.api.faults import FaultPlan, Killed, PerturbedApi, WriteFault
 
 

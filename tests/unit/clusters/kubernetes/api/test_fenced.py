@@ -2,10 +2,10 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.decorators import FencedApi
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
-from autoscaler.clusters.kubernetes.api.fenced import FencedApi
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 
 BODY = {"metadata": {"name": "new", "namespace": "n"}}
 WRITES = {

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.api.errors import (
     ConflictError,
     ExpiredError,
@@ -12,8 +13,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnavailableError,
 )
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES, PODS, PRIORITY_CLASSES, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.memory import MemoryApi, MemoryServer, collect
-from autoscaler.clusters.kubernetes.api.port import Subresource
+from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, collect
 
 N = {"namespace": "n"}
 

@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.api.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from autoscaler.clusters.kubernetes.api.refusals import error_of
+from autoscaler.clusters.kubernetes.api.responses import error_of
 
 
 def status(code, reason="", message="", **details):

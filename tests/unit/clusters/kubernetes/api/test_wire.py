@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing
 from autoscaler.clusters.kubernetes.api.errors import ExpiredError, MalformedError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
-from autoscaler.clusters.kubernetes.api.port import EventType, Listing
-from autoscaler.clusters.kubernetes.api.wire import decode, read_line, read_object, read_page
-from autoscaler.clusters.kubernetes.store import Store
+from autoscaler.clusters.kubernetes.api.responses import decode, read_line, read_object, read_page
+from autoscaler.clusters.kubernetes.cache.object_cache import Store
 from autoscaler.job_errors import JobErrors
 
 ONE = {"metadata": {"name": "c", "namespace": "n", "resourceVersion": "7", "managedFields": [{}]}}

@@ -2,10 +2,15 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.reading.nodes import read_daemonset, read_node, reserve_for_daemons
-from autoscaler.clusters.kubernetes.reading.priorities import class_problems, read_classes
-from autoscaler.clusters.kubernetes.reading.slim import slim_workload
-from autoscaler.clusters.kubernetes.reading.workloads import conflicting_job, hpa_target, job_of_master, read_workload
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import (
+    conflicting_job,
+    hpa_target,
+    job_of_master,
+    read_workload,
+)
+from autoscaler.clusters.kubernetes.parsing.node_objects import read_daemonset, read_node, reserve_for_daemons
+from autoscaler.clusters.kubernetes.parsing.object_trimming import slim_workload
+from autoscaler.clusters.kubernetes.parsing.priority_classes import class_problems, read_classes
 from autoscaler.domain import Effect, Reclaim, Resources, Taint
 from tests.unit.clusters.kubernetes.objects import UID, condition, template
 

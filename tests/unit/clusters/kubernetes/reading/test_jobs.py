@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.reading.jobs import planned_job, read_job
+from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
 from autoscaler.domain import JobState, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.manifests.api_types import Mode

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.reading.limit_ranges import NO_LIMITS, read_limits
-from autoscaler.clusters.kubernetes.reading.requests import pod_request
+from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, read_limits
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 
 
 def limit_range(*lines, name="range", namespace="team-a"):

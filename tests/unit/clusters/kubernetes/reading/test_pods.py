@@ -2,17 +2,17 @@
 
 import pytest
 
-from autoscaler.clusters.kubernetes.building.pods import build_pod
-from autoscaler.clusters.kubernetes.gang_pods import is_seated
-from autoscaler.clusters.kubernetes.reading.pods import (
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
+from autoscaler.clusters.kubernetes.gangs.gang_pods import is_seated
+from autoscaler.clusters.kubernetes.parsing.pod_objects import (
     PodContext,
     deployment_of,
     read_pod,
     seat_masters,
     why_unschedulable,
 )
-from autoscaler.clusters.kubernetes.reading.requests import pod_request
-from autoscaler.clusters.kubernetes.reading.shapes import shape_of_spec
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec
 from autoscaler.domain import Effect, PodPhase, Reclaim, Role, Tier, Toleration
 from tests.unit.clusters.kubernetes.objects import (
     CREATED_S,

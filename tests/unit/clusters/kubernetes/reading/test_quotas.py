@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.reading.quotas import read_quota
-from autoscaler.clusters.kubernetes.reading.traits import traits_of
+from autoscaler.clusters.kubernetes.parsing.resource_quotas import read_quota, traits_of
 from autoscaler.domain import QuotaLimit, Reclaim, Role, Trait
 from tests.unit.planner.setups import job
 

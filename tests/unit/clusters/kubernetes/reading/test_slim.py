@@ -5,18 +5,15 @@ import json
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import Listing
 from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, PODS, RESOURCE_QUOTAS, TRAINING_JOBS
-from autoscaler.clusters.kubernetes.api.port import Listing
-from autoscaler.clusters.kubernetes.building.affinity import MOST_AVOIDED
-from autoscaler.clusters.kubernetes.building.labels import MASTER_SEATS, REPLACES
-from autoscaler.clusters.kubernetes.building.pods import build_pod, ungate_patch
-from autoscaler.clusters.kubernetes.reading.jobs import read_job
-from autoscaler.clusters.kubernetes.reading.nodes import read_node
-from autoscaler.clusters.kubernetes.reading.pods import PodContext, deployment_of, gates_of, read_pod
-from autoscaler.clusters.kubernetes.reading.priorities import PriorityClasses
-from autoscaler.clusters.kubernetes.reading.raw import controller_of
-from autoscaler.clusters.kubernetes.reading.requests import pod_request
-from autoscaler.clusters.kubernetes.reading.slim import (
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
+from autoscaler.clusters.kubernetes.objects.fields import controller_of
+from autoscaler.clusters.kubernetes.objects.labels import MASTER_SEATS, REPLACES
+from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import read_workload
+from autoscaler.clusters.kubernetes.parsing.node_objects import read_node
+from autoscaler.clusters.kubernetes.parsing.object_trimming import (
     LONGEST,
     LONGEST_TEMPLATE,
     SLIMS,
@@ -26,7 +23,10 @@ from autoscaler.clusters.kubernetes.reading.slim import (
     slim_scaler,
     slim_workload,
 )
-from autoscaler.clusters.kubernetes.reading.workloads import read_workload
+from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, deployment_of, gates_of, read_pod
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
+from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
 from autoscaler.job_errors import JobErrors

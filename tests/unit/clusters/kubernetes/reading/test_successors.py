@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from autoscaler.clusters.kubernetes.building.labels import REPLACES
-from autoscaler.clusters.kubernetes.building.pods import build_pod
-from autoscaler.clusters.kubernetes.reading.pods import PodContext, read_pod
-from autoscaler.clusters.kubernetes.reading.successors import Owning, as_successor, replaced_by, successor_mark
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod
+from autoscaler.clusters.kubernetes.objects.labels import REPLACES
+from autoscaler.clusters.kubernetes.parsing.pod_objects import PodContext, read_pod
+from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning, as_successor, replaced_by, successor_mark
 from autoscaler.domain import PodPhase, Role
 from tests.unit.clusters.kubernetes.objects import SETTINGS, UID, as_stored, kube_job, seat
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import Subresource
 from autoscaler.clusters.kubernetes.api.errors import ConflictError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
-from autoscaler.clusters.kubernetes.api.port import Subresource
 from tests.unit.clusters.kubernetes.api.contract.stage import GATE, number
 
 

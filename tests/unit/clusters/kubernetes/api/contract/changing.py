@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import Preconditions, Subresource
 from autoscaler.clusters.kubernetes.api.errors import (
     AlreadyExistsError,
     BadRequestError,
@@ -10,7 +11,6 @@ from autoscaler.clusters.kubernetes.api.errors import (
     NotFoundError,
 )
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, LEASES, PODS
-from autoscaler.clusters.kubernetes.api.port import Preconditions, Subresource
 from tests.unit.clusters.kubernetes.api.contract.stage import GATE, number
 
 MOUNT = {"name": "no-such-volume", "mountPath": "/data"}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import Preconditions, Propagation
 from autoscaler.clusters.kubernetes.api.errors import (
     ConflictError,
     ForbiddenError,
@@ -10,7 +11,6 @@ from autoscaler.clusters.kubernetes.api.errors import (
     Refusal,
 )
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES, PODS
-from autoscaler.clusters.kubernetes.api.port import Preconditions, Propagation
 from tests.unit.clusters.kubernetes.api.contract.stage import GATE, number
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import Scope
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, InvalidError, NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, SECRETS
-from autoscaler.clusters.kubernetes.api.port import Scope
 from tests.unit.clusters.kubernetes.api.contract.stage import number
 
 

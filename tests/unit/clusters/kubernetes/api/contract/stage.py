@@ -4,8 +4,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Scope
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
-from autoscaler.clusters.kubernetes.api.port import EventType, Scope
 
 GATE = {"name": "edl.dev/gang"}
 

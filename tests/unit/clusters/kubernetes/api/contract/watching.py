@@ -5,9 +5,9 @@ from contextlib import aclosing
 
 import pytest
 
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Scope
 from autoscaler.clusters.kubernetes.api.errors import ExpiredError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
-from autoscaler.clusters.kubernetes.api.port import EventType, Scope
 from tests.unit.clusters.kubernetes.api.contract.stage import number
 
 MOST_OUTSIDE = 100

@@ -1,0 +1,150 @@
+"""An `Api` with something around its calls, so that who adds one thing to all of them says that one thing alone.
+
+A subclass says what: `fenced` asks for the right to write, `autoscaler.operator.metered` counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from autoscaler.clusters.kubernetes.api.api_port import (
+    ANY,
+    EVERYWHERE,
+    Api,
+    Listing,
+    Preconditions,
+    Propagation,
+    Raw,
+    Scope,
+    Subresource,
+    WatchEvent,
+)
+from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
+from autoscaler.clusters.kubernetes.api.kinds import PODS, Kind
+
+
+class AroundApi:
+    """`port.Api`.  What a hook raises as it is entered keeps the call from being made."""
+
+    def __init__(self, inner: Api) -> None:
+        self._inner = inner
+
+    def reading(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
+        """Around list, get and check_create."""
+        return nullcontext()
+
+    def writing(self, verb: str, kind: Kind) -> AbstractContextManager[None]:  # noqa: ARG002 - for subclasses
+        """Around create, apply, patch and delete."""
+        return nullcontext()
+
+    def streaming(self, verb: str, kind: Kind) -> None:
+        """Before watch and log begin."""
+
+    async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
+        """See `port.Api.list`."""
+        with self.reading("list", kind):
+            return await self._inner.list(kind, scope)
+
+    def watch(
+        self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """See `port.Api.watch`."""
+        self.streaming("watch", kind)
+        return self._inner.watch(kind, scope, since=since, timeout_s=timeout_s, silence_s=silence_s)
+
+    async def get(
+        self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
+    ) -> Raw:
+        """See `port.Api.get`."""
+        with self.reading("get", kind):
+            return await self._inner.get(kind, name, namespace=namespace, subresource=subresource)
+
+    async def create(self, kind: Kind, body: Raw) -> Raw:
+        """See `port.Api.create`."""
+        with self.writing("create", kind):
+            return await self._inner.create(kind, body)
+
+    async def check_create(self, kind: Kind, body: Raw) -> None:
+        """See `port.Api.check_create`."""
+        with self.reading("check", kind):
+            await self._inner.check_create(kind, body)
+
+    async def apply(
+        self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
+    ) -> Raw:
+        """See `port.Api.apply`."""
+        with self.writing("apply", kind):
+            return await self._inner.apply(kind, body, subresource=subresource, is_forced=is_forced)
+
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        change: Raw,
+        *,
+        namespace: str | None = None,
+        only: Preconditions = ANY,
+        subresource: Subresource | None = None,
+    ) -> Raw:
+        """See `port.Api.patch`."""
+        with self.writing("patch", kind):
+            return await self._inner.patch(kind, name, change, namespace=namespace, only=only, subresource=subresource)
+
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str | None = None,
+        only: Preconditions = ANY,
+        grace_s: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> None:
+        """See `port.Api.delete`."""
+        with self.writing("delete", kind):
+            await self._inner.delete(
+                kind, name, namespace=namespace, only=only, grace_s=grace_s, propagation=propagation
+            )
+
+    def log(
+        self,
+        pod: str,
+        *,
+        namespace: str,
+        container: str | None = None,
+        tail_lines: int | None = None,
+        is_followed: bool = False,
+        is_previous: bool = False,
+    ) -> AsyncGenerator[bytes, None]:
+        """See `port.Api.log`."""
+        self.streaming("log", PODS)
+        return self._inner.log(
+            pod,
+            namespace=namespace,
+            container=container,
+            tail_lines=tail_lines,
+            is_followed=is_followed,
+            is_previous=is_previous,
+        )
+
+    async def close(self) -> None:
+        """See `port.Api.close`."""
+        await self._inner.close()
+
+
+class FencedApi(AroundApi):
+    """`port.Api` whose writes raise NotLeadingError, with nothing sent, unless `may_write()` says yes."""
+
+    def __init__(self, inner: Api, may_write: Callable[[], bool]) -> None:
+        super().__init__(inner)
+        self._may_write = may_write
+
+    def writing(self, verb: str, kind: Kind) -> AbstractContextManager[None]:
+        """See `AroundApi.writing`."""
+        self._check(f"{verb} {kind.plural}")
+        return nullcontext()
+
+    def _check(self, doing: str) -> None:
+        if not self._may_write():
+            raise NotLeadingError(f"{doing}: this process does not lead")

@@ -1,0 +1,246 @@
+"""A real API server behind the port: the verbs, as paths, queries and bodies.
+
+How a request travels (deadlines, credentials, further attempts, errors) stands in `connection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.api_port import (
+    ANY,
+    EVERYWHERE,
+    FIELD_MANAGER,
+    EventType,
+    Listing,
+    Preconditions,
+    Propagation,
+    Raw,
+    Scope,
+    Slim,
+    Subresource,
+    WatchEvent,
+    with_preconditions,
+    without_ballast,
+)
+from autoscaler.clusters.kubernetes.api.connection import (
+    APPLY_PATCH,
+    MERGE_PATCH,
+    Connection,
+    ConnectionPolicy,
+    HearClock,
+    Request,
+    ignore,
+    open_connection,
+)
+from autoscaler.clusters.kubernetes.api.errors import TooLongError
+from autoscaler.clusters.kubernetes.api.kinds import PODS, SECRETS, Kind
+from autoscaler.clusters.kubernetes.api.responses import read_line, read_object, read_page, typed
+
+_PAGE_SIZE: Final = 500  # objects: about 2 MB of pods, decoded in 20 ms
+_PAGE_BYTES: Final = 8 << 20
+"""An object may have 1.5 MB, and anybody may make 500: a page of those took most of an operator's memory (A11)."""
+
+_OBJECT_BYTES: Final = 32 << 20
+"""Of a page of one, which has to be read: what etcd holds in 1.5 MB the API server may write in 9 (`<` is \\u003c)."""
+
+_FEWER: Final = 8  # times, after a page that was too long
+
+
+async def connect(
+    kubeconfig: Path | None = None,
+    *,
+    context: str | None = None,
+    field_manager: str = FIELD_MANAGER,
+    policy: ConnectionPolicy | None = None,
+    slims: Mapping[Kind, Slim] | None = None,
+    hear_clock: HearClock = ignore,
+) -> KubernetesApi:
+    """Open the door by `kubeconfig`, or by the service account of the pod that this process runs in.
+
+    Nothing is sent yet.  What listings and watches bring goes through the `slims` of its kind, page by page: a listing
+    is never held whole.  `hear_clock` is told by how many seconds the server's clock is ahead of ours.  Raises
+    PermanentError when there are no usable credentials.
+    """
+    connection = await open_connection(kubeconfig, context, policy or ConnectionPolicy(), hear_clock=hear_clock)
+    return KubernetesApi(connection, field_manager, slims or {})
+
+
+class KubernetesApi:
+    """`port.Api` on HTTP."""
+
+    def __init__(self, connection: Connection, field_manager: str, slims: Mapping[Kind, Slim]) -> None:
+        self._connection = connection
+        self._manager = field_manager
+        self._slims = slims
+
+    async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
+        """See `port.Api.list`."""
+        items: list[Raw] = []
+        slim = self._slims.get(kind, _as_it_is)
+        size, rest = _PAGE_SIZE, ""
+        timeout_s = self._connection.policy.page_timeout_s
+        while True:
+            query = _selectors(scope) | {"limit": str(size)} | ({"continue": rest} if rest else {})
+            request = Request(doing=f"list {kind.plural}", path=kind.path(scope.namespace), query=query)
+            try:
+                most_bytes = _PAGE_BYTES if size > 1 else _OBJECT_BYTES
+                page = await self._connection.ask(request, timeout_s=timeout_s, most_bytes=most_bytes)
+            except TooLongError:
+                if size == 1:
+                    raise
+                size = max(1, size // _FEWER)
+                continue
+            some, version, rest = read_page(page, kind, doing=request.doing)
+            items += [without_ballast(item, slim) for item in some]
+            if not rest:
+                return Listing(items=tuple(items), resource_version=version)
+            size = min(2 * size, _PAGE_SIZE)
+
+    async def watch(
+        self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """See `port.Api.watch`."""
+        slim = self._slims.get(kind, _as_it_is)
+        turn = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": since}
+        query = _selectors(scope) | turn | {"timeoutSeconds": str(max(1, round(timeout_s)))}
+        request = Request(doing=f"watch {kind.plural}", path=kind.path(scope.namespace), query=query)
+        async with self._connection.stream(request, total_s=timeout_s + silence_s, silence_s=silence_s) as body:
+            async for line in whole_lines(body):
+                event = read_line(line, kind, doing=request.doing)
+                is_whole = event.type is EventType.BOOKMARK
+                yield event if is_whole else replace(event, object=without_ballast(event.object, slim))
+
+    async def get(
+        self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
+    ) -> Raw:
+        """See `port.Api.get`."""
+        return await self._ask(_request("get", kind, namespace, name, subresource))
+
+    async def create(self, kind: Kind, body: Raw) -> Raw:
+        """See `port.Api.create`."""
+        return await self._post(kind, body)
+
+    async def check_create(self, kind: Kind, body: Raw) -> None:
+        """See `port.Api.check_create`."""
+        await self._post(kind, body, dryRun="All", fieldValidation="Strict")
+
+    async def apply(
+        self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
+    ) -> Raw:
+        """See `port.Api.apply`."""
+        namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
+        request = _request("apply", kind, namespace, name, subresource)
+        query = {"fieldManager": self._manager, "force": "true" if is_forced else "false"}
+        return await self._ask(
+            replace(request, method="PATCH", query=query, body=typed(body, kind), content_type=APPLY_PATCH)
+        )
+
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        change: Raw,
+        *,
+        namespace: str | None = None,
+        only: Preconditions = ANY,
+        subresource: Subresource | None = None,
+    ) -> Raw:
+        """See `port.Api.patch`."""
+        request = _request("patch", kind, namespace, name, subresource)
+        query, body = {"fieldManager": self._manager}, with_preconditions(change, only)
+        return await self._ask(replace(request, method="PATCH", query=query, body=body, content_type=MERGE_PATCH))
+
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str | None = None,
+        only: Preconditions = ANY,
+        grace_s: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> None:
+        """See `port.Api.delete`."""
+        options: Raw = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        if propagation is not None:
+            options["propagationPolicy"] = propagation.value
+        if only != ANY:
+            options["preconditions"] = only.as_fields()
+        await self._ask(replace(_request("delete", kind, namespace, name), method="DELETE", body=options))
+
+    async def log(
+        self,
+        pod: str,
+        *,
+        namespace: str,
+        container: str | None = None,
+        tail_lines: int | None = None,
+        is_followed: bool = False,
+        is_previous: bool = False,
+    ) -> AsyncGenerator[bytes, None]:
+        """See `port.Api.log`."""
+        said = {"follow": is_followed, "previous": is_previous}
+        query = {"container": container, "tailLines": tail_lines} | {key: "true" for key, on in said.items() if on}
+        request = Request(
+            doing=f"log of pod {namespace}/{pod}",
+            path=f"{PODS.path(namespace, pod)}/log",
+            query={key: str(value) for key, value in query.items() if value is not None},
+        )
+        silence_s = None if is_followed else self._connection.policy.page_timeout_s
+        async with self._connection.stream(request, total_s=None, silence_s=silence_s) as body:
+            async for chunk in body:
+                yield chunk
+
+    async def close(self) -> None:
+        """See `port.Api.close`."""
+        await self._connection.close()
+
+    async def _post(self, kind: Kind, body: Raw, **options: str) -> Raw:
+        namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
+        request = _request("create", kind, namespace, name)
+        path, query = kind.path(namespace), {"fieldManager": self._manager, **options}
+        return await self._ask(replace(request, method="POST", path=path, query=query, body=typed(body, kind)))
+
+    async def _ask(self, request: Request) -> Raw:
+        answer = await self._connection.ask(request)
+        return read_object(answer, doing=request.doing, is_write=request.is_write)
+
+
+def _request(
+    verb: str, kind: Kind, namespace: str | None, name: str, subresource: Subresource | None = None
+) -> Request:
+    where = f"{namespace}/{name}" if namespace else name
+    doing = f"{verb} {kind.plural} {where}"
+    return Request(doing=doing, path=kind.path(namespace, name, subresource), is_secret=kind == SECRETS)
+
+
+def _selectors(scope: Scope) -> dict[str, str]:
+    found = {"labelSelector": scope.labels, "fieldSelector": scope.fields}
+    return {key: value for key, value in found.items() if value}
+
+
+def _as_it_is(obj: Raw) -> Raw:
+    return obj
+
+
+async def whole_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Whole lines out of chunks cut anywhere; a last one without its end is given too, for its reader to refuse.
+
+    A long line costs its length, not its length times its chunks: an object of 9 MB that is edited all the time else
+    takes the loop from everybody (A11).
+    """
+    parts: list[bytes] = []
+    async for chunk in chunks:
+        first, *more = chunk.split(b"\n")
+        parts.append(first)
+        for begun in more:
+            yield b"".join(parts)
+            parts = [begun]
+    if rest := b"".join(parts):
+        yield rest

@@ -1,0 +1,200 @@
+"""What a server has said, as objects: pages of a listing, lines of a watch, answers.  Pure.
+
+A proxy between may put in words of its own, a server may have a fault.  What is not what was asked for is refused here,
+typed, so that nobody behind the door meets it: `MalformedError` asks for a new listing, after a pause.  An object is
+taken for one when it says its name and its version; what else it says is `reading`'s to judge.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Raw, WatchEvent, without_bookkeeping
+from autoscaler.clusters.kubernetes.api.errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    ConflictError,
+    ExpiredError,
+    FieldProblem,
+    ForbiddenError,
+    InvalidError,
+    MalformedError,
+    NotFoundError,
+    Refusal,
+    ThrottledError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from autoscaler.clusters.kubernetes.api.kinds import Kind
+from autoscaler.errors import ClusterError
+
+_QUOTED: Final = 80  # characters of what was said
+
+_MOST_LEVELS: Final = 100
+"""Of lists and mappings in one another that are kept, where there are too many to read; a pod has a dozen."""
+
+_TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_SIGN: Final = re.compile(rb'[\[{](?:[^"\[\]{}]++|' + _TEXT + rb")*+[\]}]|" + _TEXT + rb"|[\[{\]}]", re.DOTALL)
+"""A list or mapping with none in it, a text, or where a list or a mapping begins or ends."""
+
+
+def decode(said: bytes | bytearray) -> Any:
+    """What JSON says; where it is nested too deeply for Python, `null` stands for what lies below `_MOST_LEVELS`.
+
+    An API server takes 10,000 levels from whoever may write one object, in its managed fields or where a definition
+    keeps what it does not know; one such object made the listing of its kind unreadable (A11).  Nothing that anybody
+    reads lies so deep.  Raises ValueError or RecursionError for what is no JSON.
+    """
+    try:
+        return json.loads(said)
+    except RecursionError:
+        return json.loads(_without_depths(bytes(said)))
+
+
+def _without_depths(said: bytes) -> bytes:
+    kept: list[bytes] = []
+    depth = start = 0
+    for sign in _SIGN.finditer(said):
+        match sign[0]:
+            case b"[" | b"{":
+                depth += 1
+                if depth == _MOST_LEVELS + 1:
+                    kept += [said[start : sign.start()], b"null"]
+            case b"]" | b"}":
+                if depth == _MOST_LEVELS + 1:
+                    start = sign.end()
+                depth -= 1
+            case _:  # nothing goes deeper in it
+                pass
+    return b"".join([*kept, said[start:]])
+
+
+def read_line(line: bytes, kind: Kind, *, doing: str) -> WatchEvent:
+    """One line of a watch.  Raises what an ERROR tells, MalformedError for what is no event."""
+    try:
+        told = decode(line)
+        type_, obj = told["type"], told["object"]
+        if type_ == "ERROR":
+            raise error_of(int(obj.get("code") or 500), obj, doing=doing, is_write=False)
+        event = WatchEvent(type=EventType(type_), object=_object(obj, kind))
+        if event.type is not EventType.BOOKMARK:
+            _check_named(event.object)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _malformed(doing, line.decode(errors="replace")) from error
+    return event
+
+
+def read_page(page: object, kind: Kind, *, doing: str) -> tuple[list[Raw], str, str]:
+    """A page's objects, its version, and where the rest is: empty on the last page.  Raises MalformedError."""
+    try:
+        told: Any = page
+        items = [_object(item, kind) for item in told["items"] or ()]
+        for item in items:
+            _check_named(item)
+        metadata = told["metadata"]
+        return items, str(int(str(metadata["resourceVersion"]))), str(metadata.get("continue") or "")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _malformed(doing, str(page)) from error
+
+
+def read_object(answer: object, *, doing: str, is_write: bool) -> Raw:
+    """The answer to a request for one object, or its Status.  Raises UnavailableError: a write may stand."""
+    if not isinstance(answer, dict) or not isinstance(answer.get("metadata", {}), dict):
+        raise UnavailableError(_words(doing, str(answer)), may_have_happened=is_write)
+    return without_bookkeeping(answer)
+
+
+def typed(body: Raw, kind: Kind) -> Raw:
+    """With kind and version: an item of a list says neither on the wire; here every object does."""
+    return {"apiVersion": kind.api_version, "kind": kind.kind} | body
+
+
+def _object(item: Any, kind: Kind) -> Raw:
+    int(str(item["metadata"]["resourceVersion"]))
+    return without_bookkeeping(typed(item, kind))
+
+
+def _check_named(item: Raw) -> None:
+    metadata = item["metadata"]
+    if not isinstance(metadata["name"], str) or not isinstance(metadata.get("namespace", ""), str):
+        raise TypeError("an object without a name")
+
+
+def _malformed(doing: str, said: str) -> MalformedError:
+    return MalformedError(_words(doing, said))
+
+
+def _words(doing: str, said: str) -> str:
+    return f"{doing}: no answer to that: {said[:_QUOTED]!r}"
+
+
+_LONGEST_MESSAGE: Final = 500
+_DEFAULT_RETRY_S: Final = 1.0
+_LONGEST_RETRY_S: Final = 60.0
+_REFUSALS: Final = (
+    (re.compile(r"\bexceeded quota: |\bfailed quota: "), Refusal.QUOTA),
+    (re.compile(r"\b(?:minimum|maximum) \S+ usage per |\blimit to request ratio per "), Refusal.LIMIT_RANGE),
+    (re.compile(r"\bviolates PodSecurity "), Refusal.POD_SECURITY),
+    (re.compile(r"\b(?:User|user) \S+ cannot \S+ "), Refusal.RBAC),
+)
+
+
+def error_of(
+    code: int, status: object, *, doing: str, is_write: bool, is_secret: bool = False, retry_after: str | None = None
+) -> ClusterError:
+    """The error for an answer of `code` whose body was `status` (a Status object, or anything else).
+
+    `doing` opens the message ("create pods default/x"); with `is_secret` only names of fields are quoted.
+    """
+    told = status if isinstance(status, dict) and status.get("kind") == "Status" else {}
+    reason = str(told.get("reason") or "")
+    details = _dict(told.get("details"))
+    causes = [_dict(cause) for cause in details.get("causes") or ()]
+    words = "" if is_secret else str(told.get("message") or "")
+    message = f"{doing}: {words or reason or f'HTTP {code}'}"[:_LONGEST_MESSAGE]
+    wait_s = _retry_s(details, retry_after)
+    match code:
+        case 401 | 429:
+            return (UnauthorizedError if code == 401 else ThrottledError)(message, retry_after_s=wait_s)
+        case 403:
+            return ForbiddenError(message, _refusal_of(str(told.get("message") or ""), causes))
+        case 404 | 410:
+            return (NotFoundError if code == 404 else ExpiredError)(message)
+        case 409:
+            return (AlreadyExistsError if reason == "AlreadyExists" else ConflictError)(message)
+        case 422 if any(cause.get("field") == "metadata.uid" for cause in causes):
+            return ConflictError(message)  # a patch meant another object of the same name
+        case 422:
+            return InvalidError(message, tuple(_problem(cause, is_secret=is_secret) for cause in causes))
+        case _ if code >= 500:
+            return UnavailableError(message, may_have_happened=is_write, retry_after_s=wait_s)
+        case _:
+            return BadRequestError(message)
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _refusal_of(message: str, causes: list[dict[str, Any]]) -> Refusal:
+    if any(cause.get("reason") == "NamespaceTerminating" for cause in causes):
+        return Refusal.NAMESPACE_TERMINATING
+    return next((refusal for words, refusal in _REFUSALS if words.search(message)), Refusal.ADMISSION)
+
+
+def _problem(cause: dict[str, Any], *, is_secret: bool) -> FieldProblem:
+    message = str(cause.get("reason" if is_secret else "message") or "")
+    return FieldProblem(path=str(cause.get("field") or ""), message=message[:_LONGEST_MESSAGE])
+
+
+def _retry_s(details: dict[str, Any], retry_after: str | None) -> float:
+    for told in (retry_after, details.get("retryAfterSeconds")):
+        try:
+            asked_s = float(told or "")
+        except (TypeError, ValueError):
+            continue
+        if asked_s >= 0:  # and a number
+            return min(asked_s, _LONGEST_RETRY_S)
+    return _DEFAULT_RETRY_S

@@ -1,0 +1,282 @@
+"""Who belongs to a job: a shared secret and certificates of the job's own authority, in three Secrets.
+
+`JOB-authority` holds the authority's key and is mounted nowhere; `JOB-member` is what trainers and servers show, and
+`JOB-master` what masters show, to members and to etcd.  Only the master's certificate names the master's host, so that
+no member can stand in for it.
+
+*Rotation.*  Certificates live a year and are signed anew when a third of that is left; the authority lives ten years
+and its key stays, so that old and new certificates are good beside one another.  The kubelet brings the new files into
+running pods; a process that holds connections reads them with its next one, a master when it starts again.  The shared
+secret stays for the job's life.
+
+The one file of `building` with chance in it; the time is an argument.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+from binascii import Error as BadBase64Error
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
+from autoscaler.clusters.kubernetes.builders.member_pods import owner_reference
+from autoscaler.clusters.kubernetes.builders.pod_environment import (
+    ETCD_KEYS,
+    OWN_PASSWORD,
+    SHARED_PASSWORD,
+    TOKEN,
+    password_file,
+)
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part
+from autoscaler.clusters.kubernetes.objects.labels import job_labels
+from autoscaler.clusters.kubernetes.objects.names import (
+    authority_secret,
+    master_host,
+    master_name,
+    master_secret,
+    member_secret,
+)
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+
+AUTHORITY_LIFE: Final = timedelta(days=3650)
+LEAF_LIFE: Final = timedelta(days=365)
+SKEW: Final = timedelta(minutes=5)
+"""A node's clock may be behind by this much."""
+
+_LONGEST_CERTIFICATE: Final = 4096
+_LONGEST_KEY: Final = 512
+"""Bytes of PEM; those that are issued here have some 800 and 241.  Reading a key of tens of kilobytes takes hours."""
+
+_LONGEST_TOKEN: Final = 256
+"""Characters; ours has 43.  It is kept for each job, and a Secret holds a megabyte."""
+
+_PASSWORD_BYTES: Final = 32
+_PASSWORD: Final = re.compile(r"[A-Za-z0-9_-]{43}")  # of so many bytes in URL-safe base64: what users wrote is not ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPair:
+    """PEM: a certificate and its key."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """All secrets of one job."""
+
+    authority: KeyPair
+    master: KeyPair
+    member: KeyPair
+    token: str = field(repr=False)
+
+
+def issue(job: KubeJob, now: datetime) -> Identity:
+    """A new identity.  `now` has a time zone."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(f"{job.name} authority")
+    builder = _builder(name, name, key.public_key(), now, AUTHORITY_LIFE, is_authority=True)
+    certificate = builder.sign(key, hashes.SHA256())
+    return _with_leaves(_pem(certificate, key), job, now, token=secrets.token_urlsafe(32))
+
+
+def renewed(identity: Identity, job: KubeJob, now: datetime) -> Identity:
+    """New certificates for masters and members from the same authority; from a new one only when that is old too."""
+    if _is_old(identity.authority, AUTHORITY_LIFE, now):
+        return replace(issue(job, now), token=identity.token)
+    return _with_leaves(identity.authority, job, now, token=identity.token)
+
+
+def is_due(identity: Identity, now: datetime) -> bool:
+    """Whether a third of a certificate's life or less is left: `renewed` is called for."""
+    is_leaf_old = any(_is_old(pair, LEAF_LIFE, now) for pair in (identity.master, identity.member))
+    return is_leaf_old or _is_old(identity.authority, AUTHORITY_LIFE, now)
+
+
+def read_identity(authority: Raw, member: Raw, master: Raw) -> Identity | None:
+    """The identity that stands in the three Secrets; None when a part is missing or is not what it should be.
+
+    Whoever may write the job's Secrets chose what stands there: nothing that is longer or of another kind than what
+    `issue` makes is read, since an RSA key's primes are tested in the operator's loop.
+    """
+    try:
+        identity = Identity(
+            authority=KeyPair(certificate=_of(authority, "ca.crt"), key=_of(authority, "ca.key")),
+            member=KeyPair(certificate=_of(member, "tls.crt"), key=_of(member, "tls.key")),
+            master=KeyPair(certificate=_of(master, "tls.crt"), key=_of(master, "tls.key")),
+            token=_of(member, TOKEN).decode("ascii"),
+        )
+        signer = _certificate_of(identity.authority)
+        for pair in (identity.authority, identity.member, identity.master):
+            _certificate_of(pair).verify_directly_issued_by(signer)
+            _key_of(pair)
+    except (KeyError, ValueError, TypeError, BadBase64Error, InvalidSignature):
+        return None
+    is_ours = 0 < len(identity.token) <= _LONGEST_TOKEN
+    is_whole = is_ours and _of(master, TOKEN) == identity.token.encode()
+    return identity if is_whole else None
+
+
+def etcd_password_of(master: Raw | None) -> str:
+    """The job's own password of etcd as it stands in the master's Secret, or a new one where none of ours does."""
+    with suppress(KeyError, ValueError, TypeError, BadBase64Error):
+        password = _of(master or {}, OWN_PASSWORD).decode("ascii")
+        if _PASSWORD.fullmatch(password):
+            return password
+    return secrets.token_urlsafe(_PASSWORD_BYTES)
+
+
+def secrets_of(
+    job: KubeJob, identity: Identity, etcd: EtcdAccess, standing: Raw | None = None
+) -> tuple[dict[str, Any], ...]:
+    """The bodies of the three Secrets, the authority's first: members without it could not be renewed.
+
+    `standing`: the master's Secret as it is.  Files of etcd that `etcd` says nothing of any more stay in it: running
+    masters were told to show them.
+    """
+    known = {"ca.crt": identity.authority.certificate, TOKEN: identity.token.encode()}
+    said = {file: getattr(etcd, name) for name, file in ETCD_KEYS.items()} | {password_file(etcd): etcd.password}
+    files = _etcd_files(standing or {}) | {file: content.encode() for file, content in said.items() if content}
+    return (
+        _secret(job, authority_secret(job.name), {"ca.crt": known["ca.crt"], "ca.key": identity.authority.key}),
+        _secret(job, member_secret(job.name), known | _files(identity.member)),
+        _secret(job, master_secret(job.name), known | _files(identity.master) | files),
+    )
+
+
+def _with_leaves(authority: KeyPair, job: KubeJob, now: datetime, *, token: str) -> Identity:
+    hosts = [master_host(job.namespace, job.name), f"{master_name(job.name)}.{job.namespace}", master_name(job.name)]
+    return Identity(
+        authority=authority,
+        master=_leaf(authority, f"{job.name} master", now, hosts=hosts),
+        member=_leaf(authority, f"{job.name} member", now, hosts=[]),
+        token=token,
+    )
+
+
+def _leaf(authority: KeyPair, name: str, now: datetime, *, hosts: list[str]) -> KeyPair:
+    signer, signing_key = _certificate_of(authority), _key_of(authority)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_name(name), signer.subject, key.public_key(), now, LEAF_LIFE, is_authority=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False
+    ).add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+    )
+    if hosts:
+        names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    return _pem(builder.sign(signing_key, hashes.SHA256()), key)
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    life: timedelta,
+    *,
+    is_authority: bool,
+) -> x509.CertificateBuilder:
+    usage = x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + life)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _is_old(pair: KeyPair, life: timedelta, now: datetime) -> bool:
+    return _certificate_of(pair).not_valid_after_utc - now <= life / 3
+
+
+def _certificate_of(pair: KeyPair) -> x509.Certificate:
+    """Raises ValueError or TypeError for what `issue` cannot have made."""
+    if len(pair.certificate) > _LONGEST_CERTIFICATE:
+        raise ValueError(f"a certificate of {len(pair.certificate)} bytes")
+    certificate = x509.load_pem_x509_certificate(pair.certificate)
+    if not isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
+        raise TypeError("a certificate for a key of another kind")
+    return certificate
+
+
+def _key_of(pair: KeyPair) -> ec.EllipticCurvePrivateKey:
+    """Raises ValueError or TypeError for what `issue` cannot have made."""
+    if len(pair.key) > _LONGEST_KEY:
+        raise ValueError(f"a key of {len(pair.key)} bytes")
+    key = serialization.load_pem_private_key(pair.key, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise TypeError("a key of another kind")
+    return key
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _pem(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    pem = serialization.Encoding.PEM
+    return KeyPair(
+        certificate=certificate.public_bytes(pem),
+        key=key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+
+
+def _etcd_files(master: Raw) -> dict[str, bytes]:
+    found = {}
+    for file in (*ETCD_KEYS.values(), SHARED_PASSWORD, OWN_PASSWORD):
+        with suppress(KeyError, ValueError, TypeError, BadBase64Error):
+            found[file] = _of(master, file)
+    return found
+
+
+def _files(pair: KeyPair) -> dict[str, bytes]:
+    return {"tls.crt": pair.certificate, "tls.key": pair.key}
+
+
+def _secret(job: KubeJob, name: str, files: dict[str, bytes]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": job.namespace,
+            "labels": job_labels(job.name),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "type": "Opaque",
+        "data": {file: base64.b64encode(content).decode() for file, content in files.items()},
+    }
+
+
+def _of(secret: Raw, file: str) -> bytes:
+    return base64.b64decode(part(secret, "data")[file], validate=True)

@@ -1,0 +1,122 @@
+"""The job's master as a Deployment of one to three replicas, and the headless Service at which its members find it.
+
+A Deployment and not a pod of EDL's: a lost master is replaced while the operator is down (`kubernetes.md` 8).  It has
+no gate and is tied to no node; the room for it was proved with the gang's, and its pods are sent there.  Standbys
+prefer other nodes and zones.  The Service lists masters that are not ready too: members ask until they meet the one
+that leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
+from autoscaler.clusters.kubernetes.builders.member_pods import (
+    equip,
+    owner_reference,
+    runs_our_program,
+    template_metadata,
+    with_program,
+)
+from autoscaler.clusters.kubernetes.builders.pod_environment import (
+    MASTER_PORT,
+    METRICS_PORT,
+    master_variables,
+)
+from autoscaler.clusters.kubernetes.builders.pod_security import restrict
+from autoscaler.clusters.kubernetes.objects.fields import Raw, parts
+from autoscaler.clusters.kubernetes.objects.labels import master_selector, pod_labels, role_labels
+from autoscaler.clusters.kubernetes.objects.names import master_name, master_secret
+from autoscaler.clusters.kubernetes.objects.node_affinity import keep_to_willing_nodes, prefer_apart, prefer_nodes
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.domain import NodeName, Role, Tier
+
+_COMMAND: Final = ("python", "-m", "master.keeper")  # a master, and one that stands by (ADR 0203)
+_PORTS: Final = (("edl-members", MASTER_PORT), ("edl-metrics", METRICS_PORT))
+
+
+def build_master(
+    job: KubeJob, settings: BuildSettings, *, avoid: frozenset[NodeName] = frozenset(), seats: Sequence[NodeName] = ()
+) -> dict[str, Any]:
+    """The Deployment's body.  An update replaces one master at a time, in the room of the one before.
+
+    `seats`: where its room was proved.  Its pods are sent there and not tied: a lost node's has to come back elsewhere.
+    """
+    template = job.template(Role.MASTER)
+    labels = pod_labels(job.name, Role.MASTER, ordinal=None, tier=Tier.CORE)
+    spec = prefer_apart(keep_to_willing_nodes(template.spec, avoid=avoid), master_selector(job.name))
+    spec = prefer_nodes(spec, seats) if seats else spec
+    spec = equip(spec, template, master_variables(job, settings.etcd), secret=master_secret(job.name))
+    said = spec["containers"][template.container]
+    own = with_program(said, _COMMAND, settings.image)
+    probes = {"readinessProbe": _readiness()} | ({"livenessProbe": _liveness()} if runs_our_program(said) else {})
+    spec["containers"][template.container] = {**probes, **own, "ports": _ports(own)}
+    spec |= {
+        "priorityClassName": job.spec.priority_class,
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": int(template.grace_s),
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": master_name(job.name),
+            "namespace": job.namespace,
+            "labels": role_labels(job.name, Role.MASTER),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "replicas": job.spec.master.replicas,
+            "revisionHistoryLimit": 1,
+            "selector": {"matchLabels": master_selector(job.name)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {"metadata": template_metadata(template, labels), "spec": restrict(spec)},
+        },
+    }
+
+
+def build_service(job: KubeJob) -> dict[str, Any]:
+    """The headless Service's body."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": master_name(job.name),
+            "namespace": job.namespace,
+            "labels": role_labels(job.name, Role.MASTER),
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": master_selector(job.name),
+            "ports": [{"name": name, "port": port, "targetPort": port, "protocol": "TCP"} for name, port in _PORTS],
+        },
+    }
+
+
+def _readiness() -> dict[str, Any]:
+    """Ready: it listens.  Which one leads is settled between them in etcd."""
+    return {"tcpSocket": {"port": MASTER_PORT}, "periodSeconds": 2, "timeoutSeconds": 1}
+
+
+def _liveness() -> dict[str, Any]:
+    """A process that stands still keeps its ports: it has to say something.  One that is busy has two minutes for that.
+
+    The metrics come from a thread of their own, so that neither a long commit nor an etcd that is away is taken for it.
+    """
+    timing = {
+        "initialDelaySeconds": 60,
+        "periodSeconds": 20,
+        "timeoutSeconds": 15,
+        "failureThreshold": 6,
+        "terminationGracePeriodSeconds": 10,
+    }
+    return {"httpGet": {"path": "/metrics", "port": METRICS_PORT}, **timing}
+
+
+def _ports(container: Raw) -> list[dict[str, Any]]:
+    taken = [port for _, port in _PORTS]  # no set: what a template says need not be hashable
+    own = [dict(port) for port in parts(container, "ports") if port.get("containerPort") not in taken]
+    return [*own, *({"name": name, "containerPort": port, "protocol": "TCP"} for name, port in _PORTS)]

@@ -1,0 +1,171 @@
+"""Trainers and servers as pods of their TrainingJob, and the patch that lifts a gang's gate.
+
+The user's template stays what it is; EDL adds an owner, labels, a class, an environment, the job's identity, the
+defaults of restricted pods, and where the pod may stand.  What it takes away from the user: class, restart policy (a
+trainer that ends is judged and replaced by EDL), and of surplus the longer grace.  Masters are in `master`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
+from autoscaler.clusters.kubernetes.builders.pod_environment import (
+    IDENTITY_FOLDER,
+    SERVER_PORT,
+    member_variables,
+    merged,
+)
+from autoscaler.clusters.kubernetes.builders.pod_security import restrict
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
+from autoscaler.clusters.kubernetes.objects.labels import API_VERSION, GATE, pod_labels
+from autoscaler.clusters.kubernetes.objects.names import member_secret, pod_name
+from autoscaler.clusters.kubernetes.objects.node_affinity import keep_to_willing_nodes, tie_to_node
+from autoscaler.clusters.kubernetes.parsing.priority_classes import LEVEL_SURPLUS, surplus_class
+from autoscaler.clusters.kubernetes.parsing.role_templates import RoleTemplate
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.domain import CreatePod, NodeName, Reclaim, Role, Tier
+
+_IDENTITY_VOLUME: Final = "edl-identity"
+_SERVER_COMMAND: Final = ("python", "-m", "trainer_sdk.pserver")
+_SERVER_PROBE: Final = ("python", "-m", "trainer_sdk.pserver.alive")
+
+
+def build_pod(
+    job: KubeJob,
+    seat: CreatePod,
+    settings: BuildSettings,
+    *,
+    is_gated: bool,
+    avoid: frozenset[NodeName] = frozenset(),
+) -> dict[str, Any]:
+    """The body of a trainer or server.  Gated it has no node yet (`ungate_patch`); else it is tied to the seat's."""
+    template = job.template(seat.role)
+    grace_s = grace_of(template, seat.tier, settings)
+    spec = keep_to_willing_nodes(template.spec, avoid=avoid)
+    if is_gated:
+        spec["schedulingGates"] = [{"name": GATE}]
+    else:
+        spec = tie_to_node(spec, seat.node)
+    variables = member_variables(job, seat.role, ordinal=seat.ordinal, tier=seat.tier, grace_s=grace_s)
+    spec = equip(spec, template, variables, secret=member_secret(job.name))
+    if seat.role is Role.SERVER:
+        said = spec["containers"][template.container]
+        own = with_program(said, _SERVER_COMMAND, settings.image)
+        spec["containers"][template.container] = {**_liveness(said), **own, "ports": _ports(own)}
+    spec |= {
+        "priorityClassName": class_of(job, seat, settings),
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": int(grace_s),
+    }
+    labels = pod_labels(job.name, seat.role, ordinal=seat.ordinal, tier=seat.tier, grade=seat.grade)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **template_metadata(template, labels),
+            "name": pod_name(job.name, seat.role, seat.ordinal),
+            "namespace": job.namespace,
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": restrict(spec),
+    }
+
+
+def ungate_patch(pod: Raw, node: NodeName) -> dict[str, Any]:
+    """A JSON merge patch that lifts EDL's gate and, in the same write, ties the pod to its node (rule 8).
+
+    To be written only to this very object (UID and resourceVersion): its lists are replaced whole.
+    """
+    gates = [dict(gate) for gate in parts(pod, "spec", "schedulingGates") if gate.get("name") != GATE]
+    tied = tie_to_node(part(pod, "spec"), node)
+    return {"spec": {"schedulingGates": gates, "affinity": tied["affinity"]}}
+
+
+def class_of(job: KubeJob, seat: CreatePod, settings: BuildSettings) -> str:
+    """The PriorityClass of a pod (`kubernetes.md` 1 to 4); its preemption policy comes with it.
+
+    With `reclaim: planner` surplus carries a class of core's value, so that the scheduler never takes it.
+    """
+    if seat.tier is not Tier.SURPLUS:
+        return job.spec.priority_class
+    return LEVEL_SURPLUS if settings.reclaim is Reclaim.PLANNER else surplus_class(max(1, seat.grade))
+
+
+def grace_of(template: RoleTemplate, tier: Tier, settings: BuildSettings) -> float:
+    """Seconds between SIGTERM and SIGKILL, whole ones as the API has them, so that a trainer is told what it gets.
+
+    Core keeps the user's, surplus gets at most the cluster's (rule 7).
+    """
+    grace_s = min(template.grace_s, settings.surplus_grace_s) if tier is Tier.SURPLUS else template.grace_s
+    return float(max(1, int(grace_s)))
+
+
+def owner_reference(job: KubeJob) -> dict[str, Any]:
+    """The job controls what it owns, and is not gone before it."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "TrainingJob",
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def template_metadata(template: RoleTemplate, labels: Raw) -> dict[str, Any]:
+    """The user's own labels and annotations, with EDL's over them."""
+    metadata = part(template.raw, "metadata")
+    told: dict[str, Any] = {"labels": {**part(metadata, "labels"), **labels}}
+    if annotations := part(metadata, "annotations"):
+        told["annotations"] = dict(annotations)
+    return told
+
+
+def equip(spec: Raw, template: RoleTemplate, variables: list[dict[str, Any]], *, secret: str) -> dict[str, Any]:
+    """The pod's spec, of which EDL's container knows its job: by variables and by a read-only folder of secrets."""
+    containers = [dict(container) for container in parts(spec, "containers")]
+    own = containers[template.container]
+    mounts = [dict(mount) for mount in parts(own, "volumeMounts") if mount.get("name") != _IDENTITY_VOLUME]
+    own["volumeMounts"] = [*mounts, {"name": _IDENTITY_VOLUME, "mountPath": IDENTITY_FOLDER, "readOnly": True}]
+    own["env"] = merged(variables, own, template)
+    volumes = [dict(volume) for volume in parts(spec, "volumes") if volume.get("name") != _IDENTITY_VOLUME]
+    identity = {"name": _IDENTITY_VOLUME, "secret": {"secretName": secret, "defaultMode": 0o444}}
+    return {**spec, "containers": containers, "volumes": [*volumes, identity]}
+
+
+def runs_our_program(container: Raw) -> bool:
+    """Whether its owner named neither a command nor arguments."""
+    return not container.get("command") and not container.get("args")
+
+
+def with_program(container: Raw, command: tuple[str, ...], image: str) -> dict[str, Any]:
+    """The container with the role's own program and image where its owner named none."""
+    told = dict(container)
+    if runs_our_program(container):
+        told["command"] = list(command)
+    told.setdefault("image", image)
+    return told
+
+
+def _liveness(container: Raw) -> dict[str, Any]:
+    """A server that has not answered for two minutes stands still: it is killed, and replaced as any that fails.
+
+    It is asked on the data port, to the end of the handshake; images of others are not, for they may not know the
+    probe.  To SIGTERM it would not listen either, so that grace is short.
+    """
+    if not runs_our_program(container) or container.get("image"):
+        return {}
+    timing = {
+        "initialDelaySeconds": 60,
+        "periodSeconds": 30,
+        "timeoutSeconds": 20,
+        "failureThreshold": 4,
+        "terminationGracePeriodSeconds": 10,
+    }
+    return {"livenessProbe": {"exec": {"command": list(_SERVER_PROBE)}, **timing}}
+
+
+def _ports(container: Raw) -> list[dict[str, Any]]:
+    own = [dict(port) for port in parts(container, "ports") if port.get("containerPort") != SERVER_PORT]
+    return [*own, {"name": "edl-data", "containerPort": SERVER_PORT, "protocol": "TCP"}]

@@ -1,0 +1,46 @@
+"""Restricted pods (Pod Security Standards) unless their owner chose otherwise, field by field.
+
+What the user wrote stays, also where it is less strict: the namespace's own policy refuses it then, and its words reach
+the user.  Nothing is set that would contradict what was written (`runAsUser: 0`, `privileged`, added capabilities).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
+
+
+def restrict(spec: Raw) -> dict[str, Any]:
+    """The pod's spec with the defaults of the restricted level, and without a token of the API server."""
+    told = dict(spec)
+    told["securityContext"] = _of_pod(spec)
+    for kind in ("containers", "initContainers"):
+        if containers := parts(spec, kind):
+            told[kind] = [{**container, "securityContext": _of_container(container)} for container in containers]
+    told.setdefault("enableServiceLinks", False)
+    if "serviceAccountName" not in spec:
+        told.setdefault("automountServiceAccountToken", False)
+    return told
+
+
+def _of_pod(spec: Raw) -> dict[str, Any]:
+    context = dict(part(spec, "securityContext"))
+    users = [context.get("runAsUser"), *(part(c, "securityContext").get("runAsUser") for c in _all(spec))]
+    if 0 not in users:
+        context.setdefault("runAsNonRoot", True)
+    context.setdefault("seccompProfile", {"type": "RuntimeDefault"})
+    return context
+
+
+def _of_container(container: Raw) -> dict[str, Any]:
+    context = dict(part(container, "securityContext"))
+    if not context.get("privileged"):
+        if not part(context, "capabilities").get("add"):
+            context.setdefault("allowPrivilegeEscalation", False)
+        context.setdefault("capabilities", {"drop": ["ALL"]})
+    return context
+
+
+def _all(spec: Raw) -> list[Raw]:
+    return [*parts(spec, "containers"), *parts(spec, "initContainers")]

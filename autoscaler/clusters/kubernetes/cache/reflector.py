@@ -1,0 +1,134 @@
+"""Keeps a store fresh: one task for each kind and source lists once and then watches, turn after turn.
+
+A watch that says nothing proves nothing, and the server's own sign of life, a bookmark a minute, comes too seldom for
+a view that must not be older than 10 s (rule 21).  So a watch lasts one short turn: about 2 s before its end the server
+sends a bookmark, if the kind has gone on since it began, and the next turn goes on from there, a cheap question to its
+cache.  A healthy kind is heard of every 8 s at the least; one that is not for `silence_s` is cut and asked again.  A
+lost connection needs no new listing; a version that the server has forgotten (410) does, a line that is none, and so
+does a while without one: what a faulty server has swallowed shows then.
+
+Failures are kept by kind (`problems`), for health and for people; the task goes on with growing, jittered pauses.
+What a stale kind means for writes is decided by who asks the store how old it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.api_port import Api, EventType, Scope
+from autoscaler.clusters.kubernetes.api.errors import ExpiredError, ThrottledError, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import Kind
+from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, Store
+from autoscaler.errors import ClusterError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchPolicy:
+    """How a kind is followed."""
+
+    turn_s: float = 8.0  # of one watch: heard of by its bookmark, if the server gives one, else by its end
+    silence_s: float = 9.0  # longer than a turn by what a slow answer takes, shorter than rule 21's 10 s
+    relist_s: float = 600.0  # 10,000 pods cost a second
+    first_pause_s: float = 0.2  # after a failure, doubling
+    longest_pause_s: float = 10.0
+
+
+class Watching:
+    """Follows `kinds` into `store`, each from all its sources there.
+
+    `jitter` gives a number in [0, 1); `notify` is called after news.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        kinds: Iterable[Kind],
+        *,
+        now: Callable[[], float],
+        jitter: Callable[[], float],
+        notify: Callable[[], None],
+        policy: WatchPolicy | None = None,
+    ) -> None:
+        self.problems: Final[dict[tuple[Kind, str], str]] = {}  # by kind and source not followed at the moment, why
+        self._api = api
+        self._store = store
+        self._followed = [(kind, source) for kind in kinds for source in store.sources(kind)]
+        self._now = now
+        self._jitter = jitter
+        self._notify = notify
+        self._policy = policy or WatchPolicy()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for kind, source in self._followed:
+                tasks.create_task(self._follow(kind, source), name=f"watch {kind.plural} {source}".rstrip())
+
+    async def _follow(self, kind: Kind, source: str) -> None:
+        failures, is_listed, asked_at_s = 0, False, self._now()
+        while True:
+            heard_at_s = self._store.heard_at_s(kind, source)
+            try:
+                if not is_listed or self._now() - asked_at_s > self._policy.relist_s:
+                    asked_at_s = self._now()
+                    await self._list(kind, source)
+                    is_listed = True
+                await self._turn(kind, source)
+                self._is_well(kind, source)
+                failures = 0
+            except ClusterError as error:
+                self._is_ill(kind, source, error)
+                has_come_on = is_listed and self._store.heard_at_s(kind, source) != heard_at_s
+                is_listed = is_listed and isinstance(error, UnavailableError | ThrottledError)
+                failures = 1 if has_come_on and is_listed else failures + 1  # a listing is dear, and no progress
+                await asyncio.sleep(self._pause_s(failures, error))
+
+    async def _list(self, kind: Kind, source: str) -> None:
+        asked_at_s = self._now()
+        listing = await self._api.list(kind, _scope(source))
+        if not self._store.take_listing(kind, listing, asked_at_s=asked_at_s, source=source):
+            message = f"list {kind.plural}: version {listing.resource_version} is older than what is known"
+            raise ExpiredError(message)
+        self._notify()
+
+    async def _turn(self, kind: Kind, source: str) -> None:
+        policy, began_at_s = self._policy, self._now()
+        since = str(self._store.version(kind, source))
+        watch = self._api.watch(kind, _scope(source), since=since, timeout_s=policy.turn_s, silence_s=policy.silence_s)
+        async with aclosing(watch) as events:
+            async for event in events:
+                self._store.take_event(kind, event, at_s=self._now(), source=source)
+                if event.type is not EventType.BOOKMARK:
+                    self._notify()
+        if self._now() - began_at_s < policy.turn_s / 2:  # a server on its way down ends every watch at once
+            raise UnavailableError(f"watch {kind.plural}: ended early", may_have_happened=False, retry_after_s=0.0)
+        self._store.hear(kind, at_s=self._now(), source=source)
+
+    def _is_ill(self, kind: Kind, source: str, error: ClusterError) -> None:
+        """Told once in the log, however often it is tried again."""
+        if (kind, source) not in self.problems and not isinstance(error, ExpiredError):
+            log.warning("%s are not followed%s: %s", kind.plural, source and f" in {source}", error)
+        self.problems[kind, source] = str(error)
+
+    def _is_well(self, kind: Kind, source: str) -> None:
+        if self.problems.pop((kind, source), None) is not None:
+            log.info("%s are followed again%s", kind.plural, source and f" in {source}")
+
+    def _pause_s(self, failures: int, error: ClusterError) -> float:
+        """Growing, and scattered so that the kinds and operators do not ask all at once."""
+        policy = self._policy
+        pause_s = min(policy.first_pause_s * 2.0 ** min(failures - 1, 16), policy.longest_pause_s)
+        asked_s = error.retry_after_s if isinstance(error, ThrottledError) else 0.0
+        return max(asked_s, pause_s * (0.5 + self._jitter() / 2))
+
+
+def _scope(source: str) -> Scope:
+    return Scope() if source == CLUSTER else Scope(namespace=source)

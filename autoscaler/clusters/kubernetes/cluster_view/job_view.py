@@ -1,0 +1,237 @@
+"""TrainingJobs: read once each time they change, planned anew in each view, since their lives go on without them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.api.kinds import LIMIT_RANGES, POD_AUTOSCALERS, TRAINING_JOBS
+from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.cluster_view.view_delta import Brought, Changes
+from autoscaler.clusters.kubernetes.objects.fields import whole
+from autoscaler.clusters.kubernetes.objects.names import job_key
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import conflicting_job
+from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, PodLimits, read_limits
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
+from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, planned_job, read_job
+from autoscaler.domain import Job, JobName, JobState, NodeName
+from autoscaler.domain.view import check
+from autoscaler.errors import InvalidSpecError
+from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.manifests.api_types import Mode
+
+NEVER_S: Final = 1e15
+"""An instant that does not come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a job's own life adds to what its object says.  Instants on the cluster's clock."""
+
+    state: JobState
+    hold_until_s: float = 0.0
+    checkpoint_age_s: float | None = None
+    remaining_s: float | None = None
+    trainers_per_server: int | None = None  # measured; None: as its file says
+    waiting_share: float = 0.0  # of its trainers' time, 0 to 1: for parameter servers to answer
+    avoid: frozenset[NodeName] = frozenset()  # nodes where its pods keep failing
+    owning: Owning | None = None  # which of its servers own buckets; None: nobody says so now
+
+
+FactsOf: TypeAlias = Callable[[KubeJob], Facts]
+
+_life_of: Final = attrgetter("state", "hold_until_s", "checkpoint_age_s", "remaining_s", "waiting_share")
+
+
+class Jobs:
+    """The TrainingJobs of the store.
+
+    `known` are those that could be read, `wrong` those that could not, and why; `contested` those whose count somebody
+    else's autoscaler owns (A10); `refused` those whose pods a LimitRange forbids, and why: they get none.  `by_uid` is
+    what pods are owned by.
+
+    With `leaves_observed` a job that is only observed is planned as it stands: no room is kept for what it would like,
+    and none is counted on that it would give.  `observed` has it as it would be planned if EDL acted on it.
+
+    A job that cannot be read or drawn for a reason that nobody expected is wrong, or stays as it was (`errors`, A11).
+    """
+
+    def __init__(
+        self, store: Store, *, offset_s: float, facts_of: FactsOf, errors: JobErrors, leaves_observed: bool = False
+    ) -> None:
+        self.known: dict[JobName, KubeJob] = {}
+        self.wrong: dict[JobName, InvalidSpecError] = {}
+        self.contested: frozenset[JobName] = frozenset()
+        self.refused: dict[JobName, str] = {}
+        self.observed: dict[JobName, Job] = {}
+        self.by_uid: dict[str, JobName] = {}
+        self._limits: dict[str, PodLimits] = {}
+        self._store = store
+        self._offset_s = offset_s
+        self._facts_of = facts_of
+        self._errors = errors
+        self._leaves_observed = leaves_observed
+        self._generations: dict[JobName, int] = {}
+        self._planned: dict[JobName, Job] = {}
+        self._drawn: dict[JobName, tuple[KubeJob, int, frozenset[NodeName], Job]] = {}  # before its life is put in
+
+    def read(self, changes: Changes) -> set[JobName]:
+        """Read what has changed; return the jobs that came, went or are another one under the old name."""
+        raws, moved = self._store.objects(TRAINING_JOBS), set[JobName]()
+        if changes.get(LIMIT_RANGES):
+            self._limit()
+        for key in changes.get(TRAINING_JOBS, ()):
+            name = job_key(*key)
+            before = self.known.pop(name, None)
+            self.wrong.pop(name, None)
+            self.refused.pop(name, None)
+            if (raw := raws.get(key)) is not None:
+                self._errors.attempt(name, Step.READ, partial(self._read, name, raw))
+                if name not in self.known and name not in self.wrong:
+                    self.wrong[name] = InvalidSpecError("spec", self._errors.problem(name))
+            after = self.known.get(name)
+            if (before and before.uid) != (after and after.uid):
+                moved.add(name)
+                if before is not None:
+                    del self.by_uid[before.uid]
+                if after is not None:
+                    self.by_uid[after.uid] = name
+        if changes.get(POD_AUTOSCALERS):
+            scalers = self._store.objects(POD_AUTOSCALERS).items()
+            found = (
+                self._errors.attempt(of_object("hpa", *key), Step.READ, partial(conflicting_job, raw))
+                for key, raw in scalers
+            )
+            self.contested = frozenset(job for job in found if job is not None)
+        return moved
+
+    def plan(self, classes: PriorityClasses, trainers: Mapping[JobName, int]) -> Brought[Job, JobName]:
+        """Return the planner's jobs that are new or different.  `trainers`: how many stand, of `counted` jobs."""
+        self.observed = {}
+        planned: dict[JobName, Job] = {}
+        for name, job in self.known.items():
+            found = None
+            if not self._errors.is_paused(name, Step.DRAW):
+                with self._errors.around(name, Step.DRAW):
+                    found = self._plan(job, classes, trainers.get(name, 0))
+                    if found is not self._planned.get(name):
+                        check(found)
+            if (found := found or self._planned.get(name)) is not None:  # as it was planned last
+                planned[name] = found
+        before, self._planned = self._planned, planned
+        for name in self._drawn.keys() - planned.keys():
+            del self._drawn[name]
+        for name in self._generations.keys() - self.known.keys() - self.wrong.keys():
+            del self._generations[name]
+        return Brought(
+            found=[job for name, job in planned.items() if job is not (last := before.get(name)) and job != last],
+            gone=before.keys() - planned.keys(),
+        )
+
+    @property
+    def counted(self) -> frozenset[JobName]:
+        """The jobs whose size is the one that they have."""
+        left = (name for name, job in self.known.items() if self._leaves_observed and job.spec.mode is Mode.OBSERVE)
+        return self.contested.union(left)
+
+    def active(self) -> dict[JobName, KubeJob]:
+        """Return the jobs that want to run, as of the last `plan`."""
+        return {name: self.known[name] for name, job in self._planned.items() if job.state is JobState.ACTIVE}
+
+    def facts(self, job: KubeJob) -> Facts:
+        """Return what the job's own life says now."""
+        return self._facts_of(job)
+
+    def owning(self, name: JobName) -> Owning | None:
+        """Return which of the job's servers own buckets."""
+        job = self.known.get(name)
+        return None if job is None else self._facts_of(job).owning
+
+    def _read(self, name: JobName, raw: Raw) -> None:
+        generation = whole(raw, "metadata", "generation")
+        if generation != self._generations.get(name, generation):
+            self._errors.take_edit(name)
+        self._generations[name] = generation
+        try:
+            self._know(read_job(raw))
+        except InvalidSpecError as error:
+            self.wrong[name] = error
+
+    def _know(self, job: KubeJob) -> None:
+        """Keep the job with what its namespace's LimitRanges make of it."""
+        self.known[job.key] = job = replace(job, limits=self._limits.get(job.namespace, NO_LIMITS))
+        self.refused.pop(job.key, None)
+        if refusal := job.refusal:
+            self.refused[job.key] = refusal
+
+    def _limit(self) -> None:
+        """Hold other LimitRanges against every job."""
+        by_namespace: dict[str, list[Raw]] = {}
+        for (namespace, _), raw in self._store.objects(LIMIT_RANGES).items():
+            by_namespace.setdefault(namespace, []).append(raw)
+        self._limits = {}
+        for namespace, raws in by_namespace.items():
+            with self._errors.around(of_object("limitranges", namespace, ""), Step.READ):
+                self._limits |= read_limits(raws)
+        for job in tuple(self.known.values()):
+            with self._errors.around(job.key, Step.READ):
+                self._know(job)
+
+    def _draw(self, job: KubeJob, priority: int, avoid: frozenset[NodeName]) -> Job:
+        """Read the job for the planner; once while nothing of it changes, since every view asks for all."""
+        kept = self._drawn.get(job.key)
+        if kept is not None and kept[0] is job and kept[1:3] == (priority, avoid):
+            return kept[3]
+        drawn = planned_job(job, priority=priority, offset_s=self._offset_s, avoid=avoid)
+        self._drawn[job.key] = (job, priority, avoid, drawn)
+        return drawn
+
+    def _plan(self, job: KubeJob, classes: PriorityClasses, trainers: int) -> Job:
+        facts = self._facts_of(job)
+        value = classes.value_of(job.spec.priority_class)
+        planned = self._draw(job, classes.default if value is None else value, facts.avoid)
+        if job.key in self.contested and not planned.trainer.pinned_replicas:
+            # Its owner has not written a count yet: it stays at the one that it has.
+            pinned = planned.trainer.largest_allowed(trainers)
+            planned = replace(planned, trainer=replace(planned.trainer, pinned_replicas=pinned))
+        if facts.trainers_per_server is not None and planned.servers is not None:
+            servers = replace(planned.servers, trainers_per_server=facts.trainers_per_server)
+            planned = replace(planned, servers=servers)
+        is_held = job.key in self.refused or self._errors.fails(job.key, Step.PODS)  # what stands of it is not known
+        hold_until_s = NEVER_S if is_held else facts.hold_until_s
+        told = (facts.state, hold_until_s, facts.checkpoint_age_s, facts.remaining_s, facts.waiting_share)
+        if told != _life_of(planned):  # of hundreds that wait nothing is copied
+            planned = replace(
+                planned,
+                state=facts.state,
+                hold_until_s=hold_until_s,
+                checkpoint_age_s=facts.checkpoint_age_s,
+                remaining_s=facts.remaining_s,
+                waiting_share=facts.waiting_share,
+            )
+        if not self._leaves_observed or job.spec.mode is not Mode.OBSERVE:
+            return planned
+        self.observed[job.key] = planned
+        return as_it_stands(planned, trainers)
+
+
+def as_it_stands(job: Job, trainers: int) -> Job:
+    """The same job, for a planner that can change nothing of it: nothing comes, and nothing can be taken."""
+    held = replace(job, hold_until_s=NEVER_S)
+    if not trainers:
+        return held
+    sizes = replace(
+        job.trainer,
+        min_replicas=trainers,
+        max_replicas=trainers,
+        step=1,
+        powers_of_two=False,
+        per_node=1,
+        pinned_replicas=0,
+    )
+    return replace(held, trainer=sizes)

@@ -1,0 +1,315 @@
+"""Pods, EDL's and others': read again when they change, or when what tells whose they are does.
+
+A pod is EDL's if a TrainingJob *owns* it, a master's if that job's Deployment does.  Two things stand in a view that
+the API server does not show like that: own writes stand as done before the watch says so (`expectations`), and the
+seats of a starting gang's masters stand until their Deployment has pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import count
+
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from autoscaler.clusters.kubernetes.cache.expectations import Expectations
+from autoscaler.clusters.kubernetes.cache.object_cache import Key, Store
+from autoscaler.clusters.kubernetes.cluster_view.view_delta import Brought, Changes
+from autoscaler.clusters.kubernetes.objects.fields import EMPTY, part, text
+from autoscaler.clusters.kubernetes.objects.labels import JOB, MASTER_SEATS, ROLE
+from autoscaler.clusters.kubernetes.objects.names import job_key, master_name
+from autoscaler.clusters.kubernetes.parsing.deployment_objects import job_of_master
+from autoscaler.clusters.kubernetes.parsing.pod_objects import ENDED, PodContext, gates_of, read_pod, seat_masters
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import room_of_spec, shape_of_spec, split_pin
+from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning, as_successor, replaced_by
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
+from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Tier
+from autoscaler.domain.view import check
+from autoscaler.job_errors import JobErrors, Step, of_object
+
+MANY_ORDINALS = 10_000  # masters that have gone are forgotten then
+
+SIZED = frozenset({PodPhase.PENDING, PodPhase.STARTING, PodPhase.READY})
+
+
+class Pods:
+    """The pods of the store, and of own writes that the watches have not shown yet."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        jobs_by_uid: Mapping[str, JobName],
+        reclaim: Reclaim,
+        offset_s: float,
+        expected: Callable[[], Expectations],
+        owning: Callable[[JobName], Owning | None],
+        errors: JobErrors,
+    ) -> None:
+        self._store = store
+        self._errors = errors
+        self._unread: dict[Key, JobName] = {}  # pods that could not be read: they stay in the view as they were
+        self._expected = expected
+        self._owning = owning
+        self._successors: set[Key] = set()  # servers whose place depends on what their job's master says
+        self._counted_on = Expectations()
+        self._masters: dict[str, str] = {}  # NAMESPACE/DEPLOYMENT -> UID of its job
+        self._ordinals: dict[str, int] = {}  # of masters' pods, by UID
+        self._context = PodContext(
+            jobs=jobs_by_uid,
+            masters=self._masters,
+            master_ordinals=self._ordinals,
+            reclaim=reclaim,
+            offset_s=offset_s,
+        )
+        self._said: dict[Key, JobName] = {}  # pod -> the job that its label names
+        self._labelled: dict[JobName, set[Key]] = {}  # the other way round
+        self._read_as: dict[Key, Pod] = {}
+        self._seats: dict[JobName, dict[PodName, Pod]] = {}
+        self._seated_as: dict[JobName, KubeJob | None] = {}  # what these were drawn from
+        self._unseated: set[JobName] = set()
+        self._stamps: dict[JobName, int] = {}
+        self._stamping = count(1)  # for all jobs, so that none of them meets a number again
+
+    def read(self, changes: Changes, moved: Iterable[JobName]) -> Brought[Pod, PodName]:
+        """Return the pods that are new or different.  `moved`: jobs that came, went or are another one."""
+        touched = set(moved) | self._read_masters(changes)
+        dirty = set(changes.get(PODS, ())) | self._take_expectations()
+        for key in dirty:
+            with self._errors.around(of_object("pod", *key), Step.READ):
+                touched |= self._index(key, self._find(key))
+        for job in touched:
+            with self._errors.around(job, Step.SEATS):
+                self._number_masters(job)
+            dirty |= self._labelled.get(job, set())
+        dirty |= self._successors
+        brought: Brought[Pod, PodName] = Brought()
+        self._read_all(dirty, brought)
+        self._unseated |= touched
+        for job in touched:
+            if job in self._labelled:
+                self._stamps[job] = next(self._stamping)
+            else:
+                self._stamps.pop(job, None)
+        return brought
+
+    def seat_masters(self, jobs: Mapping[JobName, KubeJob], brought: Brought[Pod, PodName]) -> None:
+        """Add to `brought` the seats of masters that are yet to come, and those that are no longer kept.
+
+        `jobs`: those that want to run.
+        """
+        edited = {job for job in self._seats if jobs.get(job) is not self._seated_as.get(job)}
+        for job in self._unseated | edited:
+            with self._errors.around(job, Step.SEATS):
+                self._seat_masters(job, jobs.get(job), brought)
+        self._unseated.clear()
+
+    def trainers(self, jobs: Iterable[JobName]) -> dict[JobName, int]:
+        """Return how many trainers of each job stand."""
+        return {
+            job: sum(
+                pod.role is Role.TRAINER and pod.phase in SIZED
+                for key in self._labelled.get(job, ())
+                if (pod := self._read_as.get(key)) is not None
+            )
+            for job in jobs
+        }
+
+    def of_job(self, job: JobName) -> list[Raw]:
+        """Return the job's pods as the API server has them, ended and gated ones too, whatever its deletions do."""
+        raws = self._store.objects(PODS)
+        return [raws[key] for key in sorted(self._labelled.get(job, ())) if key in raws]
+
+    def seat_nodes(self, job: JobName) -> list[NodeName]:
+        """Return where room was proved for the masters, as the gang's pods say."""
+        told = (text(raw, "metadata", "annotations", MASTER_SEATS) for raw in self._standing(job))
+        return next(([NodeName(node) for node in line.split(",")] for line in told if line), [])
+
+    def stamp(self, job: JobName) -> int:
+        """Return a number that is another one after each change of the job's pods; 0: it has none."""
+        return self._stamps.get(job, 0)
+
+    def _find(self, key: Key) -> Raw | None:
+        """Return the pod as the watch has shown it, or as it may have been made."""
+        creation = self._counted_on.creations.get((PODS, key))
+        return self._store.get(PODS, key) or (creation.body if creation is not None else None)
+
+    def _pod(self, namespace: str, name: str) -> Raw | None:
+        return self._store.get(PODS, (namespace, name))
+
+    def _take_expectations(self) -> set[Key]:
+        """Count on what is expected now; return the pods of which something else was expected before."""
+        before, self._counted_on = self._counted_on, self._expected()
+        if before is self._counted_on:
+            return set()
+        places = {*before.creations, *before.deletions, *self._counted_on.creations, *self._counted_on.deletions}
+        return {key for kind, key in places if kind == PODS}
+
+    def _read_all(self, keys: set[Key], brought: Brought[Pod, PodName]) -> None:
+        """Read these pods, and those again that could not be read; what goes wrong is their job's alone (A11)."""
+        before = set(self._unread.values())
+        again = {key for key, job in self._unread.items() if not self._errors.is_paused(job, Step.PODS)}
+        failed: dict[JobName, Exception] = {}
+        all_keys = keys | again
+        masters = {
+            key
+            for key in all_keys
+            if self._errors.attempt(of_object("pod", *key), Step.SEATS, partial(self._is_master, key))
+        }
+        for key in (*(all_keys - masters), *masters):  # whose seats stand on the others
+            self._unread.pop(key, None)
+            try:
+                self._read(key, self._find(key), brought)
+            except Exception as error:  # noqa: BLE001 - noted below, once for each job
+                self._unread[key] = self._said.get(key) or of_object("pod", *key)
+                failed[self._unread[key]] = error
+                self._errors.attempt(of_object("pod", *key), Step.PODS, partial(self._occupy, key, brought))
+        for job, last in failed.items():
+            self._errors.note(job, Step.PODS, last)
+        for job in before.difference(self._unread.values()):
+            self._errors.clear(job, Step.PODS)
+
+    def _occupy(self, key: Key, brought: Brought[Pod, PodName]) -> None:
+        """Let a pod that cannot be read hold its room as somebody's, unless it is known from before.
+
+        Its room is where it stands, or where EDL has tied it to: the scheduler is about to bind it there.  One that has
+        ended holds none.
+        """
+        raw = self._store.get(PODS, key)
+        if raw is not None and text(raw, "status", "phase") in ENDED:
+            self._leave(key, brought)
+            return
+        before = self._read_as.get(key)
+        is_known = before is not None and (before.role is not Role.OTHER or before.node is not None)
+        if raw is None or is_known:
+            return
+        node = text(raw, "spec", "nodeName")
+        pin = None if node or gates_of(raw) else split_pin(shape_of_spec(raw["spec"], part(raw, "status")))[1]
+        if not node and pin is None:
+            return
+        self._read_as[key] = pod = Pod(
+            name=PodName(f"{key[0]}/{key[1]}"),
+            role=Role.OTHER,
+            tier=Tier.FOREIGN,
+            shape=room_of_spec(raw["spec"], part(raw, "status")),
+            phase=PodPhase.STARTING if node else PodPhase.PENDING,
+            node=NodeName(node) or None,
+            nominated_node=pin,
+            created_at_s=0.0,
+        )
+        brought.found.append(pod)
+
+    def _read(self, key: Key, raw: Raw | None, brought: Brought[Pod, PodName]) -> None:
+        pod = None if raw is None else read_pod(raw, self._context)
+        self._successors.discard(key)
+        if raw is None or pod is None:
+            self._leave(key, brought)
+            return
+        if pod.phase is not PodPhase.TERMINATING and self._counted_on.is_leaving(PODS, raw):
+            pod = replace(pod, phase=PodPhase.TERMINATING)
+        if pod.role is Role.MASTER:
+            pod = self._seated(pod)
+        elif pod.role is Role.SERVER and pod.job is not None and (old := replaced_by(raw, self._pod)) is not None:
+            self._successors.add(key)
+            pod = as_successor(pod, old, self._owning(pod.job))
+        if self._read_as.get(key) != pod:
+            check(pod)
+            self._read_as[key] = pod
+            brought.found.append(pod)
+
+    def _leave(self, key: Key, brought: Brought[Pod, PodName]) -> None:
+        """It is not in the view any more."""
+        if self._read_as.pop(key, None) is not None:
+            brought.gone.add(PodName(f"{key[0]}/{key[1]}"))
+
+    def _index(self, key: Key, raw: Raw | None) -> set[JobName]:
+        """Remember whose pod it says it is; return the jobs concerned."""
+        namespace = key[0]
+        said = text(raw, "metadata", "labels", JOB) if raw is not None else ""
+        after, before = (job_key(namespace, said) if said else None), self._said.pop(key, None)
+        if before is not None and before != after:
+            self._labelled[before].discard(key)
+            if not self._labelled[before]:
+                del self._labelled[before]
+        if after is not None:
+            self._said[key] = after
+            self._labelled.setdefault(after, set()).add(key)
+        return {job for job in (before, after) if job is not None}
+
+    # ---- masters ------------------------------------------------------------------------------------------------
+
+    def _read_masters(self, changes: Changes) -> set[JobName]:
+        """Bring up to date whose masters the Deployments are; return the jobs concerned."""
+        deployments, touched = self._store.objects(DEPLOYMENTS), set[JobName]()
+        for key in changes.get(DEPLOYMENTS, ()):
+            named = f"{key[0]}/{key[1]}"
+            before = self._masters.pop(named, "")
+            raw = deployments.get(key)
+            owner = self._errors.attempt(of_object("master", *key), Step.READ, partial(job_of_master, raw or EMPTY))
+            after = owner or ""
+            if after:
+                self._masters[named] = after
+            if before != after:
+                namespace, name = key
+                touched.add(job_key(namespace, name.removesuffix(master_name(""))))
+        return touched
+
+    def _number_masters(self, job: JobName) -> None:
+        """Give each of the masters' pods an ordinal of its own; those that have one keep it."""
+        uids = {text(raw, "metadata", "uid") for raw in self._master_pods(job)}
+        known = {uid: self._ordinals[uid] for uid in uids if uid in self._ordinals}
+        self._ordinals |= seat_masters(known, uids)
+        if len(self._ordinals) > MANY_ORDINALS:
+            alive = {text(raw, "metadata", "uid") for raw in self._store.objects(PODS).values()}
+            for uid in self._ordinals.keys() - alive:
+                del self._ordinals[uid]
+
+    def _master_pods(self, job: JobName) -> list[Raw]:
+        return [raw for raw in self.of_job(job) if text(raw, "metadata", "labels", ROLE) == Role.MASTER.value]
+
+    def _is_master(self, key: Key) -> bool:
+        raw = self._find(key)
+        return raw is not None and text(raw, "metadata", "labels", ROLE) == Role.MASTER.value
+
+    def _seated(self, pod: Pod) -> Pod:
+        """A master's pod takes the room that was proved for it until the scheduler has said something about it."""
+        if pod.job is None or pod.phase is not PodPhase.PENDING or pod.place or pod.unschedulable_since_s is not None:
+            return pod
+        nodes = self.seat_nodes(pod.job)
+        return replace(pod, nominated_node=nodes[pod.ordinal]) if pod.ordinal < len(nodes) else pod
+
+    def _seat_masters(self, job: JobName, known: KubeJob | None, brought: Brought[Pod, PodName]) -> None:
+        """Let the seats of masters that are yet to come stand, or take them away."""
+        seats: dict[PodName, Pod] = {}
+        if known is not None:
+            come = [self._ordinals.get(text(raw, "metadata", "uid")) for raw in self._master_pods(job)]
+            shape = shapes_of(known)[Role.MASTER]
+            nodes = self.seat_nodes(job)[: known.spec.master.replicas]  # annotations can be edited
+            free = [(ordinal, node) for ordinal, node in enumerate(nodes) if ordinal not in come]
+            for ordinal, node in free[: max(0, len(nodes) - len(come))]:
+                name = PodName(f"{job_key(known.namespace, master_name(known.name))}+{ordinal}")  # nobody's name
+                seats[name] = Pod(
+                    name=name,
+                    role=Role.MASTER,
+                    tier=Tier.CORE,
+                    shape=shape,
+                    phase=PodPhase.PENDING,
+                    nominated_node=node,
+                    job=job,
+                    ordinal=ordinal,
+                )
+        before = self._seats.pop(job, {})
+        self._seated_as.pop(job, None)
+        brought.gone.update(before.keys() - seats.keys())
+        brought.found.extend(pod for name, pod in seats.items() if before.get(name) != pod)
+        if seats:
+            self._seats[job], self._seated_as[job] = seats, known
+
+    def _standing(self, job: JobName) -> Iterable[Raw]:
+        """Yield the job's pods that are in the view and stay."""
+        for key in self._labelled.get(job, ()):
+            pod, raw = self._read_as.get(key), self._find(key)
+            if raw is not None and pod is not None and pod.job == job and pod.phase in SIZED:
+                yield raw

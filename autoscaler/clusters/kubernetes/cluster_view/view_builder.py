@@ -1,0 +1,86 @@
+"""Puts views together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autoscaler.clusters.kubernetes.api.kinds import PRIORITY_CLASSES, RESOURCE_QUOTAS
+from autoscaler.clusters.kubernetes.cache.expectations import Expectations
+from autoscaler.clusters.kubernetes.cache.object_cache import AGEING, KINDS, Store
+from autoscaler.clusters.kubernetes.cluster_view.job_view import FactsOf, Jobs
+from autoscaler.clusters.kubernetes.cluster_view.node_view import Nodes
+from autoscaler.clusters.kubernetes.cluster_view.pod_view import Pods
+from autoscaler.clusters.kubernetes.cluster_view.workload_view import Workloads, read_quotas
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses, read_classes
+from autoscaler.domain import Capabilities, ClusterView, Reclaim
+from autoscaler.job_errors import JobErrors
+
+
+class Views:
+    """The store's content as the planner sees it; `jobs`, `pods` and `classes` are as of the last `view`.
+
+    `offset_s` takes Unix time to the cluster's clock.  `expected`: own writes that the watches have not shown yet.
+    `elastic_servers`: parameter servers may come and go; `moves_servers`: and to other nodes.  `leaves_observed`: see
+    `views.jobs`.  `errors` keeps what goes wrong with single jobs and objects.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        reclaim: Reclaim,
+        offset_s: float,
+        facts_of: FactsOf,
+        expected: Callable[[], Expectations],
+        errors: JobErrors,
+        elastic_servers: bool = False,
+        moves_servers: bool = False,
+        leaves_observed: bool = False,
+    ) -> None:
+        self._store = store
+        self._reclaim = reclaim
+        self.classes = PriorityClasses()
+        self._errors = errors
+        self.jobs = Jobs(store, offset_s=offset_s, facts_of=facts_of, errors=errors, leaves_observed=leaves_observed)
+        self.pods = Pods(
+            store,
+            jobs_by_uid=self.jobs.by_uid,
+            reclaim=reclaim,
+            offset_s=offset_s,
+            expected=expected,
+            owning=self.jobs.owning,
+            errors=errors,
+        )
+        self._nodes = Nodes(store, offset_s=offset_s)
+        self._workloads = Workloads(store, errors)
+        capabilities = Capabilities(replaces_masters=True, servers_elastic=elastic_servers, moves_servers=moves_servers)
+        self._view = ClusterView(revision=0, observed_at_s=0.0, is_synced=False, capabilities=capabilities)
+
+    def view(self, now_s: float) -> ClusterView:
+        """Return the view of everything that the store holds now.  Its revision rises with each difference."""
+        changes = self._store.take_changes()
+        if changes.get(PRIORITY_CLASSES):
+            self.classes = read_classes(self._store.objects(PRIORITY_CLASSES).values())
+        moved = self.jobs.read(changes)
+        pods = self.pods.read(changes, moved)
+        jobs = self.jobs.plan(self.classes, self.pods.trainers(self.jobs.counted))
+        self.pods.seat_masters(self.jobs.active(), pods)
+        nodes = self._nodes.read(changes, now_s)
+        workloads = self._workloads.read(changes, self.classes, now_s)
+        quotas = read_quotas(self._store, self._reclaim, self._errors) if changes.get(RESOURCE_QUOTAS) else None
+        is_new = any((pods, jobs, nodes, workloads, quotas is not None))
+        self._view = self._view.evolve(
+            nodes=nodes.found,
+            gone_nodes=nodes.gone,
+            pods=pods.found,
+            gone_pods=pods.gone,
+            jobs=jobs.found,
+            gone_jobs=jobs.gone,
+            workloads=workloads.found,
+            gone_workloads=workloads.gone,
+            quotas=quotas,
+            revision=self._view.revision + is_new,
+            observed_at_s=self._store.oldest_heard_at_s(AGEING) or 0.0,
+            is_synced=self._store.is_synced(KINDS),
+        )
+        return self._view

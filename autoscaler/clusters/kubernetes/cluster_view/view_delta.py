@@ -1,0 +1,27 @@
+"""What one kind of things brings to the next view."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeAlias, TypeVar
+
+from autoscaler.clusters.kubernetes.api.kinds import Kind
+from autoscaler.clusters.kubernetes.cache.object_cache import Key
+
+Changes: TypeAlias = Mapping[Kind, Collection[Key]]
+"""By kind the keys of what came, changed or went since the last view."""
+
+Thing = TypeVar("Thing")
+Name = TypeVar("Name")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Brought(Generic[Thing, Name]):
+    """Things that are new or different, and the names of those that are no longer there."""
+
+    found: list[Thing] = field(default_factory=list)
+    gone: set[Name] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.found or self.gone)

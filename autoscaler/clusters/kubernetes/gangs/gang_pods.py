@@ -1,0 +1,114 @@
+"""What stands of each job's gang, as the store has it: which pods count, which are bound, whether all that it needs is.
+
+A pod counts if EDL seated it: owned by this very job, named as its labels say, and behind the gang's gate or tied to a
+node (ADR 0159).  Whoever makes other pods under a job's name changes nothing here.  Writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.cluster_view import Views
+from autoscaler.clusters.kubernetes.gangs.start_backoff import Standing
+from autoscaler.clusters.kubernetes.objects.fields import key_of, text
+from autoscaler.clusters.kubernetes.objects.labels import GATE, ORDINAL, ROLE, TIER
+from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of, why_unschedulable
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.clusters.kubernetes.writes.object_ownership import is_own
+from autoscaler.clusters.kubernetes.writes.pod_writer import ENDED, pinned_node
+from autoscaler.domain import JobName, PodName, Role, Tier
+
+_MEMBERS = frozenset({Role.TRAINER.value, Role.SERVER.value})
+
+
+class GangPods:
+    """Reads store and views."""
+
+    def __init__(self, store: Store, views: Views) -> None:
+        self._store = store
+        self._views = views
+        self._looked: dict[JobName, tuple[str, int, Standing]] = {}  # UID, and stamp of its pods then
+        self._started: dict[JobName, str] = {}  # UID of jobs whose master's Deployment has been seen
+
+    def look(self, job: KubeJob) -> Standing:
+        """What stands of the job; looked through anew only when a pod of it has changed."""
+        stamp, kept = self._views.pods.stamp(job.key), self._looked.get(job.key)
+        if self._started.get(job.key) != job.uid and self.has_master(job):
+            self._started[job.key] = job.uid
+        if kept is None or kept[0] != job.uid or kept[1] != stamp:
+            kept = self._looked[job.key] = (job.uid, stamp, self._standing(job))
+        is_starting = self._started.get(job.key) != job.uid
+        return kept[2] if kept[2].is_starting == is_starting else replace(kept[2], is_starting=is_starting)
+
+    def forget_gone(self) -> None:
+        """Keep nothing of jobs that are gone."""
+        for name in self._looked.keys() - self._views.jobs.known.keys():
+            del self._looked[name]
+        for name in self._started.keys() - self._views.jobs.known.keys():
+            del self._started[name]
+
+    def members(self, job: KubeJob) -> list[Raw]:
+        """Return the job's trainers and servers that EDL seated, that stand and stay."""
+        return [
+            raw
+            for raw in self._views.pods.of_job(job.key)
+            if is_own(raw, job)
+            and not raw["metadata"].get("deletionTimestamp")
+            and text(raw, "status", "phase") not in ENDED
+            and is_seated(raw, job)
+        ]
+
+    def has_master(self, job: KubeJob) -> bool:
+        """Whether its master's Deployment stands."""
+        raw = self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
+        return raw is not None and is_own(raw, job)
+
+    def is_whole(self, job: KubeJob, standing: Standing) -> bool:
+        """Whether all that the job cannot run without is bound, its master aside.
+
+        Surplus on its way is no part of that: beside it a master that somebody deleted has to come back.
+        """
+        if any(_label(raw, TIER) == Tier.CORE.value for raw in self.raws(standing.unbound)):
+            return False
+        roles = Counter(_label(raw, ROLE) for raw in self.raws(standing.bound))
+        servers = job.spec.server.replicas.minimum if job.spec.server is not None else 0
+        return roles[Role.TRAINER.value] >= job.spec.trainer.replicas.minimum and roles[Role.SERVER.value] >= servers
+
+    def raws(self, pods: Iterable[PodName]) -> list[Raw]:
+        """Return these pods as the API server has them, less those that are gone."""
+        raws = (self._store.get(PODS, split_key(pod)) for pod in sorted(pods))
+        return [raw for raw in raws if raw is not None]
+
+    def _standing(self, job: KubeJob) -> Standing:
+        bound, unbound = set[PodName](), set[PodName]()
+        members = self.members(job)
+        for raw in members:
+            name = PodName(key_of(raw))
+            if text(raw, "spec", "nodeName"):
+                bound.add(name)
+            elif gates_of(raw) <= {GATE}:
+                unbound.add(name)  # behind somebody else's gate it is their business
+        return Standing(
+            job=job.key,
+            is_starting=True,
+            bound=frozenset(bound),
+            unbound=frozenset(unbound),
+            verdict=next(filter(None, map(why_unschedulable, members)), ""),
+        )
+
+
+def is_seated(raw: Raw, job: KubeJob) -> bool:
+    """Whether the pod is as EDL makes it: named as its labels say, and gated or tied to a node."""
+    role, number = _label(raw, ROLE), _label(raw, ORDINAL)
+    is_named = role in _MEMBERS and text(raw, "metadata", "name") == f"{job.name}-{role}-{number}"
+    return is_named and (GATE in gates_of(raw) or pinned_node(raw) is not None)
+
+
+def _label(raw: Raw, name: str) -> str:
+    return text(raw, "metadata", "labels", name)

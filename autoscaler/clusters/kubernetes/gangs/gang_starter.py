@@ -1,0 +1,272 @@
+"""How gangs start (`kubernetes.md` 8 to 11): tried out, gated, the room proved again, gates lifted, then the masters.
+
+Gangs start side by side: each proves its room beside all that are un-gated, and holds it while its own gates are lifted
+(ADR 0159).  What is remembered is who has lost which race (`gangs`) and what is being lifted; whether a gang is gated,
+un-gated, bound or half made is read from its pods each time (`gang_pods`), so a crash after any write leaves something
+that the next look goes on with.
+"""
+
+from __future__ import annotations
+
+import logging
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import Final
+
+from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S, Api, Raw
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_master
+from autoscaler.clusters.kubernetes.cache.object_cache import Store
+from autoscaler.clusters.kubernetes.cluster_view import Views
+from autoscaler.clusters.kubernetes.gangs import start_backoff
+from autoscaler.clusters.kubernetes.gangs.dry_run import check_gang
+from autoscaler.clusters.kubernetes.gangs.gang_pods import GangPods
+from autoscaler.clusters.kubernetes.gangs.start_backoff import Standing, Starts
+from autoscaler.clusters.kubernetes.objects.labels import GATE
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
+from autoscaler.clusters.kubernetes.writes.capacity_check import Room, find_room_problem, staying_in
+from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
+from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
+from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, NodeName, Role, Shape
+from autoscaler.errors import ClusterError, PermanentError
+from autoscaler.job_errors import JobErrors, Step
+from autoscaler.manifests.api_types import Mode
+from autoscaler.side_by_side import each
+
+AT_ONCE: Final = 16
+"""Writes under way together: a gang of 60 is written in well under a second, and no server feels it."""
+
+LIFT_LIMIT_S: Final = 2 * REQUEST_TIMEOUT_S
+"""A patch whose answer was lost stands by then or never will, and the watch has shown it."""
+
+_STEPS: Final = (Step.GANG, Step.RACE, Step.GANG_WHOLE)
+"""What `settle` does for each job before it writes."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lift:
+    """A gang whose gates are being lifted: its room is proved, and no view shows it yet."""
+
+    seats: tuple[CreatePod, ...]
+    shapes: Mapping[Role, Shape]
+    until_s: float = inf  # however long that takes
+
+
+class Gangs:
+    """The gangs of all jobs.  `prepare` makes what a job owns beside pods, which its pods mount."""
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        views: Views,
+        writer: PodWriter,
+        settings: BuildSettings,
+        *,
+        clock: Callable[[], float],
+        prepare: Callable[[KubeJob], Awaitable[None]],
+        errors: JobErrors,
+        is_frozen: bool = False,
+    ) -> None:
+        self.starts = Starts()
+        self._api = api
+        self._store = store
+        self._views = views
+        self._writer = writer
+        self._settings = settings
+        self._clock = clock
+        self._prepare = prepare
+        self._errors = errors
+        self._is_frozen = is_frozen
+        self._pods = GangPods(store, views)
+        self._lifts: dict[JobName, Lift] = {}
+        self._masterless: set[JobName] = set()  # all that they need but their master was bound at the last look
+        self._settled_at_s = -inf
+        self._uids: Mapping[JobName, str] = {}  # of all jobs that could be read, when they could be last
+
+    async def admit(self, action: AdmitGang, view: ClusterView, newest: Callable[[], ClusterView]) -> Outcome:
+        """Start a gang whole or not at all.  `view` is of this instant, `newest` gives later ones."""
+        job = self._views.jobs.known[action.job]
+        if problem := self._find_problem(view, action, job):
+            return Outcome(verdict=Verdict.REFUSED, message=problem)
+        seats = [seat for seat in action.pods if seat.role is not Role.MASTER]
+        masters = tuple(seat.node for seat in action.pods if seat.role is Role.MASTER)
+        avoid = self._views.jobs.facts(job).avoid
+        try:
+            await check_gang(self._api, job, seats, self._settings, avoid=avoid)
+            await self._prepare(job)
+            create = partial(self._writer.create_gated, job, avoid=avoid, masters=masters)
+            made = await each((partial(create, seat) for seat in seats), at_once=AT_ONCE)
+        except PermanentError as error:
+            self._refuse(job, str(error))
+            newest()
+            await self._drop_gated(job)
+            return Outcome(verdict=Verdict.REFUSED, message=str(error))
+        if problem := self._find_problem(newest(), action, job):
+            return Outcome(verdict=Verdict.REFUSED, message=problem)
+        gated = [(raw, seat.node) for raw, seat in zip(made, seats, strict=True) if GATE in gates_of(raw)]
+        await self._lift(job.key, Lift(seats=action.pods, shapes=shapes_of(job, avoid=avoid)), gated)
+        return Outcome(verdict=Verdict.DONE)
+
+    async def settle(self, now_s: float) -> None:
+        """Bring masters to gangs that are bound, and take away pods that lost their race.
+
+        What fails for one is told when all have been tried.  Raises ClusterError.
+        """
+        attempt = self._errors.attempt
+        is_paused = self._errors.is_paused
+        managed = self._managed()
+        jobs = [job for job in managed if not is_paused(job.key, Step.GANG)]
+        looked = [(job, attempt(job.key, Step.GANG, partial(self._pods.look, job))) for job in jobs]
+        standing = {job.key: found for job, found in looked if found is not None}
+        self._pods.forget_gone()
+        self._lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
+        names, staying = {job.key for job in managed}, self._staying()
+        self.starts, lost = start_backoff.look(
+            self.starts, standing.values(), now_s, jobs=staying, managed=names, errors=self._errors
+        )
+        given_up = {one.job for one in lost}
+        whole = [
+            job
+            for job in jobs
+            if job.key in standing
+            and job.key not in given_up
+            and not is_paused(job.key, Step.GANG_WHOLE)
+            and attempt(job.key, Step.GANG_WHOLE, partial(self._awaits_master, job, standing[job.key]))
+        ]
+        self._masterless = {job.key for job in whole}
+        self._settled_at_s = now_s
+        master_at_s = self._masters_at_s()
+        due = [job for job in whole if master_at_s[job.key] <= now_s]
+        deletions = [
+            partial(self._errors.take, one.job, Step.DROP, partial(self._writer.delete, raw))
+            for one in lost
+            if not is_paused(one.job, Step.DROP)
+            for raw in self._pods.raws(one.pods)
+        ]
+        masters = (partial(self._errors.take, job.key, Step.START, partial(self._bring_master, job)) for job in due)
+        await each([*deletions, *masters], at_once=AT_ONCE)
+
+    def _awaits_master(self, job: KubeJob, found: Standing) -> bool:
+        return bool(found.bound) and not self._pods.has_master(job) and self._pods.is_whole(job, found)
+
+    @property
+    def wake_at_s(self) -> float | None:
+        """When time alone calls for `settle` again; None: it does not."""
+        errors = self._errors
+        masters = [at_s for at_s in self._masters_at_s().values() if at_s > self._settled_at_s]
+        tried_again = [errors.again_at_s(job, step) for step in _STEPS for job in errors.paused(step)]
+        late = [
+            account.late_at_s
+            for job, account in self.starts.accounts.items()
+            if not any(errors.fails(job, step) for step in _STEPS)
+        ]
+        at_s = min([*masters, *tried_again, *late], default=inf)
+        return None if at_s == inf else at_s
+
+    def hold_until_s(self, job: KubeJob) -> float:
+        """Return until when the job creates nothing: it has lost its room to others, or was refused as it is."""
+        return self.starts.race(job.key).held_until_s(job.generation)
+
+    def rooms_held(self, view: ClusterView, *, besides: Collection[CreatePod]) -> list[Room]:
+        """Return what is proved for gangs whose gates are being lifted and does not stand in the view.
+
+        `besides`: seats that are asked for now, each of which would be counted twice.
+        """
+        now_s = self._clock()
+        lifts = {name: lift for name, lift in self._lifts.items() if now_s < lift.until_s}
+        there = {(pod.job, pod.role, pod.ordinal) for pod in view.pods if pod.job in lifts} if lifts else set()
+        asked = {(seat.job, seat.role, seat.ordinal, seat.node) for seat in besides}
+        return [
+            (seat.node, lift.shapes[seat.role])
+            for name, lift in lifts.items()
+            for seat in lift.seats
+            if (name, seat.role, seat.ordinal) not in there and (name, seat.role, seat.ordinal, seat.node) not in asked
+        ]
+
+    # ---- the inside ---------------------------------------------------------------------------------------------
+
+    def _managed(self) -> list[KubeJob]:
+        """The jobs that want to run and for which EDL writes: none under a freeze, none only observed (rule 20)."""
+        wanting = self._views.jobs.active().values()
+        return [] if self._is_frozen else [job for job in wanting if job.spec.mode is Mode.MANAGE]
+
+    def _staying(self) -> set[JobName]:
+        """All jobs that there are, those too that cannot be read, but not another one under an old name."""
+        before, known, wrong = self._uids, self._views.jobs.known, self._views.jobs.wrong
+        self._uids = {name: before[name] for name in wrong if name in before}
+        self._uids |= {name: job.uid for name, job in known.items()}
+        return {*wrong, *(name for name, job in known.items() if before.get(name, job.uid) == job.uid)}
+
+    def _masters_at_s(self) -> dict[JobName, float]:
+        """When each master that is missing may come: after a lost race, and after a fault of EDL."""
+        known = self._views.jobs.known
+        jobs = [known[name] for name in self._masterless if name in known]
+        again_at_s = self._errors.again_at_s
+        return {job.key: max(self.hold_until_s(job), again_at_s(job.key, Step.START)) for job in jobs}
+
+    def _refuse(self, job: KubeJob, why: str) -> None:
+        self.starts = start_backoff.refuse(self.starts, job.key, self._clock(), why, generation=job.generation)
+
+    def _find_problem(self, view: ClusterView, action: AdmitGang, job: KubeJob) -> str:
+        shapes = shapes_of(job, avoid=self._views.jobs.facts(job).avoid)
+        rooms = ((seat.node, shapes[seat.role]) for seat in action.pods)
+        held = self.rooms_held(view, besides=action.pods)
+        return find_room_problem(view, rooms, staying_in(view, action.pods), held=held)
+
+    async def _lift(self, job: JobName, lift: Lift, gated: list[tuple[Raw, NodeName]]) -> None:
+        """Lift the gates.  Cut off or unanswered, the room is held on: a patch may stand whose answer was lost."""
+        self._lifts[job] = lift
+        try:
+            await each((partial(self._writer.ungate, raw, node) for raw, node in gated), at_once=AT_ONCE)
+        except (ClusterError, CancelledError):
+            self._lifts[job] = replace(lift, until_s=self._clock() + LIFT_LIMIT_S)
+            raise
+        except Exception:
+            del self._lifts[job]  # a fault of EDL (`job_errors`): others need not wait for it
+            raise
+        del self._lifts[job]
+
+    async def _bring_master(self, job: KubeJob) -> None:
+        known = self._views.jobs.known.get(job.key)
+        if known is None or known.uid != job.uid:
+            return  # it has gone while others were written
+        seats = self._views.pods.seat_nodes(job.key)[: job.spec.master.replicas]  # annotations can be edited
+        body = build_master(job, self._settings, seats=seats)
+        try:
+            raw = await self._make_or_find(job, body)
+        except PermanentError as error:
+            log.warning("tj/%s: its master cannot be made: %s", job.key, error)
+            await self._give_up(job, str(error))
+        else:
+            self._store.learn(DEPLOYMENTS, raw)
+
+    async def _make_or_find(self, job: KubeJob, body: Raw) -> Raw:
+        try:
+            return await self._api.create(DEPLOYMENTS, body)
+        except AlreadyExistsError:
+            name = body["metadata"]["name"]
+            raw = await self._api.get(DEPLOYMENTS, name, namespace=job.namespace)
+            check_own(raw, DEPLOYMENTS, job)
+            return raw
+
+    async def _give_up(self, job: KubeJob, why: str) -> None:
+        """The API server does not want its master: a gang that starts goes whole, one that runs is left, and waits."""
+        standing = self._pods.look(job)
+        self._refuse(job, why)
+        gone = self._pods.raws(standing.bound | standing.unbound) if standing.is_starting else []
+        await each((partial(self._writer.delete, raw) for raw in gone), at_once=AT_ONCE)
+
+    async def _drop_gated(self, job: KubeJob) -> None:
+        """Half a gang behind its gate would only fill a quota."""
+        gated = [raw for raw in self._pods.members(job) if GATE in gates_of(raw)]
+        await each((partial(self._writer.delete, raw) for raw in gated), at_once=AT_ONCE)

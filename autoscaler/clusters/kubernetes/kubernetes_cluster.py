@@ -1,0 +1,283 @@
+"""A Kubernetes cluster behind the port: what the planner sees of it, and how its actions are carried out.
+
+The store is fed from outside (`watching`); `views` makes of it what the planner sees, `starts` lets gangs begin,
+`pod_writer` writes.  kube-scheduler places what is un-gated: EDL has proved the room and ties the pod to its node.
+What a job's own life asks for (stop, suspend, forget) is `autoscaler.operator`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, assert_never
+
+from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Propagation, Raw
+from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, NotFoundError, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
+from autoscaler.clusters.kubernetes.cache.object_cache import StaleViewError, Store, check_fresh
+from autoscaler.clusters.kubernetes.cluster_view import Facts, FactsOf, Views
+from autoscaler.clusters.kubernetes.gangs.gang_starter import Gangs
+from autoscaler.clusters.kubernetes.gangs.start_backoff import Race
+from autoscaler.clusters.kubernetes.objects.fields import controller_of
+from autoscaler.clusters.kubernetes.objects.names import master_name, split_key
+from autoscaler.clusters.kubernetes.parsing.server_replacement import successor_mark
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
+from autoscaler.clusters.kubernetes.writes.capacity_check import find_room_problem, staying_in
+from autoscaler.clusters.kubernetes.writes.create_backoff import TurnedAway
+from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    Cause,
+    ClusterView,
+    CreatePod,
+    DeletePod,
+    JobName,
+    JobState,
+    Role,
+)
+from autoscaler.errors import ClusterError, PermanentError
+from autoscaler.job_errors import JobErrors
+from autoscaler.manifests.api_types import Mode
+
+DONE: Final = Outcome(verdict=Verdict.DONE)
+SETTLE_AGAIN_S: Final = 1.0  # after an error
+SETTLE_EVERY_S: Final = 0.25
+"""Between two looks at all gangs, each of which goes over all jobs; while many start there is news all the time."""
+
+_FOR_JOBS: Final = frozenset({Cause.GANG, Cause.TRANSFER, Cause.PREEMPTION})  # whose beneficiary is a job
+
+log = logging.getLogger(__name__)
+
+
+class KubernetesCluster:
+    """One cluster.  Whoever feeds the store calls `touch` after each change; `keep` has to run beside the loop.
+
+    `clock` is the cluster's clock, `offset_s` takes Unix time to it.  `api` is fenced: it writes for the leader alone.
+    With `is_frozen` `keep` writes nothing; the loop has its own word for that (`Policy.is_frozen`).
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        store: Store,
+        settings: BuildSettings,
+        *,
+        clock: Callable[[], float],
+        offset_s: float,
+        facts_of: FactsOf,
+        prepare: Callable[[KubeJob], Awaitable[None]],
+        errors: JobErrors,
+        is_frozen: bool = False,
+    ) -> None:
+        self._api = api
+        self._store = store
+        self._clock = clock
+        self._writer = PodWriter(api, store, settings, clock=clock, errors=errors)
+        self.views = Views(
+            store,
+            reclaim=settings.reclaim,
+            offset_s=offset_s,
+            facts_of=lambda job: self._held(job, facts_of(job)),
+            expected=self._writer.expected,
+            errors=errors,
+            leaves_observed=True,
+            elastic_servers=settings.elastic_servers,
+            moves_servers=settings.moves_servers,
+        )
+        self._gangs = Gangs(
+            api,
+            store,
+            self.views,
+            self._writer,
+            settings,
+            clock=clock,
+            prepare=prepare,
+            errors=errors,
+            is_frozen=is_frozen,
+        )
+        self._turned_away = TurnedAway()
+        self._news = asyncio.Event()
+        self._unsettled = asyncio.Event()
+
+    # ---- the port -----------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self._clock()
+
+    async def observe(self) -> ClusterView:
+        return self.view()
+
+    def view(self) -> ClusterView:
+        """What `observe` answers, at once."""
+        return self.views.view(self._clock())
+
+    async def apply(self, action: Action) -> Outcome:
+        """Carry out one action, whole or not at all.
+
+        A refusal is no news: the same plan would be made and refused again at once, for as long as the reason stands.
+        """
+        outcome = await self._try(action)
+        if outcome.verdict is not Verdict.REFUSED:
+            self.touch()
+        return outcome
+
+    async def changed(self, timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        self._news.clear()
+        return True
+
+    # ---- beside the port ----------------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Something a plan could depend on has changed."""
+        self._news.set()
+        self._unsettled.set()
+
+    async def delete_pod(self, raw: Raw, *, grace_s: float | None = None) -> None:
+        """Tell this very pod to leave; the next view knows.  Raises ClusterError."""
+        await self._writer.delete(raw, grace_s=grace_s)
+        self.touch()
+
+    def race(self, job: JobName) -> Race:
+        """Return which races for its room the job has lost lately."""
+        return self._gangs.starts.race(job)
+
+    async def keep(self) -> None:
+        """Bring masters to gangs that are bound and take away what lost its race, until cancelled.
+
+        News after a quiet while is looked at once; what comes in a row, every `SETTLE_EVERY_S`.
+        """
+        while True:
+            self._unsettled.clear()
+            looked_at_s, wait_s = self._clock(), None
+            try:
+                check_fresh(self._store, self._clock())
+                self.view()
+                await self._gangs.settle(self._clock())
+                if (wake_at_s := self._gangs.wake_at_s) is not None:
+                    wait_s = max(0.0, wake_at_s - self._clock())
+            except StaleViewError:
+                wait_s = SETTLE_AGAIN_S
+            except ClusterError as error:
+                log.warning("starting gangs: %s; trying again in %g s", error, SETTLE_AGAIN_S)
+                wait_s = SETTLE_AGAIN_S
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._unsettled.wait()
+            except TimeoutError:
+                pass
+            if (left_s := looked_at_s + SETTLE_EVERY_S - self._clock()) > 0.0:
+                await asyncio.sleep(left_s)
+
+    # ---- actions ------------------------------------------------------------------------------------------------
+
+    async def _try(self, action: Action) -> Outcome:
+        try:
+            return await self._carry_out(action)
+        except UnavailableError as error:
+            return Outcome(verdict=Verdict.FAILED, message=str(error))
+        except PermanentError as error:
+            return Outcome(verdict=Verdict.REFUSED, message=str(error))
+        except ClusterError as error:
+            return Outcome(verdict=Verdict.FAILED, message=str(error))
+
+    async def _carry_out(self, action: Action) -> Outcome:
+        check_fresh(self._store, self._clock())
+        view = self.view()
+        job = self.views.jobs.known.get(action.job)
+        if job is None and not isinstance(action, DeletePod):
+            return refused(f"there is no job {action.job}")
+        if job is not None and job.spec.mode is Mode.OBSERVE:
+            return refused(f"job {action.job} is only observed")
+        match action:
+            case CreatePod():
+                assert job is not None
+                return await self._create(action, job, view)
+            case AdmitGang():
+                assert job is not None
+                return await self._admit(action, job, view)
+            case DeletePod():
+                return await self._delete(action, job, view)
+            case _:
+                assert_never(action)
+
+    async def _create(self, seat: CreatePod, job: KubeJob, view: ClusterView) -> Outcome:
+        facts = self.views.jobs.facts(job)
+        if facts.state is not JobState.ACTIVE:
+            return refused(f"job {seat.job} takes no pods")
+        if seat.role is Role.MASTER:
+            return refused("masters are replaced by their Deployment")
+        shape = shapes_of(job, avoid=facts.avoid)[seat.role]
+        held = self._gangs.rooms_held(view, besides=[seat])
+        if problem := find_room_problem(view, [(seat.node, shape)], staying_in(view, [seat]), held=held):
+            return refused(problem)
+        if told := self._turned_away.why(seat.job, seat.tier, self._clock()):
+            return refused(told)
+        replaces = ""
+        if seat.replaces is not None:
+            old = self._store.get(PODS, split_key(seat.replaces))
+            if old is None:
+                return refused(f"pod {seat.replaces} is gone: nobody is to take its place")
+            replaces = successor_mark(old)
+        try:
+            await self._writer.create_tied(job, seat, avoid=facts.avoid, replaces=replaces)
+        except ForbiddenError as error:
+            self._turned_away.keep(self.views.jobs.known)
+            self._turned_away.note(seat.job, seat.tier, error, self._clock())
+            raise
+        self._turned_away.forget(seat.job, seat.tier)
+        return DONE
+
+    async def _admit(self, action: AdmitGang, job: KubeJob, view: ClusterView) -> Outcome:
+        if self.views.jobs.facts(job).state is not JobState.ACTIVE:
+            return refused(f"job {action.job} takes no pods")
+        return await self._gangs.admit(action, view, self.view)
+
+    async def _delete(self, action: DeletePod, job: KubeJob | None, view: ClusterView) -> Outcome:
+        gains = self.views.jobs.known.get(JobName(action.beneficiary)) if action.cause in _FOR_JOBS else None
+        if gains is not None and gains.spec.mode is Mode.OBSERVE:
+            return refused(f"its room is for job {gains.key}, which is only observed and would not take it")
+        standing = next((pod for pod in view.pods if pod.name == action.pod), None)
+        if standing is not None and standing.job != action.job:
+            return refused(f"pod {action.pod} is no pod of job {action.job}")
+        if action.role is Role.MASTER:
+            return await self._delete_masters(job)
+        raw = self._store.get(PODS, split_key(action.pod))
+        if standing is not None and raw is not None:
+            await self._writer.delete(raw, grace_s=action.grace_s)
+        return DONE
+
+    async def _delete_masters(self, job: KubeJob | None) -> Outcome:
+        """A job's masters leave with their Deployment, all of them."""
+        raw = None if job is None else self._store.get(DEPLOYMENTS, (job.namespace, master_name(job.name)))
+        if job is None or raw is None or controller_of(raw).get("uid") != job.uid:
+            return DONE
+        metadata = raw["metadata"]
+        with suppress(NotFoundError):
+            await self._api.delete(
+                DEPLOYMENTS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                only=Preconditions(uid=metadata["uid"]),
+                propagation=Propagation.BACKGROUND,
+            )
+        return DONE
+
+    def _held(self, job: KubeJob, facts: Facts) -> Facts:
+        """A job that has lost its room to others creates nothing for a while."""
+        hold_until_s = self._gangs.hold_until_s(job)
+        return replace(facts, hold_until_s=hold_until_s) if hold_until_s > facts.hold_until_s else facts
+
+
+def refused(message: str) -> Outcome:
+    return Outcome(verdict=Verdict.REFUSED, message=message)

@@ -1,0 +1,172 @@
+"""Who has set which field: merge patches (RFC 7386) and server-side apply, as far as EDL uses them.  Pure.
+
+A field is a path to a leaf; lists of things with a key (containers by name, conditions by type) are maps here, other
+lists are leaves.  What the schema of a real server says of each list stands in `_KEYS`, for the lists that EDL writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.api.errors import ConflictError
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Applying and updating are two owners, even of one manager; so are an object and its status."""
+
+    manager: str
+    is_apply: bool
+    subresource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An element of a keyed list, by the value of its key."""
+
+    key: str
+    value: str
+
+
+Path: TypeAlias = tuple[str | Item, ...]
+Owners: TypeAlias = Mapping[Path, frozenset[Owner]]
+
+_KEYS: Final[Mapping[str, str]] = {
+    "conditions": "type",
+    "containers": "name",
+    "env": "name",
+    "initContainers": "name",
+    "ownerReferences": "uid",
+    "schedulingGates": "name",
+    "volumeMounts": "mountPath",
+    "volumes": "name",
+}
+_NOBODYS: Final = frozenset(
+    {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "name", "namespace"}
+    | {"resourceVersion", "uid"}
+)
+
+
+def merge_patch(target: Any, change: Any) -> Any:
+    """RFC 7386: objects are merged, None removes, everything else replaces."""
+    if not isinstance(change, dict):
+        return change
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in change.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge_patch(merged.get(name), value)
+    return merged
+
+
+def updated(before: Raw, after: Raw, owners: Owners, owner: Owner) -> Owners:
+    """Ownership after a patch or a creation: what changed is the writer's alone, what went is nobody's."""
+    old, new = dict(_fields(before)), dict(_fields(after))
+    return {
+        path: owners.get(path, frozenset()) if path in old and old[path] == value else frozenset({owner})
+        for path, value in new.items()
+    }
+
+
+def apply_fields(current: Raw, body: Raw, owners: Owners, owner: Owner, *, is_forced: bool) -> tuple[Raw, Owners]:
+    """The object and its ownership after an apply.  Raises ConflictError naming the fields that others hold."""
+    wanted = dict(_fields(body))
+    standing = dict(_fields(current))
+    held = {
+        path
+        for path, value in wanted.items()
+        if owners.get(path, frozenset()) - {owner} and standing.get(path) != value
+    }
+    if held and not is_forced:
+        names = ", ".join(sorted(".".join(map(str, path)) for path in held))
+        raise ConflictError(f"apply: fields of other managers: {names}")
+    left = [path for path, whose in owners.items() if whose == frozenset({owner}) and path not in wanted]
+    merged = _merge(current, body)
+    for path in sorted(left, key=_is_key):  # an item is found by its key, so that one goes last
+        _remove(merged, path)
+    after = {}
+    for path in dict(_fields(merged)):
+        whose = owners.get(path, frozenset())
+        if path in wanted:
+            whose = frozenset({owner}) if path in held else whose | {owner}
+        else:
+            whose -= {owner}
+        after[path] = whose
+    return merged, after
+
+
+def _fields(obj: Raw) -> Iterator[tuple[Path, Any]]:
+    for name, value in obj.items():
+        if name in {"apiVersion", "kind"}:
+            continue
+        if name == "metadata":
+            own = {key: inner for key, inner in value.items() if key not in _NOBODYS}
+            yield from _leaves(("metadata",), own) if own else ()
+        else:
+            yield from _leaves((name,), value)
+
+
+def _leaves(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves((*path, name), inner)
+    elif key := _key_of(path, value):
+        for inner in value:
+            yield from _leaves((*path, Item(key, str(inner[key]))), inner)
+    else:
+        yield path, value
+
+
+def _key_of(path: Path, value: Any) -> str | None:
+    last = path[-1]
+    key = _KEYS.get(last) if isinstance(last, str) else None
+    is_keyed = (
+        key and isinstance(value, list) and value and all(isinstance(inner, dict) and key in inner for inner in value)
+    )
+    return key if is_keyed else None
+
+
+def _merge(current: Any, body: Any, path: Path = ()) -> Any:
+    if isinstance(current, dict) and isinstance(body, dict):
+        merged = dict(current)
+        for name, value in body.items():
+            merged[name] = _merge(current[name], value, (*path, name)) if name in current else value
+        return merged
+    if path and (key := _key_of(path, body)) and _key_of(path, current) == key:
+        wanted = {inner[key]: inner for inner in body}
+        kept = [_merge(inner, wanted.pop(inner[key], {}), (*path, Item(key, inner[key]))) for inner in current]
+        return kept + list(wanted.values())
+    return body
+
+
+def _is_key(path: Path) -> bool:
+    item = path[-2] if len(path) > 1 else None
+    return isinstance(item, Item) and path[-1] == item.key
+
+
+def _remove(obj: Raw, path: Path) -> None:
+    """Take a leaf away, and what it leaves empty.  Objects on the way are replaced, not changed."""
+    name = path[0]
+    if not isinstance(name, str) or name not in obj:
+        return
+    value = obj[name]
+    if len(path) == 1:
+        del obj[name]
+    elif isinstance(value, list) and isinstance(item := path[1], Item):
+        kept = [_without(inner, path[2:]) if str(inner.get(item.key)) == item.value else inner for inner in value]
+        obj[name] = [inner for inner in kept if inner]
+    elif isinstance(value, dict):
+        obj[name] = _without(value, path[1:])
+    if obj.get(name) in ({}, []) and len(path) > 1:
+        del obj[name]
+
+
+def _without(obj: Raw, path: Path) -> Raw:
+    copied = dict(obj)
+    if path:
+        _remove(copied, path)
+    return copied

@@ -1,0 +1,220 @@
+"""The port over a server in memory, for one manager."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.api.api_port import (
+    ANY,
+    EVERYWHERE,
+    FIELD_MANAGER,
+    EventType,
+    Listing,
+    Preconditions,
+    Propagation,
+    Raw,
+    Scope,
+    Subresource,
+    WatchEvent,
+    with_preconditions,
+)
+from autoscaler.clusters.kubernetes.api.errors import (
+    ConflictError,
+    NotFoundError,
+    UnavailableError,
+)
+from autoscaler.clusters.kubernetes.api.kinds import PODS, Kind
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner, apply_fields, merge_patch
+from autoscaler.clusters.kubernetes.memory_api.memory_server import MemoryServer, check_meant
+from autoscaler.clusters.kubernetes.memory_api.object_rules import check_known_fields, has_status
+from autoscaler.clusters.kubernetes.memory_api.selectors import parse_scope
+
+_LAST_SIGN_S: Final = 2.0  # before its end a watch is sent a bookmark, as by a real server
+_SOON_S: Final = 1e-6  # finer than that no clock of a loop is
+
+
+class MemoryApi:
+    """`port.Api` on a `MemoryServer`."""
+
+    def __init__(self, server: MemoryServer, *, field_manager: str = FIELD_MANAGER) -> None:
+        self._server = server
+        self._manager = field_manager
+
+    async def list(self, kind: Kind, scope: Scope = EVERYWHERE) -> Listing:
+        """See `port.Api.list`."""
+        matches = parse_scope(scope)
+        items = tuple(_copy(obj) for obj in self._server.all(kind) if matches(obj))
+        return Listing(items=items, resource_version=str(self._server.history.version))
+
+    async def watch(
+        self, kind: Kind, scope: Scope = EVERYWHERE, *, since: str, timeout_s: float, silence_s: float
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """See `port.Api.watch`."""
+        history, matches, version = self._server.history, parse_scope(scope), int(since)
+        cuts, bookmarks = history.cuts, history.bookmarks
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + timeout_s
+        signs_at = ends_at - min(_LAST_SIGN_S, timeout_s / 2)
+        with history.waiting() as woken:
+            while True:
+                woken.clear()
+                if history.cuts != cuts:
+                    raise UnavailableError(f"watch {kind.plural}: connection lost", may_have_happened=False)
+                changes = history.since(version)
+                for change in changes:
+                    version = change.version
+                    event = change.seen_by(matches) if change.kind == kind else None
+                    if event is not None:
+                        yield WatchEvent(type=event.type, object=_copy(event.object))
+                if changes:
+                    continue  # more may have come while these were told
+                version = history.version
+                if history.bookmarks != bookmarks or signs_at - _SOON_S <= loop.time() < ends_at - _SOON_S:
+                    bookmarks, signs_at = history.bookmarks, math.inf
+                    yield _bookmark(kind, version)
+                if loop.time() >= ends_at - _SOON_S:
+                    return
+                left_s = min(signs_at, ends_at) - loop.time()
+                try:
+                    async with asyncio.timeout(max(0.0, min(left_s, silence_s))):  # `wait_for` loses cancellations
+                        await woken.wait()
+                except TimeoutError:
+                    if silence_s < left_s:
+                        message = f"watch {kind.plural}: nothing for {silence_s:g} s"
+                        raise UnavailableError(message, may_have_happened=False) from None
+
+    async def get(
+        self, kind: Kind, name: str, *, namespace: str | None = None, subresource: Subresource | None = None
+    ) -> Raw:
+        """See `port.Api.get`."""
+        obj = self._server.get(kind, namespace, name)
+        return _copy(self._scale_of(kind, obj) if subresource is Subresource.SCALE else obj)
+
+    async def create(self, kind: Kind, body: Raw) -> Raw:
+        """See `port.Api.create`."""
+        return _copy(self._server.create(kind, body, Owner(self._manager, is_apply=False)))
+
+    async def check_create(self, kind: Kind, body: Raw) -> None:
+        """See `port.Api.check_create`."""
+        check_known_fields(kind, body)
+        self._server.judge(kind, body)
+
+    async def apply(
+        self, kind: Kind, body: Raw, *, subresource: Subresource | None = None, is_forced: bool = True
+    ) -> Raw:
+        """See `port.Api.apply`."""
+        namespace, name = body["metadata"].get("namespace"), body["metadata"]["name"]
+        owner = Owner(self._manager, is_apply=True, subresource=subresource or "")
+        try:
+            current = self._server.get(kind, namespace, name)
+        except NotFoundError:
+            if body["metadata"].get("uid"):
+                raise ConflictError(f'{kind.plural} "{name}": uid mismatch: no existing object was found') from None
+            if subresource:
+                raise
+            obj, owners = apply_fields({}, body, {}, owner, is_forced=is_forced)
+            return _copy(self._server.create(kind, obj, owner, owners))
+        check_meant(kind, current, _said(body))
+        body = _copy(body)
+        wanted, owners = apply_fields(
+            current, body, self._server.owners(kind, namespace, name), owner, is_forced=is_forced
+        )
+        is_status = subresource is Subresource.STATUS
+        return _copy(self._server.change(kind, current, wanted, is_status=is_status, owner=owner, owners=owners))
+
+    async def patch(
+        self,
+        kind: Kind,
+        name: str,
+        change: Raw,
+        *,
+        namespace: str | None = None,
+        only: Preconditions = ANY,
+        subresource: Subresource | None = None,
+    ) -> Raw:
+        """See `port.Api.patch`."""
+        current = self._server.get(kind, namespace, name)
+        change = with_preconditions(change, only)
+        owner = Owner(self._manager, is_apply=False, subresource=subresource or "")
+        if subresource is Subresource.SCALE:
+            check_meant(kind, current, _said(change))
+            change = self._scaled(kind, change)
+        is_status = subresource is Subresource.STATUS and has_status(kind)
+        wanted = merge_patch(current, change)
+        obj = self._server.change(kind, current, wanted, is_status=is_status, owner=owner)
+        return _copy(self._scale_of(kind, obj) if subresource is Subresource.SCALE else obj)
+
+    async def delete(
+        self,
+        kind: Kind,
+        name: str,
+        *,
+        namespace: str | None = None,
+        only: Preconditions = ANY,
+        grace_s: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> None:
+        """See `port.Api.delete`."""
+        self._server.delete(kind, namespace, name, only=only, grace_s=grace_s, propagation=propagation)
+
+    async def log(
+        self,
+        pod: str,
+        *,
+        namespace: str,
+        container: str | None = None,  # noqa: ARG002 - the pods here have one
+        tail_lines: int | None = None,
+        is_followed: bool = False,  # noqa: ARG002 - and it writes no more
+        is_previous: bool = False,  # noqa: ARG002 - nor was it restarted
+    ) -> AsyncGenerator[bytes, None]:
+        """See `port.Api.log`: what `server.logs` holds; its containers have always ended."""
+        self._server.get(PODS, namespace, pod)
+        lines = self._server.logs.get((namespace, pod), [])
+        for line in lines if tail_lines is None else lines[len(lines) - tail_lines :]:
+            yield line
+
+    async def close(self) -> None:
+        """See `port.Api.close`: nothing is held open."""
+
+    def _scale_of(self, kind: Kind, obj: Raw) -> Raw:
+        paths, metadata = self._server.scales[kind], obj["metadata"]
+        kept = ("creationTimestamp", "name", "namespace", "resourceVersion", "uid")
+        return {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {key: metadata[key] for key in kept if key in metadata},
+            "spec": {"replicas": _at(obj, paths.wanted)},
+            "status": {"replicas": _at(obj, paths.standing)},
+        }
+
+    def _scaled(self, kind: Kind, change: Raw) -> Raw:
+        *outer, last = self._server.scales[kind].wanted
+        nested: Raw = {last: change.get("spec", {}).get("replicas")}
+        for name in reversed(outer):
+            nested = {name: nested}
+        return {"metadata": change.get("metadata", {})} | nested
+
+
+def _said(body: Raw) -> Preconditions:
+    metadata = body.get("metadata", {})
+    return Preconditions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
+
+
+def _at(obj: Any, path: tuple[str, ...]) -> int:
+    for name in path:
+        obj = (obj or {}).get(name)
+    return int(obj or 0)
+
+
+def _bookmark(kind: Kind, version: int) -> WatchEvent:
+    said = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"resourceVersion": str(version)}}
+    return WatchEvent(type=EventType.BOOKMARK, object=said)
+
+
+def _copy(obj: Raw) -> Raw:
+    copied: Raw = json.loads(json.dumps(obj))
+    return copied

@@ -1,0 +1,285 @@
+"""The objects of an API server in memory, and what happens to them: made, changed, told to go, gone.
+
+Versions, conflicts, preconditions, graceful deletion, finalizers and garbage collection are those of a real server
+(`tests/unit/clusters/kubernetes/api/contract` runs on both).  Nothing happens by itself: what kubelets, the scheduler
+and the controller manager do is called by name (`bind`, `finish`, `collecting.collect`), so that a test decides when.
+
+`door` is the `Api`; who reads and merges what stands in `rules` and `ownership`, the watches in `history`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from autoscaler.clusters.kubernetes.api.api_port import ANY, Preconditions, Propagation, Raw
+from autoscaler.clusters.kubernetes.api.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FieldProblem,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    Refusal,
+)
+from autoscaler.clusters.kubernetes.api.kinds import (
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    PRIORITY_CLASSES,
+    TRAINING_JOBS,
+    Kind,
+)
+from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner, Owners, updated
+from autoscaler.clusters.kubernetes.memory_api.object_rules import changed, is_new_generation, made
+from autoscaler.clusters.kubernetes.memory_api.watch_history import History
+
+Key: TypeAlias = tuple[str | None, str]  # namespace, name
+Admission: TypeAlias = Callable[[Kind, Raw, Raw | None], None]  # wanted, and what stands; raises to refuse
+
+WINDOW: Final = 10_000  # changes remembered for watches
+FOREGROUND: Final = "foregroundDeletion"  # goes once everything that it owns has gone
+ORPHAN: Final = "orphan"  # goes once nothing is owned by it any more
+CONTENT: Final = "kubernetes"  # a namespace goes once nothing is in it any more
+_HOLDS: Final = {Propagation.FOREGROUND: FOREGROUND, Propagation.ORPHAN: ORPHAN}
+_ENDED: Final = frozenset({"Failed", "Succeeded"})
+_SERVERS_OWN: Final = frozenset(
+    {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation"}
+    | {"name", "namespace", "resourceVersion", "uid"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalePaths:
+    """Where a kind's `/scale` finds its numbers."""
+
+    wanted: tuple[str, ...]
+    standing: tuple[str, ...]
+
+
+DEFAULT_SCALES: Final[Mapping[Kind, ScalePaths]] = {
+    DEPLOYMENTS: ScalePaths(wanted=("spec", "replicas"), standing=("status", "replicas")),
+    TRAINING_JOBS: ScalePaths(wanted=("spec", "trainer", "replicas"), standing=("status", "trainers", "ready")),
+}
+
+
+def _json(value: Any) -> Any:
+    """A copy as it comes over the wire: what is no JSON fails here."""
+    return json.loads(json.dumps(value))
+
+
+@dataclass(slots=True)
+class _Stored:
+    obj: Raw
+    owners: Owners
+
+
+class MemoryServer:
+    """One API server.  `now` is the wall clock in seconds since the epoch, for the times that objects carry."""
+
+    def __init__(
+        self,
+        *,
+        now: Callable[[], float],
+        window: int = WINDOW,
+        admissions: tuple[Admission, ...] = (),
+        scales: Mapping[Kind, ScalePaths] = DEFAULT_SCALES,
+        namespaces: tuple[str, ...] = ("default",),
+    ) -> None:
+        self.history: Final = History(window)
+        self.admissions = admissions
+        self.scales: Final = scales
+        self.logs: dict[Key, list[bytes]] = {}  # lines, by pod
+        self._now = now
+        self._made = 0
+        self._objects: dict[Kind, dict[Key, _Stored]] = {}
+        for name in namespaces:
+            self.create(NAMESPACES, {"metadata": {"name": name}}, Owner("kube-apiserver", is_apply=False))
+
+    # What the API does
+
+    def kinds(self) -> list[Kind]:
+        """The kinds that hold something."""
+        return [kind for kind, stored in self._objects.items() if stored]
+
+    def all(self, kind: Kind) -> list[Raw]:
+        """Every object of the kind, in the server's order: by namespace and name."""
+        stored = self._objects.get(kind, {})
+        return [stored[key].obj for key in sorted(stored, key=lambda key: (key[0] or "", key[1]))]
+
+    def get(self, kind: Kind, namespace: str | None, name: str) -> Raw:
+        """The object.  Raises NotFoundError."""
+        return self._find(kind, namespace, name).obj
+
+    def owners(self, kind: Kind, namespace: str | None, name: str) -> Owners:
+        """Who has set which of its fields."""
+        return self._find(kind, namespace, name).owners
+
+    def judge(self, kind: Kind, body: Raw) -> Raw:
+        """The object as it would stand; raises what `create` does, and stores nothing."""
+        wanted = _json(body) | {"apiVersion": kind.api_version, "kind": kind.kind}
+        namespace, name = _place(wanted)
+        self._check_namespace(namespace)
+        obj = made(kind, wanted, self.all(PRIORITY_CLASSES))
+        self._admit(kind, obj, None)
+        if (namespace, name) in self._objects.get(kind, {}):  # after admission, as on a real server
+            raise AlreadyExistsError(f'{kind.plural} "{name}" already exists')
+        return obj
+
+    def create(self, kind: Kind, body: Raw, owner: Owner, owners: Owners | None = None) -> Raw:
+        """Store a new object; `owners` when an apply makes it."""
+        obj = self.judge(kind, body)
+        place = _place(obj)
+        self._made += 1
+        obj["metadata"] = obj["metadata"] | {
+            "uid": f"00000000-0000-4000-8000-{self._made:012d}",
+            "creationTimestamp": self._time(),
+            "generation": 1,
+        }
+        stored = _Stored(obj, owners if owners is not None else updated({}, obj, {}, owner))
+        self._objects.setdefault(kind, {})[place] = stored
+        self._enter(kind, None, stored, obj)
+        return obj
+
+    def change(
+        self, kind: Kind, before: Raw, wanted: Raw, *, is_status: bool, owner: Owner, owners: Owners | None = None
+    ) -> Raw:
+        """Store what a patch or an apply made of `before`; the same object again changes no version."""
+        stored = self._find(kind, *_place(before))
+        metadata = _json(wanted["metadata"])
+        said = Preconditions(uid=metadata.get("uid"), resource_version=metadata.get("resourceVersion"))
+        check_meant(kind, before, said)
+        kept = {name: value for name, value in before["metadata"].items() if name in _SERVERS_OWN}
+        metadata = {name: value for name, value in metadata.items() if name not in _SERVERS_OWN} | kept
+        obj = changed(kind, before, _json(wanted) | {"metadata": metadata}, is_status=is_status)
+        _check_finalizers(kind, before, obj)
+        self._admit(kind, obj, before)
+        stored.owners = owners if owners is not None else updated(before, obj, stored.owners, owner)
+        if is_new_generation(kind, before, obj):
+            metadata["generation"] += 1
+        return self.rewrite(kind, before, obj)
+
+    def delete(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        only: Preconditions = ANY,
+        grace_s: int | None = None,
+        propagation: Propagation | None = None,
+    ) -> None:
+        """Tell an object to go; it goes at once when nothing holds it."""
+        before = self.get(kind, namespace, name)
+        check_meant(kind, before, only)
+        metadata = dict(before["metadata"])
+        wanted_s, left_s = _grace_s(kind, before, grace_s), metadata.get("deletionGracePeriodSeconds")
+        if left_s is None and propagation in _HOLDS:
+            metadata["finalizers"] = [*(metadata.get("finalizers") or []), _HOLDS[propagation]]
+        if left_s is None or wanted_s < left_s:
+            metadata |= {"deletionGracePeriodSeconds": wanted_s, "deletionTimestamp": self._time(wanted_s)}
+        after = before | {"metadata": metadata}
+        if kind == NAMESPACES:
+            after |= {"status": {"phase": "Terminating"}}
+            metadata["finalizers"] = [CONTENT]
+        if _is_done(after):
+            self.remove(kind, before)
+        else:
+            self.rewrite(kind, before, after)
+
+    def remove(self, kind: Kind, obj: Raw) -> None:
+        """The object is no more, whatever held it."""
+        key = _place(obj)
+        del self._objects[kind][key]
+        self.history.version += 1
+        self.history.append(kind, obj, None)
+
+    def rewrite(self, kind: Kind, before: Raw, after: Raw) -> Raw:
+        """Store `after`, as the server's own parts do: no check, no owner; gone when nothing holds it any more."""
+        if after == before:
+            return before
+        self._enter(kind, before, self._find(kind, *_place(before)), after)
+        if _is_done(after):
+            self.remove(kind, after)
+        return after
+
+    # What the rest of a cluster does
+
+    def bind(self, namespace: str, name: str, node: str) -> Raw:
+        """As the scheduler: the pod stands on the node.  Raises InvalidError while gates stand."""
+        before = self.get(PODS, namespace, name)
+        if before["spec"].get("schedulingGates"):
+            raise InvalidError(f'pods "{name}" has scheduling gates')
+        bound = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+        spec, status = before["spec"] | {"nodeName": node}, before["status"] | bound
+        return self.rewrite(PODS, before, before | {"spec": spec, "status": status})
+
+    def finish(self, namespace: str, name: str) -> None:
+        """As the kubelet once the containers of a pod that was told to go have ended: it is gone."""
+        self.delete(PODS, namespace, name, only=ANY, grace_s=0, propagation=None)
+
+    # Inside
+
+    def _find(self, kind: Kind, namespace: str | None, name: str) -> _Stored:
+        try:
+            return self._objects[kind][namespace if kind.is_namespaced else None, name]
+        except KeyError:
+            raise NotFoundError(f'{kind.plural} "{name}" not found') from None
+
+    def _enter(self, kind: Kind, before: Raw | None, stored: _Stored, obj: Raw) -> None:
+        self.history.version += 1
+        obj["metadata"] = obj["metadata"] | {"resourceVersion": str(self.history.version)}
+        stored.obj = obj
+        self.history.append(kind, before, obj)
+
+    def _admit(self, kind: Kind, obj: Raw, before: Raw | None) -> None:
+        for admission in self.admissions:
+            admission(kind, obj, before)
+
+    def _check_namespace(self, namespace: str | None) -> None:
+        if namespace is None:
+            return
+        found = self.get(NAMESPACES, None, namespace)
+        if "deletionTimestamp" in found["metadata"]:
+            message = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise ForbiddenError(message, Refusal.NAMESPACE_TERMINATING)
+
+    def _time(self, later_s: float = 0.0) -> str:
+        return datetime.fromtimestamp(self._now() + later_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def check_meant(kind: Kind, obj: Raw, only: Preconditions) -> None:
+    """Raises ConflictError unless it is the object that was meant."""
+    for name, value in only.as_fields().items():
+        if obj["metadata"][name] != value:
+            message = f"{name} in precondition: {value}, in object meta: {obj['metadata'][name]}"
+            raise ConflictError(f'{kind.plural} "{obj["metadata"]["name"]}": {message}')
+
+
+def _place(obj: Raw) -> Key:
+    return obj["metadata"].get("namespace"), obj["metadata"]["name"]
+
+
+def _is_done(obj: Raw) -> bool:
+    """Told to go, its grace over, and nobody waits for it any more."""
+    metadata = obj["metadata"]
+    return metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers")
+
+
+def _grace_s(kind: Kind, obj: Raw, wanted_s: int | None) -> int:
+    """Only a pod that has a node and has not ended has something to wait for."""
+    if kind != PODS or not obj["spec"].get("nodeName") or obj["status"].get("phase") in _ENDED:
+        return 0
+    return int(obj["spec"]["terminationGracePeriodSeconds"] if wanted_s is None else max(wanted_s, 0))
+
+
+def _check_finalizers(kind: Kind, before: Raw, after: Raw) -> None:
+    old, new = before["metadata"].get("finalizers") or [], after["metadata"].get("finalizers") or []
+    if "deletionTimestamp" in before["metadata"] and set(new) - set(old):
+        problem = FieldProblem(
+            path="metadata.finalizers", message="no new finalizers while the object is being deleted"
+        )
+        raise InvalidError(f'{kind.kind} "{before["metadata"]["name"]}" is invalid: {problem.message}', (problem,))

@@ -1,0 +1,103 @@
+"""The server's changes in order, as far as it remembers them, and those who wait for the next one.
+
+Versions count all kinds together, as etcd's do.  A watch is a cursor into the history; once its next change has been
+forgotten it is told so (410) and lists again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from autoscaler.clusters.kubernetes.api.api_port import EventType, Raw, WatchEvent
+from autoscaler.clusters.kubernetes.api.errors import ExpiredError, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import Kind
+from autoscaler.clusters.kubernetes.memory_api.selectors import Matches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One object before and after; None where it was not or is no more."""
+
+    version: int
+    kind: Kind
+    before: Raw | None
+    after: Raw | None
+
+    def seen_by(self, matches: Matches) -> WatchEvent | None:
+        """What a watch of this scope is told: an object that leaves its selection is DELETED for it."""
+        was = self.before is not None and matches(self.before)
+        if self.after is not None and matches(self.after):
+            return WatchEvent(type=EventType.MODIFIED if was else EventType.ADDED, object=self.after)
+        if was and self.before is not None:
+            last = self.after or self.before
+            metadata = last["metadata"] | {"resourceVersion": str(self.version)}
+            return WatchEvent(type=EventType.DELETED, object=last | {"metadata": metadata})
+        return None
+
+
+class History:
+    """What happened since version `forgotten`."""
+
+    def __init__(self, window: int) -> None:
+        self.version = 1
+        self.cuts = 0  # how often every watch has been cut
+        self.bookmarks = 0  # how often every idle watch has been sent a bookmark
+        self._window = window
+        self._forgotten = 1
+        self._changes: list[Change] = []
+        self._waiting: set[asyncio.Event] = set()
+
+    def append(self, kind: Kind, before: Raw | None, after: Raw | None) -> None:
+        """Enter a change under the present version, and wake everybody."""
+        self._changes.append(Change(version=self.version, kind=kind, before=before, after=after))
+        if len(self._changes) > 2 * self._window:
+            self.forget(self._changes[-self._window - 1].version)
+        self._wake()
+
+    def forget(self, version: int) -> None:
+        """Compact: nobody can watch from before `version` any more."""
+        self._changes = [change for change in self._changes if change.version > version]
+        self._forgotten = max(self._forgotten, version)
+        self._wake()
+
+    def cut(self) -> None:
+        """End every watch as a lost connection."""
+        self.cuts += 1
+        self._wake()
+
+    def bookmark(self) -> None:
+        """Send every watch a bookmark."""
+        self.bookmarks += 1
+        self._wake()
+
+    def remembered(self) -> tuple[Change, ...]:
+        """All changes that are not forgotten, in order."""
+        return tuple(self._changes)
+
+    def since(self, version: int) -> list[Change]:
+        """The changes after `version`.  Raises ExpiredError, or UnavailableError for a version yet to come."""
+        if version < self._forgotten:
+            raise ExpiredError(f"too old resource version: {version} ({self._forgotten})")
+        if version > self.version:
+            raise UnavailableError(
+                f"too large resource version: {version}, current: {self.version}", may_have_happened=False
+            )
+        return self._changes[bisect_right(self._changes, version, key=lambda change: change.version) :]
+
+    @contextmanager
+    def waiting(self) -> Iterator[asyncio.Event]:
+        """An event that is set whenever something has come."""
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            yield event
+        finally:
+            self._waiting.discard(event)
+
+    def _wake(self) -> None:
+        for event in self._waiting:
+            event.set()

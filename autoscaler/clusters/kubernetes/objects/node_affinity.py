@@ -1,0 +1,92 @@
+"""Which nodes a pod of EDL's may stand on, written into the user's own affinity.
+
+Terms of a node affinity are alternatives, so what must hold is added to every one of them; a term that is empty matches
+no node and stays so.  Added are: the node has not opted out; it is none of those where this job's pods keep failing;
+and last, where a pod is tied to its node, that node (`reading.shapes.split_pin` takes it off again).  The API server
+lets a gated pod's affinity be narrowed in just this way: by requirements at the end of the lists of a term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts
+from autoscaler.clusters.kubernetes.objects.labels import OPT_OUT
+from autoscaler.domain import NodeName
+
+MOST_AVOIDED: Final = 32
+"""Nodes at once: a job that fails on more of them is broken itself, and its required node affinity stays short."""
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def keep_to_willing_nodes(spec: Raw, *, avoid: Iterable[NodeName] = ()) -> dict[str, Any]:
+    """The pod's spec, for nodes that have not opted out and are not among `avoid`."""
+    willing = {"key": OPT_OUT, "operator": "DoesNotExist"}
+    elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(avoid)]
+    return _with_requirements(spec, expressions=[willing], fields=elsewhere)
+
+
+def tie_to_node(spec: Raw, node: NodeName) -> dict[str, Any]:
+    """The pod's spec, for this node alone; for the scheduler to check, which a `nodeName` would not be."""
+    return _with_requirements(
+        spec, expressions=[], fields=[{"key": "metadata.name", "operator": "In", "values": [node]}]
+    )
+
+
+def prefer_apart(spec: Raw, labels: Raw) -> dict[str, Any]:
+    """The pod's spec, rather on a node (and in a zone) without another pod of these labels."""
+    wishes = [
+        {
+            "weight": weight,
+            "podAffinityTerm": {"topologyKey": key, "labelSelector": {"matchLabels": dict(labels)}},
+        }
+        for key, weight in (("kubernetes.io/hostname", 100), ("topology.kubernetes.io/zone", 50))
+    ]
+    return _with_wishes(spec, "podAntiAffinity", wishes)
+
+
+def prefer_nodes(spec: Raw, nodes: Iterable[NodeName]) -> dict[str, Any]:
+    """The pod's spec, rather on these nodes: the strongest wish there is, and none that keeps it from another."""
+    wishes = [
+        {
+            "weight": 100,
+            "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
+        }
+        for node in nodes
+    ]
+    return _with_wishes(spec, "nodeAffinity", wishes)
+
+
+def _with_wishes(spec: Raw, kind: str, wishes: Sequence[Raw]) -> dict[str, Any]:
+    affinity = part(spec, "affinity")
+    before = part(affinity, kind)
+    merged = {**before, _PREFERRED: [*parts(before, _PREFERRED), *wishes]}
+    return {**spec, "affinity": {**affinity, kind: merged}}
+
+
+def _with_requirements(spec: Raw, *, expressions: Sequence[Raw], fields: Sequence[Raw]) -> dict[str, Any]:
+    affinity = part(spec, "affinity")
+    node_affinity = part(affinity, "nodeAffinity")
+    required = part(node_affinity, _REQUIRED)
+    terms = [_narrowed(term, expressions, fields) for term in parts(required, "nodeSelectorTerms")]
+    if not required:
+        terms = [_extended({}, expressions, fields)]
+    merged = {**node_affinity, _REQUIRED: {**required, "nodeSelectorTerms": terms}}
+    return {**spec, "affinity": {**affinity, "nodeAffinity": merged}}
+
+
+def _narrowed(term: Raw, expressions: Sequence[Raw], fields: Sequence[Raw]) -> dict[str, Any]:
+    if not parts(term, "matchExpressions") and not parts(term, "matchFields"):
+        return dict(term)
+    return _extended(term, expressions, fields)
+
+
+def _extended(term: Raw, expressions: Sequence[Raw], fields: Sequence[Raw]) -> dict[str, Any]:
+    lists = {
+        "matchExpressions": [*parts(term, "matchExpressions"), *expressions],
+        "matchFields": [*parts(term, "matchFields"), *fields],
+    }
+    return {**term, **{name: lines for name, lines in lists.items() if lines}}

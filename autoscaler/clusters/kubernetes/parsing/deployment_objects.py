@@ -1,0 +1,117 @@
+"""Deployment and HorizontalPodAutoscaler -> domain Workload: what a web service will have soon, and may have at most.
+
+EDL reads both and writes neither (A10).  An autoscaler that is set upon a TrainingJob is found here too: it owns the
+count then, and EDL leaves it alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import (
+    EMPTY,
+    Raw,
+    condition_of,
+    controller_of,
+    key_of,
+    part,
+    text,
+    whole,
+)
+from autoscaler.clusters.kubernetes.objects.labels import API_GROUP, JOB, ROLE
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_template
+from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
+from autoscaler.domain import JobName, Role, Workload, WorkloadName
+
+MOST_REPLICAS: Final = 10_000
+"""Growth beyond is not prepared for: each replica is a question to the planner, and anybody may write 2^31 - 1."""
+
+_DEPLOYMENT: Final = ("Deployment", "apps")
+_JOB: Final = ("TrainingJob", API_GROUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleTarget:
+    """What an autoscaler scales.  `name`: NAMESPACE/NAME."""
+
+    kind: str
+    group: str
+    name: str
+
+    @property
+    def workload(self) -> WorkloadName | None:
+        """The Deployment, if it is one."""
+        return WorkloadName(self.name) if (self.kind, self.group) == _DEPLOYMENT else None
+
+
+def read_workload(deployment: Raw, hpa: Raw | None, classes: PriorityClasses) -> Workload | None:
+    """The workload with its autoscaler, if it has one; None for a job's master, which is EDL's own.
+
+    An autoscaler that wants more than the Deployment says announces growth; a Deployment at 0 switches it off.  One
+    whose pods the API server refuses (a quota, a webhook), or whose controller makes none, announces nothing: they may
+    never come, and trainers would wait for them outside.
+    """
+    if job_of_master(deployment):
+        return None
+    spec, scaler = part(deployment, "spec"), EMPTY if hpa is None else hpa
+    template = part(spec, "template")
+    written = whole(spec, "replicas", default=1)
+    wanted = max(written, whole(scaler, "status", "desiredReplicas")) if written else 0
+    most = whole(scaler, "spec", "maxReplicas")
+    if is_refused_pods(deployment):
+        wanted = most = min(wanted, whole(deployment, "status", "replicas"))
+    elif not is_acted_upon(deployment):
+        wanted = min(wanted, whole(deployment, "status", "replicas"))
+    class_name = text(template, "spec", "priorityClassName")
+    value = classes.value_of(class_name)
+    return Workload(
+        name=WorkloadName(key_of(deployment)),
+        shape=shape_of_template(template),
+        priority=classes.default if value is None else value,
+        desired_replicas=min(wanted, MOST_REPLICAS),
+        max_replicas=min(most, MOST_REPLICAS),
+    )
+
+
+def is_refused_pods(deployment: Raw) -> bool:
+    """Whether its controller could not create its newest pods."""
+    failure = condition_of(deployment, "ReplicaFailure")
+    return (text(failure, "status"), text(failure, "reason")) == ("True", "FailedCreate")
+
+
+def is_acted_upon(deployment: Raw) -> bool:
+    """Whether its controller has made the ReplicaSet that its newest specification asks for, and will make pods.
+
+    A paused Deployment may have no ReplicaSet, one that is being deleted grows no more, and one whose ReplicaSet is
+    refused (a quota on them) is never observed.  All three stay so for as long as a tenant likes and cost it nothing.
+    """
+    meta, status = part(deployment, "metadata"), part(deployment, "status")
+    is_observed = whole(status, "observedGeneration") >= whole(meta, "generation")
+    is_paused = part(deployment, "spec").get("paused") is True
+    return is_observed and not is_paused and "deletionTimestamp" not in meta
+
+
+def job_of_master(deployment: Raw) -> str:
+    """The UID of the TrainingJob whose master this Deployment is; empty: it is none."""
+    owner = controller_of(deployment)
+    labels = part(deployment, "metadata", "labels")
+    is_ours = owner.get("kind") == "TrainingJob" and text(owner, "apiVersion").startswith(f"{API_GROUP}/")
+    is_master = text(labels, ROLE) == Role.MASTER.value and bool(text(labels, JOB))
+    return text(owner, "uid") if is_ours and is_master else ""
+
+
+def hpa_target(hpa: Raw) -> ScaleTarget:
+    """What the autoscaler is set upon."""
+    target = part(hpa, "spec", "scaleTargetRef")
+    group, slash, _ = text(target, "apiVersion").partition("/")
+    namespace = text(hpa, "metadata", "namespace")
+    return ScaleTarget(
+        kind=text(target, "kind"), group=group if slash else "", name=f"{namespace}/{text(target, 'name')}"
+    )
+
+
+def conflicting_job(hpa: Raw) -> JobName | None:
+    """The TrainingJob that the autoscaler is set upon: its condition says ConflictingAutoscaler (A10)."""
+    target = hpa_target(hpa)
+    return JobName(target.name) if (target.kind, target.group) == _JOB else None

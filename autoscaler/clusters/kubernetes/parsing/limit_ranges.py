@@ -1,0 +1,187 @@
+"""LimitRanges: what the API server will make of pods that are yet to come, and which of them it will refuse.
+
+A plan must not rest on a smaller pod than the one that admission makes, nor on one that it will not take
+(`kubernetes.md` 9 and 19).  As the server's plug-in LimitRanger does: what a container leaves open is filled in, its
+requests and its limits each by themselves, and then bounds are held against each container and against the whole pod.
+Of several LimitRanges that fill in the same, the server takes any; here it is the first by name.
+
+Not here: bounds for claims of storage, which are no business of pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text
+from autoscaler.clusters.kubernetes.objects.resource_amounts import Amounts, amounts_of
+from autoscaler.clusters.kubernetes.parsing.pod_requests import of_containers
+from autoscaler.quantities import QuantityError, parse_quantity
+
+_HOLDERS: Final = ("containers", "initContainers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """One line of a LimitRange: `least` and `most` by resource as written, `ratio` of limit to request."""
+
+    source: str
+    is_of_pod: bool
+    least: tuple[tuple[str, str], ...] = ()
+    most: tuple[tuple[str, str], ...] = ()
+    ratio: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLimits:
+    """All LimitRanges of one namespace.  What is filled in is by resource, as written."""
+
+    requests: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    bounds: tuple[Bounds, ...] = ()
+
+    def fill(self, spec: Raw) -> Raw:
+        """The pod's spec as the server stores it."""
+        if not self.requests and not self.limits:
+            return spec
+        filled = {holder: [self._filled(one) for one in parts(spec, holder)] for holder in _HOLDERS if holder in spec}
+        return {**spec, **_with_own_requests(spec), **filled}
+
+    def _filled(self, container: Raw) -> Raw:
+        requests, limits = part(container, "resources", "requests"), part(container, "resources", "limits")
+        resources = {
+            **part(container, "resources"),
+            "requests": {**self.requests, **limits, **requests},  # a limit without a request is the request
+            "limits": {**self.limits, **limits},
+        }
+        return {**container, "resources": resources}
+
+    def refusal(self, spec: Raw, path: str) -> str:
+        """What the server will have against a pod of this spec, in words that name the field; empty: nothing."""
+        if not self.bounds:
+            return ""
+        return next(self._refusals(self.fill(spec), path), "")
+
+    def _refusals(self, spec: Raw, path: str) -> Iterator[str]:
+        of_pod = _resources_of_pod(spec)
+        of_each = [
+            (f"{path}.{holder}[{number}].resources", _resources(container))
+            for holder in _HOLDERS
+            for number, container in enumerate(parts(spec, holder))
+        ]
+        own_requests, own_limits = _resources(spec)
+        for where, (requests, limits) in of_each:
+            for name in _above(requests, limits):
+                yield f"{where}: requests.{name} is above limits.{name}, which a LimitRange fills in"
+            for name in _above(limits, own_limits):
+                yield f"{where}: limits.{name}, which a LimitRange fills in, is above that of the whole pod"
+        for name in _above(of_containers(spec), own_requests):
+            yield f"{path}.resources: requests.{name} is less than the containers ask for with what LimitRanges fill in"
+        for bounds in self.bounds:
+            for where, (requests, limits) in [(path, of_pod)] if bounds.is_of_pod else of_each:
+                for told in _exceeded(bounds, requests, limits):
+                    yield f"{where}: {told} (LimitRange {bounds.source})"
+
+
+NO_LIMITS: Final = PodLimits()
+
+
+def read_limits(raws: Iterable[Raw]) -> dict[str, PodLimits]:
+    """What holds in each namespace that has LimitRanges."""
+    by_namespace: dict[str, list[Raw]] = {}
+    for raw in sorted(raws, key=lambda raw: text(raw, "metadata", "name")):
+        by_namespace.setdefault(text(raw, "metadata", "namespace"), []).append(raw)
+    return {namespace: _limits_of(ranges) for namespace, ranges in by_namespace.items()}
+
+
+def _limits_of(ranges: Iterable[Raw]) -> PodLimits:
+    requests: dict[str, Any] = {}
+    limits: dict[str, Any] = {}
+    bounds: list[Bounds] = []
+    for raw in ranges:
+        for line in parts(raw, "spec", "limits"):
+            kind = text(line, "type")
+            if kind not in {"Container", "Pod"}:
+                continue
+            if kind == "Container":
+                requests = {**part(line, "defaultRequest"), **requests}
+                limits = {**part(line, "default"), **limits}
+            bounds.append(
+                Bounds(
+                    source=text(raw, "metadata", "name"),
+                    is_of_pod=kind == "Pod",
+                    least=_pairs(line, "min"),
+                    most=_pairs(line, "max"),
+                    ratio=_pairs(line, "maxLimitRequestRatio"),
+                )
+            )
+    return PodLimits(requests=requests, limits=limits, bounds=tuple(bounds))
+
+
+def _pairs(line: Raw, name: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((resource, str(value)) for resource, value in part(line, name).items()))
+
+
+def _resources(container: Raw) -> tuple[Amounts, Amounts]:
+    resources = part(container, "resources")
+    return amounts_of(part(resources, "requests")), amounts_of(part(resources, "limits"))
+
+
+def _with_own_requests(spec: Raw) -> Raw:
+    """The pod's own requests as the server settles them before admission: its limits, or what its containers say."""
+    limits, requests = part(spec, "resources", "limits"), part(spec, "resources", "requests")
+    if not limits:
+        return {}
+    asked = of_containers(spec)
+    settled = {
+        name: f"{asked[name]}{'m' if name == 'cpu' else ''}" if name in asked else limits[name] for name in limits
+    }
+    return {"resources": {**part(spec, "resources"), "requests": {**settled, **requests}}}
+
+
+def _above(amounts: Amounts, bounds: Amounts) -> list[str]:
+    """The resources of which there is more than the bound, where there is one."""
+    return sorted(name for name, amount in amounts.items() if amount > bounds.get(name, amount))
+
+
+def _resources_of_pod(spec: Raw) -> tuple[Amounts, Amounts]:
+    """What its containers ask for together, and its own word where it has one."""
+    as_limits = {
+        holder: [_with_requests(one, part(one, "resources", "limits")) for one in parts(spec, holder)]
+        for holder in _HOLDERS
+    }
+    requests, limits = of_containers(spec), of_containers(as_limits)
+    own_requests, own_limits = _resources(spec)
+    return requests | own_requests, limits | own_limits
+
+
+def _with_requests(container: Raw, requests: Raw) -> Raw:
+    return {**container, "resources": {"requests": requests}}
+
+
+def _exceeded(bounds: Bounds, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    """What one line has against these amounts; as the server, which wants an amount to be there where it bounds it."""
+    for name, written in bounds.least:
+        least = amounts_of({name: written})[name]
+        if requests.get(name, -1) < least:
+            yield f"requests.{name} is below the least, {written}" if name in requests else f"requests no {name}"
+        elif limits.get(name, least) < least:
+            yield f"limits.{name} is below the least, {written}"
+    for name, written in bounds.most:
+        most = amounts_of({name: written})[name]
+        if name not in limits:
+            yield f"limits no {name}, of which {written} is the most"
+        elif max(limits[name], requests.get(name, 0)) > most:
+            yield f"{name} is above the most, {written}"
+    for name, written in bounds.ratio:
+        request, limit = requests.get(name, 0), limits.get(name, 0)
+        if not request or not limit or limit > request * _number(written):
+            yield f"limits.{name} is more than {written} times requests.{name}, or one of the two is missing"
+
+
+def _number(written: str) -> float:
+    try:
+        return float(parse_quantity(written))
+    except QuantityError:
+        return 0.0

@@ -1,0 +1,110 @@
+"""Node -> domain Node, and the room of a new node that its DaemonSets have not taken yet.
+
+Opting out (`edl.dev/opt-out`) is not written here: every pod that EDL makes requires a node without that label
+(`building.affinity`), so that the scheduler enforces it too and other people's pods are not concerned.  Leaving is:
+the label `edl.dev/drain`, and the taints by which autoscalers and clouds announce that the node is about to go, make a
+node `is_draining`; a mere cordon does not (who drains evicts by itself).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, condition_of, key_of, part, parts, text
+from autoscaler.clusters.kubernetes.objects.labels import DRAIN
+from autoscaler.clusters.kubernetes.objects.resource_amounts import amounts_of, to_resources
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import READINESS_TAINTS, shape_of_template
+from autoscaler.domain import Effect, Node, NodeName, Resources, Shape, Taint, Toleration
+
+ARRIVAL_S: Final = 60.0
+"""So long a new node's DaemonSets may take until their absence counts (`kubernetes.md` 12)."""
+
+LEAVING_TAINTS: Final = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "aws-node-termination-handler/rebalance-recommendation",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/spot-itn",
+        "cloud.google.com/impending-node-termination",
+        "karpenter.sh/disrupted",
+        "karpenter.sh/disruption",
+        "node.kubernetes.io/out-of-service",
+    }
+)
+
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_DAEMON_TOLERATIONS: Final = frozenset(
+    Toleration(key=f"node.kubernetes.io/{pressure}-pressure", effect=Effect.NO_SCHEDULE)
+    for pressure in ("disk", "memory", "pid")
+)
+"""The DaemonSet controller adds them to its pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSet:
+    """Wants one pod on each node that accepts it."""
+
+    name: str  # NAMESPACE/NAME
+    shape: Shape
+
+
+def read_node(raw: Raw) -> Node:
+    """What the planner needs to know of a node."""
+    labels = {k: v for k, v in part(raw, "metadata", "labels").items() if isinstance(v, str)}
+    taints = parts(raw, "spec", "taints")
+    is_leaving = DRAIN in labels or any(text(taint, "key") in LEAVING_TAINTS for taint in taints)
+    is_cordoned = part(raw, "spec").get("unschedulable") is True or "deletionTimestamp" in part(raw, "metadata")
+    return Node(
+        name=NodeName(text(raw, "metadata", "name")),
+        allocatable=to_resources(amounts_of(part(raw, "status", "allocatable"))),
+        labels=frozenset(labels.items()),
+        taints=frozenset(_taint(taint) for taint in taints if _keeps_away(taint)),
+        is_ready=condition_of(raw, "Ready").get("status") == "True",
+        is_cordoned=is_cordoned or is_leaving,
+        is_draining=is_leaving,
+    )
+
+
+def read_daemonset(raw: Raw) -> DaemonSet:
+    """What a DaemonSet takes of each node."""
+    shape = shape_of_template(part(raw, "spec", "template"))
+    return DaemonSet(name=key_of(raw), shape=replace(shape, tolerations=shape.tolerations | _DAEMON_TOLERATIONS))
+
+
+def reserve_for_daemons(
+    node: Node, *, created_at_s: float, daemonsets: Iterable[DaemonSet], arrived: AbstractSet[str], now_s: float
+) -> Node:
+    """The node without the room of those that have not arrived.  After `ARRIVAL_S` they are no longer waited for.
+
+    `arrived`: names of the DaemonSets that have a pod on this node, in whatever phase.  Times on one clock.
+    """
+    if now_s >= created_at_s + ARRIVAL_S:
+        return node
+    missing = [d.shape.requests for d in daemonsets if d.name not in arrived and node.accepts(d.shape)]
+    if not missing:
+        return node
+    left = node.allocatable
+    for requests in missing:
+        left -= requests
+    return replace(node, allocatable=_not_below_zero(left))
+
+
+def _not_below_zero(amounts: Resources) -> Resources:
+    return Resources(
+        cpu_milli=max(0, amounts.cpu_milli),
+        memory_bytes=max(0, amounts.memory_bytes),
+        gpu_count=max(0, amounts.gpu_count),
+        extended=tuple((name, max(0, amount)) for name, amount in amounts.extended),
+    )
+
+
+def _keeps_away(taint: Raw) -> bool:
+    key = text(taint, "key")
+    return taint.get("effect") in {*Effect} and key not in READINESS_TAINTS and key != _UNSCHEDULABLE
+
+
+def _taint(taint: Raw) -> Taint:
+    return Taint(key=text(taint, "key"), value=text(taint, "value"), effect=Effect(text(taint, "effect")))

@@ -1,0 +1,307 @@
+"""Leaves out of objects what nobody behind the store reads: 10,000 pods are most of what an operator holds.
+
+Known ballast goes, everything else stays, so that what a later version of the API brings is not lost before its reader
+is written.  `tests/unit/clusters/kubernetes/reading/test_slim.py` holds that every reader finds the same in both.
+
+Who may make an object may make it 1.5 MB long, and hundreds of them (A11).  So nothing that is as long as its author
+likes stays whole: labels, annotations and what a container runs go; a template of a job that has not started, or what
+is left of any object, that is still too long has a short form, which is never taken for the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from autoscaler.clusters.kubernetes.api.api_port import Raw, Slim
+from autoscaler.clusters.kubernetes.api.kinds import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    DISRUPTION_BUDGETS,
+    LIMIT_RANGES,
+    POD_AUTOSCALERS,
+    PODS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    TRAINING_JOBS,
+    Kind,
+)
+from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, parts
+from autoscaler.clusters.kubernetes.objects.labels import GRADE, JOB, MASTER_SEATS, ORDINAL, REPLACES, ROLE, TIER
+from autoscaler.clusters.kubernetes.objects.resource_amounts import GPU
+from autoscaler.clusters.kubernetes.parsing.pod_requests import PODS as POD_COUNT
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import TOO_LONG
+
+LONGEST: Final = 16_384
+"""Characters of what is left of an object; of a usual pod some 1,500 are."""
+
+LONGEST_TEMPLATE: Final = 262_144
+"""Of one template of a job, which is kept whole: its pods are made of it.
+
+Of what is left of a pod under a job's label too: to every term of its template's affinity EDL adds the nodes to avoid
+and the node that it is tied to, and a pod that is held short has lost them.
+"""
+
+LONGEST_OWNER: Final = 1_024
+"""Of the reference to whoever controls the object: names have 253 at most, which the API server does not check here."""
+
+MOST_RESOURCES: Final = 64
+"""That the short form of a pod names."""
+
+_METADATA: Final = frozenset(
+    {"annotations", "finalizers", "generateName", "labels", "managedFields", "ownerReferences", "selfLink"}
+)
+_SHORT_METADATA: Final = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "labels",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "uid",
+)
+_LABELS: Final = (JOB, ROLE, TIER, ORDINAL, GRADE, "pod-template-hash")  # that are read
+_ANNOTATIONS: Final = (MASTER_SEATS, REPLACES)  # that are read
+_SPEC: Final = frozenset(
+    {
+        "automountServiceAccountToken",
+        "containers",
+        "dnsConfig",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "ephemeralContainers",
+        "hostAliases",
+        "imagePullSecrets",
+        "initContainers",
+        "securityContext",
+        "serviceAccount",
+        "serviceAccountName",
+        "volumes",
+    }
+)
+_CONTAINER: Final = frozenset(
+    {
+        "args",
+        "command",
+        "env",
+        "envFrom",
+        "image",
+        "imagePullPolicy",
+        "lifecycle",
+        "livenessProbe",
+        "ports",
+        "readinessProbe",
+        "securityContext",
+        "startupProbe",
+        "terminationMessagePath",
+        "terminationMessagePolicy",
+        "volumeDevices",
+        "volumeMounts",
+        "workingDir",
+    }
+)
+_STATUS: Final = frozenset(
+    {
+        "conditions",
+        "containerStatuses",
+        "ephemeralContainerStatuses",
+        "hostIP",
+        "hostIPs",
+        "initContainerStatuses",
+        "podIPs",
+        "qosClass",
+        "resourceClaimStatuses",
+    }
+)
+_CONTAINER_STATUS: Final = frozenset({"containerID", "image", "imageID", "started", "user", "volumeMounts"})
+_CONDITIONS: Final = frozenset(
+    {"ContainersReady", "Initialized", "PodReadyToStartContainers"}
+)  # of which `Ready` tells
+_CONDITION: Final = frozenset({"lastProbeTime", "observedGeneration"})
+_SHORT_SPEC: Final = frozenset({"nodeName", "preemptionPolicy", "priority", "priorityClassName"})
+_WORKLOAD_SPEC: Final = frozenset({"selector", "strategy", "template", "updateStrategy"})
+_SCALER_SPEC: Final = frozenset({"maxReplicas", "minReplicas", "scaleTargetRef"})
+_SCALER_STATUS: Final = frozenset({"currentReplicas", "desiredReplicas"})
+_COUNTS: Final = frozenset(
+    {"replicas", "maxReplicas", "minReplicas", "desiredReplicas", "currentReplicas", "observedGeneration"}
+)
+_CLAIMED: Final = ("persistentVolumeClaim", "ephemeral")  # volumes that say where a pod may run
+
+
+def slim_pod(raw: Raw) -> Raw:
+    """The pod without ballast; its parts are shared with `raw`, which nobody must change."""
+    metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
+    kept = _slim_metadata(metadata)
+    annotations = metadata.get("annotations") or {}
+    if read := {name: annotations[name] for name in _ANNOTATIONS if name in annotations}:
+        kept["annotations"] = read
+    slim = {**raw, "metadata": kept, "spec": slim_spec(spec), "status": _slim_status(status)}
+    most = LONGEST_TEMPLATE if JOB in kept.get("labels", {}) else LONGEST
+    return _short_pod(slim) if is_longer(slim, most) else slim
+
+
+def slim_workload(raw: Raw) -> Raw:
+    """The Deployment or DaemonSet likewise: how many pods it wants, and what each asks for."""
+    spec, template = _less(raw.get("spec") or {}, _WORKLOAD_SPEC), part(raw, "spec", "template")
+    if template:
+        pods = slim_spec(part(template, "spec"))
+        spec["template"] = {"spec": _short_spec(pods, {}) if is_longer(pods, LONGEST) else pods}
+    status = {name: value for name, value in (raw.get("status") or {}).items() if name != "conditions"}
+    conditions = [one for one in parts(raw, "status", "conditions") if one.get("type") == "ReplicaFailure"]
+    kept = {**raw, "metadata": _slim_metadata(raw["metadata"]), "spec": spec, "status": status}
+    if conditions:
+        status["conditions"] = [{name: one.get(name) for name in ("type", "status", "reason")} for one in conditions]
+    if not is_longer({**kept, "spec": _less(spec, frozenset({"template"}))}, LONGEST):
+        return kept
+    short = {name: spec[name] for name in ("template", "paused") if spec.get(name)}
+    return _short(
+        kept, spec=_counts(spec) | short, status=_counts(status) | {"conditions": status.get("conditions", [])[:1]}
+    )
+
+
+def slim_scaler(raw: Raw) -> Raw:
+    """The HorizontalPodAutoscaler without its metrics."""
+    spec = {name: value for name, value in part(raw, "spec").items() if name in _SCALER_SPEC}
+    status = {name: value for name, value in part(raw, "status").items() if name in _SCALER_STATUS}
+    kept = {**raw, "metadata": _slim_metadata(raw["metadata"]), "spec": spec, "status": status}
+    return _short(kept, spec=_counts(spec), status=_counts(status)) if is_longer(kept, LONGEST) else kept
+
+
+def slim_named(raw: Raw) -> Raw:
+    """Any other object: without labels, annotations and the like.  One that is too long says that alone.
+
+    Of quotas and LimitRanges, which an administrator writes: the API server keeps to them and refuses what was planned.
+    """
+    kept = {**raw, "metadata": _slim_metadata(raw["metadata"])}
+    return _short(kept, spec={TOO_LONG: True}, status={}) if is_longer(kept, LONGEST) else kept
+
+
+def slim_job(raw: Raw) -> Raw:
+    """The TrainingJob; a template that is too long says that alone and is refused for it, as is what stands beside.
+
+    That of a job that has started is kept whole: it was judged by the rules of its day, and cannot be mended until the
+    job is suspended (ADR 0161).
+    """
+    kept, spec = {**raw, "metadata": _slim_metadata(raw["metadata"])}, raw.get("spec")
+    if isinstance(spec, dict) and not part(raw, "status").get("startTime"):
+        kept["spec"] = {TOO_LONG: True} if is_longer(beside_templates(spec), LONGEST) else _slim_roles(spec)
+    return kept
+
+
+def beside_templates(spec: Mapping[str, Any]) -> Raw:
+    """What a job says beside the templates of its pods."""
+    return {
+        name: _less(value, frozenset({"template"})) if isinstance(value, dict) else value
+        for name, value in spec.items()
+    }
+
+
+def is_longer(value: Any, most: int) -> bool:
+    """Whether the object is longer, as text, than so many characters; no more than that many are looked at."""
+    left, rest = most, [value]
+    while rest and left >= 0:
+        found = rest.pop()
+        kind = type(found)  # of what JSON gives; asked of every pod of every listing
+        if kind is str:
+            left -= len(found) + 2
+        elif kind is dict:
+            left -= 2 * len(found) + sum(map(len, found))
+            rest.extend(found.values())
+        elif kind is list:
+            left -= len(found)
+            rest.extend(found)
+        else:
+            left -= 4
+    return left < 0
+
+
+SLIMS: Final[Mapping[Kind, Slim]] = {
+    PODS: slim_pod,
+    DEPLOYMENTS: slim_workload,
+    DAEMON_SETS: slim_workload,
+    POD_AUTOSCALERS: slim_scaler,
+    RESOURCE_QUOTAS: slim_named,
+    LIMIT_RANGES: slim_named,
+    SERVICES: slim_named,
+    DISRUPTION_BUDGETS: slim_named,
+    TRAINING_JOBS: slim_job,
+}
+"""What an operator leaves out of what it holds, by kind: of answers to its own writes too."""
+
+
+def _slim_metadata(metadata: Raw) -> Raw:
+    kept = _less(metadata, _METADATA)
+    labels = metadata.get("labels") or {}
+    if read := {name: labels[name] for name in _LABELS if name in labels}:
+        kept["labels"] = read
+    owner = controller_of({"metadata": metadata})
+    if owner and not is_longer(owner, LONGEST_OWNER):
+        kept["ownerReferences"] = [owner]
+    return kept
+
+
+def _slim_roles(spec: Raw) -> Raw:
+    return {
+        name: {**value, "template": {TOO_LONG: True}}
+        if isinstance(value, dict) and is_longer(value.get("template"), LONGEST_TEMPLATE)
+        else value
+        for name, value in spec.items()
+    }
+
+
+def _counts(fields: Raw) -> Raw:
+    return {name: value for name, value in fields.items() if type(value) is int and name in _COUNTS}
+
+
+def _short(kept: Raw, *, spec: Raw, status: Raw) -> Raw:
+    """An object that is too long: which it is, and these of what it says."""
+    metadata = {name: value for name, value in kept["metadata"].items() if name in _SHORT_METADATA}
+    head: Raw = {name: kept[name] for name in ("apiVersion", "kind") if name in kept}
+    return {**head, "metadata": metadata, "spec": spec, "status": status}
+
+
+def _short_pod(slim: Raw) -> Raw:
+    """What is left of a pod that is longer than any is: whose it is, where it stands, what it holds there."""
+    status = _less(slim["status"], frozenset({"containerStatuses", "initContainerStatuses", "message"}))
+    return _short(slim, spec=_short_spec(slim["spec"], slim["status"]), status=status)
+
+
+def _short_spec(spec: Raw, status: Raw) -> Raw:
+    """One container that asks for what all ask for, and nothing of where the pod may stand."""
+    asked = pod_request(spec, status)
+    amounts = {"cpu": f"{asked.cpu_milli}m", "memory": str(asked.memory_bytes), GPU: str(asked.gpu_count)}
+    devices = [(name, str(amount)) for name, amount in asked.extended if name != POD_COUNT]
+    requests = amounts | dict(devices[: MOST_RESOURCES - len(amounts)])
+    kept = {name: value for name, value in spec.items() if name in _SHORT_SPEC}
+    return {**kept, TOO_LONG: True, "containers": [{"name": "all", "resources": {"requests": requests}}]}
+
+
+def slim_spec(spec: Mapping[str, Any]) -> Raw:
+    """A pod's spec without ballast."""
+    kept = _less(spec, _SPEC)
+    for name in ("containers", "initContainers"):
+        if found := spec.get(name):
+            kept[name] = [_less(one, _CONTAINER) for one in found]
+    volumes = [one for one in spec.get("volumes") or () if any(name in one for name in _CLAIMED)]
+    if volumes:
+        kept["volumes"] = volumes
+    return kept
+
+
+def _slim_status(status: Mapping[str, Any]) -> Raw:
+    kept = _less(status, _STATUS)
+    for name in ("containerStatuses", "initContainerStatuses"):
+        if found := status.get(name):
+            kept[name] = [_less(one, _CONTAINER_STATUS) for one in found]
+    conditions = [one for one in status.get("conditions") or () if one.get("type") not in _CONDITIONS]
+    if conditions:
+        kept["conditions"] = [_less(one, _CONDITION) for one in conditions]
+    return kept
+
+
+def _less(fields: Mapping[str, Any], ballast: frozenset[str]) -> Raw:
+    return {name: value for name, value in fields.items() if name not in ballast}

@@ -1,0 +1,236 @@
+"""Pod -> domain Pod: whose it is, where it stands, what it asks for, and what may be done for it.
+
+A pod is EDL's only if its labels say so, its name says the same, *and* its controller is a TrainingJob that exists (for
+a master: the Deployment of one); whoever forges or edits the labels, or copies a pod, has a foreign one.  Terminal pods
+occupy nothing and are in no view, nor are our own behind the gang's gate: they are no size and no room (ADR 0150).
+
+*Modelled* (`kubernetes.md` 14 and 15): volumes with a claim (claims are not watched, so any might wait for its
+consumer), resource claims, another scheduler, other people's gates, groups that are scheduled together, and operators
+that this version does not know make `is_modelled` False, so that EDL does nothing for the pod.  Spread constraints,
+affinity to pods, anti-affinity and host ports are left to `RoomRefused`: they cost at most two trainers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import (
+    Raw,
+    condition_of,
+    controller_of,
+    created_at_s,
+    key_of,
+    part,
+    parts,
+    text,
+    unix_s,
+    whole,
+)
+from autoscaler.clusters.kubernetes.objects.labels import API_GROUP, GATE, JOB, ORDINAL, ROLE, TIER
+from autoscaler.clusters.kubernetes.objects.names import job_key, pod_name
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import is_understood, room_of_spec, shape_of_spec, split_pin
+from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Shape, Tier, WorkloadName
+
+LOWEST_SURPLUS: Final = -8
+ENDED: Final = frozenset({"Succeeded", "Failed"})  # phases of pods that hold nothing any more
+LATEST_S: Final = 3_600
+"""Longest grace of somebody else's pod whose room is counted on: who deletes a pod may name any, a year too (A11)."""
+
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+LONGEST_VERDICT: Final = 500  # characters: the scheduler counts nodes by reason, with every taint's name
+
+_OF_ROOM: Final = ("Insufficient", "Too many pods")
+"""What kube-scheduler's NodeResourcesFit says of a node that is full, as in "2 Insufficient cpu, 1 Too many pods"."""
+
+_ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.MASTER)}
+_TIERS: Final = {tier.value: tier for tier in (Tier.CORE, Tier.SURPLUS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodContext:
+    """What a pod's own object does not say.  The mappings may be live ones: they are read at each call."""
+
+    jobs: Mapping[str, JobName] = field(default_factory=dict)  # by the TrainingJob's UID
+    masters: Mapping[str, str] = field(default_factory=dict)  # NAMESPACE/DEPLOYMENT -> UID of the job that controls it
+    master_ordinals: Mapping[str, int] = field(default_factory=dict)  # by the pod's UID, from `seat_masters`
+    reclaim: Reclaim = Reclaim.SCHEDULER
+    lowest_surplus: int = LOWEST_SURPLUS  # who ranks above it can preempt surplus
+    offset_s: float = 0.0  # the cluster's clock less Unix time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """Whose pod it is, and as which of its pods."""
+
+    job: JobName
+    role: Role
+    tier: Tier
+    ordinal: int
+
+
+def read_pod(raw: Raw, context: PodContext) -> Pod | None:
+    """The pod as it counts; None for one that does not: it has ended, or waits behind the gate of its gang."""
+    if text(raw, "status", "phase") in ENDED:
+        return None
+    seat = _seat_of(raw, context)
+    if seat is None:
+        return _foreign(raw, context)
+    phase = _phase_of(raw)
+    if phase is PodPhase.GATED:
+        if GATE in gates_of(raw):
+            return None
+        phase = PodPhase.PENDING  # somebody else's gate: it keeps the room that was proved for it, and is seen to wait
+    spec, status = part(raw, "spec"), part(raw, "status")
+    shape, pin = shape_of_spec(spec, status), None
+    if seat.role is not Role.MASTER:
+        shape, pin = split_pin(shape)
+    node = NodeName(text(spec, "nodeName")) or None
+    disruption = condition_of(raw, "DisruptionTarget")
+    is_preempted = disruption.get("status") == "True" and disruption.get("reason") == "PreemptionByScheduler"
+    if is_preempted:
+        phase = PodPhase.TERMINATING  # the scheduler says so first and deletes it a moment later
+    return Pod(
+        name=PodName(key_of(raw)),
+        role=seat.role,
+        tier=seat.tier,
+        shape=shape,
+        phase=phase,
+        priority=whole(spec, "priority"),
+        node=node,
+        nominated_node=None if node else pin or _nominated(raw, phase),
+        job=seat.job,
+        ordinal=seat.ordinal,
+        created_at_s=created_at_s(raw) + context.offset_s,
+        unschedulable_since_s=_unschedulable_since(raw, phase, context),
+        is_preempted=is_preempted,
+    )
+
+
+def gates_of(raw: Raw) -> frozenset[str]:
+    """The scheduling gates that the pod still has."""
+    return frozenset(text(gate, "name") for gate in parts(raw, "spec", "schedulingGates"))
+
+
+def deployment_of(raw: Raw) -> WorkloadName | None:
+    """NAMESPACE/NAME of the Deployment behind a pod, from its ReplicaSet's name less the hash; None without one."""
+    owner = controller_of(raw)
+    name, build = text(owner, "name"), text(raw, "metadata", "labels", "pod-template-hash")
+    if owner.get("kind") != "ReplicaSet" or not build or not name.endswith(f"-{build}"):
+        return None
+    return WorkloadName(f"{text(raw, 'metadata', 'namespace')}/{name[: -len(build) - 1]}")
+
+
+def seat_masters(known: Mapping[str, int], uids: Iterable[str]) -> dict[str, int]:
+    """An ordinal for each of one Deployment's pods: those that had one keep it, the others get the lowest free ones."""
+    standing = sorted(uids)
+    seats = {uid: known[uid] for uid in standing if uid in known}
+    free = (number for number in range(len(standing)) if number not in set(seats.values()))
+    return seats | {uid: next(free) for uid in standing if uid not in seats}
+
+
+def _foreign(raw: Raw, context: PodContext) -> Pod:
+    spec, status = part(raw, "spec"), part(raw, "status")
+    node = NodeName(text(spec, "nodeName")) or None
+    phase = PodPhase.STARTING if node and _leaves_late(raw) else _phase_of(raw)
+    priority = whole(spec, "priority")
+    return Pod(
+        name=PodName(key_of(raw)),
+        role=Role.OTHER,
+        tier=Tier.FOREIGN,
+        shape=_foreign_shape(spec, status, is_bound=node is not None),
+        phase=phase,
+        priority=priority,
+        node=node,
+        nominated_node=None if node else _nominated(raw, phase),
+        workload=deployment_of(raw),
+        created_at_s=created_at_s(raw) + context.offset_s,
+        unschedulable_since_s=_unschedulable_since(raw, phase, context),
+        can_preempt=node is None
+        and context.reclaim is Reclaim.SCHEDULER
+        and spec.get("preemptionPolicy") != "Never"
+        and priority > context.lowest_surplus,
+        is_modelled=node is not None or _is_modelled(raw),
+    )
+
+
+def _foreign_shape(spec: Raw, status: Raw, *, is_bound: bool) -> Shape:
+    return room_of_spec(spec, status) if is_bound else shape_of_spec(spec, status)
+
+
+def _seat_of(raw: Raw, context: PodContext) -> Seat | None:
+    labels = part(raw, "metadata", "labels")
+    job, role, tier = text(labels, JOB), _ROLES.get(text(labels, ROLE)), _TIERS.get(text(labels, TIER))
+    if not job or role is None or tier is None:
+        return None
+    owner = controller_of(raw)
+    if role is Role.MASTER:
+        uid = context.masters.get(deployment_of(raw) or "", "")
+        ordinal = context.master_ordinals.get(text(raw, "metadata", "uid"), 0)
+    else:
+        is_ours = owner.get("kind") == "TrainingJob" and text(owner, "apiVersion").startswith(f"{API_GROUP}/")
+        uid = text(owner, "uid") if is_ours else ""
+        number = text(labels, ORDINAL)
+        if not (number.isascii() and number.isdigit()):
+            return None
+        ordinal = int(number)
+        if text(raw, "metadata", "name") != pod_name(job, role, ordinal):
+            return None  # names are unique, labels are not: no two pods may claim one seat
+    named = job_key(text(raw, "metadata", "namespace"), job)
+    if not uid or context.jobs.get(uid) != named:
+        return None
+    return Seat(job=named, role=role, tier=tier, ordinal=ordinal)
+
+
+def _leaves_late(raw: Raw) -> bool:
+    """Whether it was told to leave so late that nobody can count on its room."""
+    return whole(raw, "metadata", "deletionGracePeriodSeconds") > LATEST_S
+
+
+def _phase_of(raw: Raw) -> PodPhase:
+    if part(raw, "metadata").get("deletionTimestamp"):
+        return PodPhase.TERMINATING
+    if text(raw, "spec", "nodeName"):
+        is_ready = condition_of(raw, "Ready").get("status") == "True"
+        return PodPhase.READY if is_ready else PodPhase.STARTING
+    return PodPhase.GATED if gates_of(raw) else PodPhase.PENDING
+
+
+def _nominated(raw: Raw, phase: PodPhase) -> NodeName | None:
+    if phase is not PodPhase.PENDING:
+        return None
+    return NodeName(text(raw, "status", "nominatedNodeName")) or None
+
+
+def _unschedulable_since(raw: Raw, phase: PodPhase, context: PodContext) -> float | None:
+    verdict = condition_of(raw, "PodScheduled")
+    if phase is not PodPhase.PENDING or verdict.get("status") != "False" or verdict.get("reason") != "Unschedulable":
+        return None
+    since_s = unix_s(text(verdict, "lastTransitionTime"))
+    return (created_at_s(raw) if since_s is None else since_s) + context.offset_s
+
+
+def why_unschedulable(raw: Raw) -> str:
+    """Return why kube-scheduler finds no node for a pod, where that is not for want of room; else nothing.
+
+    A claim that is not bound, say: no room that EDL could prove helps.
+    """
+    verdict = condition_of(raw, "PodScheduled")
+    told = text(verdict, "message")
+    is_told = verdict.get("status") == "False" and verdict.get("reason") == "Unschedulable"
+    lacks_room = any(phrase in told for phrase in _OF_ROOM)
+    return f"pod {key_of(raw)}: {told}"[:LONGEST_VERDICT] if is_told and told and not lacks_room else ""
+
+
+def _is_modelled(raw: Raw) -> bool:
+    spec = part(raw, "spec")
+    return (
+        (text(spec, "schedulerName") or DEFAULT_SCHEDULER) == DEFAULT_SCHEDULER
+        and not gates_of(raw)
+        and not spec.get("resourceClaims")
+        and not spec.get("workloadRef")
+        and not spec.get("schedulingGroup")
+        and not any(volume.keys() & {"persistentVolumeClaim", "ephemeral"} for volume in parts(spec, "volumes"))
+        and is_understood(spec)
+    )

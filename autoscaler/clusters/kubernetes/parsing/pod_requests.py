@@ -1,0 +1,106 @@
+"""What a pod occupies on its node: the one function for it (`kubernetes.md` 12).
+
+As kube-scheduler counts: init containers run one after another before the containers, restartable ones (sidecars) stay
+beside everything that starts after them; the pod's own request stands in place of what its containers ask for; a
+container that is being resized holds the larger of what is wanted and what is allocated; the overhead comes on top, and
+the pod is one of those that the node may hold.
+
+What the API server fills in when it stores a pod (a limit without a request is the request) is applied here too, so
+that a template asks for the same as the pod made from it.  What LimitRanges fill in is `limit_ranges`; the overhead of
+a RuntimeClass is seen on the pod alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import EMPTY, Raw, condition_of, part, parts, text
+from autoscaler.clusters.kubernetes.objects.resource_amounts import Amounts, add, amounts_of, raise_to, to_resources
+from autoscaler.domain import Resources
+
+PODS: Final = "pods"
+"""The node's pod limit, as a resource that every pod requests once."""
+
+
+def pod_request(spec: Raw, status: Raw = EMPTY) -> Resources:
+    """What a pod of this spec takes.  `status`: the pod's, for resizes in place; empty for one that is not made yet."""
+    total = of_containers(spec, status)
+    _put_pod_level(total, spec, status)
+    add(total, amounts_of(part(spec, "overhead")))
+    total[PODS] = 1
+    return to_resources(total)
+
+
+def of_containers(spec: Raw, status: Raw = EMPTY) -> Amounts:
+    """The larger of what the containers take together and what the neediest moment of the start takes."""
+    standing = {
+        text(found, "name"): found
+        for found in (*parts(status, "containerStatuses"), *parts(status, "initContainerStatuses"))
+    }
+    is_infeasible = _is_infeasible(status)
+    total: Amounts = {}
+    for container in parts(spec, "containers"):
+        add(total, _of_container(container, standing, is_infeasible=is_infeasible))
+    peak: Amounts = {}
+    sidecars: Amounts = {}
+    for container in parts(spec, "initContainers"):
+        if container.get("restartPolicy") == "Always":
+            asked = _of_container(container, standing, is_infeasible=is_infeasible)
+            add(total, asked)
+            add(sidecars, asked)
+            raise_to(peak, sidecars)
+        else:
+            moment = dict(sidecars)
+            add(moment, _wanted(container))
+            raise_to(peak, moment)
+    raise_to(total, peak)
+    return total
+
+
+def _of_container(container: Raw, standing: Mapping[str, Raw], *, is_infeasible: bool) -> Amounts:
+    """What one container takes: wanted, in force or allocated, whichever is most; an infeasible wish does not count."""
+    asked = _wanted(container)
+    found = standing.get(text(container, "name"), EMPTY)
+    in_force, allocated = part(found, "resources", "requests"), part(found, "allocatedResources")
+    if not in_force and not allocated:
+        return asked
+    if is_infeasible:
+        asked = {}
+    raise_to(asked, amounts_of(in_force))
+    raise_to(asked, amounts_of(allocated))
+    return asked
+
+
+def _wanted(container: Raw) -> Amounts:
+    return amounts_of({**part(container, "resources", "limits"), **part(container, "resources", "requests")})
+
+
+def _put_pod_level(total: Amounts, spec: Raw, status: Raw) -> None:
+    """The pod's own request in place of its containers'; of a pod limit alone, where no container asks, the limit."""
+    requests, limits = part(spec, "resources", "requests"), part(spec, "resources", "limits")
+    if not requests and not limits:
+        return
+    wanted = {name: amount for name, amount in amounts_of(requests).items() if _is_pod_level(name)}
+    for name, amount in amounts_of(limits).items():
+        is_open = name not in total or name.startswith("hugepages-")  # huge pages are never lent beyond the limit
+        if _is_pod_level(name) and name not in wanted and is_open:
+            wanted[name] = amount
+    in_force, allocated = part(status, "resources", "requests"), part(status, "allocatedResources")
+    if in_force or allocated:
+        held = amounts_of(in_force)
+        raise_to(held, amounts_of(allocated))
+        overhead = amounts_of(part(spec, "overhead"))
+        for name, amount in wanted.items():
+            least = max(0, held.get(name, 0) - overhead.get(name, 0))
+            wanted[name] = least if _is_infeasible(status) and name in held else max(amount, least)
+    total.update(wanted)
+
+
+def _is_pod_level(name: str) -> bool:
+    return name in {"cpu", "memory"} or name.startswith("hugepages-")
+
+
+def _is_infeasible(status: Raw) -> bool:
+    """Whether the kubelet has refused the resize that is asked for."""
+    return condition_of({"status": status}, "PodResizePending").get("reason") == "Infeasible"

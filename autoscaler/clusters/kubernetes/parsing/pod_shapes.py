@@ -1,0 +1,132 @@
+"""What a pod asks of a node, from its spec or from its template: one function for both, so that they are equal.
+
+Left out on purpose: the taints and tolerations `not-ready` and `unreachable` (admission adds the tolerations to every
+pod, and a node's readiness is read from its condition), and whatever only prefers.  An operator that this version does
+not know is a requirement that no node meets; `is_understood` tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import EMPTY, Raw, part, parts, text
+from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
+from autoscaler.domain import Effect, NodeName, Operator, Requirement, Shape, Term, Toleration
+from autoscaler.domain.eligibility import NODE_NAME
+
+TOO_LONG: Final = "edl.dev/too-long"
+"""Stands in a template or a spec in place of all that was left out of it because there was too much (`slim`)."""
+
+READINESS_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+
+NO_NODE: Final[Term] = (Requirement(key="", operator=Operator.IN),)
+"""In nothing: no node."""
+
+_EFFECTS: Final = {effect.value: effect for effect in Effect}
+_OPERATORS: Final = {operator.value: operator for operator in Operator}
+
+
+def shape_of_template(template: Raw) -> Shape:
+    """What each pod made from a PodTemplateSpec asks for."""
+    return shape_of_spec(part(template, "spec"))
+
+
+def shape_of_spec(spec: Raw, status: Raw = EMPTY) -> Shape:
+    """What a pod asks for.  Equal shapes are one object."""
+    return _one(
+        Shape(
+            requests=pod_request(spec, status),
+            node_selector=frozenset((k, v) for k, v in part(spec, "nodeSelector").items() if isinstance(v, str)),
+            node_terms=(NO_NODE,) if TOO_LONG in spec else _terms(spec),
+            tolerations=frozenset(_tolerations(spec)),
+        )
+    )
+
+
+def room_of_spec(spec: Raw, status: Raw = EMPTY) -> Shape:
+    """What a pod that stands occupies: where else it could have stood makes no difference any more."""
+    return _one(Shape(requests=pod_request(spec, status)))
+
+
+def split_pin(shape: Shape) -> tuple[Shape, NodeName | None]:
+    """The shape without the one node that every term ends with, and that node; None: it is not tied to a node.
+
+    `building.affinity` ties a pod of EDL's to its node by the last requirement of each term.
+    """
+    last = {term[-1] for term in shape.node_terms if term}
+    if len(last) != 1 or not all(shape.node_terms):
+        return shape, None
+    pin = last.pop()
+    if pin.key != NODE_NAME or pin.operator is not Operator.IN or len(pin.values) != 1:
+        return shape, None
+    terms = tuple(term[:-1] for term in shape.node_terms)
+    free = Shape(
+        requests=shape.requests,
+        node_selector=shape.node_selector,
+        node_terms=terms if all(terms) else (),  # a term that was the pin alone holds for every node
+        tolerations=shape.tolerations,
+    )
+    return _one(free), NodeName(pin.values[0])
+
+
+def is_understood(spec: Raw) -> bool:
+    """Whether all of it is known, and every operator of its node affinity and tolerations to this version."""
+    return (
+        TOO_LONG not in spec
+        and all(
+            line.get("operator") in _OPERATORS
+            for term in _required_terms(spec)
+            for line in (*parts(term, "matchExpressions"), *parts(term, "matchFields"))
+        )
+        and all(line.get("operator", "Equal") in {"Equal", "Exists", ""} for line in parts(spec, "tolerations"))
+    )
+
+
+def _terms(spec: Raw) -> tuple[Term, ...]:
+    """The alternatives; an empty one matches no node, so it is left out unless there is no other."""
+    found = [_term_of(term) for term in _required_terms(spec)]
+    return tuple(term for term in found if term) or tuple(found[:1])
+
+
+def _required_terms(spec: Raw) -> Iterator[Raw]:
+    yield from parts(
+        spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"
+    )
+
+
+def _term_of(term: Raw) -> Term:
+    expressions = [_requirement(text(line, "key"), line) for line in parts(term, "matchExpressions")]
+    fields = [
+        _requirement(NODE_NAME if line.get("key") == "metadata.name" else "", line)
+        for line in parts(term, "matchFields")
+    ]
+    return (*expressions, *fields)
+
+
+def _requirement(key: str, line: Raw) -> Requirement:
+    listed = line.get("values")
+    values = tuple(str(value) for value in listed) if isinstance(listed, list) else ()
+    operator = _OPERATORS.get(text(line, "operator"))
+    if operator is None or not key:
+        return Requirement(key=key, operator=Operator.IN)  # in nothing: no node
+    return Requirement(key=key, operator=operator, values=values)
+
+
+def _tolerations(spec: Raw) -> Iterator[Toleration]:
+    for line in parts(spec, "tolerations"):
+        key, effect, operator = text(line, "key"), text(line, "effect"), text(line, "operator") or "Equal"
+        if key in READINESS_TAINTS or operator not in {"Equal", "Exists"} or (effect and effect not in _EFFECTS):
+            continue
+        yield Toleration(
+            key=key,
+            value=None if operator == "Exists" else text(line, "value"),
+            effect=_EFFECTS.get(effect),
+        )
+
+
+@lru_cache(maxsize=8192)
+def _one(shape: Shape) -> Shape:
+    """The same object for equal shapes: the planner numbers shapes by identity first."""
+    return shape

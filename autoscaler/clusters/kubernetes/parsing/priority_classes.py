@@ -1,0 +1,136 @@
+"""PriorityClasses: what a class name is worth, and whether EDL's own classes stand where they must (`kubernetes.md` 3).
+
+Pods carry their value (`spec.priority`); names are looked up only for what is not created yet: jobs and the replicas
+that a Deployment will have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, text, whole
+from autoscaler.domain import Reclaim
+from autoscaler.manifests.api_types import CORE_CLASS, PriorityClass
+from autoscaler.planner.grades import GRADES
+
+EXPENDABLE: Final = -10
+"""Below it cluster-autoscaler does not make room for a pod, and removes nodes under it."""
+
+_NO_CLASS: Final = 0  # a cluster without a globalDefault gives pods without a class this value
+
+_BUILT_IN: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClasses:
+    """All classes of the cluster, by name."""
+
+    by_name: Mapping[str, PriorityClass] = field(default_factory=dict)
+
+    @property
+    def default(self) -> int:
+        """The value of a pod without a class: the globalDefault's, the lowest if two claim to be it."""
+        return min((found.value for found in self.by_name.values() if found.is_default), default=_NO_CLASS)
+
+    def value_of(self, name: str | None) -> int | None:
+        """The value of a class; of no name, the default; None: there is no such class."""
+        if not name:
+            return self.default
+        found = self.by_name.get(name)
+        return _BUILT_IN.get(name) if found is None else found.value
+
+
+LEVEL_SURPLUS: Final = "edl-surplus"
+"""With `reclaim: planner` surplus stands at core's level: the scheduler takes none of it, the planner chooses."""
+
+
+def surplus_class(grade: int) -> str:
+    """The class of a surplus trainer of this grade, 1 to 8."""
+    return f"edl-surplus-{grade}"
+
+
+def read_classes(raws: Iterable[Raw]) -> PriorityClasses:
+    """The classes of a listing."""
+    found = [
+        PriorityClass(
+            name=text(raw, "metadata", "name"),
+            value=whole(raw, "value"),
+            is_default=raw.get("globalDefault") is True,
+            may_preempt=raw.get("preemptionPolicy") != "Never",
+        )
+        for raw in raws
+        if part(raw, "metadata")
+    ]
+    return PriorityClasses(by_name={one.name: one for one in found})
+
+
+def class_problems(classes: PriorityClasses, reclaim: Reclaim) -> tuple[str, ...]:
+    """What keeps EDL from running on this cluster, in words; empty: nothing.
+
+    With `reclaim: planner` surplus carries `LEVEL_SURPLUS`, and the graded classes are not used.
+    """
+    problems = list(_level_problems(classes, CORE_CLASS))
+    match reclaim:
+        case Reclaim.SCHEDULER:
+            problems += _surplus_problems(classes)
+        case Reclaim.PLANNER:
+            problems += _level_problems(classes, LEVEL_SURPLUS)
+        case _:
+            assert_never(reclaim)
+    return tuple(problems)
+
+
+def rank_problem(classes: PriorityClasses, name: str, reclaim: Reclaim) -> str:
+    """What is wrong with a job's class, in words: its core pods must rank above surplus.  Empty: nothing.
+
+    A class that is not there is no matter of rank, and neither are EDL's own that are missing (`class_problems`).
+    """
+    value, surplus = classes.value_of(name), LEVEL_SURPLUS if reclaim is Reclaim.PLANNER else surplus_class(1)
+    least = classes.value_of(surplus)
+    if value is None or least is None:
+        return ""
+    if reclaim is Reclaim.SCHEDULER:
+        least += 1
+    if value >= least:
+        return ""
+    return (
+        f"spec.priorityClassName: class {name!r} has value {value} and does not rank above {surplus}: others' surplus "
+        f"would outlive what this job cannot run without; name a class of {least} or more"
+    )
+
+
+def _level_problems(classes: PriorityClasses, name: str) -> Iterator[str]:
+    found = classes.by_name.get(name)
+    if found is None:
+        yield f"PriorityClass {name} is missing; the chart installs it"
+        return
+    if found.value != classes.default:
+        yield (
+            f"PriorityClass {name} has value {found.value}, pods without a class have {classes.default}; "
+            "its pods must stand level with them"
+        )
+    if found.may_preempt:
+        yield f"PriorityClass {name} needs preemptionPolicy Never: EDL's pods must not take room behind its back"
+
+
+def _surplus_problems(classes: PriorityClasses) -> Iterator[str]:
+    above = classes.default
+    for grade in range(1, GRADES + 1):
+        name = surplus_class(grade)
+        found = classes.by_name.get(name)
+        if found is None:
+            yield f"PriorityClass {name} is missing; the chart installs it"
+            continue
+        if found.value >= above:
+            bound = "pods without a class have" if grade == 1 else f"{surplus_class(grade - 1)} has"
+            yield f"PriorityClass {name} has value {found.value}, {bound} {above}; it must be lower"
+        if found.value < EXPENDABLE:
+            yield (
+                f"PriorityClass {name} has value {found.value}; below {EXPENDABLE} cluster-autoscaler takes pods for "
+                "expendable"
+            )
+        if found.may_preempt:
+            yield f"PriorityClass {name} needs preemptionPolicy Never: growth must not preempt"
+        above = min(above, found.value)

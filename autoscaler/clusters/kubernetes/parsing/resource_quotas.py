@@ -1,0 +1,134 @@
+"""ResourceQuota -> domain Quota: what it limits, and which pods of EDL's it counts (`kubernetes.md` 19).
+
+A scope is read as the API server's admission reads it; a pod is counted if all of them hold.  EDL's pods always have a
+class: their job's for core, one for each grade of surplus (with `reclaim: planner` one for all).  The other scopes ask
+for what a role's template says (`traits_of`).  Limits (`limits.cpu`) are left to the API server: a creation that it
+refuses is tried again after pauses (`turned_away`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, part, parts, text, whole
+from autoscaler.clusters.kubernetes.objects.resource_amounts import GPU, amount_of
+from autoscaler.clusters.kubernetes.parsing.priority_classes import LEVEL_SURPLUS, surplus_class
+from autoscaler.domain import Quota, QuotaLimit, Reclaim, Trait
+from autoscaler.planner.grades import GRADES
+from autoscaler.quantities import parse_quantity
+
+_Line: TypeAlias = tuple[str, frozenset[str]]  # an operator upon classes, and what it names
+_Scope: TypeAlias = tuple[str, str, frozenset[str]]
+
+_PREFIX: Final = "requests."
+_ALSO_REQUESTS: Final = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
+_BY_CLASS: Final = "PriorityClass"
+_LISTED: Final = frozenset({"In", "DoesNotExist"})
+"""A pod has one of the named classes: of DoesNotExist, which names none, no pod of EDL's.  Else it has none of them."""
+
+_TRAITS: Final = {trait.value: trait for trait in Trait}
+_OPPOSITES: Final = {"NotBestEffort": Trait.BEST_EFFORT, "NotTerminating": Trait.TERMINATING}
+
+
+def read_quota(raw: Raw, reclaim: Reclaim) -> Quota | None:
+    """The quota; None for one that counts nothing that EDL makes.  What is not counted yet leaves no room."""
+    limits = tuple(_limits(part(raw, "spec", "hard"), part(raw, "status", "used")))
+    scopes = _scopes(part(raw, "spec"))
+    named = {scope for scope, _, _ in scopes}
+    if not limits or not named <= {_BY_CLASS, *_TRAITS, *_OPPOSITES}:
+        return None  # what is left are scopes of claims, not of pods
+    lines = [(operator, values) for scope, operator, values in scopes if scope == _BY_CLASS]
+    listed = [values for operator, values in lines if operator in _LISTED]
+    core, grades = frozenset.intersection(*listed) if listed else None, _grades(lines, reclaim)
+    if core is not None and grades is not None and not (core or grades):
+        return None
+    return Quota(
+        namespace=text(raw, "metadata", "namespace"),
+        name=text(raw, "metadata", "name"),
+        limits=limits,
+        core_classes=core,
+        core_classes_not=frozenset[str]().union(*(values for operator, values in lines if operator not in _LISTED)),
+        grades=grades,
+        traits=frozenset(_TRAITS[scope] for scope in named & _TRAITS.keys()),
+        traits_not=frozenset(_OPPOSITES[scope] for scope in named & _OPPOSITES.keys()),
+    )
+
+
+def _limits(hard: Raw, used: Raw) -> Iterator[QuotaLimit]:
+    for written in sorted(hard):
+        name = _resource(written)
+        if name is None:
+            continue
+        bound = amount_of(name, hard[written])
+        spent = amount_of(name, used[written]) if written in used else bound
+        yield QuotaLimit(resource="gpu" if name == GPU else name, hard=bound, used=spent)
+
+
+def _resource(written: str) -> str | None:
+    """The resource that pods request, of a quota's name for it."""
+    if written == "count/pods":
+        return "pods"
+    name = written.removeprefix(_PREFIX)
+    if name == "storage":
+        return None  # of claims, not of pods
+    is_of_pods = name in _ALSO_REQUESTS or name.startswith("hugepages-") or "/" in name
+    is_count = written.startswith(("count/", "limits.")) or ".storageclass.storage.k8s.io/" in written
+    return name if is_of_pods and not is_count else None
+
+
+def _scopes(spec: Raw) -> list[_Scope]:
+    """All scopes of a quota, those of the plain list as lines of a selector."""
+    lines = parts(spec, "scopeSelector", "matchExpressions")
+    plain: list[_Scope] = [(scope, "Exists", frozenset()) for scope in _texts(spec.get("scopes"))]
+    return plain + [(text(one, "scopeName"), text(one, "operator"), _texts(one.get("values"))) for one in lines]
+
+
+def _texts(listed: object) -> frozenset[str]:
+    return frozenset(one for one in listed if isinstance(one, str)) if isinstance(listed, list) else frozenset()
+
+
+def _grades(lines: Iterable[_Line], reclaim: Reclaim) -> frozenset[int] | None:
+    """The grades of surplus that have one of the classes; None: all."""
+    all_grades = range(1, GRADES + 1)
+    names = {grade: surplus_class(grade) if reclaim is Reclaim.SCHEDULER else LEVEL_SURPLUS for grade in all_grades}
+    counted = frozenset(grade for grade in all_grades if all(_holds(line, names[grade]) for line in lines))
+    return None if len(counted) == GRADES else counted
+
+
+def _holds(line: _Line, name: str) -> bool:
+    operator, values = line
+    return (name in values) is (operator in _LISTED)
+
+
+_COUNTED: Final = ("cpu", "memory")  # what decides on the quality of service
+_HOLDERS: Final = ("containers", "initContainers")
+_NEVER: Final = -1
+
+
+def traits_of(spec: Raw) -> frozenset[Trait]:
+    """The traits of a pod of this spec, which LimitRanges have filled and `templates` has checked."""
+    found = set[Trait]()
+    if not any(parse_quantity(amount) for amount in _asked(spec)):
+        found.add(Trait.BEST_EFFORT)
+    if whole(spec, "activeDeadlineSeconds", default=_NEVER) >= 0:
+        found.add(Trait.TERMINATING)
+    if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in _terms(spec)):
+        found.add(Trait.CROSS_NAMESPACE)
+    return frozenset(found)
+
+
+def _asked(spec: Raw) -> Iterator[str | int | float]:
+    """All amounts of cpu and memory, of the pod as a whole and of its containers."""
+    for holder in (spec, *(one for name in _HOLDERS for one in parts(spec, name))):
+        for kind in ("requests", "limits"):
+            amounts = part(holder, "resources", kind)
+            yield from (amounts[name] for name in _COUNTED if name in amounts)
+
+
+def _terms(spec: Raw) -> Iterator[Raw]:
+    """All terms of affinity to pods, required and preferred, for and against."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        yield from parts(spec, "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution")
+        for preferred in parts(spec, "affinity", kind, "preferredDuringSchedulingIgnoredDuringExecution"):
+            yield part(preferred, "podAffinityTerm")

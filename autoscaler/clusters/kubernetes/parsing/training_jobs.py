@@ -1,0 +1,192 @@
+"""TrainingJob -> KubeJob -> the planner's Job.
+
+Sizes and policies are those of `autoscaler.manifests`, one set of rules for every place to run; a role's template is a
+whole PodTemplateSpec here and stays as its owner wrote it.  The API server has refused most of what is wrong (schema
+and CEL); a CRD older than EDL has not, so everything is checked once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, part, text, whole
+from autoscaler.clusters.kubernetes.objects.names import job_key
+from autoscaler.clusters.kubernetes.objects.node_affinity import keep_to_willing_nodes
+from autoscaler.clusters.kubernetes.parsing.limit_ranges import NO_LIMITS, PodLimits
+from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, beside_templates, is_longer
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import TOO_LONG, shape_of_spec
+from autoscaler.clusters.kubernetes.parsing.resource_quotas import traits_of
+from autoscaler.clusters.kubernetes.parsing.role_templates import FIELDS, RoleTemplate, check_template, default_master
+from autoscaler.domain import Job, JobName, NodeName, Role, Shape
+from autoscaler.errors import InvalidSpecError
+from autoscaler.manifests.api_types import JobSpec, MasterSpec, ServerSpec, too_many_copies
+from autoscaler.manifests.conversion import build_server, build_spec, build_trainer
+from autoscaler.manifests.document_schema import JobFields, JobMetadata, MasterSizes, ServerSizes, TrainerSizes
+from autoscaler.manifests.documents import format_path
+from autoscaler.manifests.planner_job import NO_TRAITS, job_of
+
+_ROLE_FIELDS: Final = frozenset(FIELDS.values())
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeJob:
+    """One TrainingJob as the API server has it.  `created_at_s`: Unix time; `limits`: of its namespace."""
+
+    spec: JobSpec[RoleTemplate]
+    uid: str
+    generation: int
+    created_at_s: float
+    is_deleting: bool
+    limits: PodLimits = NO_LIMITS
+    key: JobName = field(init=False)  # NAMESPACE/NAME, its name in views; asked for at every view
+    shapes_read: dict[frozenset[NodeName], Mapping[Role, Shape]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    """What `shapes_of` has read, by the nodes to avoid; of a job that starts it is asked for again and again."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", job_key(self.namespace, self.name))
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def namespace(self) -> str:
+        return self.spec.namespace
+
+    def template(self, role: Role) -> RoleTemplate:
+        """The template of a role that the job has."""
+        if role is Role.MASTER:
+            return self.spec.master.template
+        if role is Role.SERVER and self.spec.server is not None:
+            return self.spec.server.template
+        assert role is Role.TRAINER, f"job {self.key} has no {role}"
+        return self.spec.trainer.template
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Those that the job has."""
+        return (Role.MASTER, *((Role.SERVER,) if self.spec.server is not None else ()), Role.TRAINER)
+
+    @property
+    def refusal(self) -> str:
+        """What LimitRanges have against its pods, with the field's path; empty: nothing."""
+        found = (
+            self.limits.refusal(self.template(role).spec, f"spec.{FIELDS[role]}.template.spec") for role in self.roles
+        )
+        return next(filter(None, found), "")
+
+
+def read_job(raw: Raw) -> KubeJob:
+    """The job.  Raises InvalidSpecError with the path of the first field that is wrong, and what to do."""
+    metadata, written = part(raw, "metadata"), part(raw, "spec")
+    name, namespace = text(metadata, "name"), text(metadata, "namespace")
+    _validate(JobMetadata, {"name": name, "namespace": namespace}, "metadata")
+    is_new = not part(raw, "status").get("startTime")
+    if TOO_LONG in written or (is_new and is_longer(beside_templates(written), LONGEST)):
+        raise InvalidSpecError("spec", f"is longer than {LONGEST:,} characters, templates aside", "say less")
+    fields = _validate(JobFields, {k: v for k, v in written.items() if k not in _ROLE_FIELDS}, "spec")
+    if not fields.checkpoint.uri:
+        hint = (
+            "name a folder or store that all pods of the job reach, as in s3://bucket/digits or file:///shared/digits"
+        )
+        raise InvalidSpecError("spec.checkpoint.uri", "is empty", hint)
+    trainer_sizes = _validate(TrainerSizes, _sizes_of(written, "trainer"), "spec.trainer")
+    trainer = _template(written, Role.TRAINER, is_new=is_new)
+    master_sizes = _validate(MasterSizes, _sizes_of(written, "master"), "spec.master")
+    job = KubeJob(
+        spec=build_spec(
+            fields,
+            name=name,
+            namespace=namespace,
+            trainer=build_trainer(trainer_sizes, trainer),
+            server=_server_of(written, is_new=is_new),
+            master=MasterSpec(
+                replicas=master_sizes.replicas,
+                template=_template(written, Role.MASTER, is_new=is_new)
+                if part(written, "master", "template")
+                else default_master(trainer),
+            ),
+        ),
+        uid=text(metadata, "uid"),
+        generation=whole(metadata, "generation"),
+        created_at_s=created_at_s(raw),
+        is_deleting=bool(metadata.get("deletionTimestamp")),
+    )
+    planned_job(job, priority=0)  # what the sizes mean together is the domain's to refuse
+    return job
+
+
+def planned_job(job: KubeJob, *, priority: int, offset_s: float = 0.0, avoid: frozenset[NodeName] = frozenset()) -> Job:
+    """The planner's job, ACTIVE or SUSPENDED; the rest of its life is put in by whoever knows it.
+
+    `avoid`: nodes where its pods keep failing.  Raises InvalidSpecError for sizes that contradict each other.
+    """
+    return job_of(
+        job.spec,
+        name=job.key,
+        shapes=shapes_of(job, avoid=avoid),
+        masters=job.spec.master.replicas,
+        grace_s=job.spec.trainer.template.grace_s,
+        server_grace_s=0.0 if job.spec.server is None else job.spec.server.template.grace_s,
+        priority=priority,
+        pinned=job.spec.trainer.replicas.pinned,
+        submitted_at_s=job.created_at_s + offset_s,
+        priority_class=job.spec.priority_class,
+        traits={**NO_TRAITS, **{role: traits_of(job.limits.fill(job.template(role).spec)) for role in job.roles}},
+    )
+
+
+def shapes_of(job: KubeJob, *, avoid: frozenset[NodeName] = frozenset()) -> Mapping[Role, Shape]:
+    """What the job's pods ask for by role: the shapes that are read back from the pods that `building` makes."""
+    if (known := job.shapes_read.get(avoid)) is not None:
+        return known
+    specs = {role: job.limits.fill(job.template(role).spec) for role in job.roles}
+    shapes = {role: shape_of_spec(keep_to_willing_nodes(spec, avoid=avoid)) for role, spec in specs.items()}
+    if avoid:  # other nodes every time: one answer is kept beside that for all nodes
+        for others in [nodes for nodes in job.shapes_read if nodes]:
+            del job.shapes_read[others]
+    job.shapes_read[avoid] = shapes
+    return shapes
+
+
+def _sizes_of(written: Raw, role: str) -> dict[str, Any]:
+    return {name: value for name, value in part(written, role).items() if name != "template"}
+
+
+def _template(written: Raw, role: Role, *, is_new: bool) -> RoleTemplate:
+    field = FIELDS[role]
+    return check_template(part(written, field, "template"), role, f"spec.{field}.template", is_new=is_new)
+
+
+def _server_of(written: Raw, *, is_new: bool) -> ServerSpec[RoleTemplate] | None:
+    if written.get("parameterServer") is None:
+        return None
+    sizes = _validate(ServerSizes, _sizes_of(written, "parameterServer"), "spec.parameterServer")
+    server = build_server(sizes, _template(written, Role.SERVER, is_new=is_new))
+    if server.copies > server.replicas.maximum:
+        raise InvalidSpecError("spec.parameterServer.copies", *too_many_copies(server.copies, server.replicas.maximum))
+    return server
+
+
+def _validate(model: type[_Model], content: Raw, path: str) -> _Model:
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = f"{path}.{format_path(first['loc'])}" if first["loc"] else path
+        match first["type"]:
+            case "missing":
+                raise InvalidSpecError(where, "is missing") from error
+            case "extra_forbidden":
+                hint = "the TrainingJob CRD is newer than this operator: upgrade the operator"
+                raise InvalidSpecError(where, "is a field that this operator does not know", hint) from error
+            case _:
+                said = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+                raise InvalidSpecError(where, f"{first['input']!r} {said}") from error

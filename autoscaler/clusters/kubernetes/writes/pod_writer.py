@@ -1,0 +1,148 @@
+"""Writes pods so that each write may be lost, repeated or cut short: names are fixed, objects are meant by UID.
+
+What a write answers is put into the store at once, so that the next view contains it.  No decision is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from math import ceil
+
+from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Raw
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError, UnavailableError
+from autoscaler.clusters.kubernetes.api.kinds import PODS
+from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
+from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
+from autoscaler.clusters.kubernetes.cache.expectations import Expectations
+from autoscaler.clusters.kubernetes.cache.object_cache import Store, check_fresh
+from autoscaler.clusters.kubernetes.objects.fields import key_of, text
+from autoscaler.clusters.kubernetes.objects.labels import (
+    GATE,
+    JOB,
+    MASTER_SEATS,
+    ORDINAL,
+    REPLACES,
+    ROLE,
+    TIER,
+)
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
+from autoscaler.clusters.kubernetes.parsing.pod_shapes import shape_of_spec, split_pin
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.clusters.kubernetes.writes.object_ownership import NameTakenError, is_own
+from autoscaler.domain import CreatePod, NodeName
+from autoscaler.errors import ClusterError
+from autoscaler.job_errors import JobErrors
+
+ENDED = frozenset({"Succeeded", "Failed"})
+
+
+class PodWriter:
+    """The pods of all jobs.  Every write raises ClusterError; on a view that is too old, before it is sent."""
+
+    def __init__(
+        self, api: Api, store: Store, settings: BuildSettings, *, clock: Callable[[], float], errors: JobErrors
+    ) -> None:
+        self._errors = errors
+        self._api = api
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._expected = Expectations()
+
+    def expected(self) -> Expectations:
+        """Return what the watches have to show yet."""
+        self._expected = self._expected.settled(self._store.get, now_s=self._clock(), errors=self._errors)
+        return self._expected
+
+    async def create_tied(
+        self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], replaces: str = ""
+    ) -> None:
+        """Let the pod stand, tied to the seat's node: made now, or found as an earlier try left it.
+
+        `replaces`: which server's place it takes (`reading.successors`).
+        """
+        body = build_pod(job, seat, self._settings, is_gated=False, avoid=avoid)
+        if replaces:
+            body["metadata"].setdefault("annotations", {})[REPLACES] = replaces
+        raw = await self._create(job, body)
+        if GATE in gates_of(raw):
+            await self.ungate(raw, seat.node)
+        elif text(raw, "spec", "nodeName") != seat.node and pinned_node(raw) != seat.node:
+            raise NameTakenError(f"pod {key_of(raw)} stands, tied to another node than {seat.node}")
+
+    async def create_gated(
+        self, job: KubeJob, seat: CreatePod, *, avoid: frozenset[NodeName], masters: tuple[NodeName, ...]
+    ) -> Raw:
+        """Let the pod stand behind the gang's gate, or as an earlier try left it.  `masters`: their proved seats."""
+        body = build_pod(job, seat, self._settings, is_gated=True, avoid=avoid)
+        if masters:
+            body["metadata"].setdefault("annotations", {})[MASTER_SEATS] = ",".join(masters)
+        return await self._create(job, body)
+
+    async def ungate(self, raw: Raw, node: NodeName) -> None:
+        """Lift the gang's gate and tie the pod to the node, in one write to this very object."""
+        check_fresh(self._store, self._clock())
+        metadata = raw["metadata"]
+        written = await self._api.patch(
+            PODS,
+            metadata["name"],
+            ungate_patch(raw, node),
+            namespace=metadata["namespace"],
+            only=Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"]),
+        )
+        self._store.learn(PODS, written)
+
+    async def delete(self, raw: Raw, *, grace_s: float | None = None) -> None:
+        """Tell this very pod to leave; None: within its own grace.  One that is gone has left.
+
+        Raises ConflictError if it is not as it was when this was decided: it may have been bound meanwhile.
+        """
+        check_fresh(self._store, self._clock())
+        metadata = raw["metadata"]
+        with suppress(NotFoundError):  # gone already: the watch will say so
+            await self._api.delete(
+                PODS,
+                metadata["name"],
+                namespace=metadata["namespace"],
+                only=Preconditions(uid=metadata["uid"], resource_version=metadata["resourceVersion"]),
+                grace_s=None if grace_s is None else ceil(grace_s),
+            )
+        self._expected = self._expected.with_deletion(PODS, raw, now_s=self._clock())
+
+    async def _create(self, job: KubeJob, body: Raw) -> Raw:
+        """Its room is taken from now on: others are made meanwhile."""
+        check_fresh(self._store, self._clock())
+        metadata = body["metadata"]
+        self._expected = self._expected.with_creation(PODS, body, now_s=self._clock())
+        try:
+            raw = await self._api.create(PODS, body)
+        except ClusterError as error:
+            if not (isinstance(error, UnavailableError) and error.may_have_happened):
+                self._expected = self._expected.without_creation(PODS, body)
+            if not isinstance(error, AlreadyExistsError):
+                raise
+            raw = await self._api.get(PODS, metadata["name"], namespace=metadata["namespace"])
+            check_same(raw, job, body)
+        self._store.learn(PODS, raw)
+        return raw
+
+
+def check_same(raw: Raw, job: KubeJob, body: Raw) -> None:
+    """Raise NameTakenError unless this is the pod that was to be made, alive and staying."""
+    key = key_of(raw)
+    if not is_own(raw, job):
+        raise NameTakenError(f"pod {key} stands and belongs to somebody else")
+    if raw["metadata"].get("deletionTimestamp"):
+        raise NameTakenError(f"pod {key} is still leaving")
+    if text(raw, "status", "phase") in ENDED:
+        raise NameTakenError(f"pod {key} has ended and is yet to be judged")
+    for label in (JOB, ROLE, ORDINAL, TIER):
+        stands, wanted = text(raw, "metadata", "labels", label), text(body, "metadata", "labels", label)
+        if stands != wanted:
+            raise NameTakenError(f"pod {key} stands with the label {label}={stands} in place of {wanted}; put it right")
+
+
+def pinned_node(raw: Raw) -> NodeName | None:
+    """Return the node to which EDL tied the pod."""
+    return split_pin(shape_of_spec(raw["spec"], raw.get("status") or {}))[1]

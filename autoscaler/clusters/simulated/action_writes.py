@@ -1,0 +1,145 @@
+"""The planner's actions, carried out on the world whole or not at all: the port's `apply`.
+
+A pod of EDL's is tied to its node, so it is bound where its room was proved, at once; the room is proved again here,
+beside what stands there and what pods of its rank or above are nominated for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, assert_never
+
+from autoscaler.cluster_port import Outcome, Verdict
+from autoscaler.clusters.simulated.controllers.simulated_jobs import Jobs
+from autoscaler.clusters.simulated.scheduling.node_scoring import accepts
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
+from autoscaler.clusters.simulated.world.world import World
+from autoscaler.domain import (
+    Action,
+    AdmitGang,
+    CreatePod,
+    DeletePod,
+    Job,
+    JobState,
+    NodeName,
+    PodName,
+    Reclaim,
+    Role,
+    Shape,
+    Tier,
+)
+
+DONE = Outcome(verdict=Verdict.DONE)
+CORE_VALUE: Final = 0  # of the built-in class `edl-core`
+
+
+class Writes:
+    """Carries out actions.  Refusals say why and leave everything as it was."""
+
+    def __init__(self, world: World, jobs: Jobs, reclaim: Reclaim, surplus_grace_s: float) -> None:
+        self._world = world
+        self._jobs = jobs
+        self._reclaim = reclaim
+        self._surplus_grace_s = surplus_grace_s
+
+    def carry_out(self, action: Action) -> Outcome:
+        """Do one action."""
+        match action:
+            case CreatePod():
+                return self._create((action,))
+            case AdmitGang():
+                return self._create(action.pods)
+            case DeletePod():
+                return self._delete(action)
+            case _:
+                assert_never(action)
+
+    def _create(self, wanted: Sequence[CreatePod]) -> Outcome:
+        missing: list[tuple[CreatePod, SimPod]] = []
+        taken: dict[NodeName, list[int]] = {}
+        for want in wanted:
+            life = self._jobs.lives.get(want.job)
+            if life is None or life.job.state is not JobState.ACTIVE:
+                return refused(f"job {want.job} is gone or not active")
+            shape = shape_of(life.job, want.role)
+            if shape is None:
+                return refused(f"job {want.job} has no {want.role}")
+            standing = self._world.pods.get(pod_name(want))
+            if standing is not None:
+                if standing.is_leaving or standing.node != want.node:
+                    return refused(f"{standing.name}: its name is taken")
+                continue
+            pod = self._new_pod(want, life.job, shape)
+            if not self._has_room(pod, want.node, taken):
+                return refused(f"node {want.node} has no room for {pod.name}")
+            missing.append((want, pod))
+        for want, pod in missing:
+            self._world.create(pod, want.node)
+        return DONE
+
+    def _has_room(self, pod: SimPod, name: NodeName, taken: dict[NodeName, list[int]]) -> bool:
+        """Prove the room beside `taken`, and add the pod to it."""
+        table = self._world.table
+        amounts = table.amounts_of(pod.shape.requests)
+        if amounts is None or name not in table.index:
+            return False
+        slot = table.slot(name)
+        besides = taken.get(name) or slot.nominated_amounts(pod.priority, but=pod.name) or [0] * len(amounts)
+        if not accepts(slot, pod.shape) or not slot.has_room_for(amounts, besides=besides):
+            return False
+        taken[name] = [before + amount for before, amount in zip(besides, amounts, strict=True)]
+        return True
+
+    def _new_pod(self, want: CreatePod, job: Job, shape: Shape) -> SimPod:
+        is_surplus = want.tier is Tier.SURPLUS
+        return SimPod(
+            name=pod_name(want),
+            role=want.role,
+            tier=want.tier,
+            shape=shape,
+            owner=want.job,
+            priority=priority_of(job, want, self._reclaim),
+            ordinal=want.ordinal,
+            grace_s=min(job.grace_s, self._surplus_grace_s) if is_surplus else job.grace_s,
+        )
+
+    def _delete(self, action: DeletePod) -> Outcome:
+        pod = self._world.pods.get(action.pod)
+        if pod is None or pod.is_leaving:
+            return DONE
+        if pod.is_foreign or pod.owner != action.job:
+            return refused(f"{action.pod} is not of job {action.job}")
+        self._world.tell_to_leave(pod, grace_s=action.grace_s, why=f"{action.cause} {action.beneficiary}".strip())
+        return DONE
+
+
+def refused(message: str) -> Outcome:
+    return Outcome(verdict=Verdict.REFUSED, message=message)
+
+
+def priority_of(job: Job, want: CreatePod, reclaim: Reclaim) -> int:
+    """Core has its job's priority; surplus its grade's where the scheduler takes it, else core's value, so that the
+    scheduler never does (kubernetes.md 1 and 2).
+    """
+    if want.tier is not Tier.SURPLUS:
+        return job.priority
+    return -want.grade if reclaim is Reclaim.SCHEDULER else CORE_VALUE
+
+
+def pod_name(want: CreatePod) -> PodName:
+    return PodName(f"{want.job}-{want.role}-{want.ordinal}")
+
+
+def shape_of(job: Job, role: Role) -> Shape | None:
+    """What a pod of this role asks for; None: the job has no such pods."""
+    match role:
+        case Role.TRAINER:
+            return job.trainer.shape
+        case Role.SERVER:
+            return None if job.servers is None else job.servers.shape
+        case Role.MASTER:
+            return job.master.shape
+        case Role.OTHER:
+            return None
+        case _:
+            assert_never(role)

@@ -1,0 +1,173 @@
+"""What users, other controllers and accidents do to the simulated cluster.  `cluster` adds the port and the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from autoscaler.clusters.simulated.action_writes import shape_of
+from autoscaler.clusters.simulated.controllers.node_lifecycle import Nodes
+from autoscaler.clusters.simulated.controllers.replica_sets import Deployment, Hpa
+from autoscaler.clusters.simulated.controllers.simulated_jobs import Jobs
+from autoscaler.clusters.simulated.controllers.training_model import Work
+from autoscaler.clusters.simulated.controllers.workload_controllers import Workloads
+from autoscaler.clusters.simulated.scheduling.scheduler import Scheduler
+from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
+from autoscaler.clusters.simulated.world.world import World
+from autoscaler.domain import Job, JobName, JobState, NodeName, PodName, Role, Shape, Tier
+from autoscaler.errors import InvalidSpecError
+
+
+class Doings:
+    """Everything takes effect at the present instant of virtual time.
+
+    Raises:
+        InvalidSpecError: a name is unknown or taken, a number impossible; then nothing has changed.
+    """
+
+    def __init__(self, world: World, scheduler: SchedulerProfile) -> None:
+        self._world = world
+        self._workloads = Workloads(world)
+        self._jobs = Jobs(world, when_over=self._workloads.forget_job)
+        self._scheduler = Scheduler(world, scheduler)
+        self._nodes = Nodes(world, self._scheduler)
+
+    # ---- jobs ---------------------------------------------------------------------------------------------------
+
+    def submit(self, job: Job, work: Work | None = None) -> None:
+        """The job is there from now on; `submitted_at_s` is now.  Raises InvalidSpecError."""
+        self._jobs.submit(job, work or Work())
+
+    def edit_job(self, job: Job) -> None:
+        """Put in another spec of a job that is there: bounds, weight, pinned size, state."""
+        self._job(job.name)
+        self._jobs.replace(job)
+
+    def delete_job(self, name: str) -> None:
+        """The job is over; its pods leave with their grace, and nobody replaces them."""
+        self._job(name)
+        self._jobs.end(JobName(name), is_deleted=True)
+
+    def set_replicas(self, job: str, role: Role, replicas: int, *, priority: int = 0, spreads: bool = False) -> None:
+        """Let a controller keep so many pods of this role alive, at its rate; it chooses who leaves.
+
+        The scheduler places them.  `spreads`: as a ReplicaSet (servers, master); else as a batch Job (trainers, 2017).
+        A role is either a controller's or the planner's, never both.
+        """
+        spec = self._job(job)
+        self._workloads.set_part(
+            job,
+            role,
+            replicas,
+            self._shape_of(spec, role),
+            priority=priority,
+            spreads=spreads,
+            grace_s=spec.grace_s,
+        )
+
+    def create_pods(
+        self,
+        job: str,
+        role: Role,
+        count: int,
+        *,
+        tier: Tier = Tier.CORE,
+        priority: int = 0,
+        spreads: bool = False,
+        can_preempt: bool = False,
+    ) -> list[PodName]:
+        """Create pods of a job at once, without a node and without a controller.  Returns their names."""
+        spec = self._job(job)
+        shape = self._shape_of(spec, role)
+        names = []
+        for _ in range(count):
+            ordinal = self._world.next_ordinal(job, role)
+            pod = SimPod(
+                name=PodName(f"{job}-{role}-{ordinal}"),
+                role=role,
+                tier=tier,
+                shape=shape,
+                owner=job,
+                priority=priority,
+                ordinal=ordinal,
+                grace_s=spec.grace_s,
+                can_preempt=can_preempt,
+                spread_group=f"job/{job}/{role}" if spreads else None,
+            )
+            self._world.create(pod)
+            names.append(pod.name)
+        return names
+
+    def delete_pods(self, names: Iterable[str], *, grace_s: float | None = None, why: str = "deleted") -> None:
+        """Tell pods to leave within this grace, or within their own; those that are gone already are left out."""
+        for name in names:
+            pod = self._world.pods.get(PodName(name))
+            if pod is not None:
+                self._world.tell_to_leave(pod, grace_s=pod.grace_s if grace_s is None else grace_s, why=why)
+
+    def kill_pod(self, name: str) -> None:
+        """The pod is gone at once, and what it had in hand is lost."""
+        pod = self._world.pods.get(PodName(name))
+        if pod is not None:
+            self._world.kill(pod)
+
+    # ---- workloads of others ------------------------------------------------------------------------------------
+
+    def add_deployment(self, deployment: Deployment) -> None:
+        """The Deployment is there; its pods come at the controller's rate.  Raises InvalidSpecError."""
+        self._workloads.add(deployment)
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Change a Deployment's replicas."""
+        self._workloads.scale(name, replicas)
+
+    def roll(self, name: str) -> None:
+        """Replace a Deployment's pods, a quarter more and a quarter fewer than wanted at most."""
+        self._workloads.roll(name)
+
+    def add_hpa(self, hpa: Hpa) -> None:
+        """An HPA owns the Deployment's replicas from now on."""
+        self._workloads.add_hpa(hpa)
+
+    def set_load(self, name: str, load: float) -> None:
+        """The load that a Deployment with an HPA has from now on, in the HPA's unit."""
+        self._workloads.set_load(name, load)
+
+    # ---- nodes --------------------------------------------------------------------------------------------------
+
+    def lose_node(self, name: NodeName) -> None:
+        """The machine dies; the cluster knows after `physics.loss_detection_s`."""
+        self._nodes.lose(name)
+
+    def restore_node(self, name: NodeName) -> None:
+        """The machine is back and Ready."""
+        self._nodes.restore(name)
+
+    def cordon(self, name: NodeName) -> None:
+        """Nothing new comes to the node."""
+        self._nodes.cordon(name)
+
+    def uncordon(self, name: NodeName) -> None:
+        """The node is open again."""
+        self._nodes.cordon(name, on=False)
+
+    def drain_node(self, name: NodeName, *, evicts_jobs: bool = False) -> None:
+        """Cordon, and let its pods leave; jobs' pods by EDL's plan, unless `evicts_jobs`."""
+        self._nodes.drain(name, evicts_jobs=evicts_jobs)
+
+    # ---- inside --------------------------------------------------------------------------------------------------
+
+    def _job(self, name: str) -> Job:
+        life = self._jobs.lives.get(JobName(name))
+        if life is None:
+            raise InvalidSpecError(f"jobs.{name}", "there is no such job", "submit it first")
+        return life.job
+
+    def _shape_of(self, job: Job, role: Role) -> Shape:
+        """What a new pod of the job asks for."""
+        shape = shape_of(job, role)
+        if shape is None:
+            raise InvalidSpecError(f"jobs.{job.name}", f"it has no {role}", "a role that its spec names")
+        if job.state is JobState.OVER:
+            raise InvalidSpecError(f"jobs.{job.name}", "it is over", "a job that is not")
+        return shape

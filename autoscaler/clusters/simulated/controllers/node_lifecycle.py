@@ -1,0 +1,76 @@
+"""What happens to nodes: cordon, drain, death, return; and when the cluster comes to know of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from autoscaler.clusters.simulated.scheduling.scheduler import Scheduler
+from autoscaler.clusters.simulated.world.node_table import Slot
+from autoscaler.clusters.simulated.world.world import World
+from autoscaler.domain import Node, NodeName, PodPhase
+from autoscaler.errors import InvalidSpecError
+
+
+class Nodes:
+    """Changes nodes.  Every name is checked: an unknown one raises InvalidSpecError."""
+
+    def __init__(self, world: World, scheduler: Scheduler) -> None:
+        self._world = world
+        self._scheduler = scheduler
+        self._deaths: dict[NodeName, int] = {}  # which one is meant, when a node dies again
+
+    def cordon(self, name: NodeName, *, on: bool = True) -> None:
+        """Nothing new comes to the node; or, off, it is open again, and no drain goes on."""
+        node = self._slot(name).node
+        self._put(replace(node, is_cordoned=on, is_draining=node.is_draining and on))
+
+    def drain(self, name: NodeName, *, evicts_jobs: bool) -> None:
+        """Nothing new comes; pods of others leave, and those of jobs by EDL's plan or, `evicts_jobs`, at once."""
+        slot = self._slot(name)
+        self._put(replace(slot.node, is_cordoned=True, is_draining=True))
+        self._evict(slot, why=f"{name} is drained", evicts_jobs=evicts_jobs)
+
+    def lose(self, name: NodeName) -> None:
+        """The machine dies now.  The cluster finds out later, and evicts its pods later still."""
+        slot = self._slot(name)
+        if not slot.is_alive:
+            return
+        self._deaths[name] = self._deaths.get(name, 0) + 1
+        self._world.stop_node(name)
+        self._world.timeline.after(
+            self._world.physics.loss_detection_s, partial(self._detect, slot, self._deaths[name])
+        )
+
+    def restore(self, name: NodeName) -> None:
+        """The machine is back and Ready; what stood there and was not told to leave starts again."""
+        slot = self._slot(name)
+        if slot.is_alive:
+            return
+        self._deaths[name] += 1
+        self._world.start_node(name)
+        self._put(replace(slot.node, is_ready=True))
+
+    def _detect(self, slot: Slot, death: int) -> None:
+        if self._deaths[slot.node.name] != death:
+            return
+        self._put(replace(slot.node, is_ready=False))
+        self._world.timeline.after(self._world.physics.eviction_s, partial(self._give_up, slot, death))
+
+    def _give_up(self, slot: Slot, death: int) -> None:
+        if self._deaths[slot.node.name] == death:
+            self._evict(slot, why=f"{slot.node.name} is lost", evicts_jobs=True)
+
+    def _evict(self, slot: Slot, *, why: str, evicts_jobs: bool) -> None:
+        for pod in list(slot.pods.values()):
+            if pod.owner and pod.phase is not PodPhase.TERMINATING and (pod.is_foreign or evicts_jobs):
+                self._world.tell_to_leave(pod, grace_s=pod.grace_s, why=why)
+
+    def _put(self, node: Node) -> None:
+        self._world.replace_node(node)
+        self._scheduler.note_room()
+
+    def _slot(self, name: NodeName) -> Slot:
+        if name not in self._world.table.index:
+            raise InvalidSpecError(f"nodes.{name}", "there is no such node", "one of those the cluster was made with")
+        return self._world.table.slot(name)

@@ -1,0 +1,186 @@
+"""The training jobs of the simulated cluster: their pods that work, and the samples that come of it.
+
+A job trains while its master and all servers of its minimum work and a trainer does.  `training` has the arithmetic.
+A job that has done its work is OVER: its processes end by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import assert_never
+
+from autoscaler.clusters.simulated.controllers.training_model import Progress, Work
+from autoscaler.clusters.simulated.world.run_recorder import JobRow
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
+from autoscaler.clusters.simulated.world.world import Change, World
+from autoscaler.domain import Job, JobName, JobState, PodName, Role
+from autoscaler.errors import InvalidSpecError
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class JobLife:
+    """One job.  Pods that leave, or whose node has died, are neither `ready` nor `working`.
+
+    Where servers can move their state, one that leaves works until it is gone.
+    """
+
+    job: Job
+    progress: Progress
+    pods: dict[PodName, SimPod] = field(default_factory=dict)
+    ready: dict[Role, set[PodName]] = field(default_factory=lambda: {role: set() for role in Role})
+    working: dict[Role, set[PodName]] = field(default_factory=lambda: {role: set() for role in Role})
+    is_deleted: bool = False
+    finish: int = 0  # the plan to finish that counts
+    is_trainable: bool = False
+
+
+class Jobs:
+    """All jobs by name.  `when_over` is told each job that ends, before its pods are told to leave."""
+
+    def __init__(self, world: World, when_over: Callable[[str], None]) -> None:
+        self._world = world
+        self._when_over = when_over
+        self.lives: dict[JobName, JobLife] = {}
+        world.listen(self.note)
+
+    def submit(self, job: Job, work: Work) -> None:
+        """The job exists from now on.  Raises InvalidSpecError if its name is taken."""
+        if job.name in self.lives:
+            raise InvalidSpecError(f"jobs.{job.name}", "this name is taken", "another name")
+        submitted = replace(job, submitted_at_s=self._world.now_s)
+        self.lives[job.name] = JobLife(job=submitted, progress=Progress(work))
+        self._record(self.lives[job.name])
+        self._world.touch()
+
+    def replace(self, job: Job) -> None:
+        """Put in an edited spec: bounds, weight, state."""
+        life = self.lives[job.name]
+        life.job = replace(job, submitted_at_s=life.job.submitted_at_s)
+        self._recount(life)
+        self._world.touch()
+
+    def end(self, name: JobName, *, is_deleted: bool) -> None:
+        """Its pods leave; a deleted job is forgotten with the last of them."""
+        life = self.lives[name]
+        self._when_over(name)
+        life.is_deleted = life.is_deleted or is_deleted
+        life.job = replace(life.job, state=JobState.OVER)
+        for pod in list(life.pods.values()):
+            self._world.tell_to_leave(pod, grace_s=life.job.grace_s, why="the job is over")
+        self._forget_if_empty(life)
+        self._world.touch()
+
+    def record_all(self) -> None:
+        """Note every job's samples as they are now."""
+        for life in self.lives.values():
+            life.progress.count(self._world.now_s)
+            self._record(life)
+
+    def note(self, pod: SimPod, change: Change) -> None:
+        """Count the pod in or out."""
+        if pod.is_foreign:
+            return
+        life = self.lives[JobName(pod.owner)]
+        match change:
+            case Change.CREATED:
+                life.pods[pod.name] = pod
+            case Change.RUNNING:
+                life.ready[pod.role].add(pod.name)
+            case Change.WORKING:
+                life.working[pod.role].add(pod.name)
+                self._freeze_for(life, pod)
+            case Change.LEAVING:
+                self._leave(life, pod)
+            case Change.STOPPED:
+                self._stop(life, pod)
+                self._take_back(life, pod)
+            case Change.GONE:
+                self._stop(life, pod)
+                if not pod.was_drained:
+                    self._take_back(life, pod)
+                del life.pods[pod.name]
+                self._forget_if_empty(life)
+            case Change.BOUND:
+                return
+            case _:
+                assert_never(change)
+        self._recount(life)
+
+    def _recount(self, life: JobLife) -> None:
+        """Set the job's speed by who works now."""
+        servers, trainers = len(life.working[Role.SERVER]), len(life.working[Role.TRAINER])
+        life.is_trainable = (
+            len(life.working[Role.MASTER]) >= min(1, life.job.master.replicas)
+            and servers >= life.job.server_count
+            and trainers > 0
+            and life.job.state is JobState.ACTIVE
+        )
+        progress = life.progress
+        samples_per_s = progress.work.curve.samples_per_s(trainers, servers) if life.is_trainable else 0.0
+        progress.set_speed(samples_per_s, self._world.now_s)
+        self._plan_end(life)
+        self._record(life)
+
+    def _plan_end(self, life: JobLife) -> None:
+        done_at_s = life.progress.done_at_s(self._world.now_s)
+        life.finish += 1
+        if done_at_s is not None:
+            self._world.timeline.at(done_at_s, partial(self._finish, life, life.finish))
+
+    def _finish(self, life: JobLife, finish: int) -> None:
+        if life.finish == finish and life.job.state is JobState.ACTIVE:
+            life.progress.count(self._world.now_s)
+            self.end(life.job.name, is_deleted=False)
+
+    def _stop(self, life: JobLife, pod: SimPod) -> None:
+        """The pod works no longer; note what is lost with it unless it hands over."""
+        life.ready[pod.role].discard(pod.name)
+        if pod.name not in life.working[pod.role]:
+            return
+        progress = life.progress
+        if pod.role is Role.TRAINER:
+            trainers = len(life.working[Role.TRAINER])
+            pod.at_risk_samples = progress.samples_per_s / trainers * progress.work.in_hand_s
+        elif pod.role is Role.SERVER:
+            pod.at_risk_samples = progress.since_checkpoint(self._world.now_s)
+        life.working[pod.role].discard(pod.name)
+
+    def _leave(self, life: JobLife, pod: SimPod) -> None:
+        """The pod has been told to leave: a server that hands its state over answers until that is done."""
+        if self._hands_over(pod):
+            life.ready[pod.role].discard(pod.name)
+        else:
+            self._stop(life, pod)
+        self._freeze_for(life, pod)
+
+    def _take_back(self, life: JobLife, pod: SimPod) -> None:
+        life.progress.lose(pod.at_risk_samples, self._world.now_s)
+        pod.at_risk_samples = 0.0
+
+    def _hands_over(self, pod: SimPod) -> bool:
+        """Whether it is a server that answers until its state is elsewhere."""
+        return pod.role is Role.SERVER and self._world.moves_servers
+
+    def _freeze_for(self, life: JobLife, pod: SimPod) -> None:
+        """Routes change when a server comes or leaves."""
+        if self._hands_over(pod):
+            now_s = self._world.now_s
+            life.progress.freeze(now_s + self._world.physics.server_freeze_s, now_s)
+
+    def _forget_if_empty(self, life: JobLife) -> None:
+        if life.is_deleted and not life.pods:
+            self.lives.pop(life.job.name, None)
+
+    def _record(self, life: JobLife) -> None:
+        row = JobRow(
+            t_s=self._world.now_s,
+            trainers=len(life.ready[Role.TRAINER]),
+            servers=len(life.ready[Role.SERVER]),
+            masters=len(life.ready[Role.MASTER]),
+            is_trainable=life.is_trainable,
+            samples_trained=life.progress.trained,
+            samples_lost=life.progress.lost,
+        )
+        self._world.record.note_job(life.job.name, row)

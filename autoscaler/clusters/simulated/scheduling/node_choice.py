@@ -1,0 +1,96 @@
+"""One decision of the scheduler: the node for a pod, or none.
+
+It looks at the candidates that pass the filters, counts room for which others of its rank are nominated as taken, takes
+its own nominated node before any other, else the best score; ties by the profile.  Sources: schedule_one.go of
+pkg/scheduler (findNodesThatFitPod, numFeasibleNodesToFind, selectHost).  Who leaves when nothing fits: `preemption`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from autoscaler.clusters.simulated.scheduling.node_scoring import Indices, ShapeBoard, accepts, spread_score
+from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile, Ties
+from autoscaler.clusters.simulated.world.node_table import NodeTable
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
+from autoscaler.domain import NodeName
+
+LEAST_CANDIDATES = 100  # minFeasibleNodesToFind
+LEAST_PERCENT = 5  # minFeasibleNodesPercentageToFind
+
+
+class Chooser:
+    """Chooses nodes.  `chance` yields numbers in [0, 1); it is asked only where nodes tie."""
+
+    def __init__(self, table: NodeTable, profile: SchedulerProfile, chance: Callable[[], float]) -> None:
+        self._table = table
+        self._profile = profile
+        self._chance = chance
+        self._boards: dict[int, ShapeBoard] = {}
+        self._start = 0  # where the next search begins
+        self._turn = 0  # of round robin
+        names = [slot.node.name for slot in table.slots]
+        self._by_name_descending = np.argsort(np.argsort(np.array(names))[::-1]) if names else np.zeros(0, np.intp)
+
+    def node_for(self, pod: SimPod) -> NodeName | None:
+        """The node where the pod fits best now; None: it fits nowhere.  Nothing is written."""
+        board = self._board(pod)
+        if pod.nominated_node is not None and self._fits_beside_nominated(pod, pod.nominated_node):
+            return pod.nominated_node
+        candidates = self._candidates(board, pod)
+        if not len(candidates):
+            return None
+        scores = board.scores[candidates]
+        if pod.spread_group is not None:
+            counts = self._table.groups[pod.spread_group][candidates]
+            scores = scores + self._profile.spreading_weight * spread_score(self._profile, counts)
+        best = candidates[scores == scores.max()]
+        return self._table.slots[self._break_tie(best)].node.name
+
+    def _board(self, pod: SimPod) -> ShapeBoard:
+        board = self._boards.get(pod.kind)
+        if board is None:
+            board = self._boards[pod.kind] = ShapeBoard(self._table, self._profile, pod.shape, pod.amounts)
+        board.refresh()
+        return board
+
+    def _candidates(self, board: ShapeBoard, pod: SimPod) -> Indices:
+        """The nodes that are looked at, in the order of the search."""
+        feasible = board.fits.nonzero()[0]
+        spoken_for = [
+            self._table.index[name] for name in self._table.spoken_for if not self._fits_beside_nominated(pod, name)
+        ]
+        if spoken_for:
+            feasible = feasible[~np.isin(feasible, spoken_for)]
+        count = len(self._table.slots)
+        wanted = sample_size(count) if self._profile.samples_nodes else count
+        if len(feasible) <= wanted:
+            return feasible
+        turn = int(feasible.searchsorted(self._start))
+        found = np.concatenate((feasible[turn:], feasible[:turn]))[:wanted]
+        self._start = (int(found[-1]) + 1) % count
+        return found
+
+    def _fits_beside_nominated(self, pod: SimPod, name: NodeName) -> bool:
+        slot = self._table.slot(name)
+        coming = slot.nominated_amounts(pod.priority, but=pod.name)
+        return accepts(slot, pod.shape) and slot.has_room_for(pod.amounts, besides=coming)
+
+    def _break_tie(self, best: Indices) -> int:
+        if len(best) == 1:
+            return int(best[0])
+        if self._profile.ties is Ties.BY_CHANCE:
+            return int(best[int(self._chance() * len(best))])
+        self._turn += 1
+        in_order = best[self._by_name_descending[best].argsort()]
+        return int(in_order[(self._turn - 1) % len(best)])
+
+
+def sample_size(count: int) -> int:
+    """How many feasible nodes are enough."""
+    if count < LEAST_CANDIDATES:
+        return count
+    percent = max(LEAST_PERCENT, 50 - count // 125)
+    return max(LEAST_CANDIDATES, count * percent // 100)

@@ -1,0 +1,137 @@
+"""Which nodes hold a pod, and how much the scheduler likes each: filters and scores of the default plugins.
+
+Filters: NodeResourcesFit, node selector, taints, unschedulable.  Scores: LeastAllocated and BalancedAllocation of cpu
+and memory, and the spreading of one owner's pods.  A `ShapeBoard` keeps both for all nodes and one kind of pod, so that
+a placement costs one node's sums and a few passes over an array.  Zones, images, pod affinity and preferred node
+affinity are not scored: no workload here has them, so upstream gives every node the same for them.
+Next: `choosing`, which picks one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import log
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile, Spreading
+from autoscaler.clusters.simulated.world.node_table import NodeTable, Slot, scored_amounts
+from autoscaler.domain import Shape
+
+Scores = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.intp]
+Amount = Any  # a number, or an array with one per node: the formulas are the same for both
+Pair = Sequence[Amount]  # cpu, memory, and whatever follows
+Lesser = Callable[[Any, Any], Any]  # of two amounts
+
+MAX_SKEW = 3  # of the system's default constraint over hostnames (podtopologyspread/plugin.go)
+
+
+class ShapeBoard:
+    """`fits` and `scores` of every node for one kind of pod; true after `refresh`."""
+
+    def __init__(self, table: NodeTable, profile: SchedulerProfile, shape: Shape, amounts: tuple[int, ...]) -> None:
+        self._table = table
+        self._profile = profile
+        self._shape = shape
+        self._amounts = amounts
+        self._asked = scored_amounts(amounts)
+        self._seen = 0
+        self.fits: npt.NDArray[np.bool_] = np.zeros(len(table.slots), dtype=np.bool_)
+        self.scores: Scores = np.zeros(len(table.slots), dtype=np.int64)
+        self._build()
+
+    def refresh(self) -> None:
+        """Bring the nodes up to date that were touched since the last call."""
+        touched = self._table.touched
+        count = len(touched) - self._seen
+        if count > len(self._table.slots):
+            self._build()
+            return
+        for index in set(touched[self._seen :]) if count > 1 else touched[self._seen :]:
+            slot = self._table.slots[index]
+            self.fits[index] = self._fits(slot)
+            self.scores[index] = self._score(slot)
+        self._seen = len(touched)
+
+    def _build(self) -> None:
+        slots = self._table.slots
+        self._seen = len(self._table.touched)
+        self.fits[:] = [self._fits(slot) for slot in slots]
+        if slots:
+            whole, requested, scored = (
+                tuple(np.array(column, dtype=np.int64).T)
+                for column in zip(
+                    *((slot.allocatable[:2], slot.requested[:2], slot.scored) for slot in slots), strict=True
+                )
+            )
+            self.scores[:] = self._sum(whole, requested, scored, np.minimum)
+
+    def _fits(self, slot: Slot) -> bool:
+        return accepts(slot, self._shape) and slot.has_room_for(self._amounts)
+
+    def _score(self, slot: Slot) -> int:
+        return int(self._sum(slot.allocatable, slot.requested, slot.scored, min))
+
+    def _sum(self, whole: Pair, requested: Pair, scored: Pair, lesser: Lesser) -> Amount:
+        """Both scores of resources, weighted, with the pod counted in."""
+        profile, amounts = self._profile, self._amounts
+        with_pod = scored[0] + self._asked[0], scored[1] + self._asked[1]
+        free = profile.least_allocated_weight * least_allocated(profile, with_pod, whole, lesser)
+        if profile.spreading is Spreading.SELECTOR:
+            return free + profile.balanced_weight * balanced_1_6(profile, with_pod, whole)
+        if not any(amounts[:2]):
+            return free  # best-effort pods are not balanced
+        exact = requested[0] + amounts[0], requested[1] + amounts[1]
+        return free + profile.balanced_weight * balanced(profile, exact, whole, lesser)
+
+
+def accepts(slot: Slot, shape: Shape) -> bool:
+    """Whether the node takes new pods of this shape at all, room apart."""
+    return slot.node.is_open() and slot.node.accepts(shape)
+
+
+def least_allocated(profile: SchedulerProfile, requested: Pair, whole: Pair, lesser: Lesser) -> Amount:
+    """Points for what stays free.  Sources: noderesources/least_allocated.go; 1.6: priorities/least_requested.go."""
+    best = profile.best_score
+    parts = [
+        (there - lesser(asked, there)) * best // or_one(there) for asked, there in zip(requested, whole, strict=False)
+    ]
+    return (parts[0] + parts[1]) // 2
+
+
+def balanced(profile: SchedulerProfile, requested: Pair, whole: Pair, lesser: Lesser) -> Amount:
+    """Points for cpu and memory being used alike.  Source: noderesources/balanced_allocation.go."""
+    cpu, memory = (lesser(asked / or_one(there), 1) for asked, there in zip(requested, whole, strict=False))
+    return (1 - abs(cpu - memory) / 2) * profile.best_score // 1
+
+
+def balanced_1_6(profile: SchedulerProfile, requested: Pair, whole: Pair) -> Amount:
+    """The same in 1.6: nothing for a full node, and the whole difference counts, not its half.
+
+    Source: priorities/balanced_resource_allocation.go.
+    """
+    cpu, memory = (asked / or_one(there) for asked, there in zip(requested, whole, strict=False))
+    is_full = (cpu >= 1) | (memory >= 1)
+    return (profile.best_score - abs(cpu - memory) * profile.best_score) // 1 * (1 - is_full)
+
+
+def or_one(whole: Amount) -> Amount:
+    """What may be divided by: a node without the resource scores as a full one."""
+    return whole + (whole == 0)
+
+
+def spread_score(profile: SchedulerProfile, counts: Scores) -> Scores:
+    """Points of each candidate for holding few pods of the owner; there is one at least.
+
+    Sources: podtopologyspread/scoring.go; in 1.6 priorities/selector_spreading.go.
+    """
+    if profile.spreading is Spreading.SELECTOR:
+        most = int(counts.max())
+        points = profile.best_score * ((most - counts) / most) if most else np.full(len(counts), profile.best_score)
+        return np.asarray(points, dtype=np.int64)
+    raw: Scores = np.floor(counts * log(len(counts) + 2) + (MAX_SKEW - 1) + 0.5).astype(np.int64)
+    highest, lowest = int(raw.max()), int(raw.min())
+    return np.floor_divide(profile.best_score * (highest + lowest - raw), highest)

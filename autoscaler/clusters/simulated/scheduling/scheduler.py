@@ -1,0 +1,95 @@
+"""kube-scheduler in virtual time: one pod after the other, placed, or refused with somebody preempted for it.
+
+`waiting` is its queue, `choosing` its choice, `preemption` its victims; this shell joins them to the world.  Pods that
+are bound at their creation (EDL's, whose room was proved) never come here: the 0.02 s in which the real scheduler could
+still give that room to somebody else is not emulated, nor are volumes, ports, pod affinity, extenders and DRA.
+"""
+
+from __future__ import annotations
+
+from autoscaler.clusters.simulated.scheduling.node_choice import Chooser
+from autoscaler.clusters.simulated.scheduling.preemption import Preemption, may_preempt
+from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile
+from autoscaler.clusters.simulated.scheduling.scheduling_queue import WaitingPods
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
+from autoscaler.clusters.simulated.world.world import Change, World
+from autoscaler.domain import NodeName
+
+
+class Scheduler:
+    """Binds the pods that have no node."""
+
+    def __init__(self, world: World, profile: SchedulerProfile) -> None:
+        self._world = world
+        self._profile = profile
+        self._waiting = WaitingPods(profile)
+        self._chooser = Chooser(world.table, profile, world.chance)
+        self._preemption = Preemption(world.table, world.chance)
+        self._is_deciding = False
+        self._flush_at_s: float | None = None
+        world.listen(self.note)
+
+    def note(self, pod: SimPod, change: Change) -> None:
+        """Take in what happened to a pod."""
+        if change is Change.CREATED:
+            self._waiting.add(pod, self._world.now_s)
+            self._go_on()
+        elif change is Change.BOUND:
+            self._waiting.remove(pod)
+        elif change is Change.GONE:
+            self._waiting.remove(pod)
+            if pod.node is not None:
+                self.note_room()
+
+    def note_room(self) -> None:
+        """Something may fit now: a pod has gone, a node has come."""
+        self._waiting.move(self._world.now_s)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Plan the next decision and the next end of a back-off."""
+        if self._waiting.has_next and not self._is_deciding:
+            self._is_deciding = True
+            self._world.timeline.after(self._world.physics.scheduling_s, self._decide)
+        flush_at_s = self._waiting.flush_at_s()
+        if flush_at_s is not None and (self._flush_at_s is None or flush_at_s < self._flush_at_s):
+            self._flush_at_s = flush_at_s
+            self._world.timeline.at(flush_at_s, self._flush)
+
+    def _flush(self) -> None:
+        self._flush_at_s = None
+        self._waiting.flush(self._world.now_s)
+        self._go_on()
+
+    def _decide(self) -> None:
+        self._is_deciding = False
+        if self._waiting.has_next:
+            pod = self._waiting.pop()
+            node = self._chooser.node_for(pod) if self._world.is_possible(pod.shape) else None
+            if node is None:
+                self._refuse(pod)
+            else:
+                self._world.bind(pod, node)
+        self._go_on()
+
+    def _refuse(self, pod: SimPod) -> None:
+        """Let the pod wait, nominated where somebody leaves for it."""
+        self._waiting.refuse(pod, self._world.now_s)
+        nominated = pod.nominated_node
+        if self._profile.has_priorities and self._world.is_possible(pod.shape) and may_preempt(self._world.table, pod):
+            nominated = self._preempt_for(pod)
+        self._world.judge_unschedulable(pod, nominated)
+
+    def _preempt_for(self, pod: SimPod) -> NodeName | None:
+        """Tell the victims to leave; those of less rank that were nominated there look for another node."""
+        candidate = self._preemption.candidate_for(pod)
+        if candidate is None:
+            return None
+        for victim in candidate.victims:
+            self._world.tell_to_leave(
+                victim, grace_s=victim.grace_s, why=f"preempted for {pod.name}", is_preempted=True
+            )
+        for other in list(self._world.table.slot(candidate.node).nominated.values()):
+            if other.priority < pod.priority:
+                self._world.judge_unschedulable(other, None)
+        return candidate.node

@@ -1,0 +1,133 @@
+"""Pods that wait for the scheduler: those to be tried now, those in their back-off, those that wait for a change.
+
+A pod that was found unschedulable backs off 1 s, doubling, and is tried again when its back-off is over and something
+has changed that could help it.  Since 1.33 the scheduler does not idle while pods back off: with nothing else to try it
+takes the first of them.  In 1.6 a pod is tried as soon as its back-off is over, change or not.  Sources: backend/queue
+of pkg/scheduler, KEP 5142.  Not emulated: queueing hints (every change that frees room moves every pod).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from math import ceil
+
+from autoscaler.clusters.simulated.scheduling.scheduler_profile import SchedulerProfile
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
+from autoscaler.domain import PodName
+
+
+class Ordered:
+    """Pods by a key, first come first of equal keys.  Taking one out costs nothing until its turn would have come."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, float, int, SimPod]] = []
+        self._entries: dict[PodName, int] = {}  # the entry that counts: a pod may have left, or come again
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[SimPod]:
+        """In the order of their coming."""
+        pods = {number: pod for _, _, number, pod in self._heap}
+        return iter([pods[number] for number in sorted(self._entries.values())])
+
+    def put(self, pod: SimPod, key: float, then: float = 0.0) -> None:
+        """Add the pod, or move it."""
+        self._count += 1
+        self._entries[pod.name] = self._count
+        heapq.heappush(self._heap, (key, then, self._count, pod))
+
+    def remove(self, pod: SimPod) -> None:
+        """Take the pod out if it is there."""
+        self._entries.pop(pod.name, None)
+
+    def first_key(self) -> float | None:
+        """The smallest key; None: nobody is here."""
+        while self._heap and self._entries.get(self._heap[0][3].name) != self._heap[0][2]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self) -> SimPod:
+        """Take out the first."""
+        self.first_key()
+        *_, pod = heapq.heappop(self._heap)
+        del self._entries[pod.name]
+        return pod
+
+
+class WaitingPods:
+    """The scheduler's queue.  Times are given to it.  A pod is in one of its three parts, or not here."""
+
+    def __init__(self, profile: SchedulerProfile) -> None:
+        self._profile = profile
+        self._active = Ordered()  # by priority from the top, then by time
+        self._backing_off = Ordered()  # by the end of the back-off
+        self._unschedulable = Ordered()  # by the instant at which they are tried in any case
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a pod can be tried now."""
+        return bool(self._active) or (self._profile.pops_backoff and bool(self._backing_off))
+
+    def add(self, pod: SimPod, now_s: float) -> None:
+        """A new pod: it can be tried at once."""
+        pod.queued_at_s = now_s
+        self._activate(pod)
+
+    def remove(self, pod: SimPod) -> None:
+        """The pod waits no longer, wherever it waited."""
+        for part in (self._active, self._backing_off, self._unschedulable):
+            part.remove(pod)
+
+    def pop(self) -> SimPod:
+        """The pod whose turn it is: the highest priority, then the longest wait."""
+        return self._active.pop() if self._active else self._backing_off.pop()
+
+    def refuse(self, pod: SimPod, now_s: float) -> None:
+        """The pod was tried and fits nowhere."""
+        pod.attempts += 1
+        pod.queued_at_s = now_s
+        if self._profile.waits_for_events:
+            self._unschedulable.put(pod, now_s + self._profile.unschedulable_limit_s)
+        else:
+            self._backing_off.put(pod, self.backoff_ends_at_s(pod))
+
+    def move(self, now_s: float) -> None:
+        """Something has changed that could help: pods that wait for it go on to their back-off, or are tried."""
+        for pod in self._unschedulable:
+            self._go_on(pod, now_s)
+
+    def flush(self, now_s: float) -> None:
+        """Let those be tried whose back-off is over, or that have waited for a change too long."""
+        while (until_s := self._backing_off.first_key()) is not None and until_s <= now_s:
+            self._activate(self._backing_off.pop())
+        while (until_s := self._unschedulable.first_key()) is not None and until_s <= now_s:
+            self._go_on(self._unschedulable.pop(), now_s)
+
+    def flush_at_s(self) -> float | None:
+        """The next instant at which `flush` does something; None: no pod waits for time."""
+        keys = (self._backing_off.first_key(), self._unschedulable.first_key())
+        instants = [at_s for at_s in keys if at_s is not None]
+        if not instants:
+            return None
+        period_s = self._profile.flush_s
+        return ceil(min(instants) / period_s) * period_s if period_s else min(instants)
+
+    def backoff_ends_at_s(self, pod: SimPod) -> float:
+        """When a pod that was tried may be tried again."""
+        doubled_s = self._profile.backoff_first_s * 2.0 ** min(pod.attempts - 1, 30)
+        return pod.queued_at_s + min(doubled_s, self._profile.backoff_limit_s)
+
+    def _go_on(self, pod: SimPod, now_s: float) -> None:
+        self._unschedulable.remove(pod)
+        until_s = self.backoff_ends_at_s(pod)
+        if until_s <= now_s:
+            self._activate(pod)
+        else:
+            self._backing_off.put(pod, until_s)
+
+    def _activate(self, pod: SimPod) -> None:
+        priority = pod.priority if self._profile.has_priorities else 0
+        self._active.put(pod, -priority, pod.queued_at_s)

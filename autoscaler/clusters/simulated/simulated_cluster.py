@@ -1,0 +1,242 @@
+"""A cluster in virtual time, behind the port `Cluster`: the same loop and planner run on it as on a real one.
+
+Time passes only while somebody waits: the loop through `changed`, anybody else through `run_until`.  What happens is
+decided by `physics` and a seed; two runs with the same calls are equal to the last event.  Beside the port stands what
+users, other controllers and accidents do to a cluster; what came of it is in `record`, as plain data.
+
+Emulated: kube-scheduler (`scheduler` and what it names), controllers and HPAs (`workloads`), grace and drain (`world`),
+death of nodes (`nodes`), training (`jobs`).  Not emulated: volumes, zones, pod affinity, PodDisruptionBudgets, quotas,
+image pulls of their own, usage beyond requests, the time of EDL's own reads, plans and writes, and the 0.02 s between a
+write of EDL's and its binding.  (With 0.03 s for each write utilisation in the cases of 2017 falls by 0.15 points at
+most.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Final, Protocol
+
+import numpy as np
+
+from autoscaler.cluster_port import Outcome
+from autoscaler.clusters.simulated.action_writes import Writes
+from autoscaler.clusters.simulated.cluster_changes import Doings
+from autoscaler.clusters.simulated.scheduling.scheduler_profile import KUBE_SCHEDULER, SchedulerProfile
+from autoscaler.clusters.simulated.simulated_view import Views
+from autoscaler.clusters.simulated.world.node_table import NodeTable
+from autoscaler.clusters.simulated.world.physics import Physics
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
+from autoscaler.clusters.simulated.world.world import World
+from autoscaler.clusters.simulated.world_invariants import Invariants
+from autoscaler.domain import (
+    Action,
+    Capabilities,
+    ClusterView,
+    Job,
+    JobName,
+    Node,
+    NodeName,
+    PodName,
+    Reclaim,
+    Resources,
+    Role,
+    Shape,
+    Tier,
+)
+from autoscaler.errors import InvalidSpecError
+
+PASS_S: Final = 0.001  # no pass of a loop is faster; it keeps virtual time from standing still
+CHANCES_AT_ONCE: Final = 256  # a draw from NumPy costs as much as a hundred from a list
+
+
+class SimulationOverError(Exception):
+    """The instant is reached at which `run_loop` was told to end; it ends the loop, and nobody else sees it."""
+
+
+class SimulatedCluster(Doings):
+    """Nodes given once, everything else as it comes.
+
+    `daemons` stand on their nodes from the beginning and stay.  `reclaim` must be the policy's: it decides which
+    priority surplus gets.  `surplus_grace_s` is the grace that the scheduler gives surplus when it preempts.  Servers
+    may change in number where `servers_elastic`, and go elsewhere where `moves_servers`.  With `checks` every event
+    ends in the invariants; without, only the port refuses.
+
+    Raises:
+        InvalidSpecError: a node stands twice or has impossible amounts; a daemon's node is unknown or too small.
+        InvariantViolationError: while time passes, a bug here.
+    """
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        *,
+        physics: Physics | None = None,
+        scheduler: SchedulerProfile = KUBE_SCHEDULER,
+        seed: int = 0,
+        reclaim: Reclaim = Reclaim.PLANNER,
+        surplus_grace_s: float = 10.0,
+        servers_elastic: bool = False,
+        moves_servers: bool = False,
+        daemons: Mapping[NodeName, Shape] | None = None,
+        checks: bool = True,
+    ) -> None:
+        world = World(NodeTable(nodes), physics or Physics(), chances(seed))
+        world.moves_servers = servers_elastic or moves_servers
+        super().__init__(world, scheduler)
+        self._writes = Writes(self._world, self._jobs, reclaim, surplus_grace_s)
+        can = Capabilities(servers_elastic=world.moves_servers, moves_servers=moves_servers)
+        self._views = Views(self._world, self._jobs, self._workloads, can)
+        self._invariants = Invariants(self._world) if checks else None
+        self._seen_revision = 0
+        self._ends_at_s: float | None = None
+        self.record = self._world.record
+        for name, shape in (daemons or {}).items():
+            self._stand(name, shape)
+
+    # ---- the port -----------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds of virtual time since the cluster was made."""
+        return self._world.now_s
+
+    async def observe(self) -> ClusterView:
+        return self.view()
+
+    async def apply(self, action: Action) -> Outcome:
+        return self._writes.carry_out(action)
+
+    async def changed(self, timeout_s: float) -> bool:
+        """Let time pass until something has changed, `timeout_s` at most, or `PASS_S` if that is longer."""
+        until_s = self.now() + max(timeout_s, PASS_S)
+        if self._ends_at_s is not None:
+            until_s = min(until_s, self._ends_at_s)
+        world = self._world
+        while world.revision == self._seen_revision and self._happen(until_s):
+            pass
+        is_changed = world.revision != self._seen_revision
+        self._seen_revision = world.revision
+        if not is_changed:
+            world.timeline.pass_to(until_s)
+            if self._ends_at_s is not None and world.now_s >= self._ends_at_s:
+                self.settle()
+                raise SimulationOverError
+        return is_changed
+
+    # ---- time ---------------------------------------------------------------------------------------------------
+
+    def run_until(self, at_s: float) -> None:
+        """Let everything happen up to and at this instant; the clock stands there afterwards."""
+        while self._happen(at_s):
+            pass
+        self._world.timeline.pass_to(at_s)
+        self.settle()
+
+    def settle(self) -> None:
+        """Count every job's samples up to now and note them."""
+        self._jobs.record_all()
+
+    def at(self, at_s: float, call: Callable[[], object]) -> None:
+        """Call it at that instant; at once in turn, if that is past."""
+        self._world.timeline.at(at_s, call)
+
+    def every(self, period_s: float, call: Callable[[], object], *, first_s: float = 0.0) -> None:
+        """Call it at `first_s` and every period from then on."""
+        if not period_s > 0:
+            raise InvalidSpecError("period_s", f"is {period_s}", "above 0")
+        self.at(first_s, partial(self._again, period_s, call))
+
+    def end_at(self, at_s: float | None) -> None:
+        """Let `changed` raise SimulationOverError when this instant is reached; None: never."""
+        self._ends_at_s = at_s
+
+    # ---- reading ------------------------------------------------------------------------------------------------
+
+    @property
+    def pods(self) -> Mapping[PodName, SimPod]:
+        """Every pod that is not gone.  To be read, never written."""
+        return self._world.pods
+
+    @property
+    def jobs(self) -> Mapping[JobName, Job]:
+        """Every job that is not forgotten."""
+        return {name: life.job for name, life in self._jobs.lives.items()}
+
+    def view(self) -> ClusterView:
+        """What the planner would see now."""
+        return self._views.latest()
+
+    def free_on(self, name: NodeName) -> Resources:
+        """What is allocatable on the node and not requested by pods that stand there."""
+        table = self._world.table
+        slot = table.slot(name)
+        return table.resources_of([w - r for w, r in zip(slot.allocatable, slot.requested, strict=True)])
+
+    def check(self) -> None:
+        """Raise InvariantViolationError unless everything holds, on every node."""
+        Invariants(self._world).check_everything()
+
+    # ---- inside -------------------------------------------------------------------------------------------------
+
+    def _happen(self, until_s: float) -> bool:
+        """Let the next thing happen if it comes by then."""
+        next_at_s = self._world.timeline.next_at_s()
+        if next_at_s is None or next_at_s > until_s:
+            return False
+        self._world.timeline.happen()
+        if self._invariants is not None:
+            self._invariants.check()
+        return True
+
+    def _again(self, period_s: float, call: Callable[[], object]) -> None:
+        self._world.timeline.after(period_s, partial(self._again, period_s, call))
+        call()
+
+    def _stand(self, name: NodeName, shape: Shape) -> None:
+        table = self._world.table
+        amounts = table.amounts_of(shape.requests)
+        if name not in table.index or amounts is None or not table.slot(name).has_room_for(amounts):
+            raise InvalidSpecError(f"daemons.{name}", f"has no room for {shape.requests}", "a node that holds it")
+        pod = SimPod(
+            name=PodName(f"daemon-{name}"),
+            role=Role.OTHER,
+            tier=Tier.FOREIGN,
+            shape=shape,
+            owner="",
+            priority=DAEMON_PRIORITY,
+        )
+        self._world.stand(pod, name)
+
+
+DAEMON_PRIORITY: Final = 2_000_001_000  # of system-node-critical: nobody preempts them
+
+
+def chances(seed: int) -> Callable[[], float]:
+    """An endless row of numbers in [0, 1), the same for the same seed."""
+    source = np.random.default_rng(seed)
+    row: list[float] = []
+
+    def chance() -> float:
+        if not row:
+            row.extend(reversed(source.random(CHANCES_AT_ONCE).tolist()))
+        return row.pop()
+
+    return chance
+
+
+class Runnable(Protocol):
+    """`autoscaler.loop.Loop`: named by what is used of it, so that nothing here waits for a real clock."""
+
+    async def run(self) -> None:
+        """Run until something is raised."""
+
+
+async def run_loop(loop: Runnable, cluster: SimulatedCluster, until_s: float) -> None:
+    """Run the loop, which was made for this cluster, until virtual time has come to `until_s`."""
+    cluster.end_at(until_s)
+    try:
+        with suppress(SimulationOverError):
+            await loop.run()
+    finally:
+        cluster.end_at(None)

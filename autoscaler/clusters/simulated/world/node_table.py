@@ -1,0 +1,151 @@
+"""What each node has and what stands on it, in whole numbers, with a log of the nodes that were touched.
+
+The table knows no scheduler: `scoring` and `preemption` keep what they derived from it and bring it up to date by the
+log.  Plain lists, since one placement touches one node: NumPy pays for whole columns, and those are in `scoring`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from autoscaler.clusters.simulated.world.sim_pods import SimPod
+from autoscaler.domain import Node, NodeName, PodName, Resources
+from autoscaler.errors import InvalidSpecError
+
+MOST: Final = 1 << 56  # of any amount: a hundred times as much is still an int64
+UNASKED_CPU_MILLI: Final = 100  # what the scheduler's scores count for a pod that requests no cpu
+UNASKED_MEMORY_BYTES: Final = 200 * 1024 * 1024  # and no memory (pkg/scheduler/util/pod_resources.go)
+BUILT_IN: Final = ("cpu", "memory", "gpu")
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One node: what it is, what it holds.  `requested` and `nominated` follow the table's resources."""
+
+    node: Node
+    allocatable: tuple[int, ...]
+    requested: list[int]
+    scored: list[int]  # cpu and memory, unasked ones counted
+    pods: dict[PodName, SimPod] = field(default_factory=dict)
+    nominated: dict[PodName, SimPod] = field(default_factory=dict)
+    is_alive: bool = True  # the machine itself; `node.is_ready` is what the cluster knows
+
+    def has_room_for(self, amounts: Sequence[int], *, besides: Sequence[int] | None = None) -> bool:
+        """Whether the amounts fit beside what stands here, and beside `besides`."""
+        for index, amount in enumerate(amounts):
+            taken = self.requested[index] + (0 if besides is None else besides[index])
+            if amount > 0 and amount > self.allocatable[index] - taken:
+                return False
+        return True
+
+    def nominated_amounts(self, priority: int, *, but: PodName) -> list[int] | None:
+        """What pods of at least this priority are about to take here; None: nothing."""
+        coming = [pod for pod in self.nominated.values() if pod.priority >= priority and pod.name != but]
+        return [sum(column) for column in zip(*(pod.amounts for pod in coming), strict=True)] if coming else None
+
+
+class NodeTable:
+    """All nodes, in the order in which they were given; that is the scheduler's order too.
+
+    Raises:
+        InvalidSpecError: a name stands twice, or an amount is negative or beyond `MOST`.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        given = tuple(nodes)
+        extended = sorted({name for node in given for name, _ in node.allocatable.extended})
+        self.resources: tuple[str, ...] = (*BUILT_IN, *extended)
+        self.index: dict[NodeName, int] = {}
+        self.slots: list[Slot] = []
+        self.touched: list[int] = []
+        self.spoken_for: dict[NodeName, None] = {}  # nodes where a pod is nominated
+        self.groups: defaultdict[str, npt.NDArray[np.int64]] = defaultdict(lambda: np.zeros(len(given), dtype=np.int64))
+        for node in given:
+            if node.name in self.index:
+                raise InvalidSpecError("nodes", f"{node.name} stands twice", "one entry per node")
+            self.index[node.name] = len(self.slots)
+            amounts = self.amounts_of(node.allocatable)
+            if amounts is None or not all(0 <= amount <= MOST for amount in amounts):
+                raise InvalidSpecError(f"nodes.{node.name}", f"allocatable is {node.allocatable}", "0 to 2^56 of each")
+            self.slots.append(Slot(node=node, allocatable=amounts, requested=[0] * len(amounts), scored=[0, 0]))
+
+    def amounts_of(self, requests: Resources) -> tuple[int, ...] | None:
+        """The amounts in the table's order; None: it asks for something that no node has."""
+        if not all(name in self.resources for name, amount in requests.extended if amount > 0):
+            return None
+        return tuple(requests.amount(name) for name in self.resources)
+
+    def resources_of(self, amounts: Sequence[int]) -> Resources:
+        """The same as a value of the domain."""
+        cpu_milli, memory_bytes, gpu_count, *others = amounts
+        extended = tuple(zip(self.resources[len(BUILT_IN) :], others, strict=True))
+        return Resources(cpu_milli=cpu_milli, memory_bytes=memory_bytes, gpu_count=gpu_count, extended=extended)
+
+    def slot(self, name: NodeName) -> Slot:
+        """The node of this name.  Raises KeyError."""
+        return self.slots[self.index[name]]
+
+    def touch(self, name: NodeName) -> None:
+        """Say that something about the node has changed."""
+        self.touched.append(self.index[name])
+
+    def replace(self, node: Node) -> None:
+        """Put in what the cluster knows of the node now."""
+        self.slot(node.name).node = node
+        self.touch(node.name)
+
+    def put(self, pod: SimPod) -> None:
+        """The pod stands on its node from now on.  Room is not asked for."""
+        assert pod.node is not None
+        self.slot(pod.node).pods[pod.name] = pod
+        self._add(pod, times=1)
+        self._count_in_group(pod, times=1)
+
+    def take(self, pod: SimPod) -> None:
+        """The pod stands there no longer."""
+        assert pod.node is not None
+        del self.slot(pod.node).pods[pod.name]
+        self._add(pod, times=-1)
+
+    def leave_group(self, pod: SimPod) -> None:
+        """A pod that was told to leave keeps no other pod of its owner away."""
+        self._count_in_group(pod, times=-1)
+
+    def nominate(self, pod: SimPod, name: NodeName | None) -> None:
+        """Room on this node is spoken for by the pod; None: nowhere."""
+        if pod.nominated_node is not None:
+            left = self.slot(pod.nominated_node)
+            left.nominated.pop(pod.name, None)
+            if not left.nominated:
+                self.spoken_for.pop(pod.nominated_node, None)
+            self.touch(pod.nominated_node)
+        pod.nominated_node = name
+        if name is not None:
+            self.slot(name).nominated[pod.name] = pod
+            self.spoken_for[name] = None
+            self.touch(name)
+
+    def _add(self, pod: SimPod, *, times: int) -> None:
+        assert pod.node is not None
+        slot = self.slot(pod.node)
+        for index, amount in enumerate(pod.amounts):
+            slot.requested[index] += times * amount
+        cpu_milli, memory_bytes = scored_amounts(pod.amounts)
+        slot.scored[0] += times * cpu_milli
+        slot.scored[1] += times * memory_bytes
+        self.touch(pod.node)
+
+    def _count_in_group(self, pod: SimPod, *, times: int) -> None:
+        if pod.spread_group is not None and pod.node is not None:
+            self.groups[pod.spread_group][self.index[pod.node]] += times
+
+
+def scored_amounts(amounts: Sequence[int]) -> tuple[int, int]:
+    """The cpu and memory that scores count for a pod."""
+    return amounts[0] or UNASKED_CPU_MILLI, amounts[1] or UNASKED_MEMORY_BYTES

@@ -1,0 +1,76 @@
+"""What must hold after every event of the simulated cluster, whatever was asked of it.
+
+Room: nobody stands where it does not fit.  Books: the sums of each node are those of its pods.  Places: a pod stands on
+one node that exists, or on none.  Up to `EVERYWHERE_NODES` nodes room and counts are checked everywhere, above on the
+nodes that were touched; sums are added up anew on the touched ones, and on all by `check_everything`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import gt, le
+from typing import Final
+
+from autoscaler.clusters.simulated.world.node_table import Slot
+from autoscaler.clusters.simulated.world.world import World
+from autoscaler.errors import InvariantViolationError
+
+EVERYWHERE_NODES: Final = 500
+
+
+class Invariants:
+    """Checks a world; remembers which touches it has seen."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._seen = 0
+
+    def check(self) -> None:
+        """Raise InvariantViolationError, with the instant and the node, unless all holds."""
+        table = self._world.table
+        if self._seen == len(table.touched):
+            return  # nothing came, went or changed its node since the last check
+        touched = [table.slots[index] for index in set(table.touched[self._seen :])]
+        self._seen = len(table.touched)
+        self._check_books(touched)
+        if len(table.slots) <= EVERYWHERE_NODES:
+            self._check_room(table.slots)
+            self._check_counts()
+        else:
+            self._check_room(touched)
+
+    def check_everything(self) -> None:
+        """The same on every node, from nothing."""
+        self._check_room(self._world.table.slots)
+        self._check_books(self._world.table.slots)
+        self._check_counts()
+
+    def _check_room(self, slots: Sequence[Slot]) -> None:
+        requested = [amount for slot in slots for amount in slot.requested]
+        allocatable = [amount for slot in slots for amount in slot.allocatable]
+        if all(map(le, requested, allocatable)) and min(requested, default=0) >= 0:
+            return  # asked after every event: one look at all numbers first, and who it is only if there is one
+        for slot in slots:
+            if any(map(gt, slot.requested, slot.allocatable)) or min(slot.requested) < 0:
+                self._fail(slot, f"{slot.requested} is requested of {slot.allocatable}")
+
+    def _check_books(self, slots: Iterable[Slot]) -> None:
+        for slot in slots:
+            sums = [0] * len(slot.allocatable)
+            for name, pod in slot.pods.items():
+                if self._world.pods.get(name) is not pod or pod.node != slot.node.name or pod.gone_at_s is not None:
+                    self._fail(slot, f"{name} stands here, and is {pod.phase} on {pod.node}")
+                for index, amount in enumerate(pod.amounts):
+                    sums[index] += amount
+            if sums != slot.requested:
+                self._fail(slot, f"{slot.requested} is booked, its pods request {sums}")
+
+    def _check_counts(self) -> None:
+        world = self._world
+        bound = sum(len(slot.pods) for slot in world.table.slots)
+        if bound + world.unbound_count != len(world.pods):
+            story = f"{bound} pods stand on nodes, {world.unbound_count} on none, {len(world.pods)} are there"
+            raise InvariantViolationError(f"at {world.now_s:.3f} s: {story}")
+
+    def _fail(self, slot: Slot, story: str) -> None:
+        raise InvariantViolationError(f"at {self._world.now_s:.3f} s, node {slot.node.name}: {story}")
