@@ -123,6 +123,11 @@ perturb: $(STAMP) ## the autoscaler under every fault of the plan, in virtual ti
 bench: $(STAMP) etcd ## measure; writes docs/benchmarks.json and docs/benchmarks.md
 	@$(BIN)/python -m bench $(ARGS)
 
+# What a release hands out; ARGS=--check also installs the wheel into empty environments and runs a job with it.
+.PHONY: dist
+dist: $(STAMP) etcd ## build wheel, source and chart into dist/ (ARGS=--check installs and tries them)
+	@$(BIN)/python -m tools.dist $(ARGS)
+
 .PHONY: format
 format: $(STAMP) ## let ruff format and mend
 	@$(BIN)/ruff format .
@@ -140,4 +145,4 @@ requirements: ## resolve pyproject.toml into requirements/lock.txt
 
 .PHONY: clean
 clean: ## remove .venv and what was built; run folders stay
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

@@ -14,6 +14,12 @@ RUN go mod download && \
 
 FROM debian:bookworm-slim@${DEBIAN_DIGEST}
 COPY --from=build /out/etcd /out/etcdctl /usr/local/bin/
+ARG REVISION=""
+LABEL org.opencontainers.image.title="edl/etcd" \
+    org.opencontainers.image.description="etcd and etcdctl for the EDL chart" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
 USER 65532:65532
 WORKDIR /tmp
 CMD ["etcd"]

@@ -16,6 +16,12 @@ RUN /opt/edl/bin/pip install --no-cache-dir --no-deps --no-build-isolation /sour
 FROM python:3.12-slim-bookworm@${PYTHON_DIGEST}
 COPY --from=build /opt/edl /opt/edl
 ENV PATH=/opt/edl/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ARG REVISION=""
+LABEL org.opencontainers.image.title="edl/master" \
+    org.opencontainers.image.description="Masters of EDL jobs" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
 USER 65532:65532
 WORKDIR /tmp
 CMD ["python", "-m", "master"]

@@ -22,6 +22,12 @@ FROM python:3.12-slim-bookworm@${PYTHON_DIGEST}
 COPY --from=build /opt/edl /opt/edl
 COPY examples /work/examples
 ENV PATH=/opt/edl/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ARG REVISION=""
+LABEL org.opencontainers.image.title="edl/trainer" \
+    org.opencontainers.image.description="What training scripts start from: SDK, parameter server, examples" \
+    org.opencontainers.image.version="0.1.0" \
+    org.opencontainers.image.revision="${REVISION}" \
+    org.opencontainers.image.licenses="Apache-2.0"
 USER 65532:65532
 WORKDIR /work
 CMD ["python"]

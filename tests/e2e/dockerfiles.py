@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.e2e.errors import ImageBuildError
 
-SETTINGS: Final = ("CMD", "ENTRYPOINT", "ENV", "USER", "WORKDIR")
+SETTINGS: Final = ("CMD", "ENTRYPOINT", "ENV", "LABEL", "USER", "WORKDIR")
 KNOWN: Final = ("ARG", "COPY", "RUN", *SETTINGS)
 
 
@@ -27,7 +27,7 @@ class Instruction:
         return tuple(json.loads(self.text))
 
     def variables(self) -> dict[str, str]:
-        """Of ENV."""
+        """Of ENV, and of LABEL."""
         return dict(part.split("=", 1) for part in shlex.split(self.text))
 
     def copied(self) -> tuple[str, tuple[str, ...], str]:
