@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+from autoscaler.bounded_gather import each
 from autoscaler.cluster_port import Cluster, Outcome, Verdict
 from autoscaler.domain import Action, ClusterView, Decision, DeletePod, History, JobName, Plan, Policy, Reason
-from autoscaler.error_log import ErrorLog
 from autoscaler.errors import TemporaryError
-from autoscaler.job_errors import JobErrors
-from autoscaler.job_errors import Step as JobStep
+from autoscaler.fault_isolation import JobErrors
+from autoscaler.fault_isolation import Step as JobStep
+from autoscaler.fault_log import ErrorLog
 from autoscaler.planner import Memo, plan, record_applied, still_valid
-from autoscaler.side_by_side import each
 
 DEBOUNCE_S: Final = 0.1  # a burst of events becomes one plan; a tenth of what a web pod needs to start
 SILENCE_S: Final = 0.03  # so long without an event, and the burst is over

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from autoscaler.clusters.local.ports import Ports
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.master_connections import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from bench.nodes import HERE, Node
 

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from autoscaler.clusters.local.recorder import RunEvent
-from autoscaler.jobs.life import Ending
+from autoscaler.jobs.lifecycle import Ending
 from master.api.identities import Role as MemberRole
 from master.api.status import JobPhase, JobStatus
 from tests.chaos.asking import brief

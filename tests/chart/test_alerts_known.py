@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 import yaml
 
-from autoscaler.operator.conditions import Kind
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.status.conditions import Kind
 from master.metrics import Counts, MasterCollector
 from tests.documentation.reasons import REASONS
 

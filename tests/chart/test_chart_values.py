@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from autoscaler.domain.policy import Policy
-from autoscaler.operator.policy_file import parse_policy, public_name
+from autoscaler.operator.process.policy_file import parse_policy, public_name
 from tests.chart.rendering import CHART, VALUE_SETS, RefusedValuesError, render, render_set
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))

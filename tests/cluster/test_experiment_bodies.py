@@ -5,7 +5,7 @@ import pytest
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, InvalidError, UnavailableError
 from autoscaler.clusters.kubernetes.parsing.training_jobs import planned_job, read_job
 from autoscaler.domain import PodPhase, Resources, Role
-from autoscaler.operator.policy_file import parse_policy
+from autoscaler.operator.process.policy_file import parse_policy
 from experiments.arms.edl2017 import see_jobs
 from experiments.arms.ours import make_policy
 from experiments.arms.stage import Stage, make_physics

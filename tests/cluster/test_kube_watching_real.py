@@ -15,7 +15,7 @@ from autoscaler.clusters.kubernetes.api.http_client import connect
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.cache.object_cache import Store, key_of
 from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from tests.cluster.experiment.insisting import insist
 from tests.cluster.waiting import BUDGET_S
 

@@ -7,17 +7,17 @@ import textwrap
 from typing import Final
 
 from autoscaler.domain import Bottleneck
-from autoscaler.jobs.health import Why
-from autoscaler.operator import account, status, verdicts
-from autoscaler.operator.conditions import Kind
-from autoscaler.operator.leading import Leading
+from autoscaler.jobs.training_health import Why
+from autoscaler.operator.leader_term import Leading
+from autoscaler.operator.status import condition_rules, job_report, job_status
+from autoscaler.operator.status.conditions import Kind
 
 _WORD: Final = re.compile(r"[A-Z][a-z]+[A-Za-z]*")
 _SOURCES: Final = (
-    verdicts,
-    account.reason_of,
-    status.wrong_status,
-    status.failing_status,
+    condition_rules,
+    job_report.reason_of,
+    job_status.wrong_status,
+    job_status.failing_status,
     Leading._problems_of,
     Leading._problems,
 )

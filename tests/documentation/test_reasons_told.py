@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from autoscaler.operator.conditions import Kind
+from autoscaler.operator.status.conditions import Kind
 from tests.documentation.reasons import REASONS
 from tests.documentation.shown import ROOT
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from autoscaler.jobs.life import Ending
+from autoscaler.jobs.lifecycle import Ending
 from tests.chaos.ledger import read_diaries, verdict
 from tests.chaos.stage import JobShape
 

@@ -12,7 +12,7 @@ from autoscaler.clusters.local.folder import make_run_folder
 from autoscaler.clusters.local.launching import Launching
 from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
 from autoscaler.domain import Node, Resources
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.manifests.api_types import (
     CheckpointSpec,

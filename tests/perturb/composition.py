@@ -14,8 +14,8 @@ from autoscaler.clusters.kubernetes.cluster_view import FactsOf
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Policy
-from autoscaler.error_log import ErrorLog
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
+from autoscaler.fault_log import ErrorLog
 from autoscaler.loop import Loop, Step
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 from autoscaler.clusters.kubernetes.api.errors import NotFoundError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
-from autoscaler.operator.leadership import LeaseTiming
-from autoscaler.operator.lease import Lease
-from autoscaler.operator.terms import run_terms
+from autoscaler.operator.leadership.candidate import LeaseTiming
+from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease_terms import run_terms
 from tests.perturb.tending import tend
 from tests.perturb.witness import WitnessedApi
 from tests.unit.virtual_time import now

@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
-from autoscaler.error_log import LONGEST_STORY, ErrorLog
 from autoscaler.errors import ClusterError, TemporaryError
-from autoscaler.job_errors import EDIT_PAUSE_S, LONGEST_PAUSE_S, JobErrors, Step
+from autoscaler.fault_isolation import EDIT_PAUSE_S, LONGEST_PAUSE_S, JobErrors, Step
+from autoscaler.fault_log import LONGEST_STORY, ErrorLog
 
 JOB, OTHER = "team-a/digits", "team-b/letters"
 

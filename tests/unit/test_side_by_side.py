@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from autoscaler.side_by_side import each
+from autoscaler.bounded_gather import each
 from tests.unit import virtual_time
 from tests.unit.virtual_time import now
 

@@ -27,12 +27,12 @@ from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClas
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import JobState, Policy
 from autoscaler.errors import ClusterError, InvalidSpecError
-from autoscaler.job_errors import JobErrors
-from autoscaler.jobs.ratio import kept_in
-from autoscaler.operator.policy_file import parse_policy
-from autoscaler.operator.record import is_ratio_measured
-from autoscaler.operator.restoring import Found, restore
-from autoscaler.operator.standing import own_pods, roles_of
+from autoscaler.fault_isolation import JobErrors
+from autoscaler.jobs.server_ratio import kept_in
+from autoscaler.operator.job.job_pods import own_pods, roles_of
+from autoscaler.operator.job.job_record import is_ratio_measured
+from autoscaler.operator.job.recovery import Found, restore
+from autoscaler.operator.process.policy_file import parse_policy
 from autoscaler.snapshots import Snapshot
 
 POLICY_LABELS: Final = "app.kubernetes.io/part-of=edl"

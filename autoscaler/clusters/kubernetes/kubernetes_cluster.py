@@ -42,7 +42,7 @@ from autoscaler.domain import (
     Role,
 )
 from autoscaler.errors import ClusterError, PermanentError
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from autoscaler.manifests.api_types import Mode
 
 DONE: Final = Outcome(verdict=Verdict.DONE)

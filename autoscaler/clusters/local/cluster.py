@@ -44,9 +44,9 @@ from autoscaler.domain import (
     Workload,
     WorkloadName,
 )
-from autoscaler.job_errors import JobErrors, Step
-from autoscaler.jobs import life as lives
-from autoscaler.jobs.servers import SPARE_ORDINALS
+from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.jobs import lifecycle as lives
+from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests.api_types import Deployment, PodTemplate, TrainingJob
 
 DONE: Final = Outcome(verdict=Verdict.DONE)

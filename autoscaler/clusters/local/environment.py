@@ -15,7 +15,7 @@ from typing import Final
 
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.domain import Role
-from autoscaler.jobs.servers import SPARE_ORDINALS
+from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests.api_types import PodTemplate, Replicas, ServerSpec, TrainingJob
 
 ENVIRONMENT_VERSION: Final = "1"

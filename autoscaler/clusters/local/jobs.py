@@ -20,12 +20,12 @@ from autoscaler.clusters.local.runtime import Gone, Runtime
 from autoscaler.clusters.local.standstill import Standstill
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import Job, JobName, JobState, PodPhase, Role
-from autoscaler.job_errors import JobErrors, Step
-from autoscaler.jobs import life as lives
+from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.jobs import lifecycle as lives
 from autoscaler.jobs.answers import NoAnswer, NoProgress
 from autoscaler.jobs.progress import JobProgress, follow, news_of, why_too_soon
-from autoscaler.jobs.ratio import Ratio, observe
-from autoscaler.jobs.servers import loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
+from autoscaler.jobs.server_count import loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
+from autoscaler.jobs.server_ratio import Ratio, observe
 from autoscaler.manifests.api_types import TrainingJob
 from autoscaler.manifests.planner_job import planned_job
 from master.api.scaling import ServersAnswer

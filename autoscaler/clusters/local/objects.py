@@ -12,7 +12,7 @@ from typing import Any
 from autoscaler.clusters.local.snapshot import DeploymentLine, JobLine, NodeLine, PodLine
 from autoscaler.domain import NOTHING, PodPhase, Resources
 from autoscaler.jobs.bottleneck import find_hint
-from autoscaler.jobs.health import URGENT, committing, training
+from autoscaler.jobs.training_health import URGENT, committing, training
 from autoscaler.manifests.api_types import AUTO
 from autoscaler.quantities import format_cpu, format_memory
 

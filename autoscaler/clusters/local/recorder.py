@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, Final, Self
 
 from autoscaler.clusters.local.folder import RunFolder
 from autoscaler.domain import JobName
-from autoscaler.error_log import ErrorLog
-from autoscaler.job_errors import JobError
+from autoscaler.fault_isolation import JobError
+from autoscaler.fault_log import ErrorLog
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class RecordedErrors(ErrorLog):
         self._recorder = recorder
 
     def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
-        """See `job_errors.Listener`."""
+        """See `fault_isolation.Listener`."""
         super().failed(job, noted, error, is_news=is_news)
         if is_news:
             target = job.removeprefix("/") if "/" in job else f"tj/{job}"

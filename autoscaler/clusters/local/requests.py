@@ -18,7 +18,7 @@ from autoscaler.clusters.local.wire import Problem, RequestError
 from autoscaler.clusters.resize_requests import UnderWay, find_problem
 from autoscaler.clusters.resource_types import type_of
 from autoscaler.domain import JobState, NodeName, PodName, Role
-from autoscaler.jobs.life import Stage
+from autoscaler.jobs.lifecycle import Stage
 from autoscaler.manifests.field_errors import did_you_mean
 from autoscaler.snapshots import to_document
 

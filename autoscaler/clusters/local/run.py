@@ -36,11 +36,11 @@ from autoscaler.clusters.local.recorder import RecordedErrors, Recorder
 from autoscaler.clusters.local.samples import SAMPLE_EVERY_S, sample_of
 from autoscaler.clusters.local.snapshot import RunSnapshot, condition_of, is_change, take_snapshot
 from autoscaler.domain import Action, Decision, Node, NodeName, Policy, Role
-from autoscaler.job_errors import JobErrors
-from autoscaler.job_errors import Step as JobStep
+from autoscaler.fault_isolation import JobErrors
+from autoscaler.fault_isolation import Step as JobStep
 from autoscaler.jobs.answers import NoAnswer
-from autoscaler.jobs.life import STOP_ORDER, Ending
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.lifecycle import STOP_ORDER, Ending
+from autoscaler.jobs.master_connections import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.loop import JournalEntry, Loop, Step
 from autoscaler.manifests.api_types import Machine, Manifests, TrainingJob

@@ -25,7 +25,7 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.standbys import Standbys
 from autoscaler.clusters.local.table import Table
 from autoscaler.domain import JobName, PodName, PodPhase, Role
-from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.fault_isolation import JobErrors, Step, of_object
 from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
 
 _PROBE_EVERY_S: Final = 0.02
@@ -323,7 +323,7 @@ class Runtime:
 
 
 def owner_of(pod: LocalPod) -> JobName:
-    """Under which name stands what goes wrong with the pod (`job_errors`)."""
+    """Under which name stands what goes wrong with the pod (`fault_isolation`)."""
     return JobName(pod.owner) if pod.is_job_pod else of_object("deployment", "", pod.owner)
 
 

@@ -16,10 +16,10 @@ from autoscaler.clusters.local.recorder import Recorder
 from autoscaler.clusters.local.runtime import name_of_pod
 from autoscaler.clusters.local.web import DeploymentRecord
 from autoscaler.domain import Bottleneck, Decision, JobName, JobState, PodPhase, Reason, Resources, Role, Tier
-from autoscaler.job_errors import Step
-from autoscaler.jobs.health import Contact, Heard, heard
-from autoscaler.jobs.life import Ending, Stage
+from autoscaler.fault_isolation import Step
+from autoscaler.jobs.lifecycle import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.training_health import Contact, Heard, heard
 from autoscaler.loop import JournalEntry
 from autoscaler.manifests.api_types import AfterLoss, Replicas
 

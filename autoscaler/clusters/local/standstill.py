@@ -11,7 +11,7 @@ from collections.abc import Callable
 from autoscaler.clusters.local.pods import LocalPod
 from autoscaler.clusters.local.runtime import Runtime
 from autoscaler.domain import PodName
-from autoscaler.jobs.silence import Hearing, note_asked
+from autoscaler.jobs.hang_detection import Hearing, note_asked
 
 
 class Standstill:

@@ -18,7 +18,7 @@ from autoscaler.clusters.local.runtime import Runtime
 from autoscaler.clusters.local.scheduling import place_pending
 from autoscaler.clusters.local.table import Table, free_room
 from autoscaler.domain import NodeName, PodName, PodPhase, Role, Tier
-from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.fault_isolation import JobErrors, Step, of_object
 from autoscaler.manifests.api_types import Deployment
 
 

@@ -9,7 +9,7 @@ That stands among etcd's users, which may be changed while etcd is full, and the
 
 Without such a user (`is_separate` False) jobs share what etcd lets everybody do, and only their keys are kept track of.
 
-Not here: which jobs there are, when theirs go (`autoscaler.operator.accounts`); what masters write (`store`).
+Not here: which jobs there are, when theirs go (`autoscaler.operator.etcd.job_accounts`); what masters write (`store`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pathlib import Path
 from autoscaler.clusters.local.ports import HOST, Ports
 from autoscaler.clusters.local.processes import Command, Ended, Processes
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.master_connections import Door, Masters
 from tests.chaos.moves.actors import Actor, Part
 from tests.chaos.moves.kinds import JobKind
 from tests.chaos.moves.points import HOOK

@@ -19,7 +19,7 @@ from autoscaler.clusters.kubernetes.api.api_port import Api
 from autoscaler.clusters.kubernetes.api.kinds import TRAINING_JOBS
 from autoscaler.clusters.simulated import Physics
 from autoscaler.domain import Policy
-from autoscaler.operator.policy_file import public_name
+from autoscaler.operator.process.policy_file import public_name
 from experiments.arms.ours import make_policy
 from experiments.arms.stage import Setting, Submission, make_physics
 from master.etcd_server.doors import free_ports

@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from autoscaler.domain import Role
-from autoscaler.jobs.silence import SILENCE_LIMIT_S
+from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
 from tests.chaos.faults import is_dead, state_of
 from tests.chaos.heads import HeadWatch
 from tests.chaos.ledger import read_diaries

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autoscaler.domain import Role
-from autoscaler.jobs.life import Ending
+from autoscaler.jobs.lifecycle import Ending
 from tests.chaos.faults import is_dead
 from tests.chaos.heads import HeadWatch
 from tests.chaos.ledger import Head, numbers

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaler.jobs.life import Ending
+from autoscaler.jobs.lifecycle import Ending
 from master.api.positions import PositionSet
 from tests.chaos.heads import HeadWatch
 from tests.chaos.stage import JobShape, chaos_stage

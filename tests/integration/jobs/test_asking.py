@@ -5,7 +5,7 @@ import signal
 import socket
 
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.master_connections import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from master.api.channel import CLIENT_OPTIONS
 from tests.integration.master_stage import JOB, MasterProcess, running, until

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.master_connections import Door, Masters
 from autoscaler.jobs.progress import JobProgress
 from master.api.audit import read_checkpoint, try_head_hint
 from master.api.channel import CLIENT_OPTIONS

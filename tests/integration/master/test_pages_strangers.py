@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autoscaler.operator.health import State, health_pages
-from autoscaler.operator.settings import Address
+from autoscaler.operator.process.operator_settings import Address
+from autoscaler.operator.process.probes import State, health_pages
 from master.api import pages as module
 from master.api.pages import Kept, Page, listen_at, serving
 from tests.integration.master.test_strangers import count

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.master_connections import Door, Masters
 from tests.integration.master.test_doors import read_page
 from tests.integration.master_stage import JOB, MasterProcess, free_port, running, serving, until_it_leads
 from tests.integration.sdk_stage import Job

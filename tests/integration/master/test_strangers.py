@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from autoscaler.jobs.masters import Door, JobProgress, Masters
+from autoscaler.jobs.master_connections import Door, JobProgress, Masters
 from master.api.calls import SET_SERVERS, STATUS
 from master.api.channel import CLIENT_OPTIONS
 from master.api.hello import Hello

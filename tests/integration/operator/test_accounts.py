@@ -14,10 +14,10 @@ from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer, c
 from autoscaler.clusters.kubernetes.objects.names import store_name
 from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.errors import TemporaryError
-from autoscaler.job_errors import JobErrors
-from autoscaler.operator import accounts as module
-from autoscaler.operator.accounts import GONE_FOR_S, Accounts, AccountSettings
-from autoscaler.operator.objects import Objects
+from autoscaler.fault_isolation import JobErrors
+from autoscaler.operator.controllers.owned_objects import Objects
+from autoscaler.operator.etcd import job_accounts as module
+from autoscaler.operator.etcd.job_accounts import GONE_FOR_S, Accounts, AccountSettings
 from master.errors import StoreAccessError
 from master.store.etcd.config import Credentials, EtcdConfig
 from master.store.etcd.store import EtcdStore

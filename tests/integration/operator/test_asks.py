@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from autoscaler.clusters.kubernetes.builders.job_identity import issue
 from autoscaler.clusters.kubernetes.objects.names import master_host, store_name
-from autoscaler.jobs.masters import Door, DoorTls, Masters
+from autoscaler.jobs.master_connections import Door, DoorTls, Masters
 from autoscaler.jobs.progress import JobProgress
 from master.api.status import JobPhase
 from tests.integration.master_stage import MasterProcess, running, until

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.errors import PermanentError
-from autoscaler.operator.accounts import Accounts
-from autoscaler.operator.etcd_bounds import FREE_KEYS, is_pressed
-from autoscaler.operator.etcd_room import EtcdRoom
+from autoscaler.operator.etcd.job_accounts import Accounts
+from autoscaler.operator.etcd.size_limits import FREE_KEYS, is_pressed
+from autoscaler.operator.etcd.space_keeper import EtcdRoom
 from autoscaler.operator.metrics import Metrics
 from master.errors import StoreUnavailableError
 from master.store.etcd.channel import EtcdChannel

@@ -29,8 +29,8 @@ from autoscaler.clusters.local.snapshot import (
 )
 from autoscaler.domain import Bottleneck, Decision, PodPhase, Reason, Resources, Role, Tier
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.health import Heard
 from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.training_health import Heard
 from autoscaler.manifests.api_types import AfterLoss
 from master.api.status import JobPhase
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.domain import JobState, Role
-from autoscaler.jobs.life import (
+from autoscaler.jobs.lifecycle import (
     FAREWELL_S,
     Advanced,
     Announce,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from autoscaler.jobs.bottleneck import FURTHEST, WAITING_SHARE, find_hint
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.ratio import CALM_SHARE, SETTLED_S, Ratio, judge, kept, kept_in, observe, share_with
+from autoscaler.jobs.server_ratio import CALM_SHARE, SETTLED_S, Ratio, judge, kept, kept_in, observe, share_with
 from autoscaler.manifests.api_types import TRAINERS_PER_SERVER, Replicas
 from master.api.status import JobPhase
 

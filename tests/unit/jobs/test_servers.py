@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.servers import EXIT_OWNING, loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
+from autoscaler.jobs.server_count import EXIT_OWNING, loss_of, only_copies_of, servers_wanted, tell_lost, tell_numbers
 from autoscaler.manifests.api_types import AfterLoss
 from master.api.status import JobPhase
 from trainer_sdk.pserver import __main__ as server

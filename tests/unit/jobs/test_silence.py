@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autoscaler.jobs.silence import SILENCE_LIMIT_S, START_LIMIT_S, UNASKED_S, note_asked
+from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S, START_LIMIT_S, UNASKED_S, note_asked
 
 FAULT_S = 18.0  # the longest that a member is stopped or cut off and still comes back (tests.chaos.faults)
 AGAIN_S = 6.0  # until a new connection is made after it

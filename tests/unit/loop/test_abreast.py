@@ -6,7 +6,7 @@ import pytest
 
 from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.domain import AdmitGang, CreatePod, DeletePod, PodPhase
-from autoscaler.job_errors import JobErrors, Step
+from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.loop import AT_ONCE, CALL_LIMIT_S, Loop
 from tests.unit import virtual_time
 from tests.unit.clusters.memory_cluster import MemoryCluster

@@ -8,14 +8,14 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.cache.object_cache import KINDS
 from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.domain import AdmitGang, Cause, CreatePod, Role, Tier
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.operator.following import FollowedStore
-from autoscaler.operator.ground import Ground
-from autoscaler.operator.hands import Hands
-from autoscaler.operator.jobs import Jobs
-from autoscaler.operator.objects import Objects
-from autoscaler.operator.records import Ears
+from autoscaler.operator.controllers.ground import Ground
+from autoscaler.operator.controllers.job_controller import Jobs
+from autoscaler.operator.controllers.job_store import Ears
+from autoscaler.operator.controllers.job_writer import Hands
+from autoscaler.operator.controllers.owned_objects import Objects
+from autoscaler.operator.controllers.watched_store import FollowedStore
 from tests.unit.clusters.kubernetes.objects import raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job
 

@@ -8,10 +8,10 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.cache.object_cache import KINDS
 from autoscaler.domain import Policy, Reclaim
 from autoscaler.errors import ClusterError
-from autoscaler.jobs.masters import Masters
-from autoscaler.operator.leading import Leading
+from autoscaler.jobs.master_connections import Masters
+from autoscaler.operator.leader_term import Leading
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.settings import Address, OperatorSettings
+from autoscaler.operator.process.operator_settings import Address, OperatorSettings
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
 
 

@@ -17,7 +17,7 @@ from autoscaler.clusters.kubernetes.parsing.pod_requests import pod_request
 from autoscaler.clusters.kubernetes.parsing.role_templates import RoleTemplate
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Role, Tier
-from autoscaler.jobs.servers import SPARE_ORDINALS
+from autoscaler.jobs.server_count import SPARE_ORDINALS
 
 ENVIRONMENT_VERSION: Final = "1"
 MASTER_PORT: Final = 7164

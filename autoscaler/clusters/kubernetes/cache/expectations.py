@@ -15,7 +15,7 @@ from typing import Final, TypeAlias, TypeVar
 from autoscaler.clusters.kubernetes.api.api_port import Raw
 from autoscaler.clusters.kubernetes.api.kinds import Kind
 from autoscaler.clusters.kubernetes.cache.object_cache import Key, key_of
-from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.fault_isolation import JobErrors, Step, of_object
 
 PATIENCE_S: Final = 10.0  # a watch that has shown nothing for that long is stale, and then nothing is written at all
 

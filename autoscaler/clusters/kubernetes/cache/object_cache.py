@@ -37,7 +37,7 @@ from autoscaler.clusters.kubernetes.api.kinds import (
     Kind,
 )
 from autoscaler.errors import InvariantViolationError, TemporaryError
-from autoscaler.job_errors import JobErrors, Step, of_object, of_raw
+from autoscaler.fault_isolation import JobErrors, Step, of_object, of_raw
 
 Key: TypeAlias = tuple[str, str]  # namespace (empty for objects of the whole cluster), name
 

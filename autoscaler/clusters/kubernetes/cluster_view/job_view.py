@@ -22,7 +22,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, planne
 from autoscaler.domain import Job, JobName, JobState, NodeName
 from autoscaler.domain.view import check
 from autoscaler.errors import InvalidSpecError
-from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.fault_isolation import JobErrors, Step, of_object
 from autoscaler.manifests.api_types import Mode
 
 NEVER_S: Final = 1e15

@@ -27,7 +27,7 @@ from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning, as
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob, shapes_of
 from autoscaler.domain import JobName, NodeName, Pod, PodName, PodPhase, Reclaim, Role, Tier
 from autoscaler.domain.view import check
-from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.fault_isolation import JobErrors, Step, of_object
 
 MANY_ORDINALS = 10_000  # masters that have gone are forgotten then
 

@@ -13,7 +13,7 @@ from autoscaler.clusters.kubernetes.cluster_view.pod_view import Pods
 from autoscaler.clusters.kubernetes.cluster_view.workload_view import Workloads, read_quotas
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses, read_classes
 from autoscaler.domain import Capabilities, ClusterView, Reclaim
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 
 
 class Views:

@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.parsing.deployment_objects import hpa_target
 from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClasses
 from autoscaler.clusters.kubernetes.parsing.resource_quotas import read_quota
 from autoscaler.domain import Quota, Reclaim, Workload, WorkloadName
-from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.fault_isolation import JobErrors, Step, of_object
 
 ANNOUNCED_S: Final = 20.0
 """How long room is kept for replicas of which none comes; a controller makes the first within a second."""

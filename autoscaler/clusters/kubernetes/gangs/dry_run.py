@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
+from autoscaler.bounded_gather import each
 from autoscaler.clusters.kubernetes.api.api_port import Api, Raw
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, BadRequestError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, Kind
@@ -19,7 +20,6 @@ from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, owner
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.domain import CreatePod, NodeName, Role
-from autoscaler.side_by_side import each
 
 NO_DRY_RUN = "does not support dry run"
 """The API server's words about an admission webhook with side effects: then the write itself is the first question."""

@@ -16,6 +16,7 @@ from functools import partial
 from math import inf
 from typing import Final
 
+from autoscaler.bounded_gather import each
 from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S, Api, Raw
 from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError
@@ -36,9 +37,8 @@ from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
 from autoscaler.clusters.kubernetes.writes.pod_writer import PodWriter
 from autoscaler.domain import AdmitGang, ClusterView, CreatePod, JobName, NodeName, Role, Shape
 from autoscaler.errors import ClusterError, PermanentError
-from autoscaler.job_errors import JobErrors, Step
+from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.manifests.api_types import Mode
-from autoscaler.side_by_side import each
 
 AT_ONCE: Final = 16
 """Writes under way together: a gang of 60 is written in well under a second, and no server feels it."""
@@ -232,7 +232,7 @@ class Gangs:
             self._lifts[job] = replace(lift, until_s=self._clock() + LIFT_LIMIT_S)
             raise
         except Exception:
-            del self._lifts[job]  # a fault of EDL (`job_errors`): others need not wait for it
+            del self._lifts[job]  # a fault of EDL (`fault_isolation`): others need not wait for it
             raise
         del self._lifts[job]
 

@@ -17,7 +17,7 @@ from math import inf
 from typing import Final
 
 from autoscaler.domain import JobName, PodName
-from autoscaler.job_errors import JobErrors, Step
+from autoscaler.fault_isolation import JobErrors, Step
 
 BIND_LIMIT_S: Final = 10.0
 LONGEST_BIND_S: Final = 120.0

@@ -32,7 +32,7 @@ from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.clusters.kubernetes.writes.object_ownership import NameTakenError, is_own
 from autoscaler.domain import CreatePod, NodeName
 from autoscaler.errors import ClusterError
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 
 ENDED = frozenset({"Succeeded", "Failed"})
 

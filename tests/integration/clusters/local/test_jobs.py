@@ -10,9 +10,9 @@ import pytest
 from autoscaler.cluster_port import Verdict
 from autoscaler.domain import AdmitGang, Cause, CreatePod, DeletePod, JobState, PodPhase, Role, Tier
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.life import Ending, Stage
+from autoscaler.jobs.lifecycle import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.servers import EXIT_OWNING
+from autoscaler.jobs.server_count import EXIT_OWNING
 from master.api.messages import Refused
 from master.api.scaling import ServersAnswer
 from master.api.status import JobPhase

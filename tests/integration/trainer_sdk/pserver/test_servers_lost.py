@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.master_connections import Door, Masters
 from master.api.audit import read_checkpoint
 from master.api.scaling import ServersAnswer
 from master.api.storage import open_storage

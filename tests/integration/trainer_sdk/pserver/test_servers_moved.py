@@ -10,7 +10,7 @@ import pytest
 
 from autoscaler.clusters.local.run import LocalRun, RunSettings
 from autoscaler.domain import Policy, Resources, Role
-from autoscaler.jobs.servers import SPARE_ORDINALS
+from autoscaler.jobs.server_count import SPARE_ORDINALS
 from autoscaler.manifests import parse_files
 from autoscaler.manifests.conversion import make_machine
 from autoscaler.planner.moving import AT_ONCE

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.masters import Door, Masters
+from autoscaler.jobs.master_connections import Door, Masters
 from master.api.audit import read_checkpoint
 from master.api.identities import Lineage, OptimiserSpec, Role, TableSpec
 from master.api.positions import PositionSet

@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.builders.master_deployment import build_mast
 from autoscaler.clusters.kubernetes.builders.member_pods import build_pod, ungate_patch
 from autoscaler.clusters.kubernetes.builders.pod_environment import IDENTITY_FOLDER
 from autoscaler.domain import Policy, Role, Tier
-from autoscaler.jobs.servers import SPARE_ORDINALS
+from autoscaler.jobs.server_count import SPARE_ORDINALS
 from master.config import Settings
 from master.job.domain import AfterLoss
 from tests.unit.clusters.kubernetes.identity import NOW, write_files

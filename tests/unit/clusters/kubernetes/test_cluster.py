@@ -30,7 +30,7 @@ from autoscaler.clusters.kubernetes.parsing.object_trimming import LONGEST, SLIM
 from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
 from autoscaler.clusters.kubernetes.writes.pod_writer import pinned_node
 from autoscaler.domain import AdmitGang, Cause, DeletePod, JobState, NodeName, PodPhase, Role, Tier
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from tests.unit import virtual_time
 from tests.unit.clusters.cluster_contract import ClusterContract, Stage, gang, leave, pods_of, seat
 from tests.unit.clusters.kubernetes.objects import SETTINGS, raw_job, template

@@ -4,7 +4,7 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.cache.expectations import PATIENCE_S, Expectations
-from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.fault_isolation import JobErrors, Step, of_object
 
 ERRORS = JobErrors(lambda: 0.0)
 

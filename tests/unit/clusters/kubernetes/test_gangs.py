@@ -19,7 +19,7 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import (
     Wait,
 )
 from autoscaler.domain import JobName, PodName
-from autoscaler.job_errors import JobErrors, Step
+from autoscaler.fault_isolation import JobErrors, Step
 
 JOB = JobName("team/digits")
 

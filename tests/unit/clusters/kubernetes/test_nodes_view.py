@@ -5,7 +5,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DAEMON_SETS, NODES
 from autoscaler.clusters.kubernetes.cache.object_cache import Store
 from autoscaler.clusters.kubernetes.cluster_view.node_view import Nodes
 from autoscaler.clusters.kubernetes.parsing.node_objects import ARRIVAL_S
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from tests.unit.clusters.kubernetes.objects import CREATED, CREATED_S, template
 
 AGENT = {"metadata": {"name": "agent", "namespace": "kube-system", "resourceVersion": "3"}, "spec": {}}

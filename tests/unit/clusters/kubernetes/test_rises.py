@@ -16,7 +16,7 @@ from autoscaler.clusters.kubernetes.kubernetes_cluster import KubernetesCluster
 from autoscaler.clusters.kubernetes.memory_api.field_ownership import Owner
 from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
 from autoscaler.domain import JobState, Policy, Reclaim
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from autoscaler.loop import Loop
 from tests.unit.clusters.kubernetes.objects import planner_settings, raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, RestOfTheCluster, add_job

@@ -10,7 +10,7 @@ from autoscaler.clusters.kubernetes.api.api_port import EventType, Listing, Watc
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, NODES, PODS
 from autoscaler.clusters.kubernetes.cache.object_cache import Store, key_of
 from autoscaler.errors import InvariantViolationError
-from autoscaler.job_errors import JobErrors, Step, of_object
+from autoscaler.fault_isolation import JobErrors, Step, of_object
 
 NAMES = st.sampled_from("abcd")
 

@@ -9,7 +9,7 @@ from autoscaler.clusters.kubernetes.cache.object_cache import Store
 from autoscaler.clusters.kubernetes.cluster_view import pod_view as views
 from autoscaler.clusters.kubernetes.parsing import pod_objects as reading
 from autoscaler.domain import Reclaim, Role
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from tests.unit.clusters.kubernetes.objects import raw_pod
 
 NAME = "team-a/web-1"

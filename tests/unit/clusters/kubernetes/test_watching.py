@@ -13,7 +13,7 @@ from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, PODS
 from autoscaler.clusters.kubernetes.cache.object_cache import CLUSTER, Store, key_of
 from autoscaler.clusters.kubernetes.cache.reflector import Watching, WatchPolicy
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from tests.unit import virtual_time
 from tests.unit.clusters.kubernetes.api.faults import EventFault, FaultPlan, PerturbedApi
 

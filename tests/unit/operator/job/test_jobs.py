@@ -8,9 +8,9 @@ import pytest
 from autoscaler.clusters.kubernetes.api.errors import ConflictError
 from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, PODS, TRAINING_JOBS
 from autoscaler.domain import JobState, Role
-from autoscaler.jobs.life import Ending, Stage
+from autoscaler.jobs.lifecycle import Ending, Stage
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.operator.ends import By
+from autoscaler.operator.job.pod_termination import By
 from master.api.status import JobPhase
 from tests.unit.operator.bench import JOB, OperatorBench
 

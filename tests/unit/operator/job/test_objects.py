@@ -9,9 +9,9 @@ from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS
 from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
 from autoscaler.clusters.kubernetes.writes.object_ownership import NameTakenError
-from autoscaler.job_errors import JobErrors
-from autoscaler.operator.objects import Objects
-from autoscaler.operator.standing import UNSTARTED_S, has_unstarted
+from autoscaler.fault_isolation import JobErrors
+from autoscaler.operator.controllers.owned_objects import Objects
+from autoscaler.operator.job.job_pods import UNSTARTED_S, has_unstarted
 from tests.unit.clusters.kubernetes.objects import kube_job
 
 KINDS = (SECRETS, SERVICES, DISRUPTION_BUDGETS)

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.domain import Role
-from autoscaler.jobs.life import Ending, Stage
-from autoscaler.operator.restoring import Found, restore
-from autoscaler.operator.standing import roles_of
+from autoscaler.jobs.lifecycle import Ending, Stage
+from autoscaler.operator.job.job_pods import roles_of
+from autoscaler.operator.job.recovery import Found, restore
 from tests.unit.clusters.kubernetes.objects import CREATED_S, UID, kube_job, raw_pod
 
 NOW_S = 5_000.0

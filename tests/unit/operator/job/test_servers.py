@@ -4,12 +4,12 @@ import pytest
 
 from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, PODS, TRAINING_JOBS
 from autoscaler.domain import Cause, Policy, Reclaim, Role
-from autoscaler.jobs.life import Life
-from autoscaler.jobs.ratio import SETTLED_S
-from autoscaler.jobs.silence import SILENCE_LIMIT_S
+from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
+from autoscaler.jobs.lifecycle import Life
+from autoscaler.jobs.server_ratio import SETTLED_S
 from autoscaler.manifests.api_types import Replicas
-from autoscaler.operator.record import JobRecord
-from autoscaler.operator.servers import Parting, count_to_tell, why_it_stays
+from autoscaler.operator.controllers.server_drain import Parting, count_to_tell, why_it_stays
+from autoscaler.operator.job.job_record import JobRecord
 from master.api.status import JobPhase
 from tests.unit.clusters.kubernetes.objects import kube_job, template
 from tests.unit.operator.bench import JOB, write_events

@@ -12,7 +12,7 @@ from autoscaler.clusters.kubernetes.gangs.gang_pods import GangPods
 from autoscaler.clusters.kubernetes.gangs.start_backoff import START_LIMIT_S
 from autoscaler.clusters.kubernetes.objects.node_affinity import tie_to_node
 from autoscaler.errors import ClusterError
-from autoscaler.job_errors import Step
+from autoscaler.fault_isolation import Step
 from tests.unit.clusters.kubernetes.objects import raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import CONTROLLER, add_job
 from tests.unit.operator.term import Term

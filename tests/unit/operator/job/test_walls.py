@@ -24,12 +24,12 @@ from autoscaler.clusters.kubernetes.builders.build_settings import BuildSettings
 from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
 from autoscaler.domain import Job, Policy, Reclaim
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.masters import Masters
+from autoscaler.jobs.master_connections import Masters
 from autoscaler.jobs.progress import JobProgress
 from autoscaler.manifests.api_types import JobSpec
-from autoscaler.operator.leading import Leading
+from autoscaler.operator.leader_term import Leading
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.settings import Address, OperatorSettings
+from autoscaler.operator.process.operator_settings import Address, OperatorSettings
 from master.api.status import JobPhase
 from tests.unit import virtual_time
 from tests.unit.clusters.kubernetes.objects import raw_job, template
@@ -38,7 +38,7 @@ from tests.unit.clusters.kubernetes.stand_ins import MemoryApi, MemoryServer, Re
 START_S = 1_800_000_000.0
 NOT_PER_JOB = (
     "autoscaler.clusters.kubernetes.api",  # the door itself; its stand-in is the rest of the world here
-    "autoscaler.operator.error_listener",  # the wall itself
+    "autoscaler.operator.controllers.error_listener",  # the wall itself
 )
 
 

@@ -6,7 +6,7 @@ import yaml
 from autoscaler.clusters.kubernetes.api.errors import ForbiddenError, Refusal
 from autoscaler.clusters.kubernetes.api.kinds import CUSTOM_RESOURCE_DEFINITIONS, PODS, TRAINING_JOBS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi
-from autoscaler.operator.definition import NEEDED, REVISION, Definition, problem_of
+from autoscaler.operator.controllers.definition_check import NEEDED, REVISION, Definition, problem_of
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.operator.term import Term
 

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from autoscaler.clusters.kubernetes.api.api_port import REQUEST_TIMEOUT_S
 from autoscaler.errors import InvalidSpecError
-from autoscaler.operator.leadership import (
+from autoscaler.operator.leadership.candidate import (
     Candidate,
     LeaseRecord,
     LeaseTiming,

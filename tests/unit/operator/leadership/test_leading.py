@@ -8,7 +8,7 @@ from autoscaler.clusters.kubernetes.api.kinds import DEPLOYMENTS, LIMIT_RANGES, 
 from autoscaler.clusters.kubernetes.cluster_view import NEVER_S
 from autoscaler.clusters.kubernetes.gangs.start_backoff import refuse
 from autoscaler.domain import JobState, Policy, Reclaim
-from autoscaler.job_errors import of_object
+from autoscaler.fault_isolation import of_object
 from autoscaler.operator.metrics import ERRORS_KEPT_S, Metrics
 from tests.unit.clusters.kubernetes.objects import condition, raw_job, template
 from tests.unit.clusters.kubernetes.stand_ins import add_job

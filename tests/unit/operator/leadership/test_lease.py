@@ -8,8 +8,8 @@ from autoscaler.clusters.kubernetes.api.decorators import FencedApi
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError, UnavailableError
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS, LEASES
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
-from autoscaler.operator.leadership import LeaseTiming
-from autoscaler.operator.lease import Lease
+from autoscaler.operator.leadership.candidate import LeaseTiming
+from autoscaler.operator.leadership.lease import Lease
 
 TIMING = LeaseTiming(duration_s=8, renew_deadline_s=6.0, retry_s=2.0)
 BODY = {"metadata": {"name": "x", "namespace": "edl"}}

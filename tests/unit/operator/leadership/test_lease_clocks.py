@@ -3,10 +3,10 @@
 import inspect
 import time
 
-from autoscaler.operator import main
-from autoscaler.operator.lease import Lease
-from autoscaler.operator.main import Operator
+from autoscaler.operator.leadership.lease import Lease
 from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.process import main
+from autoscaler.operator.process.main import Operator
 from master.api.clock import uptime_s
 from master.election import Election
 from tests.unit.operator.term import Term

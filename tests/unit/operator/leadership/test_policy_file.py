@@ -6,8 +6,8 @@ import pytest
 
 from autoscaler.domain import Fairness, Policy, Reclaim
 from autoscaler.errors import InvalidSpecError
-from autoscaler.operator.policy_file import parse_policy, public_name, read_policy
-from autoscaler.operator.settings import read_settings
+from autoscaler.operator.process.operator_settings import read_settings
+from autoscaler.operator.process.policy_file import parse_policy, public_name, read_policy
 
 ENVIRONMENT = {"EDL_IMAGE": "edl:1", "EDL_ETCD_ENDPOINTS": "http://etcd:2379", "EDL_NAME": "edl-0"}
 

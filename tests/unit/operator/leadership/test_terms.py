@@ -7,9 +7,9 @@ import pytest
 from autoscaler.clusters.kubernetes.api.errors import NotLeadingError
 from autoscaler.clusters.kubernetes.api.kinds import LEASES, PODS
 from autoscaler.clusters.kubernetes.memory_api import MemoryApi, MemoryServer
-from autoscaler.operator.leadership import LeaseTiming
-from autoscaler.operator.lease import Lease
-from autoscaler.operator.terms import run_terms
+from autoscaler.operator.leadership.candidate import LeaseTiming
+from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease_terms import run_terms
 from tests.unit import virtual_time
 from tests.unit.virtual_time import now
 

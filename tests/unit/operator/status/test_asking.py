@@ -8,11 +8,17 @@ import pytest
 
 from autoscaler.domain import JobName
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.masters import Masters
+from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
+from autoscaler.jobs.master_connections import Masters
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.jobs.silence import SILENCE_LIMIT_S
-from autoscaler.operator.failures import AT_ONCE
-from autoscaler.operator.rounds import ASK_EVERY_S, ASK_LIMIT_S, ASKED_AT_ONCE, KNOCKED_AT_ONCE, rest_after
+from autoscaler.operator.controllers.pod_failures import AT_ONCE
+from autoscaler.operator.controllers.progress_poller import (
+    ASK_EVERY_S,
+    ASK_LIMIT_S,
+    ASKED_AT_ONCE,
+    KNOCKED_AT_ONCE,
+    rest_after,
+)
 from master.api.errors import ContractError
 from master.api.status import JobPhase
 from tests.unit import virtual_time

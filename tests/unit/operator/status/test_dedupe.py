@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoscaler.operator.dedupe import MOST, SERIES_S, WRITE_EVERY_S, Create, Raise, Said, say, unsay
-from autoscaler.operator.resizes import BURST_S, Author, Resize, add
+from autoscaler.operator.status.event_series import MOST, SERIES_S, WRITE_EVERY_S, Create, Raise, Said, say, unsay
+from autoscaler.operator.status.resizes import BURST_S, Author, Resize, add
 
 SUBJECT = ("uid", "Grown", "grows")
 

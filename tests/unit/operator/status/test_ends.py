@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoscaler.clusters.kubernetes.objects.node_affinity import MOST_AVOIDED
-from autoscaler.operator.ends import By, end_of
-from autoscaler.operator.trouble import AVOID_S, FAILURES, WINDOW_S, Trouble, avoided, blame
+from autoscaler.operator.job.node_blocklist import AVOID_S, FAILURES, WINDOW_S, Trouble, avoided, blame
+from autoscaler.operator.job.pod_termination import By, end_of
 from tests.unit.clusters.kubernetes.objects import condition, raw_pod
 
 

@@ -13,15 +13,15 @@ from autoscaler.clusters.kubernetes.gangs.start_backoff import Race
 from autoscaler.domain import Bottleneck, Decision, Reason
 from autoscaler.errors import InvalidSpecError
 from autoscaler.jobs.answers import NoProgress
-from autoscaler.jobs.life import Ending, Life, Stage
+from autoscaler.jobs.lifecycle import Ending, Life, Stage
 from autoscaler.jobs.progress import JobProgress
-from autoscaler.operator.account import JobReport, Refusal, reason_of
-from autoscaler.operator.conditions import Kind
-from autoscaler.operator.record import JobRecord, facts_of, heard_of, next_look_at_s, uncommitted_since_s
-from autoscaler.operator.resizes import Author, Resize
-from autoscaler.operator.seen import Seen
-from autoscaler.operator.status import chief_reason, status_of, wrong_status
-from autoscaler.operator.statuses import PROGRESS_EVERY_S, Statuses
+from autoscaler.operator.controllers.status_writer import PROGRESS_EVERY_S, Statuses
+from autoscaler.operator.job.job_record import JobRecord, facts_of, heard_of, next_look_at_s, uncommitted_since_s
+from autoscaler.operator.status.conditions import Kind
+from autoscaler.operator.status.job_report import JobReport, Refusal, reason_of
+from autoscaler.operator.status.job_status import chief_reason, status_of, wrong_status
+from autoscaler.operator.status.resizes import Author, Resize
+from autoscaler.operator.status.status_inputs import Seen
 from master.api.status import JobPhase
 from tests.cluster.trainingjobs import DEFINITION
 from tests.unit.clusters.kubernetes.objects import UID, condition, kube_job, raw_pod

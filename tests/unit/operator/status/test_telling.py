@@ -8,19 +8,19 @@ import pytest
 from autoscaler.cluster_port import Outcome, Verdict
 from autoscaler.clusters.kubernetes.api.kinds import EVENTS
 from autoscaler.domain import Cause, DeletePod, Plan, Role
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from autoscaler.jobs.answers import NoProgress
 from autoscaler.loop import Step
-from autoscaler.operator.dedupe import WRITE_EVERY_S
-from autoscaler.operator.ends import By
-from autoscaler.operator.events import BURST, ONE_MORE_EVERY_S, Events
-from autoscaler.operator.handlers import MemoryDiffBase, make_registry, make_settings, note_of
-from autoscaler.operator.health import STUCK_AFTER_S, State
-from autoscaler.operator.metered import MeteredApi
+from autoscaler.operator.controllers.event_recorder import BURST, ONE_MORE_EVERY_S, Events
+from autoscaler.operator.controllers.job_reporter import Reports
+from autoscaler.operator.controllers.job_store import Note
+from autoscaler.operator.job.pod_termination import By
+from autoscaler.operator.metered_api import MeteredApi
 from autoscaler.operator.metrics import Metrics
-from autoscaler.operator.records import Note
-from autoscaler.operator.report import Reports
-from autoscaler.operator.resizes import Author
+from autoscaler.operator.process.kopf_handlers import MemoryDiffBase, make_registry, make_settings, note_of
+from autoscaler.operator.process.probes import STUCK_AFTER_S, State
+from autoscaler.operator.status.event_series import WRITE_EVERY_S
+from autoscaler.operator.status.resizes import Author
 from tests.unit.clusters.kubernetes.objects import kube_job
 from tests.unit.operator.bench import JOB, OperatorBench, write_events
 from tests.unit.operator.status.test_status import PROGRESS, RUNNING, decision, seen, status

@@ -17,7 +17,7 @@ import pytest
 
 import autoscaler.planner
 from autoscaler.domain import AdmitGang, Capabilities, Cause, DeletePod, Job, Pod, PodPhase, Reason, Role, Tier
-from autoscaler.job_errors import JobErrors, Step
+from autoscaler.fault_isolation import JobErrors, Step
 from autoscaler.loop import Loop
 from autoscaler.planner import Memo, plan, still_valid
 from autoscaler.planner.exclusion import MOST_FOUND, NEVER_S, find_culprit, plan_without

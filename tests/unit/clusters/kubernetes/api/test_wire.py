@@ -11,7 +11,7 @@ from autoscaler.clusters.kubernetes.api.errors import ExpiredError, MalformedErr
 from autoscaler.clusters.kubernetes.api.kinds import CONFIG_MAPS
 from autoscaler.clusters.kubernetes.api.responses import decode, read_line, read_object, read_page
 from autoscaler.clusters.kubernetes.cache.object_cache import Store
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 
 ONE = {"metadata": {"name": "c", "namespace": "n", "resourceVersion": "7", "managedFields": [{}]}}
 BARE = {

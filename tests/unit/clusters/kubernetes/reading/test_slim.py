@@ -29,11 +29,11 @@ from autoscaler.clusters.kubernetes.parsing.priority_classes import PriorityClas
 from autoscaler.clusters.kubernetes.parsing.training_jobs import read_job
 from autoscaler.domain import NodeName, Role
 from autoscaler.errors import InvalidSpecError
-from autoscaler.job_errors import JobErrors
+from autoscaler.fault_isolation import JobErrors
 from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
-from autoscaler.operator.ends import end_of
-from autoscaler.operator.following import FollowedStore
-from autoscaler.operator.standing import has_ended, is_gated, is_leaving, is_ready, own_pods
+from autoscaler.operator.controllers.watched_store import FollowedStore
+from autoscaler.operator.job.job_pods import has_ended, is_gated, is_leaving, is_ready, own_pods
+from autoscaler.operator.job.pod_termination import end_of
 from tests.unit.clusters.kubernetes.objects import (
     CREATED,
     SETTINGS,

@@ -1,0 +1,252 @@
+"""The wall around each job: what goes wrong with one is noted on it, and nobody else's work stops (A11, ADR 0157).
+
+The problem: the loops of the cluster side go over all jobs, and what a job's owner writes, or its master answers, may
+meet a fault of EDL.  So every step that is taken for one job is taken inside `around`: an exception that nobody
+expected is kept with the job's name and step, told (log, event, metric, status: `Listener`), and the step is not taken
+again for that job before a pause that doubles with each failure.  A step that succeeds forgets its failures.
+
+What passes through: errors of the cluster (ClusterError, the fence's among them), which the callers know how to wait
+out, and what is no Exception (a cancelled task, a signal).  A fault that is no job's ends the term as before.  Pure:
+who logs and tells is the listener (`fault_log`).
+
+An object that is no job's (a Deployment, a quota, somebody's pod) has a name of its own here: `of_object`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Protocol, TypeVar
+
+from autoscaler.domain import JobName
+from autoscaler.errors import ClusterError, in_words
+
+FIRST_PAUSE_S: Final = 1.0
+LONGEST_PAUSE_S: Final = 300.0
+EDIT_PAUSE_S: Final = 10.0
+"""An edit ends what is left of a pause beyond this: edits in a row buy a job no more of the pass that all share."""
+
+MOST_JOBS: Final = 10_000  # with errors
+
+Answer = TypeVar("Answer")
+Thing = TypeVar("Thing")
+
+
+class Step(StrEnum):
+    """What was being done for the job."""
+
+    KEEP = "keep"  # an object as the API server has it
+    EXPECT = "expect"  # what a write of our own is yet to show
+    READ = "read"  # its object
+    DRAW = "draw"  # what the planner is to know of it
+    PODS = "pods"  # to read them
+    SEATS = "seats"  # of its masters
+    PLAN = "plan"
+    RECLAIM = "reclaim"  # planning for what stands in for it, so that its surplus gives way
+    WRITE = "write"  # an action of the planner that creates
+    DELETE = "delete"  # one that takes a pod away: never paused, for others wait for its room
+    GANG = "gang"  # what stands of it
+    RACE = "race"  # whether its pods get to their nodes in time
+    GANG_WHOLE = "gang whole"  # whether its master may come
+    START = "start"  # its master comes
+    DROP = "drop"  # its gang that lost its room goes
+    WAKE = "wake"  # it has changed
+    LIFE = "life"  # what stands of it, and what its life asks for
+    ASK = "ask"  # its master
+    HANG_UP = "hang up"  # on its master, once the job is gone
+    JUDGE = "judge"  # a pod that ended
+    OBJECTS = "objects"  # Secrets, Service, budget
+    PODS_OWNED = "pods owned"  # whether it has any, whose objects are to be kept
+    REPORT = "report"  # what was decided
+    REPORT_WRITES = "report writes"
+    STATUS = "status"
+    WRITE_STATUS = "write status"
+    EVENT = "event"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobError:
+    """The last failure of one step of one job.  `again_at_s`: not before, on the clock of `JobErrors`."""
+
+    step: Step
+    problem: str
+    failures: int  # in a row
+    at_s: float
+    again_at_s: float
+
+
+class Listener(Protocol):
+    """Who hears of failures.  None of it may raise or block."""
+
+    def failed(self, job: JobName, noted: JobError, error: Exception, *, is_news: bool) -> None:
+        """A step of the job has failed.  `is_news`: it had not before, or otherwise."""
+        ...
+
+    def mended(self, job: JobName) -> None:
+        """A step that had failed has succeeded."""
+        ...
+
+
+class JobErrors:
+    """What has gone wrong, by job and step.  `clock` is the cluster's; `listener` may be put in later."""
+
+    def __init__(self, clock: Callable[[], float], listener: Listener | None = None) -> None:
+        self.listener = listener
+        self._clock = clock
+        self._errors: dict[JobName, dict[Step, JobError]] = {}
+
+    def around(self, job: JobName, step: Step) -> Wall:
+        """A context in which the step is taken.  What it raises beside ClusterError is noted, and goes no further."""
+        return Wall(self, job, step)
+
+    def is_paused(self, job: JobName, step: Step) -> bool:
+        """Whether the step has failed so lately that it is not to be taken yet."""
+        return bool(self._errors) and self._clock() < self.again_at_s(job, step)
+
+    def fails(self, job: JobName, step: Step) -> bool:
+        """Whether the step has failed when it was taken last."""
+        return step in self._errors.get(job, {})
+
+    def again_at_s(self, job: JobName, step: Step) -> float:
+        """When the step may be taken again; 0: at any time."""
+        error = self._errors.get(job, {}).get(step)
+        return 0.0 if error is None else error.again_at_s
+
+    def paused(self, step: Step) -> Mapping[JobName, str]:
+        """The jobs for which the step is not to be taken yet, and why."""
+        now_s = self._clock()
+        return {
+            job: errors[step].problem
+            for job, errors in self._errors.items()
+            if step in errors and now_s < errors[step].again_at_s
+        }
+
+    def left_out(self, step: Step, jobs: Collection[JobName], *, most_tried: int) -> Mapping[JobName, str]:
+        """Those of the jobs without which a round is made, and why: all that failed at the step but those tried again.
+
+        Of those whose pause is over at most `most_tried` are tried in one round, who has waited longest first.
+        """
+        now_s = self._clock()
+        failing = {job: errors[step] for job, errors in self._errors.items() if step in errors and job in jobs}
+        due = sorted((error.again_at_s, job) for job, error in failing.items() if error.again_at_s <= now_s)
+        tried = {job for _, job in due[:most_tried]}
+        return {job: error.problem for job, error in failing.items() if job not in tried}
+
+    def problem(self, job: JobName) -> str:
+        """What is wrong, in words for the job's owner; empty: nothing."""
+        if not (errors := self._errors.get(job)):
+            return ""
+        told = "; ".join(f"{error.step}: {error.problem}" for _, error in sorted(errors.items()))
+        return f"EDL fails at a step of this job and tries again; other jobs go on ({told})"
+
+    def attempt(self, job: JobName, step: Step, work: Callable[[], Answer]) -> Answer | None:
+        """What the work returns; None where it failed."""
+        with self.around(job, step):
+            return work()
+        return None
+
+    async def take(self, job: JobName, step: Step, work: Callable[[], Awaitable[Answer]]) -> Answer | None:
+        """As `attempt`, of what takes time."""
+        with self.around(job, step):
+            return await work()
+        return None
+
+    def of_each(
+        self,
+        things: Iterable[Thing],
+        job_of: Callable[[Thing], JobName],
+        step: Step,
+        read: Callable[[Thing], Answer | None],
+    ) -> tuple[Answer, ...]:
+        """What is read of each thing but None; those that cannot be read, or are not to be read yet, are left out."""
+        named = [(job_of(thing), thing) for thing in things]
+        found = [self.attempt(job, step, partial(read, thing)) for job, thing in named if not self.is_paused(job, step)]
+        return tuple(answer for answer in found if answer is not None)
+
+    def note(self, job: JobName, step: Step, error: Exception) -> None:
+        """The step has failed."""
+        before = self._errors.setdefault(job, {}).get(step)
+        while len(self._errors) > MOST_JOBS:
+            del self._errors[next(iter(self._errors))]  # of the oldest: it is noted anew if it fails again
+        failures = 1 if before is None else before.failures + 1
+        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE_S)
+        at_s, problem = self._clock(), in_words(error)
+        now = JobError(step=step, problem=problem, failures=failures, at_s=at_s, again_at_s=at_s + pause_s)
+        self._errors[job][step] = now
+        is_news = before is None or before.problem != now.problem
+        if self.listener is not None:
+            with suppress(Exception):  # what cannot be told must not stop who works
+                self.listener.failed(job, now, error, is_news=is_news)
+
+    def clear(self, job: JobName, step: Step) -> None:
+        """The step has succeeded."""
+        errors = self._errors.get(job)
+        if errors is None or errors.pop(step, None) is None:
+            return
+        if not errors:
+            del self._errors[job]
+        if self.listener is not None:
+            with suppress(Exception):
+                self.listener.mended(job)
+
+    def take_edit(self, job: JobName) -> None:
+        """The job has another definition: each step is tried again once `EDIT_PAUSE_S` since its failure are over."""
+        for step, error in self._errors.get(job, {}).items():
+            again_at_s = min(error.again_at_s, error.at_s + EDIT_PAUSE_S)
+            self._errors[job][step] = replace(error, again_at_s=again_at_s)
+
+    def forget(self, job: JobName) -> None:
+        """The job is gone."""
+        self._errors.pop(job, None)
+
+    def keep_only(self, jobs: Collection[JobName], step: Step) -> None:
+        """Forget the failures of this step of other jobs, once the longest pause since is over.
+
+        A job that is missing for a round is not gone: its owner may have made it invalid.  Who knows that it is gone
+        calls `forget`.
+        """
+        since_s = self._clock() - LONGEST_PAUSE_S
+        old = [job for job, errors in self._errors.items() if step in errors and errors[step].at_s <= since_s]
+        for job in old:
+            if job not in jobs:
+                self.clear(job, step)
+
+
+class Wall:
+    """One step of one job."""
+
+    __slots__ = ("_errors", "_job", "_step")
+
+    def __init__(self, errors: JobErrors, job: JobName, step: Step) -> None:
+        self._errors = errors
+        self._job = job
+        self._step = step
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self._errors.clear(self._job, self._step)
+        if not isinstance(error, Exception) or isinstance(error, ClusterError):
+            return False
+        self._errors.note(self._job, self._step, error)
+        return True
+
+
+def of_object(kind: str, namespace: str, name: str) -> JobName:
+    """The name under which stands what is wrong with an object that is no job's."""
+    return JobName(f"{namespace}/{kind}/{name}")
+
+
+def of_raw(kind: str, raw: Mapping[str, Any]) -> JobName:
+    """The same, of an object as the API server has it, of which not even the name may be right."""
+    metadata = raw.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    return of_object(kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))

@@ -1,0 +1,1 @@
+"""The shell over all jobs: what reads the cluster, asks masters and writes objects."""

@@ -1,0 +1,288 @@
+"""Keeps what a job owns beside pods and master: Secrets, a Service, a PodDisruptionBudget, a user of etcd.
+
+`prepare` makes them before the first pod, which mounts them; after that they are healed when somebody has deleted or
+changed them: Services and budgets are listed once a minute, Secrets (which EDL may not list) are read now and then, and
+once a minute those of a job of which a pod does not start.  Certificates are renewed long before they end
+(`building.identity`).  A new job's Secrets are created, since none of them stands yet; all other writes are server-side
+applies of the whole object, so doing it twice is doing it once.  What somebody else has made under such a name is left
+alone, and said.
+
+An identity that stands is never replaced while it is whole: running pods are known by it.  Of one that has lost a part,
+token and authority are kept if anything of them is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from autoscaler.bounded_gather import each
+from autoscaler.clusters.kubernetes.api.api_port import Api, Raw, Scope
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import DISRUPTION_BUDGETS, SECRETS, SERVICES, Kind
+from autoscaler.clusters.kubernetes.builders.build_settings import EtcdAccess
+from autoscaler.clusters.kubernetes.builders.disruption_budget import build_budget
+from autoscaler.clusters.kubernetes.builders.job_identity import (
+    Identity,
+    etcd_password_of,
+    is_due,
+    issue,
+    read_identity,
+    renewed,
+    secrets_of,
+)
+from autoscaler.clusters.kubernetes.builders.master_deployment import build_service
+from autoscaler.clusters.kubernetes.objects.fields import controller_of, part, text, whole
+from autoscaler.clusters.kubernetes.objects.names import (
+    authority_secret,
+    budget_name,
+    master_name,
+    master_secret,
+    member_secret,
+)
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.clusters.kubernetes.writes.object_ownership import check_own
+from autoscaler.errors import ClusterError
+from autoscaler.fault_isolation import JobErrors, Step
+from autoscaler.operator.etcd.job_accounts import Accounts
+
+HEAL_EVERY_S: Final = 60.0
+SECRETS_EVERY: Final = 10  # rounds of healing
+NOT_LOOKED_THROUGH: Final = -1  # core pods of a job whose identity alone was read
+OURS: Final = "app.kubernetes.io/managed-by=edl"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What was made for a job.  Another spec, or another job under the name, calls for making it again."""
+
+    uid: str
+    core_pods: int
+    identity: Identity
+
+
+class Objects:
+    """What all jobs own.  `now` tells the time of day with its zone; an empty `namespaces` means all.
+
+    `accounts`: what each job has in etcd; None where there is no etcd.  `servers_of`: how many parameter servers a job
+    has now.  `is_stuck`: whether a pod of the job does not start.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        etcd: EtcdAccess,
+        *,
+        now: Callable[[], datetime],
+        servers_of: Callable[[KubeJob], int],
+        is_stuck: Callable[[KubeJob], bool],
+        namespaces: tuple[str, ...] = (),
+        accounts: Accounts | None = None,
+        errors: JobErrors,
+    ) -> None:
+        self._api = api
+        self._accounts = accounts
+        self._etcd = etcd
+        self._now = now
+        self._servers_of = servers_of
+        self._is_stuck = is_stuck
+        self._errors = errors
+        self._scopes = [Scope(namespace=name, labels=OURS) for name in namespaces] or [Scope(labels=OURS)]
+        self._kept: dict[str, Kept] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._edited: set[str] = set()
+        self._news = asyncio.Event()
+
+    async def prepare(self, job: KubeJob, *, may_be_new: bool = True) -> None:
+        """Make all of it stand as the job's spec wants it.  Raises ClusterError.
+
+        `may_be_new`: a job of which nothing is known has most likely nothing yet.
+        """
+        async with self._turns.setdefault(job.key, asyncio.Lock()):
+            kept = self._kept.get(job.key)
+            if kept is not None and kept.uid != job.uid:
+                kept = None
+            core = self._core_pods(job)
+            if kept is not None and kept.core_pods == core:
+                return
+            budget = build_budget(job, core)
+            if kept is not None and kept.core_pods != NOT_LOOKED_THROUGH:  # an edit moves the budget, no more
+                identity = kept.identity
+                await self._api.apply(DISRUPTION_BUDGETS, budget)
+            else:
+                made = await self._make_identity(job) if kept is None and may_be_new else None
+                identity = await self._keep_identity(job) if made is None else made
+                bodies = ((SERVICES, build_service(job)), (DISRUPTION_BUDGETS, budget))
+                await each((partial(self._apply_own, kind, body, job) for kind, body in bodies), at_once=len(bodies))
+            self._kept[job.key] = Kept(uid=job.uid, core_pods=core, identity=identity)
+
+    async def identity_of(self, job: KubeJob) -> Identity | None:
+        """What the job's members are known by; None while there is none.  Raises ClusterError."""
+        kept = self._kept.get(job.key)
+        if kept is not None and kept.uid == job.uid:
+            return kept.identity
+        identity = _identity(*await self._secrets(job))
+        if identity is not None:  # known, but not yet looked through: `prepare` makes the rest stand
+            self._kept[job.key] = Kept(uid=job.uid, core_pods=NOT_LOOKED_THROUGH, identity=identity)
+        return identity
+
+    def follow(self, job: KubeJob) -> None:
+        """Have what the job owns made anew, if its spec or its servers call for another budget than was made."""
+        kept = self._kept.get(job.key)
+        if kept is not None and kept.uid == job.uid and kept.core_pods != self._core_pods(job):
+            self._edited.add(job.key)
+            self._news.set()
+
+    def forget(self, key: str) -> None:
+        """The job is gone; the garbage collector takes what it owned."""
+        self._kept.pop(key, None)
+        self._turns.pop(key, None)
+
+    async def keep(self, jobs: Callable[[], Iterable[KubeJob]]) -> None:
+        """Heal what `jobs` own, until cancelled: those that have pods."""
+        rounds = 0
+        while True:
+            try:
+                async with asyncio.timeout(HEAL_EVERY_S):
+                    await self._news.wait()
+            except TimeoutError:
+                rounds += 1
+            try:
+                if self._news.is_set():
+                    await self._prepare_edited(jobs())
+                else:
+                    await self.heal(tuple(jobs()), with_secrets=rounds % SECRETS_EVERY == 0)
+            except ClusterError as error:
+                log.warning("what jobs own could not be looked through: %s", error)
+
+    async def _prepare_edited(self, jobs: Iterable[KubeJob]) -> None:
+        self._news.clear()
+        edited, self._edited = self._edited, set()
+        for job in jobs:
+            if job.key not in edited:
+                continue
+            try:
+                with self._errors.around(job.key, Step.OBJECTS):
+                    await self.prepare(job)
+            except ClusterError as error:
+                log.warning("what job %s owns could not be made anew: %s; healed with the next round", job.key, error)
+
+    async def heal(self, jobs: Iterable[KubeJob], *, with_secrets: bool) -> None:
+        """Make again what is not as it should be.  Raises ClusterError; every job is tried."""
+        services, budgets = await self._listed(SERVICES), await self._listed(DISRUPTION_BUDGETS)
+        problem: ClusterError | None = None
+        for job in jobs:
+            if self._errors.is_paused(job.key, Step.OBJECTS):
+                continue
+            service = services.get((job.namespace, master_name(job.name)))
+            budget = budgets.get((job.namespace, budget_name(job.name)))
+            try:
+                with self._errors.around(job.key, Step.OBJECTS):
+                    is_whole = _is_whole(job, service, budget, self._core_pods(job))
+                    if with_secrets or not is_whole or self._is_stuck(job):
+                        self._kept.pop(job.key, None)
+                    await self.prepare(job, may_be_new=False)
+            except ClusterError as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+
+    def _core_pods(self, job: KubeJob) -> int:
+        return core_pods(job, self._servers_of(job))
+
+    # ---- identities ---------------------------------------------------------------------------------------------
+
+    async def _make_identity(self, job: KubeJob) -> Identity | None:
+        """A new job's, without a look at what stands; None where anything does, which is then looked through.
+
+        The authority's Secret comes first: where another one stands, nothing was written.
+        """
+        identity = issue(job, self._now())
+        etcd = self._access(None)
+        try:
+            for body in secrets_of(job, identity, etcd):
+                await self._api.create(SECRETS, body)
+        except AlreadyExistsError:
+            return None
+        await self._make_account(job, etcd)
+        return identity
+
+    async def _keep_identity(self, job: KubeJob) -> Identity:
+        authority, member, master = await self._secrets(job)
+        now = self._now()
+        whole_one = _identity(authority, member, master)
+        if whole_one is not None:
+            identity = renewed(whole_one, job, now) if is_due(whole_one, now) else whole_one
+        else:  # what is left keeps token and authority, by which running pods know each other
+            left = _identity(authority, member, member) or _identity(authority, master, master)
+            identity = issue(job, now) if left is None else renewed(left, job, now)
+        etcd = self._access(master)
+        for body in secrets_of(job, identity, etcd, master):  # applied also when it stands: etcd's files may be new
+            await self._api.apply(SECRETS, body)
+        await self._make_account(job, etcd)
+        return identity
+
+    def _access(self, master: Raw | None) -> EtcdAccess:
+        """How the job's masters reach etcd; with a password of its own, the one that stands in the master's Secret."""
+        return replace(self._etcd, password=etcd_password_of(master)) if self._etcd.is_separate else self._etcd
+
+    async def _make_account(self, job: KubeJob, etcd: EtcdAccess) -> None:
+        """After the Secret, which is where the password is found again."""
+        if self._accounts is not None:
+            await self._accounts.make(job, etcd.password)
+
+    async def _secrets(self, job: KubeJob) -> tuple[Raw | None, Raw | None, Raw | None]:
+        names = (authority_secret(job.name), member_secret(job.name), master_secret(job.name))
+        authority, member, master = await each((partial(self._secret, job, name) for name in names), at_once=len(names))
+        return authority, member, master
+
+    async def _secret(self, job: KubeJob, name: str) -> Raw | None:
+        return await self._own(SECRETS, name, job)
+
+    async def _apply_own(self, kind: Kind, body: Raw, job: KubeJob) -> None:
+        await self._own(kind, body["metadata"]["name"], job)
+        await self._api.apply(kind, body)
+
+    async def _own(self, kind: Kind, name: str, job: KubeJob) -> Raw | None:
+        """The object, if it stands.  Raises what `check_own` does: an apply would overwrite what others made."""
+        try:
+            raw = await self._api.get(kind, name, namespace=job.namespace)
+        except NotFoundError:
+            return None
+        check_own(raw, kind, job)
+        return raw
+
+    async def _listed(self, kind: Kind) -> dict[tuple[str, str], Raw]:
+        listings = [await self._api.list(kind, scope) for scope in self._scopes]
+        items = (item for listing in listings for item in listing.items)
+        return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
+
+
+def _identity(authority: Raw | None, member: Raw | None, master: Raw | None) -> Identity | None:
+    if authority is None or member is None or master is None:
+        return None
+    return read_identity(authority, member, master)
+
+
+def core_pods(job: KubeJob, servers: int) -> int:
+    """How many pods the job cannot run without: each server holds a part of its model, those above the minimum too."""
+    least = 0 if job.spec.server is None else job.spec.server.replicas.minimum
+    return job.spec.trainer.replicas.minimum + max(least, servers) + job.spec.master.replicas
+
+
+def _is_whole(job: KubeJob, service: Raw | None, budget: Raw | None, core: int) -> bool:
+    if service is None or budget is None:
+        return False
+    if any(controller_of(raw).get("uid") != job.uid for raw in (service, budget)):
+        return False
+    wanted = build_budget(job, core)["spec"]
+    is_same_budget = whole(budget, "spec", "minAvailable", default=-1) == wanted["minAvailable"]
+    selects = part(service, "spec", "selector") == build_service(job)["spec"]["selector"]
+    return is_same_budget and selects and text(service, "spec", "clusterIP") in {"None", ""}

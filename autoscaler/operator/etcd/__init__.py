@@ -1,0 +1,1 @@
+"""Accounts and space of jobs in the etcd that their masters share."""

@@ -1,0 +1,1 @@
+"""One job as the operator knows it: its record, its pods, how they ended.  Pure."""

@@ -1,0 +1,131 @@
+"""Which of a job's pods stand, and in which roles it is present.  Pure.
+
+A pod counts only if the job owns it, as everywhere (`reading.pods`): labels alone can be anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, condition_of, controller_of, text, unix_s, whole
+from autoscaler.clusters.kubernetes.objects.labels import GATE, ORDINAL, ROLE
+from autoscaler.clusters.kubernetes.parsing.pod_objects import gates_of
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.domain import Role
+from autoscaler.manifests.pod_schema import LONGEST_GRACE_S
+from autoscaler.operator.job.pod_termination import ENDED
+
+UNSTARTED_S: Final = 20.0  # images are here by then, mostly
+
+Pod = TypeVar("Pod", bound=Mapping[str, Any])
+
+_ROLES: Final = {role.value: role for role in (Role.TRAINER, Role.SERVER, Role.MASTER)}
+
+
+def own_pods(job: KubeJob, pods: Iterable[Pod]) -> list[Pod]:
+    """Those that belong to this very job.  A master's owner is a ReplicaSet: its label is believed."""
+    return [raw for raw in pods if _is_own(job, raw)]
+
+
+def is_seated(raw: Raw, job: str) -> bool:
+    """Whether its name says what its labels say, as for the planner: neither a copy, nor edited (`reading.pods`)."""
+    role = role_of(raw)
+    if role is None or role is Role.MASTER:
+        return role is Role.MASTER
+    number = text(raw, "metadata", "labels", ORDINAL)
+    return number.isascii() and number.isdigit() and text(raw, "metadata", "name") == f"{job}-{role}-{number}"
+
+
+def uid_of(raw: Raw) -> str:
+    """Which object it is, whatever its name."""
+    return text(raw, "metadata", "uid")
+
+
+def role_of(raw: Raw) -> Role | None:
+    """What the pod is for."""
+    return _ROLES.get(text(raw, "metadata", "labels", ROLE))
+
+
+def ordinal_of(raw: Raw) -> int:
+    """The number of a trainer or server that `is_seated`."""
+    return int(text(raw, "metadata", "labels", ORDINAL))
+
+
+def is_leaving(raw: Raw) -> bool:
+    """Whether somebody told it to go."""
+    return bool(text(raw, "metadata", "deletionTimestamp"))
+
+
+def grace_beyond(raw: Raw) -> int | None:
+    """The grace that the pod's own spec gives, where somebody told it to leave with a longer one; else None.
+
+    Who may delete a pod may name any grace, a year too.  The pod would work on, as one that is leaving: its job had
+    another in its place, and whoever needs the room waited for it (A11).
+    """
+    own_s = whole(raw, "spec", "terminationGracePeriodSeconds", default=LONGEST_GRACE_S)
+    return own_s if whole(raw, "metadata", "deletionGracePeriodSeconds") > own_s else None
+
+
+def has_ended(raw: Raw) -> bool:
+    """Whether it occupies nothing any more."""
+    return text(raw, "status", "phase") in ENDED
+
+
+def is_gated(raw: Raw) -> bool:
+    """Whether it still waits behind the gate of its gang."""
+    return GATE in gates_of(raw)
+
+
+def is_ready(raw: Raw) -> bool:
+    """Whether it serves."""
+    return condition_of(raw, "Ready").get("status") == "True" and not is_leaving(raw) and not has_ended(raw)
+
+
+def has_unstarted(pods: Iterable[Pod], now_unix_s: float) -> bool:
+    """Whether one has had a node for long, and no containers yet: something that it mounts may be gone."""
+    return any(
+        text(raw, "spec", "nodeName") and text(raw, "status", "phase") == "Pending" and _bound_for_long(raw, now_unix_s)
+        for raw in pods
+        if not is_leaving(raw)
+    )
+
+
+def _bound_for_long(raw: Raw, now_unix_s: float) -> bool:
+    bound_s = unix_s(text(condition_of(raw, "PodScheduled"), "lastTransitionTime"))
+    return bound_s is not None and now_unix_s - bound_s > UNSTARTED_S
+
+
+def standing(pods: Iterable[Pod], role: Role) -> list[Pod]:
+    """The pods of a role that are there to stay: neither ended, nor leaving, nor gated."""
+    return [
+        raw for raw in pods if role_of(raw) is role and not has_ended(raw) and not is_leaving(raw) and not is_gated(raw)
+    ]
+
+
+def standing_by_role(pods: Iterable[Pod]) -> dict[Role, list[Pod]]:
+    """The same for all roles at once."""
+    found: dict[Role, list[Pod]] = {role: [] for role in _ROLES.values()}
+    for raw in pods:
+        role = role_of(raw)
+        if role is not None and not has_ended(raw) and not is_leaving(raw) and not is_gated(raw):
+            found[role].append(raw)
+    return found
+
+
+def has_standing_trainer(pods: Collection[Raw]) -> bool:
+    """Whether a trainer is at work that nobody told to leave."""
+    return bool(standing(pods, Role.TRAINER))
+
+
+def roles_of(pods: Iterable[Raw], *, has_master: bool) -> frozenset[Role]:
+    """The roles in which the job has pods, leaving ones too.  `has_master`: its Deployment stands."""
+    found = {role for raw in pods if not has_ended(raw) and not is_gated(raw) and (role := role_of(raw)) is not None}
+    return frozenset(found | ({Role.MASTER} if has_master else set()))
+
+
+def _is_own(job: KubeJob, raw: Raw) -> bool:
+    role = role_of(raw)
+    if role is Role.MASTER:
+        return controller_of(raw).get("kind") == "ReplicaSet"
+    return role is not None and controller_of(raw).get("uid") == job.uid

@@ -1,0 +1,184 @@
+"""What the operator keeps of one job beside its object, and what the planner is told of it.  Pure.
+
+All of it can be lost: `restoring` makes it anew from what stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import inf, log2
+from typing import Final
+
+from autoscaler.clusters.kubernetes.cluster_view import Facts
+from autoscaler.clusters.kubernetes.objects.fields import Raw
+from autoscaler.clusters.kubernetes.parsing.server_replacement import Owning
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.domain import Role
+from autoscaler.jobs import training_health
+from autoscaler.jobs.answers import NoAnswer
+from autoscaler.jobs.backoff import STEADY_AFTER_S, pause_s
+from autoscaler.jobs.hang_detection import SILENCE_LIMIT_S
+from autoscaler.jobs.lifecycle import STOP_ORDER, Ending, Life, Stage
+from autoscaler.jobs.progress import JobProgress
+from autoscaler.jobs.server_ratio import Ratio
+from autoscaler.jobs.training_health import Contact, Heard
+from autoscaler.operator.job.node_blocklist import Trouble, avoided
+from autoscaler.operator.status.conditions import to_time
+from master.api.status import JobPhase
+
+RESYNC_S: Final = 30.0  # a job of which nothing is heard is looked at that often
+SOON_S: Final = 1.0  # one that is on its way somewhere
+SHORTEST_AGE_S: Final = 5.0
+LONGEST_S: Final = 1e9  # thirty years: whoever says less of a rate says nothing
+WAITING_STEPS: Final = 20  # shares of time are told in so many parts of one
+
+
+SERVING: Final = frozenset({JobPhase.TRAINING, JobPhase.COMMITTING, JobPhase.SAVING, JobPhase.COMPLETE})
+"""A master in another phase does not know all its servers yet, so what it does not name may still own a bucket."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """Instants on the cluster's clock.  Sets hold UIDs of pods that still stand."""
+
+    job: KubeJob
+    life: Life
+    trouble: Trouble = field(default_factory=Trouble)
+    progress: JobProgress | None = None
+    progress_at_s: float = -inf
+    refused_at_s: float = -inf  # a master answered, and had no status to tell: none leads
+    quiet: NoAnswer | None = None  # what came in place of the last answer; None: it came
+    quiet_since_s: float = -inf  # the first question since the last answer that got none
+    checkpoint_at_s: float = -inf  # the last one that anybody knows of
+    waiting_since_s: float | None = None  # for room to start in; while it is suspended it waits for nothing
+    ratio: Ratio = field(default_factory=Ratio)  # where it is measured
+    leader: str = ""  # the master's pod that answered last
+    server_failures: int = 0  # of servers, in a row
+    server_failed_at_s: float = -inf
+    told: frozenset[str] = frozenset()  # told to leave by EDL
+    counted: frozenset[str] = frozenset()  # whose leaving has been accounted for
+    judged: frozenset[str] = frozenset()  # ended, and it is known why
+    spared: frozenset[str] = frozenset()  # servers on which the master did not count at some time
+    resizes_before: tuple[Raw, ...] = ()  # what earlier leaders told of them, newest first; for people, never read
+
+    @property
+    def hold_until_s(self) -> float:
+        """No pod is created before: the pause after failures of trainers, or of servers."""
+        servers_s = self.server_failed_at_s + pause_s(self.server_failures)
+        return max(self.life.hold_until_s, servers_s if self.server_failures else 0.0)
+
+
+def facts_of(record: JobRecord, now_s: float) -> Facts:
+    """What the planner is told.  Ages and times are coarse: a view must not change with every word of a master."""
+    progress = record.progress
+    return Facts(
+        state=record.life.state,
+        hold_until_s=record.hold_until_s if record.hold_until_s > now_s else 0.0,
+        checkpoint_age_s=None if progress is None else _coarse_age_s(progress.checkpoint_age_s),
+        remaining_s=None if progress is None else _remaining_s(progress),
+        trainers_per_server=record.ratio.trainers_per_server if is_ratio_measured(record.job) else None,
+        waiting_share=0.0 if progress is None else round(progress.waiting_share * WAITING_STEPS) / WAITING_STEPS,
+        avoid=avoided(record.trouble, now_s),
+        owning=owning_of(record, now_s),
+    )
+
+
+def owning_of(record: JobRecord, now_s: float) -> Owning | None:
+    """Which of its servers own buckets, as the master that leads says; None while none says so, or knows."""
+    progress = record.progress
+    is_heard = record.refused_at_s <= record.progress_at_s and now_s - record.progress_at_s < SILENCE_LIMIT_S
+    if progress is None or not is_heard or progress.phase not in SERVING:
+        return None
+    ordinals = frozenset(ordinal for ordinal, buckets in progress.buckets if buckets)
+    return Owning(ordinals=ordinals, is_moving=progress.moving > 0)
+
+
+def contact_of(record: JobRecord) -> Contact:
+    """For `jobs.health`."""
+    started_at_s = record.life.started_at_s
+    return Contact(
+        progress=record.progress,
+        progress_at_s=record.progress_at_s,
+        quiet=record.quiet,
+        quiet_since_s=record.quiet_since_s,
+        checkpoint_at_s=record.checkpoint_at_s,
+        started_at_s=-inf if started_at_s is None else started_at_s,
+    )
+
+
+def heard_of(record: JobRecord, now_s: float, offset_s: float) -> Heard:
+    """The instant since when nothing is heard is told by the calendar, so that the words stand still."""
+
+    def tell(since_s: float) -> str:
+        return f"since {to_time(since_s - offset_s)}"
+
+    return training_health.heard(contact_of(record), every_s=record.job.spec.checkpoint.every_s, now_s=now_s, tell=tell)
+
+
+def uncommitted_since_s(record: JobRecord) -> float | None:
+    """As `jobs.health` has it; None also while the job does not train."""
+    return training_health.uncommitted_since_s(contact_of(record)) if record.life.stage is Stage.ACTIVE else None
+
+
+def waiting_since_s(record: JobRecord, *, has_started: bool, is_managed: bool, now_s: float) -> float | None:
+    """Since when the job waits for room to start in; None: it does not wait, or not for EDL."""
+    if record.life.stage is not Stage.ACTIVE or has_started or not is_managed:
+        return None
+    return now_s if record.waiting_since_s is None else record.waiting_since_s
+
+
+def is_ratio_measured(job: KubeJob) -> bool:
+    """Whether its file says `trainersPerServer: auto`."""
+    return job.spec.server is not None and job.spec.server.is_ratio_measured
+
+
+def count_server_failure(record: JobRecord, now_s: float) -> JobRecord:
+    """One more server ended by itself; the first one after a while is a first one again."""
+    is_first = now_s - record.server_failed_at_s > pause_s(record.server_failures) + STEADY_AFTER_S
+    failures = 1 if is_first else record.server_failures + 1
+    return replace(record, server_failures=failures, server_failed_at_s=now_s)
+
+
+def leaving_roles(life: Life) -> frozenset[Role]:
+    """The roles whose pods have to leave now, in the order of `jobs.life`; a suspended job's rest is the planner's."""
+    match life.stage:
+        case Stage.SUSPENDING | Stage.STOPPING:
+            return frozenset(STOP_ORDER[: life.stopped])
+        case Stage.OVER:
+            return frozenset(STOP_ORDER)
+        case _:
+            return frozenset()
+
+
+def next_look_at_s(life: Life, now_s: float) -> float:
+    """When time alone may change something."""
+    policy = life.policy
+    if life.stage in {Stage.SUSPENDING, Stage.FAREWELL, Stage.STOPPING}:
+        return now_s + SOON_S
+    due_s = inf
+    if life.stage is Stage.OVER:
+        if policy.ttl_after_finished_s is not None and life.ended_at_s is not None:
+            due_s = life.ended_at_s + policy.ttl_after_finished_s
+    elif life.stage is Stage.ACTIVE and policy.active_deadline_s is not None and life.started_at_s is not None:
+        due_s = life.started_at_s + policy.active_deadline_s
+    return min(max(due_s, now_s + SOON_S), now_s + RESYNC_S)
+
+
+def is_failed(life: Life) -> bool:
+    """Whether it has been given up."""
+    return life.ending is Ending.FAILED
+
+
+def _coarse_age_s(age_s: float | None) -> float | None:
+    """Down to 5, 10, 20, 40, ... s."""
+    if age_s is None or age_s < SHORTEST_AGE_S:
+        return None if age_s is None else 0.0
+    return float(SHORTEST_AGE_S * 2 ** int(log2(age_s / SHORTEST_AGE_S)))
+
+
+def _remaining_s(progress: JobProgress) -> float | None:
+    left = progress.total - progress.done - progress.quarantined
+    if progress.samples_per_s <= 0 or progress.total <= 0:
+        return None
+    seconds = min(max(0.0, left / progress.samples_per_s), LONGEST_S)
+    return float(f"{seconds:.1g}")

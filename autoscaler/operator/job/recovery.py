@@ -1,0 +1,103 @@
+"""The life of a job as an operator that has just begun to lead finds it: out of its object, its status and its pods.
+
+What stands decides; the status is believed where nothing that stands speaks against it (ADR 0152):
+
+- An ending (Completed, Failed) is believed only while no trainer stands that was not told to leave: EDL writes it only
+  then.  Beside standing trainers it is forged or somebody's mistake, and the job goes on.
+- Failures in a row are believed up to one below the limit: a number alone ends no job.
+- The start is believed between the job's creation and that of its oldest pod.
+- The last checkpoint's instant and the one since when the job waits are believed up to now: alerts alone rest on them.
+- The number of trainers that a server serves, where it is measured, is believed: it moves servers within the bounds
+  that the job's owner has set, and is measured anew.
+
+Everything else of the status is written for people and never read again.  Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from autoscaler.clusters.kubernetes.objects.fields import Raw, created_at_s, parts, text, unix_s, whole
+from autoscaler.clusters.kubernetes.parsing.training_jobs import KubeJob
+from autoscaler.domain import Role
+from autoscaler.jobs.lifecycle import Ending, Life, Stage
+from autoscaler.operator.job.job_pods import has_standing_trainer
+from autoscaler.operator.job.pod_termination import ENDED
+
+_ENDINGS: Final = (Ending.COMPLETED, Ending.FAILED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What stands of a job: its pods as the API server has them, and the roles that are present."""
+
+    status: Raw
+    pods: Collection[Raw]
+    roles: frozenset[Role]
+
+
+def restore(job: KubeJob, found: Found, *, offset_s: float, now_s: float) -> Life:
+    """The job's life.  `now_s` is the cluster's clock, `offset_s` takes Unix time to it."""
+    policy = job.spec.run_policy
+    started_at_s = _started_at_s(job, found, offset_s, now_s)
+    ending = _believed_ending(found)
+    if ending is not None:
+        kind, message = ending
+        created_s = job.created_at_s + offset_s
+        told_s = unix_s(text(found.status, "completionTime"))
+        ended_at_s = now_s if told_s is None else min(max(told_s + offset_s, created_s), now_s)
+        return Life(
+            policy=policy,
+            stage=Stage.STOPPING if found.roles else Stage.OVER,
+            ending=kind,
+            message=message,
+            started_at_s=started_at_s,
+            ended_at_s=ended_at_s,
+            stopped=1,
+        )
+    failures = max(0, min(whole(found.status, "failures"), max(1, policy.backoff_limit) - 1))
+    stage = _stage(job, found)
+    told = int(stage is Stage.SUSPENDING)  # its trainers have been, at least
+    return Life(policy=policy, stage=stage, started_at_s=started_at_s, failures=failures, stopped=told)
+
+
+def _stage(job: KubeJob, found: Found) -> Stage:
+    if not job.spec.run_policy.suspend:
+        return Stage.ACTIVE
+    return Stage.SUSPENDING if found.roles & {Role.TRAINER, Role.SERVER} else Stage.SUSPENDED
+
+
+def _believed_ending(found: Found) -> tuple[Ending, str] | None:
+    if has_standing_trainer(found.pods):
+        return None
+    for condition in parts(found.status, "conditions"):
+        if condition.get("status") == "True" and text(condition, "type") in _ENDINGS:
+            return Ending(text(condition, "type")), text(condition, "message")
+    return None
+
+
+def _started_at_s(job: KubeJob, found: Found, offset_s: float, now_s: float) -> float | None:
+    oldest = [created_at_s(raw) for raw in found.pods if text(raw, "status", "phase") not in ENDED]
+    latest_s = min([*(at_s + offset_s for at_s in oldest), now_s])
+    told_s = unix_s(text(found.status, "startTime"))
+    if told_s is None:
+        return None
+    return max(job.created_at_s + offset_s, min(told_s + offset_s, latest_s))
+
+
+def checkpoint_at_s(status: Raw, *, offset_s: float, now_s: float) -> float:
+    """When the last checkpoint was committed, as told; -inf: nobody told of any."""
+    told_s = unix_s(text(status, "progress", "lastCheckpointTime"))
+    return -inf if told_s is None else min(told_s + offset_s, now_s)
+
+
+def waits_since_s(job: KubeJob, status: Raw, *, offset_s: float, now_s: float) -> float | None:
+    """Since when the job waits, as told, or since its creation where nobody has looked at it yet; None: unknown."""
+    created_s = job.created_at_s + offset_s
+    if not status:
+        return min(created_s, now_s)
+    told_s = unix_s(text(status, "waitingSince"))
+    return None if told_s is None else max(created_s, min(told_s + offset_s, now_s))

@@ -1,0 +1,182 @@
+"""Holds this operator's Lease, or waits for it: the shell around `leadership`.
+
+`may_write` is what `api.fenced` asks before every write; it rests on the clock alone, so a process that was stopped has
+its answer at once.  The Lease itself is written past the fence: its resourceVersion is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.api_port import Api, Preconditions, Raw
+from autoscaler.clusters.kubernetes.api.errors import AlreadyExistsError, ConflictError, NotFoundError
+from autoscaler.clusters.kubernetes.api.kinds import LEASES
+from autoscaler.errors import ClusterError
+from autoscaler.operator.leadership.candidate import (
+    Candidate,
+    LeaseRecord,
+    LeaseTiming,
+    Wait,
+    Write,
+    decide,
+    look,
+    resign,
+    win,
+)
+
+GOODBYE_S: Final = 2.0  # to give the Lease back while leaving; else the next one waits for its end
+
+log = logging.getLogger(__name__)
+
+
+class Lease:
+    """One operator's side of the Lease NAMESPACE/NAME.
+
+    `clock` runs on while the machine sleeps; `wall_s` tells the time of day, which is written for people.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        timing: LeaseTiming,
+        clock: Callable[[], float],
+        wall_s: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._name = name
+        self._clock = clock
+        self._wall_s = wall_s
+        self._candidate = Candidate(identity=identity, timing=timing)
+        self._acquired_at_s = 0.0
+        self._news = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self._namespace}/{self._name}"
+
+    def may_write(self) -> bool:
+        """Whether this operator leads now."""
+        return self._candidate.may_write(self._clock())
+
+    @property
+    def holder(self) -> str:
+        """Who held the Lease when it was last looked at; empty: nobody."""
+        return self._candidate.seen.holder if self._candidate.seen is not None else ""
+
+    async def run(self) -> None:
+        """Campaign and renew until cancelled; then give the Lease back, if the API server answers soon."""
+        try:
+            while True:  # noqa: ASYNC110 - a Lease brings no news of itself
+                await asyncio.sleep(await self._try())
+        finally:
+            await self._give_back()
+
+    async def wait_won(self) -> None:
+        """Return once this operator leads."""
+        while not self.may_write():
+            self._news.clear()
+            await self._news.wait()
+
+    async def wait_lost(self) -> None:
+        """Return once it does not lead any more."""
+        while (left_s := self._candidate.held_until_s - self._clock()) > 0:  # noqa: ASYNC110 - it moves with each renewal
+            await asyncio.sleep(left_s)
+
+    # ---- one try ------------------------------------------------------------------------------------------------
+
+    async def _try(self) -> float:
+        """Look, decide, write; return how long to wait before the next try."""
+        try:
+            if not self.may_write():
+                await self._look()
+            match decide(self._candidate, self._clock()):
+                case Wait(until_s=until_s):
+                    return max(0.0, until_s - self._clock())
+                case Write() as write:
+                    await self._write(write)
+        except ClusterError as error:
+            log.warning("lease %s: %s", self.name, error)
+        return self._candidate.timing.retry_s
+
+    async def _look(self) -> None:
+        self._candidate = look(self._candidate, await self._read(), self._clock())
+
+    async def _read(self) -> LeaseRecord | None:
+        try:
+            return to_record(await self._api.get(LEASES, self._name, namespace=self._namespace))
+        except NotFoundError:
+            return None
+
+    async def _write(self, write: Write) -> None:
+        sent_s = self._clock()
+        if not self.may_write():
+            self._acquired_at_s = self._wall_s()
+        spec = self._spec(write)
+        try:
+            raw = await (self._create(spec) if write.over is None else self._replace(write.over, spec))
+        except (ConflictError, AlreadyExistsError, NotFoundError):
+            await self._look()  # perhaps it was ourselves, and the answer was lost
+            return
+        was_leading = self.may_write()
+        self._candidate = win(self._candidate, to_record(raw), sent_s=sent_s)
+        if not was_leading and self.may_write():
+            log.info("leads under lease %s", self.name)
+            self._news.set()
+
+    def _spec(self, write: Write) -> Raw:
+        return {
+            "holderIdentity": self._candidate.identity,
+            "leaseDurationSeconds": self._candidate.timing.duration_s,
+            "acquireTime": to_micro_time(self._acquired_at_s),
+            "renewTime": to_micro_time(self._wall_s()),
+            "leaseTransitions": write.transitions,
+        }
+
+    async def _create(self, spec: Raw) -> Raw:
+        metadata = {"name": self._name, "namespace": self._namespace}
+        return await self._api.create(
+            LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        )
+
+    async def _replace(self, over: LeaseRecord, spec: Raw) -> Raw:
+        only = Preconditions(resource_version=over.resource_version)
+        return await self._api.patch(LEASES, self._name, {"spec": spec}, namespace=self._namespace, only=only)
+
+    async def _give_back(self) -> None:
+        """Empty the Lease, so that nobody waits for its end."""
+        held, self._candidate = self.may_write(), resign(self._candidate)
+        over = self._candidate.seen
+        if not held or over is None:
+            return
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await self._replace(over, {"holderIdentity": "", "leaseDurationSeconds": 1})
+        except (ClusterError, TimeoutError) as error:
+            log.warning("lease %s could not be given back: %s", self.name, error)
+
+
+def to_record(raw: Raw) -> LeaseRecord:
+    """Read a Lease; what is not there is as if given back."""
+    spec = raw.get("spec") or {}
+    return LeaseRecord(
+        holder=spec.get("holderIdentity") or "",
+        resource_version=str(raw["metadata"]["resourceVersion"]),
+        transitions=int(spec.get("leaseTransitions") or 0),
+        duration_s=float(spec.get("leaseDurationSeconds") or 0),
+    )
+
+
+def to_micro_time(at_s: float) -> str:
+    """Write an instant as the API's MicroTime."""
+    at = datetime.fromtimestamp(0, UTC) + timedelta(seconds=at_s)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

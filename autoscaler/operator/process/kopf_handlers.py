@@ -1,0 +1,204 @@
+"""kopf's part: it brings edits of TrainingJobs at once, field by field; what follows from them is decided elsewhere.
+
+Thin on purpose.  An edit may come here before the watches show it, and nothing depends on a handler being called or
+being in time: lives, sizes and owned objects are made to stand from what the store shows (`jobs`, `objects`).  kopf
+writes nothing here, so that there is nothing to fence: its progress and what it saw last stay in memory, it posts no
+events, and no handler of ours asks for a finalizer (no timer, no daemon, deletions are optional).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import kopf
+
+from autoscaler.clusters.kubernetes.objects.labels import API_GROUP
+from autoscaler.clusters.kubernetes.objects.names import job_key
+from autoscaler.domain import JobName
+from autoscaler.operator.controllers.job_store import Note
+
+RESOURCE: Final = (API_GROUP, "v1alpha1", "trainingjobs")
+
+
+class Listener(Protocol):
+    """Who is told.  None of it may raise or block."""
+
+    def wake(self, job: JobName) -> None:
+        """Something about the job has changed."""
+        ...
+
+    def edited(self, job: JobName, note: Note) -> None:
+        """A user has changed what the job may have."""
+        ...
+
+
+class MemoryProgress(kopf.ProgressStorage):
+    """How far kopf is with an object; handlers here are one step, so there is nothing to remember."""
+
+    def fetch(self, **_: Any) -> None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        pass
+
+    def purge(self, **_: Any) -> None:
+        pass
+
+    def touch(self, **_: Any) -> None:
+        pass
+
+    def clear(self, *, essence: Any) -> Any:
+        return essence
+
+
+class MemoryDiffBase(kopf.DiffBaseStorage):
+    """What kopf saw last of each object, by UID: sizes and policies, for a template is as long as its author likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, Any] = {}
+
+    def build(self, *, body: Any, extra_fields: Any = None) -> Any:  # noqa: ARG002 - kopf's signature
+        return {"spec": {name: _without_template(field) for name, field in (body.get("spec") or {}).items()}}
+
+    def fetch(self, *, body: Any) -> Any:
+        return self._seen.get(body.metadata.uid)
+
+    def store(self, *, body: Any, patch: Any, essence: Any) -> None:  # noqa: ARG002 - nothing is written
+        self._seen[body.metadata.uid] = essence
+
+    def forget(self, uid: str) -> None:
+        """The object is gone."""
+        self._seen.pop(uid, None)
+
+
+def _without_template(field: Any) -> Any:
+    if not isinstance(field, Mapping):
+        return field
+    return {name: value for name, value in field.items() if name != "template"}
+
+
+def make_registry(listener: Listener, seen: MemoryDiffBase, login: Callable[..., Any]) -> kopf.OperatorRegistry:
+    """The handlers of one leader."""
+    registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry)(login)
+
+    @kopf.on.create(*RESOURCE, registry=registry)
+    @kopf.on.resume(*RESOURCE, registry=registry)
+    @kopf.on.delete(*RESOURCE, registry=registry, optional=True)
+    async def wake(*, namespace: str | None, name: str, **_: Any) -> None:
+        listener.wake(job_key(namespace or "", name))
+
+    @kopf.on.update(*RESOURCE, registry=registry, field="spec")
+    async def edit(*, namespace: str | None, name: str, diff: Any, **_: Any) -> None:
+        job = job_key(namespace or "", name)
+        listener.wake(job)
+        for _, path, before, after in diff:
+            if (note := note_of(tuple(path), before, after)) is not None:
+                listener.edited(job, note)
+
+    @kopf.on.event(*RESOURCE, registry=registry)
+    async def follow(*, event: Any, meta: Any, **_: Any) -> None:
+        if event["type"] == "DELETED":
+            seen.forget(meta.uid)
+
+    return registry
+
+
+def note_of(path: tuple[str, ...], before: Any, after: Any) -> Note | None:
+    """What is worth a line in the log; suspending and resuming are told by the job's life."""
+    match path:
+        case ("trainer", "replicas"):
+            if after:
+                told = f"spec.trainer.replicas pins the job to {after} trainers"
+                return Note(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
+            return Note(reason="Unpinned", message="EDL decides the number of trainers again")
+        case ("parameterServer", "replicas"):
+            if after:
+                told = f"spec.parameterServer.replicas pins the job to {after} servers"
+                return Note(reason="Pinned", message=f"{told}, in place of {before}" if before else told)
+            return Note(reason="Unpinned", message="EDL decides the number of servers again")
+        case (
+            ("trainer", "minReplicas" | "maxReplicas" | "step")
+            | ("parameterServer", "minReplicas" | "trainersPerServer")
+            | ("weight",)
+            | ("mode",)
+        ):
+            return Note(reason="Edited", message=f"spec.{'.'.join(path)}: {before} -> {after}")
+        case _:
+            return None
+
+
+def make_settings(seen: MemoryDiffBase) -> kopf.OperatorSettings:
+    """Make kopf a reader that writes nothing."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True  # the one kind is known
+    settings.persistence.progress_storage = MemoryProgress()
+    settings.persistence.diffbase_storage = seen
+    settings.watching.server_timeout = 60
+    settings.watching.client_timeout = 70
+    return settings
+
+
+def make_login(kubeconfig: Path | None) -> Callable[..., kopf.ConnectionInfo | None]:
+    """Make kopf's way to the API server: the service account, or what KUBECONFIG names (set by `main`)."""
+
+    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
+        if kubeconfig is None:
+            return kopf.login_with_service_account(**kwargs)
+        return kopf.login_with_kubeconfig(**kwargs)
+
+    return login
+
+
+class _Relay:
+    """Takes what is told in kopf's thread to the loop of the listener."""
+
+    def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop) -> None:
+        self._listener = listener
+        self._loop = loop
+
+    def wake(self, job: JobName) -> None:
+        """See `Listener`."""
+        with contextlib.suppress(RuntimeError):  # that loop has ended
+            self._loop.call_soon_threadsafe(self._listener.wake, job)
+
+    def edited(self, job: JobName, note: Note) -> None:
+        """See `Listener`."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._listener.edited, job, note)
+
+
+async def run_kopf(listener: Listener, *, kubeconfig: Path | None, namespaces: Collection[str]) -> None:
+    """Listen until cancelled.
+
+    In a thread and a loop of its own: when kopf ends it cancels every task of its loop, whoever started it, and in the
+    main thread it would take the process's signals.
+    """
+    stop = threading.Event()
+    relay = _Relay(listener, asyncio.get_running_loop())
+
+    def serve() -> None:
+        seen = MemoryDiffBase()
+        asyncio.run(
+            kopf.operator(
+                registry=make_registry(relay, seen, make_login(kubeconfig)),
+                settings=make_settings(seen),
+                standalone=True,
+                clusterwide=not namespaces,
+                namespaces=list(namespaces),
+                stop_flag=stop,
+            )
+        )
+
+    served = asyncio.get_running_loop().run_in_executor(None, serve)
+    try:
+        await asyncio.shield(served)
+    finally:
+        stop.set()  # and nobody waits for it: it has nothing to finish

@@ -1,0 +1,112 @@
+"""One operator process: health first, then the campaign for the Lease, and while it holds, everything in `leading`.
+
+A deposed leader drops all work at once and campaigns again with nothing in its memory; only a bug ends the process.
+SIGTERM ends it in order: the work, then the Lease is given back, so that another one leads at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from contextlib import AsyncExitStack, suppress
+
+from autoscaler.clusters.kubernetes.api.api_port import Api
+from autoscaler.clusters.kubernetes.api.http_client import connect
+from autoscaler.clusters.kubernetes.parsing.object_trimming import SLIMS
+from autoscaler.jobs.master_connections import Masters
+from autoscaler.operator.etcd.job_accounts import Accounts
+from autoscaler.operator.leader_term import Leading
+from autoscaler.operator.leadership.lease import Lease
+from autoscaler.operator.leadership.lease_terms import run_terms
+from autoscaler.operator.metered_api import MeteredApi
+from autoscaler.operator.metrics import Metrics
+from autoscaler.operator.process.operator_settings import OperatorSettings
+from autoscaler.operator.process.probes import State, health_pages
+from master.api.clock import uptime_s
+
+log = logging.getLogger(__name__)
+
+
+async def run(settings: OperatorSettings) -> None:
+    """Run until SIGTERM or SIGINT.  Raises PermanentError when there is no way to the API server."""
+    if settings.kubeconfig is not None:
+        os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # where kopf looks for it
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        metrics = Metrics()
+        plain = await connect(settings.kubeconfig, slims=SLIMS, hear_clock=metrics.api_server_ahead_s.set)
+        api = MeteredApi(plain, metrics.count_call)
+        stack.push_async_callback(api.close)
+        operator = Operator(api, settings, metrics)
+        pages = health_pages(settings.listen, state=operator.state, render=operator.render_metrics)
+        log.info("listens on port %d", await stack.enter_async_context(pages))
+        work = asyncio.create_task(operator.run(), name="operator")
+        stopping = asyncio.create_task(stop.wait(), name="wait for a signal")
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, stopping):
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await work
+
+
+class Operator:
+    """A candidate for the Lease, and a leader now and then."""
+
+    def __init__(self, api: Api, settings: OperatorSettings, metrics: Metrics) -> None:
+        self._api = api
+        self._settings = settings
+        self._metrics = metrics
+        self._leading: Leading | None = None
+        self._lease = Lease(
+            api,
+            namespace=settings.lease_namespace,
+            name=settings.lease_name,
+            identity=settings.identity,
+            timing=settings.timing,
+            clock=uptime_s,
+            wall_s=time.time,
+        )
+
+    async def run(self) -> None:
+        """Campaign, lead, campaign again, until cancelled; then give the Lease back."""
+        await run_terms(self._lease, self._api, self._lead)
+
+    def state(self) -> State:
+        """What probes are told."""
+        leading = self._leading
+        if leading is None:
+            return State(knows_leader=bool(self._lease.holder), is_leading=False)
+        return State(
+            knows_leader=True,
+            is_leading=True,
+            is_synced=leading.is_synced,
+            passed_s=leading.passed_s,
+            problem=leading.problem,
+        )
+
+    def render_metrics(self) -> bytes:
+        """What Prometheus reads."""
+        leading = self._leading
+        self._metrics.leading.set(self._lease.may_write())
+        self._metrics.view_age_s.set(leading.view_age_s if leading is not None else 0.0)
+        self._metrics.events_dropped.set(leading.events.dropped if leading is not None else 0)
+        return self._metrics.render()
+
+    async def _lead(self, fenced: Api) -> None:
+        """The work of one term, until it is cancelled."""
+        async with Masters() as masters, AsyncExitStack() as stack:
+            accounts = None
+            if self._settings.accounts is not None:
+                accounts = Accounts(fenced, self._settings.accounts, may_write=self._lease.may_write)
+                await stack.enter_async_context(accounts)
+            self._leading = Leading(fenced, self._settings, self._metrics, masters, accounts=accounts)
+            try:
+                await self._leading.run()
+            finally:
+                self._leading = None
+                self._metrics.forget_jobs()

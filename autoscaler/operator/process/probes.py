@@ -1,0 +1,71 @@
+"""/healthz, /readyz and /metrics on one port.
+
+*Healthy*: this process answers and, while it leads, its loop goes round.  *Ready*: it knows who leads; a leader has
+seen the cluster.  An API server that does not answer makes nobody unhealthy: a restart would not help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from autoscaler.operator.process.operator_settings import Address
+from master.api.pages import PROMETHEUS_TEXT, Kept, Page, listen_at, serving
+
+STUCK_AFTER_S: Final = 120.0
+"""A pass of the loop is bounded by its calls, 30 s each; one that takes this long hangs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What this operator is doing.  `passed_s`: since the loop last went round; None while it does not lead."""
+
+    knows_leader: bool
+    is_leading: bool
+    is_synced: bool = False
+    passed_s: float | None = None
+    problem: str = ""  # of the watches, for people
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether a restart could only harm."""
+        return not self.is_leading or self.passed_s is None or self.passed_s < STUCK_AFTER_S
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it does what it is there for, or could at once."""
+        return self.is_synced if self.is_leading else self.knows_leader
+
+
+@asynccontextmanager
+async def health_pages(
+    address: Address, *, state: Callable[[], State], render: Callable[[], bytes]
+) -> AsyncIterator[int]:
+    """Inside, the port is open; the value is its number.  Raises OSError."""
+    listening = listen_at(address.host, address.port)
+    port: int = listening.getsockname()[1]
+    pages: dict[str, Callable[[], Page]] = {
+        "/healthz": lambda: _healthz(state()),
+        "/readyz": lambda: _readyz(state()),
+        "/metrics": Kept(lambda: Page(body=render(), kind=PROMETHEUS_TEXT)),
+    }
+    async with serving(listening, pages):
+        yield port
+
+
+def _healthz(state: State) -> Page:
+    text = "ok" if state.is_healthy else f"the loop has not gone round for {state.passed_s:.0f} s"
+    return _told(text, is_good=state.is_healthy)
+
+
+def _readyz(state: State) -> Page:
+    role = "leads" if state.is_leading else "stands by"
+    text = f"{role}{'' if state.is_ready else ', not ready'}{': ' + state.problem if state.problem else ''}"
+    return _told(text, is_good=state.is_ready)
+
+
+def _told(text: str, *, is_good: bool) -> Page:
+    return Page(body=f"{text}\n".encode(), status=HTTPStatus.OK if is_good else HTTPStatus.SERVICE_UNAVAILABLE)

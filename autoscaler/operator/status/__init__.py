@@ -1,0 +1,1 @@
+"""What users read of a job: conditions, status, events, resizes.  Pure."""

@@ -1,0 +1,234 @@
+"""The status of a TrainingJob: what is known of a job -> what its object says.  Pure.
+
+The fields are those of charts/edl/files/trainingjobs.yaml.  Instants in are the cluster's clock, out the time of day;
+`offset_s` lies between.  What of all this is ever read back says `restoring`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Final
+
+from autoscaler.clusters.kubernetes.api.api_port import Raw
+from autoscaler.clusters.kubernetes.objects.fields import Raw as RawRead
+from autoscaler.clusters.kubernetes.objects.fields import parts, text
+from autoscaler.clusters.kubernetes.objects.labels import JOB, ROLE, TIER
+from autoscaler.domain import Role, Tier
+from autoscaler.errors import InvalidSpecError
+from autoscaler.jobs.lifecycle import Ending, Stage
+from autoscaler.manifests.api_types import Replicas
+from autoscaler.operator.job.job_pods import has_ended, is_leaving, is_ready, role_of, uid_of
+from autoscaler.operator.job.job_record import JobRecord, is_ratio_measured
+from autoscaler.operator.job.pod_termination import end_of
+from autoscaler.operator.status import conditions
+from autoscaler.operator.status.condition_rules import chief_reason, judge
+from autoscaler.operator.status.conditions import Condition, Kind, to_time
+from autoscaler.operator.status.resizes import MOST, Resize
+from autoscaler.operator.status.status_inputs import Seen
+
+MOST_NAMES: Final = 100
+SHORTEST_STEP_S: Final = 1.0
+_OF_THIS_DEFINITION: Final = frozenset({Kind.CHECKPOINTS_CURRENT})
+
+
+def status_of(seen: Seen, *, now_s: float, offset_s: float) -> Raw:
+    """The status; values that are not known are left out."""
+    record, job = seen.record, seen.job
+    told = _known(judge(seen), seen)
+    status: Raw = {
+        "observedGeneration": job.generation,
+        "conditions": conditions.written(told, seen.before, generation=job.generation, now_unix_s=now_s - offset_s),
+        "reason": chief_reason(told),
+        "selector": f"{JOB}={job.name},{ROLE}={Role.TRAINER.value}",
+        "failures": _failures(seen),
+        "trainers": _trainers(seen),
+        "master": _master(seen),
+        "resizes": _resizes(seen, offset_s),
+    }
+    if job.spec.server is not None:
+        status["servers"] = _servers(seen, job.spec.server.replicas)
+    if seen.priority is not None:
+        status["priority"] = seen.priority
+    if seen.report.decision is not None:
+        status["share"] = f"{seen.report.decision.share:.3f}"
+    if record.progress is not None:
+        status["progress"] = _progress(record, offset_s)
+    elif (standing_progress := seen.before.get("progress")) is not None:
+        status["progress"] = standing_progress  # of an earlier master, until this one answers
+    life = record.life
+    has_begun = bool(seen.pods) or life.ending is not None or "startTime" in seen.before
+    if record.waiting_since_s is not None:
+        status["waitingSince"] = _kept_time(seen.before, "waitingSince", record.waiting_since_s - offset_s)
+    if life.started_at_s is not None and life.stage is not Stage.SUSPENDED and has_begun:
+        status["startTime"] = _kept_time(seen.before, "startTime", life.started_at_s - offset_s)
+    if life.ended_at_s is not None and is_over(seen):
+        status["completionTime"] = _kept_time(seen.before, "completionTime", life.ended_at_s - offset_s)
+    return status
+
+
+def wrong_status(error: InvalidSpecError, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
+    """Of a job that EDL cannot read: why, with the field's path; what was known of it stands no more.
+
+    But for the time of its start: while that stands the definition keeps the template of its pods from changing.
+    """
+    told = (conditions.is_false(Kind.ADMITTED, "InvalidSpec", str(error)),)
+    return {
+        "observedGeneration": generation,
+        "conditions": conditions.written(told, before, generation=generation, now_unix_s=now_unix_s),
+        "reason": "InvalidSpec",
+        **({"startTime": before["startTime"]} if "startTime" in before else {}),
+    }
+
+
+def failing_status(told: str, before: RawRead, *, generation: int, now_unix_s: float) -> Raw:
+    """Of a job whose status cannot be made, by a fault of EDL: all that stands, and `told` beside it (A11)."""
+    scaled = conditions.is_false(Kind.SCALED, "InternalError", told)
+    condition = conditions.written((scaled,), before, generation=generation, now_unix_s=now_unix_s)
+    others = [one for one in parts({"status": before}, "status", "conditions") if text(one, "type") != Kind.SCALED]
+    return {**before, "conditions": [*others, *condition], "reason": "InternalError"}
+
+
+def is_over(seen: Seen) -> bool:
+    """Whether the job's ending may be told: each of its trainers is seen to be leaving, or gone (ADR 0152)."""
+    return seen.record.life.ending in {Ending.COMPLETED, Ending.FAILED} and not seen.there[Role.TRAINER]
+
+
+def same(one: RawRead, other: RawRead) -> bool:
+    """Whether writing `one` over `other` would tell nobody anything new but how far the job is."""
+    return _less_progress(one) == _less_progress(other)
+
+
+def _less_progress(status: RawRead) -> RawRead:
+    return {name: value for name, value in status.items() if name != "progress"}
+
+
+# ---- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _known(told: tuple[Condition, ...], seen: Seen) -> tuple[Condition, ...]:
+    """Less what an older definition refuses, and the whole status with it."""
+    return tuple(one for one in told if "OldDefinition" not in seen.problems or one.kind not in _OF_THIS_DEFINITION)
+
+
+def _failures(seen: Seen) -> int:
+    """Failures in a row, less those whose pods still stand: whoever leads next judges these again (ADR 0152)."""
+    life, record = seen.record.life, seen.record
+    if life.advances != life.advances_at_failure:
+        return 0
+    proofs = [
+        raw
+        for raw in seen.pods
+        if uid_of(raw) in record.judged
+        and role_of(raw) is Role.TRAINER
+        and not is_leaving(raw)
+        and (end := end_of(raw, record.told)) is not None
+        and end.is_failure
+    ]
+    return max(0, life.failures - len(proofs))
+
+
+def _trainers(seen: Seen) -> Raw:
+    sizes, decision = seen.job.spec.trainer.replicas, seen.report.decision
+    there = seen.there[Role.TRAINER]
+    surplus = sum(text(raw, "metadata", "labels", TIER) == Tier.SURPLUS.value for raw in there)
+    return {
+        "ready": sum(is_ready(raw) for raw in there),
+        "target": decision.target if decision is not None and seen.record.life.stage is Stage.ACTIVE else 0,
+        "min": sizes.minimum,
+        "max": sizes.maximum,
+        "core": len(there) - surplus,
+        "surplus": surplus,
+        "leaving": len(_leaving(seen, Role.TRAINER)),
+        "names": _names(there),
+    }
+
+
+def _servers(seen: Seen, sizes: Replicas) -> Raw:
+    there, decision, progress = seen.there[Role.SERVER], seen.report.decision, seen.record.progress
+    is_active = seen.record.life.stage is Stage.ACTIVE
+    servers: Raw = {
+        "ready": sum(is_ready(raw) for raw in there),
+        "target": decision.servers_target if decision is not None and is_active else 0,
+        "min": sizes.minimum,
+        "max": sizes.maximum,
+        "leaving": len(_leaving(seen, Role.SERVER)),
+        "emptying": len(seen.parting),
+        "names": _names(there),
+    }
+    if is_ratio_measured(seen.job):
+        servers["trainersPerServer"] = seen.record.ratio.trainers_per_server
+    if progress is not None:
+        servers["wanted"] = progress.servers_wanted
+    if progress is not None and progress.copies > 1 and progress.lineage and there:  # somebody holds a model
+        servers |= {"copies": progress.copies, "alone": progress.alone}
+    return servers
+
+
+def _leaving(seen: Seen, role: Role) -> list[RawRead]:
+    return [raw for raw in seen.pods if role_of(raw) is role and is_leaving(raw) and not has_ended(raw)]
+
+
+def _master(seen: Seen) -> Raw:
+    there = seen.there[Role.MASTER]
+    master: Raw = {"ready": sum(is_ready(raw) for raw in there)}
+    if any(text(raw, "metadata", "name") == seen.record.leader for raw in there):
+        master["leader"] = seen.record.leader
+    return master
+
+
+def _names(raws: Sequence[RawRead]) -> list[str]:
+    return sorted((text(raw, "metadata", "name") for raw in raws), key=_by_number)[:MOST_NAMES]
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    stem, _, number = name.rpartition("-")
+    return (stem, int(number)) if number.isdigit() else (name, 0)
+
+
+def _progress(record: JobRecord, offset_s: float) -> Raw:
+    progress = record.progress
+    assert progress is not None
+    told: Raw = {
+        "epoch": progress.epoch,
+        "epochs": progress.epochs,
+        "samplesCommitted": progress.committed,
+        "samplesTotal": progress.total,
+        "samplesQuarantined": progress.quarantined,
+        "lineage": progress.lineage,
+    }
+    if record.job.spec.server is not None:
+        told["waitingPercent"] = round(100 * progress.waiting_share)
+    if progress.total:
+        told["percent"] = f"{100 * progress.done / progress.total:.1f}%"
+    if isfinite(record.checkpoint_at_s):
+        told["lastCheckpointTime"] = to_time(record.checkpoint_at_s - offset_s)
+    return told
+
+
+def _resizes(seen: Seen, offset_s: float) -> list[RawRead]:
+    """A change of leader is no end of the job's story: what earlier ones told is told on."""
+    own = [_resize(one, offset_s) for one in seen.report.resizes]
+    return [*own, *seen.record.resizes_before][:MOST]
+
+
+def _resize(resize: Resize, offset_s: float) -> Raw:
+    return {
+        "time": to_time(resize.at_s - offset_s),
+        "from": resize.before,
+        "to": resize.after,
+        "role": resize.role.value,
+        "cause": resize.cause[:64],
+        "by": resize.by.value,
+        "message": resize.message[:1024],
+    }
+
+
+def _kept_time(before: RawRead, field: str, unix_s: float) -> str:
+    """The instant; one second of rounding is no news."""
+    standing_text, wanted = text(before, field), to_time(unix_s)
+    return standing_text if standing_text and _differs_little(standing_text, unix_s) else wanted
+
+
+def _differs_little(standing_text: str, unix_s: float) -> bool:
+    return standing_text in {to_time(unix_s - SHORTEST_STEP_S), to_time(unix_s), to_time(unix_s + SHORTEST_STEP_S)}
